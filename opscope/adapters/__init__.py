@@ -1,0 +1,1 @@
+"""One framework a file or folder: what is hooked, what is emitted, how it is undone."""

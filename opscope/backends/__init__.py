@@ -1,0 +1,1 @@
+"""How a capture is made."""

@@ -1,0 +1,1 @@
+"""Step ranges driven by a framework's own callbacks."""

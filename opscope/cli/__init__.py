@@ -1,0 +1,1 @@
+"""The opscope command, one subcommand a file."""

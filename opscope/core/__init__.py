@@ -1,0 +1,1 @@
+"""The schema and the analysis: imports no framework, no adapter and no reader."""

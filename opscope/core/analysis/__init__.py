@@ -1,0 +1,1 @@
+"""Questions asked of a profile, one a file; tables in, tables out."""

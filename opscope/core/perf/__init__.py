@@ -1,0 +1,1 @@
+"""The performance model: FLOPs and bytes of an op from its shapes."""

@@ -1,0 +1,395 @@
+"""An OpCall as one line of text that a person reads in a timeline and a parser reads back exactly.
+
+    aten::addmm(f16[4096], f16[64,1024], f16[1024,4096]{0,1}) -> f16[64,4096] {beta=1} on cuda:0 @a.py:4
+
+The grammar is in ``docs/range-text.md``. ``parse(format_call(call)) == call`` for every call whose
+text is not cut. A text from a trace is a stranger's data: nothing in it is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from functools import lru_cache
+from typing import Final, NoReturn
+
+from .schema import Arg, Dim, Frame, OpCall, ParamValue, SameAs, TensorSpec
+
+#: Bytes of UTF-8 above which a text for NVTX is cut.
+TEXT_LIMIT: Final = 4096
+CUT: Final = "<cut>"
+#: Lists within lists deeper than this are refused, so that no text can exhaust the stack.
+MAX_DEPTH: Final = 32
+#: Tensors that one text may stand for once its repetitions are opened.
+MAX_LEAVES: Final = 100_000
+
+_NAME = re.compile(r"[\w:./$+-]+\Z")
+_NAME_AT = re.compile(r"[\w:./$+-]+")
+_DTYPE = re.compile(r"[A-Za-z?]\w*\Z")
+_DTYPE_AT = re.compile(r"[A-Za-z?]\w*")
+_INT_AT = re.compile(r"-?[0-9]{1,19}")
+_SYMBOL = re.compile(r"[A-Za-z_]\w*\Z")
+_SYMBOL_AT = re.compile(r"[A-Za-z_]\w*")
+_FRAME_AT = re.compile(r"([\w:./$+-]+):([0-9]{1,10})(?![\w:./$+-])")
+_LINE_AT = re.compile(r":([0-9]{1,10})")
+_KEY_AT = re.compile(r"\w+")
+_KEY = re.compile(r"\w+\Z")
+_decode_json = json.JSONDecoder().raw_decode
+
+
+class RangeTextError(ValueError):
+    """The text is not a call in opscope's own form."""
+
+
+# ---------------------------------------------------------------------------------- writing
+
+
+def format_call(call: OpCall, limit: int | None = TEXT_LIMIT) -> str:
+    """The text of ``call``; cut at an argument boundary where it is over ``limit`` bytes."""
+    text = "".join(_pieces(call))
+    if call.truncated:
+        text += CUT
+    if limit is None or (len(text) * 4 <= limit) or len(text.encode()) <= limit:
+        return text
+    return _cut(_pieces(call), limit)
+
+
+def _cut(pieces: list[str], limit: int) -> str:
+    room = limit - len(CUT)
+    kept: list[str] = []
+    for piece in pieces:
+        size = len(piece.encode())
+        if size > room:
+            break
+        kept.append(piece)
+        room -= size
+    if not kept:  # not even the name fits: a shorter name, so that there is one
+        name = json.loads(pieces[0]) if pieces[0].startswith('"') else pieces[0]
+        name = name[: (limit - len(CUT) - 2) // 6]  # a character is at most six bytes once escaped
+        kept = [_quoted(name, _NAME)]
+    return "".join(kept).rstrip() + CUT
+
+
+def _pieces(call: OpCall) -> list[str]:
+    """The text in parts, between any two of which it may be cut."""
+    pieces = [_quoted(call.name, _NAME), "("]
+    _args(pieces, call.inputs)
+    pieces.append(")")
+    if call.outputs is not None:
+        if len(call.outputs) == 1 and not isinstance(call.outputs[0], tuple):
+            pieces.append(" -> ")
+            _arg(pieces, call.outputs[0])
+        else:
+            pieces.append(" -> (")
+            _args(pieces, call.outputs)
+            pieces.append(")")
+    if call.params:
+        pieces.append(" {")
+        for number, (key, value) in enumerate(call.params):
+            pair = f"{_quoted(key, _KEY)}={format_value(value)}"
+            pieces.append(pair if number == 0 else f", {pair}")
+        pieces.append("}")
+    if call.device is not None:
+        pieces.append(f" on {_quoted(call.device, _NAME)}")
+    for number, (file, line) in enumerate(call.frames):
+        pieces.append(f"{' < ' if number else ' @'}{_quoted(file, _NAME)}:{line}")
+    return pieces
+
+
+def _args(pieces: list[str], args: tuple[Arg, ...]) -> None:
+    for number, arg in enumerate(args):
+        if number:
+            pieces.append(", ")
+        _arg(pieces, arg)
+
+
+def _arg(pieces: list[str], arg: Arg) -> None:
+    if arg is None:
+        pieces.append("_")
+    elif isinstance(arg, TensorSpec):
+        pieces.append(format_tensor(arg))
+    elif isinstance(arg, SameAs):
+        pieces.append(f"={arg.index}")
+    elif len(arg) > 1 and all(item == arg[0] for item in arg[1:]):
+        pieces.append("[")
+        _arg(pieces, arg[0])
+        pieces.append(f"]*{len(arg)}")
+    else:
+        pieces.append("[")
+        _args(pieces, arg)
+        pieces.append("]")
+
+
+@lru_cache(maxsize=65_536)
+def format_tensor(tensor: TensorSpec) -> str:
+    """``f16[64,1024]{0,1}``."""
+    if not _DTYPE.match(tensor.dtype):
+        raise RangeTextError(f"not a dtype name: {tensor.dtype!r}")
+    text = f"{tensor.dtype}[{','.join(map(_dim, tensor.shape))}]"
+    if tensor.minor_to_major is not None:
+        text += "{" + ",".join(map(str, tensor.minor_to_major)) + "}"
+    elif tensor.strides is not None:
+        text += "{s:" + ",".join(map(_dim, tensor.strides)) + "}"
+    return text
+
+
+def _dim(dim: Dim) -> str:
+    return str(dim) if isinstance(dim, int) or dim == "?" else _quoted(dim, _SYMBOL)
+
+
+def _quoted(text: str, plain: re.Pattern[str]) -> str:
+    if plain.match(text):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def format_value(value: ParamValue) -> str:
+    """A parameter as JSON, with ``NaN`` and ``Infinity`` as Python's JSON writes them."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=not value.isprintable())
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(format_value, value)) + "]"
+    return json.dumps(value)
+
+
+def clean_value(value: object, depth: int = 0) -> ParamValue:
+    """``value`` as a parameter that the text can hold: what is no scalar or list becomes text."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        # beyond 64 bits JSON readers disagree, and Python limits the digits it converts
+        return int(value) if abs(value) < 1 << 64 else hex(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, (list, tuple)) and depth < 4:
+        items = tuple(clean_value(item, depth + 1) for item in value[:256])
+        return (*items, "…") if len(value) > 256 else items
+    return str(value)[:256]
+
+
+# ---------------------------------------------------------------------------------- reading
+
+
+class _CutHere(Exception):
+    """Raised where the text was cut; what is gathered so far is the prefix."""
+
+
+@lru_cache(maxsize=65_536)
+def parse(text: str) -> OpCall:
+    """The call that ``text`` stands for. Raises RangeTextError where it is not one."""
+    return _Parser(text).call()
+
+
+class _Parser:
+    __slots__ = ("at", "count", "cut", "text")
+
+    def __init__(self, text: str) -> None:
+        self.cut = text.endswith(CUT)
+        self.text = text[: -len(CUT)] if self.cut else text
+        self.at = 0
+        self.count = 0
+
+    def fail(self, what: str) -> NoReturn:
+        if self.cut and self.at >= len(self.text):
+            raise _CutHere
+        raise RangeTextError(f"{what} at column {self.at} of {self.text[:80]!r}")
+
+    def take(self, token: str) -> bool:
+        if self.text.startswith(token, self.at):
+            self.at += len(token)
+            return True
+        return False
+
+    def expect(self, token: str) -> None:
+        if not self.take(token):
+            if self.cut and token.startswith(self.text[self.at :]):
+                self.at = len(self.text)
+            self.fail(f"expected {token!r}")
+
+    def match(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        found = pattern.match(self.text, self.at)
+        if found is None:
+            self.fail(f"expected {what}")
+        self.at = found.end()
+        return found
+
+    def json(self) -> object:
+        try:
+            value, self.at = _decode_json(self.text, self.at)
+        except (ValueError, RecursionError):
+            if self.at >= len(self.text):
+                self.fail("expected a value")
+            raise RangeTextError(
+                f"not JSON at column {self.at} of {self.text[:80]!r}"
+            ) from None
+        return value
+
+    def word(self, pattern: re.Pattern[str], what: str) -> str:
+        if self.text.startswith('"', self.at):
+            value = self.json()
+            assert isinstance(value, str)
+            return value
+        return self.match(pattern, what).group()
+
+    def call(self) -> OpCall:
+        name = self.word(_NAME_AT, "a name")
+        inputs: list[Arg] = []
+        outputs: list[Arg] | None = None
+        params: list[tuple[str, ParamValue]] = []
+        device: str | None = None
+        frames: list[Frame] = []
+        try:
+            self.expect("(")
+            self.args(inputs, ")", 0)
+            if self.take(" -> "):
+                outputs = []
+                if self.take("("):
+                    self.args(outputs, ")", 0)
+                else:
+                    outputs.append(self.arg(0))
+            if self.take(" {"):
+                self.params(params)
+            if self.take(" on "):
+                device = self.word(_NAME_AT, "a device")
+            if self.take(" @"):
+                frames.append(self.frame())
+                while self.take(" < "):
+                    frames.append(self.frame())
+            if self.at != len(self.text):
+                rest = self.text[self.at :]
+                if not (self.cut and any(s.startswith(rest) for s in (" -> (", " {", " on", " @"))):
+                    self.fail("unexpected text")
+        except _CutHere:
+            pass
+        return OpCall(
+            name,
+            tuple(inputs),
+            None if outputs is None else tuple(outputs),
+            tuple(params),
+            device,
+            tuple(frames),
+            self.cut,
+        )
+
+    def args(self, into: list[Arg], close: str, depth: int) -> None:
+        if self.take(close):
+            return
+        while True:
+            into.append(self.arg(depth))
+            if self.take(close):
+                return
+            self.expect(", ")
+
+    def arg(self, depth: int) -> Arg:
+        self.count += 1
+        if self.count > MAX_LEAVES:
+            raise RangeTextError(f"more than {MAX_LEAVES} arguments in {self.text[:80]!r}")
+        if self.take("["):
+            if depth >= MAX_DEPTH:
+                raise RangeTextError(f"lists nested too deep in {self.text[:80]!r}")
+            items: list[Arg] = []
+            before = self.count
+            try:
+                self.args(items, "]", depth + 1)
+            except _CutHere:
+                if not items:
+                    raise
+                self.at = len(self.text)
+                return tuple(items)
+            if self.take("*"):
+                times = int(self.match(_INT_AT, "a count").group())
+                self.count += (times - 1) * (self.count - before)
+                if times < 0 or times * len(items) > MAX_LEAVES or self.count > MAX_LEAVES:
+                    raise RangeTextError(f"a repetition of {times} in {self.text[:80]!r}")
+                items = items * times
+            return tuple(items)
+        if self.take("="):
+            return SameAs(int(self.match(_INT_AT, "an index").group()))
+        if self.text.startswith("_", self.at):
+            self.at += 1
+            return None
+        return self.tensor()
+
+    def tensor(self) -> TensorSpec:
+        dtype = self.match(_DTYPE_AT, "a tensor").group()
+        self.expect("[")
+        shape = self.dims("]")
+        if not self.text.startswith("{", self.at):
+            return TensorSpec(dtype, shape)
+        self.at += 1
+        if self.take("s:"):
+            return TensorSpec(dtype, shape, None, self.dims("}"))
+        order = self.dims("}")
+        if not all(isinstance(dim, int) for dim in order):
+            raise RangeTextError(f"a layout that is no order in {self.text[:80]!r}")
+        return TensorSpec(dtype, shape, tuple(int(dim) for dim in order))
+
+    def dims(self, close: str) -> tuple[Dim, ...]:
+        if self.take(close):
+            return ()
+        dims: list[Dim] = []
+        while True:
+            dims.append(self.dim())
+            if self.take(close):
+                return tuple(dims)
+            self.expect(",")
+
+    def dim(self) -> Dim:
+        if self.take("?"):
+            return "?"
+        number = _INT_AT.match(self.text, self.at)
+        if number is not None:
+            self.at = number.end()
+            return int(number.group())
+        return self.word(_SYMBOL_AT, "a dimension")
+
+    def params(self, into: list[tuple[str, ParamValue]]) -> None:
+        if self.take("}"):
+            return
+        while True:
+            key = self.word(_KEY_AT, "a parameter")
+            self.expect("=")
+            into.append((key, self.value(self.json(), 0)))
+            if self.take("}"):
+                return
+            self.expect(", ")
+
+    def value(self, value: object, depth: int) -> ParamValue:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, list) and depth < MAX_DEPTH:
+            return tuple(self.value(item, depth + 1) for item in value)
+        raise RangeTextError(f"a parameter that is no scalar or list in {self.text[:80]!r}")
+
+    def frame(self) -> Frame:
+        if self.text.startswith('"', self.at):
+            file = self.word(_NAME_AT, "a file")
+            return file, int(self.match(_LINE_AT, "a line number").group(1))
+        found = self.match(_FRAME_AT, "a file and line")
+        return found.group(1), int(found.group(2))
+
+
+def values_equal(left: ParamValue, right: ParamValue) -> bool:
+    """Equality under which NaN equals itself and ``1`` is not ``True``."""
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(values_equal, left, right))
+    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
+        return math.isnan(right)
+    return type(left) is type(right) and left == right
+
+
+# ------------------------------------------------------------------------- results and specs
+
+
+def format_result(outputs: tuple[Arg, ...]) -> str:
+    """The mark that follows a range pushed before its outputs were known: ``-> f32[2,3]``."""
+    return format_call(OpCall("_", (), outputs))[len("_() ") :]
+
+
+def parse_result(text: str) -> tuple[Arg, ...]:
+    """The outputs that a result mark gives. Raises RangeTextError where it is none."""
+    call = parse(f"_() {text}")
+    if call.outputs is None:
+        raise RangeTextError(f"not a result: {text[:80]!r}")
+    return call.outputs

@@ -1,0 +1,349 @@
+"""What crosses every boundary: tensors, operator calls, and the columns of the trace tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+#: A dimension: a size, ``"?"`` where it is not known, or a symbol (``"s0"``, ``"batch"``).
+Dim: TypeAlias = "int | str"
+#: A scalar parameter of an op; sequences are tuples.
+ParamValue: TypeAlias = "None | bool | int | float | str | tuple[ParamValue, ...]"
+
+#: Bits of one element. ``?`` (an unknown dtype) and strings have no size.
+DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "f64": 64,
+        "f32": 32,
+        "tf32": 32,
+        "f16": 16,
+        "bf16": 16,
+        "f8e4m3fn": 8,
+        "f8e5m2": 8,
+        "f8e4m3fnuz": 8,
+        "f8e5m2fnuz": 8,
+        "f8e8m0fnu": 8,
+        "f6e2m3fn": 6,
+        "f6e3m2fn": 6,
+        "f4e2m1": 4,
+        "i64": 64,
+        "i32": 32,
+        "i16": 16,
+        "i8": 8,
+        "i4": 4,
+        "u64": 64,
+        "u32": 32,
+        "u16": 16,
+        "u8": 8,
+        "u4": 4,
+        "bool": 8,
+        "c32": 32,
+        "c64": 64,
+        "c128": 128,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor as an op saw it: element type, sizes, and the layout when it is not row-major.
+
+    ``minor_to_major`` is HLO's notation (dimension numbers, fastest first); ``strides`` counts
+    elements, one per dimension. At most one of the two is set; neither means row-major.
+    """
+
+    dtype: str
+    shape: tuple[Dim, ...]
+    minor_to_major: tuple[int, ...] | None = None
+    strides: tuple[Dim, ...] | None = None
+
+    @property
+    def numel(self) -> int | None:
+        """The number of elements, or ``None`` when a dimension is symbolic or unknown."""
+        count = 1
+        for dim in self.shape:
+            if not isinstance(dim, int) or dim < 0:
+                return None
+            count *= dim
+        return count
+
+    @property
+    def itemsize(self) -> float | None:
+        """Bytes of one element (half a byte for 4-bit types), or ``None`` when not known."""
+        bits = DTYPE_BITS.get(self.dtype)
+        return None if bits is None else bits / 8
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of all elements once, ignoring gaps between them; ``None`` when not known."""
+        numel, bits = self.numel, DTYPE_BITS.get(self.dtype)
+        return None if numel is None or bits is None else (numel * bits + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class SameAs:
+    """An argument that is the very tensor already given: leaf ``index`` of the inputs.
+
+    Leaves are counted over the inputs in reading order, lists opened (an absent argument is a leaf).
+    """
+
+    index: int
+
+
+#: One argument or result: a tensor, an absent one (``None``), a back reference, or a list of these.
+Arg: TypeAlias = "TensorSpec | SameAs | None | tuple[Arg, ...]"
+#: ``(file, line)``, innermost user frame first.
+Frame: TypeAlias = "tuple[str, int]"
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One call of one operator, as uniform as six frameworks allow.
+
+    ``outputs`` is ``None`` when they are not known (the range was pushed before the op ran) and
+    ``()`` when the op returns nothing. ``truncated`` marks a call read back from a cut text.
+    """
+
+    name: str
+    inputs: tuple[Arg, ...] = ()
+    outputs: tuple[Arg, ...] | None = None
+    params: tuple[tuple[str, ParamValue], ...] = ()
+    device: str | None = None
+    frames: tuple[Frame, ...] = ()
+    truncated: bool = False
+
+    def param(self, key: str, default: ParamValue = None) -> ParamValue:
+        """The parameter named ``key``, or ``default``."""
+        for name, value in self.params:
+            if name == key:
+                return value
+        return default
+
+    def input_leaves(self) -> tuple[TensorSpec | None, ...]:
+        """The inputs with lists opened and back references followed; ``None`` where absent."""
+        return tuple(_resolve(self.inputs, ()))
+
+    def output_leaves(self) -> tuple[TensorSpec | None, ...] | None:
+        """The outputs likewise (a back reference names an input leaf); ``None`` when not known."""
+        if self.outputs is None:
+            return None
+        return tuple(_resolve(self.outputs, self.input_leaves()))
+
+    def arg(self, position: int) -> Arg:
+        """Input number ``position`` (top level), a back reference followed; ``None`` past the end."""
+        if position >= len(self.inputs):
+            return None
+        arg = self.inputs[position]
+        return self.input_leaves()[arg.index] if isinstance(arg, SameAs) else arg
+
+    def tensor(self, position: int) -> TensorSpec | None:
+        """Input number ``position`` when it is a tensor, else ``None``."""
+        arg = self.arg(position)
+        return arg if isinstance(arg, TensorSpec) else None
+
+
+def leaves(args: tuple[Arg, ...]) -> Iterator[TensorSpec | SameAs | None]:
+    """The leaves of an argument list in reading order, lists opened, references as they are."""
+    for arg in args:
+        if isinstance(arg, tuple):
+            yield from leaves(arg)
+        else:
+            yield arg
+
+
+def _resolve(
+    args: tuple[Arg, ...], base: tuple[TensorSpec | None, ...]
+) -> Iterator[TensorSpec | None]:
+    seen: list[TensorSpec | None] = list(base)
+    for leaf in leaves(args):
+        value = leaf
+        if isinstance(leaf, SameAs):
+            value = seen[leaf.index] if 0 <= leaf.index < len(seen) else None
+        assert not isinstance(value, SameAs)
+        if not base:
+            seen.append(value)
+        yield value
+
+
+#: Directions, layers and the like: the NVTX category of a range (design: section 3).
+DIRECTIONS: Final = ("forward", "backward", "optimizer", "input", "communication")
+CATEGORIES: Final = (*DIRECTIONS, "layer", "step", "phase", "spec", "result", "graph")
+#: The NVTX category id of each name is its place in CATEGORIES plus one (0 means none in NVTX).
+CATEGORY_ID: Final[Mapping[str, int]] = MappingProxyType(
+    {name: number for number, name in enumerate(CATEGORIES, start=1)}
+)
+
+#: Column types are named, so that this module loads no Polars: "i64", "i32", "f64", "str", "bool",
+#: and "cat", dictionary-encoded text (polars.Categorical). Times are integer ns, sizes bytes.
+#: ``trace.py`` gives each its Polars type. A reader leaves out what its format has not.
+TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        # A process is (host, boot, pid, start time), not a file: two files of one process merge.
+        # ``versions`` is a JSON object, ``start_time`` Unix ns.
+        "processes": {
+            "process": "i32",
+            "host": "str",
+            "pid": "i64",
+            "start_time": "i64",
+            "parent": "i64",
+            "rank": "i32",
+            "world_size": "i32",
+            "clock_domain": "i32",
+            "name": "str",
+            "framework": "str",
+            "versions": "str",
+        },
+        "threads": {
+            "process": "i32",
+            "thread": "i64",
+            "os_tid": "i64",
+            "pthread_id": "i64",
+            "name": "str",
+        },
+        "clocks": {
+            "clock_domain": "i32",
+            "kind": "str",
+            "to_unix_ns": "i64",
+            "drift_ppm": "f64",
+            "error_ns": "i64",
+        },
+        # memory in bytes, clock_khz in kHz, mem_bandwidth in bytes/s
+        "devices": {
+            "process": "i32",
+            "device": "i32",
+            "name": "str",
+            "uuid": "str",
+            "cc": "str",
+            "sm_count": "i32",
+            "memory": "i64",
+            "max_threads_per_sm": "i32",
+            "clock_khz": "i64",
+            "mem_bandwidth": "i64",
+        },
+        # kind: pushpop, startend, mark (end == start). ``seq`` and ``fwd_thread`` from the payload
+        # or from the text; ``payload`` the integer as it was; ``attrs`` a JSON object.
+        "ranges": {
+            "id": "i64",
+            "process": "i32",
+            "thread": "i64",
+            "end_thread": "i64",
+            "start": "i64",
+            "end": "i64",
+            "domain": "cat",
+            "category": "cat",
+            "text": "cat",
+            "seq": "i64",
+            "fwd_thread": "i64",
+            "payload": "i64",
+            "attrs": "str",
+            "kind": "cat",
+        },
+        "specs": {
+            "process": "i32",
+            "framework": "cat",
+            "graph": "cat",
+            "key": "cat",
+            "time": "i64",
+            "text": "cat",
+        },
+        "calls": {
+            "process": "i32",
+            "thread": "i64",
+            "start": "i64",
+            "end": "i64",
+            "name": "cat",
+            "correlation": "i64",
+        },
+        # grid, block, cluster: "x,y,z". Shared and local memory in bytes.
+        "kernels": {
+            "process": "i32",
+            "device": "i32",
+            "context": "i64",
+            "stream": "i64",
+            "start": "i64",
+            "end": "i64",
+            "name": "cat",
+            "correlation": "i64",
+            "grid": "cat",
+            "block": "cat",
+            "cluster": "cat",
+            "registers": "i32",
+            "shared_static": "i64",
+            "shared_dynamic": "i64",
+            "local_memory": "i64",
+            "graph": "i64",
+            "graph_node": "i64",
+            "op_key": "cat",
+            "attrs": "str",
+        },
+        # kind: HtoD, DtoH, DtoD, HtoH, PtoP, HtoA …, memset. Memory kinds: device, pinned,
+        # pageable, managed, array, host.
+        "memops": {
+            "process": "i32",
+            "device": "i32",
+            "context": "i64",
+            "stream": "i64",
+            "start": "i64",
+            "end": "i64",
+            "kind": "cat",
+            "src_kind": "cat",
+            "dst_kind": "cat",
+            "peer": "i32",
+            "bytes": "i64",
+            "correlation": "i64",
+            "graph_node": "i64",
+        },
+        "graph_nodes": {
+            "process": "i32",
+            "graph": "i64",
+            "node": "i64",
+            "original_node": "i64",
+            "thread": "i64",
+            "time": "i64",
+        },
+        "syncs": {
+            "process": "i32",
+            "device": "i32",
+            "context": "i64",
+            "stream": "i64",
+            "start": "i64",
+            "end": "i64",
+            "kind": "cat",
+            "correlation": "i64",
+            "event_id": "i64",
+        },
+        "allocations": {
+            "process": "i32",
+            "device": "i32",
+            "thread": "i64",
+            "time": "i64",
+            "address": "i64",
+            "bytes": "i64",
+            "total": "i64",
+            "reserved": "i64",
+        },
+        "counters": {
+            "process": "i32",
+            "device": "i32",
+            "correlation": "i64",
+            "range_id": "i64",
+            "name": "cat",
+            "value": "f64",
+        },
+        "samples": {
+            "process": "i32",
+            "device": "i32",
+            "time": "i64",
+            "name": "cat",
+            "value": "f64",
+        },
+        # severity: info, warning, error. how_many: how many records it is about.
+        "notes": {
+            "severity": "str",
+            "what": "str",
+            "how_many": "i64",
+        },
+    }
+)

@@ -1,0 +1,1 @@
+"""One file format each, into the trace tables."""

@@ -1,0 +1,1 @@
+"""Analysis results as text, files and pages."""
