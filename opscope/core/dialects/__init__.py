@@ -1,1 +1,42 @@
-"""Readers of the range texts that other tools write, each into the same OpCall."""
+"""Readers of the range texts that other tools write, each into the same OpCall.
+
+A dialect is a module with two functions, listed in ``DIALECTS``:
+
+    strip(texts: pl.Series) -> pl.DataFrame   # optional; columnar
+    read(domain: str, text: str) -> Reading | None
+
+``strip`` takes the unique texts of a trace (String) and returns, row for row, ``text`` without what
+differs from call to call (PyTorch's ``seq = 13, op_id = 7``), and that as the integer columns ``seq``
+and ``op_id`` (null where absent); it leaves alone what is not its own. ``read`` then sees each
+distinct stripped text once and returns None where the text is not in its dialect. Texts are a
+stranger's data: never ``eval``; bound lengths and depth; what does not parse is a user range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from opscope.core.schema import Frame, OpCall
+
+Role = Literal["op", "layer", "step", "phase", "user", "source", "spec", "result", "graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one range text means.
+
+    ``op``: an operator's call (``call`` set; shapes may be missing). ``source``: a range that only
+    tells where its inner ranges come from (``frames``; ``layer`` where it names the module path),
+    such as PyProf's traceMarker or a Python frame. ``layer``: ``layer`` is the module path.
+    ``step``: ``step`` is its number. ``direction`` is one of schema.DIRECTIONS or None.
+    ``forward_name`` is set on a backward node: the op that it differentiates, when the text tells.
+    """
+
+    role: Role
+    call: OpCall | None = None
+    direction: str | None = None
+    layer: str | None = None
+    frames: tuple[Frame, ...] = ()
+    step: int | None = None
+    forward_name: str | None = None
