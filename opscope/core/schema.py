@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 #: A dimension: a size, ``"?"`` where it is not known, or a symbol (``"s0"``, ``"batch"``).
 Dim: TypeAlias = "int | str"
 #: A scalar parameter of an op; sequences are tuples.
-ParamValue: TypeAlias = "None | bool | int | float | str | tuple[ParamValue, ...]"
+ParamValue: TypeAlias = "bool | int | float | str | tuple[ParamValue, ...] | None"
 
 #: Bits of one element. ``?`` (an unknown dtype) and strings have no size.
 DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
@@ -93,7 +93,7 @@ class SameAs:
 
 
 #: One argument or result: a tensor, an absent one (``None``), a back reference, or a list of these.
-Arg: TypeAlias = "TensorSpec | SameAs | None | tuple[Arg, ...]"
+Arg: TypeAlias = "TensorSpec | SameAs | tuple[Arg, ...] | None"
 #: ``(file, line)``, innermost user frame first.
 Frame: TypeAlias = "tuple[str, int]"
 

@@ -1,0 +1,74 @@
+"""The distinct calls of a trace as a table: what the columns of an op say, once per reading."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from opscope.core import perf
+from opscope.core.context import source_text
+from opscope.core.dialects import Reading
+from opscope.core.interpret import Meaning
+from opscope.core.rangetext import format_call, format_value
+from opscope.core.schema import Arg, OpCall, TensorSpec, leaves
+
+_SCHEMA = {
+    "op": pl.Categorical,
+    "op_type": pl.Categorical,
+    "direction": pl.Categorical,
+    "source": pl.Categorical,
+    "inputs": pl.Categorical,
+    "outputs": pl.Categorical,
+    "dtypes": pl.Categorical,
+    "params": pl.Categorical,
+    "device": pl.Categorical,
+    "shaped": pl.Boolean,
+}
+
+
+def readings_table(meaning: Meaning) -> pl.DataFrame:
+    """One row per reading: op, op_type, direction, source, inputs, outputs, dtypes, params, device.
+
+    Shapes are in the range text's own form (``f32[64,3], f32[8,3]``); ``shaped`` tells whether the
+    text had inputs or outputs at all. A column is null where the text does not say.
+    """
+    rows = [_row(meaning, number) for number in range(len(meaning.readings))]
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+
+
+def _row(meaning: Meaning, number: int) -> tuple[object, ...]:
+    reading = meaning.readings[number]
+    call = reading.call
+    if call is None:
+        name = meaning.texts[number]
+        return (name, reading.role, reading.direction, *_source(reading), *[None] * 5, False)
+    return (
+        call.name,
+        perf.op_type(call.name),
+        reading.direction,
+        *_source(reading),
+        args_text(call.inputs) if call.inputs or call.outputs else None,
+        None if call.outputs is None else args_text(call.outputs),
+        _dtypes(call),
+        ", ".join(f"{key}={format_value(value)}" for key, value in call.params) or None,
+        call.device,
+        bool(call.inputs or call.outputs),
+    )
+
+
+def _source(reading: Reading) -> tuple[str | None]:
+    frames = reading.call.frames if reading.call is not None else ()
+    return (source_text(frames or reading.frames) or None,)
+
+
+def args_text(args: tuple[Arg, ...]) -> str:
+    """``f32[64,3], [f32[3]]*2, _``."""
+    return format_call(OpCall("_", args), None)[len("_(") : -1]
+
+
+def _dtypes(call: OpCall) -> str | None:
+    """The distinct dtypes of the inputs (else the outputs), in order of appearance."""
+    for args in (call.inputs, call.outputs or ()):
+        found = [leaf.dtype for leaf in leaves(args) if isinstance(leaf, TensorSpec)]
+        if found:
+            return ",".join(dict.fromkeys(found))
+    return None

@@ -1,0 +1,101 @@
+"""The kernels and copies of a trace, each with the op that launched it, what encloses it, its cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from opscope.core import perf
+from opscope.core.analysis.costs import cost_column, shared_out
+from opscope.core.analysis.ops import Ops
+from opscope.core.attribute import REASONS, Launched
+from opscope.core.columns import gather, spread
+from opscope.core.intervals import NONE
+
+
+def kernels_frame(ops: Ops) -> pl.DataFrame:
+    """One row per kernel execution, the columns of ``Profile.kernels``. Times in ns, bytes, FLOP.
+
+    FLOPs and bytes are the op's, split over its kernels by duration; the parts of an op sum to it.
+    """
+    trace = ops.attribution.trace
+    table, launched = trace["kernels"], ops.attribution.kernels
+    op = launched.op.astype(np.int64)
+    duration = (table["end"] - table["start"]).to_numpy()
+    costing = ops.costs.costing(op)
+    shares = {
+        name: shared_out(cost_column(ops.costs, name, costing), costing, duration)
+        for name in ("matrix_flops", "vector_flops", "flops", "bytes")
+    }
+    shares["flops"] = (shares["matrix_flops"] + shares["vector_flops"]).alias("flops")
+    tensor = {
+        name: cost_column(ops.costs, name, costing)
+        for name in ("tc_eligible", "tc_ready", "tc_reason")
+    }
+    shared = pl.sum_horizontal("shared_static", "shared_dynamic", ignore_nulls=False)
+    own = table.select("process", "device", "context", "stream", "start", "end").with_columns(
+        (pl.col("end") - pl.col("start")).alias("duration")
+    )
+    described = _described(ops, launched)
+    return pl.concat(
+        [
+            own,
+            table.select("name", "correlation", "grid", "block", "registers"),
+            table.select(shared.alias("shared_memory")),
+            table.select("graph", "graph_node"),
+            described,
+            pl.DataFrame(
+                [
+                    shares["matrix_flops"],
+                    shares["vector_flops"],
+                    shares["flops"],
+                    shares["bytes"],
+                    perf.tensor_core_column(table["name"]).alias("tensor_core"),
+                    tensor["tc_eligible"],
+                    tensor["tc_ready"],
+                    tensor["tc_reason"],
+                    spread("reason", list(REASONS), launched.reason),
+                ]
+            ),
+        ],
+        how="horizontal",
+    )
+
+
+def memops_frame(ops: Ops) -> pl.DataFrame:
+    """One row per copy or set: where, when (ns), kind, bytes, and the op that asked for it."""
+    table, launched = ops.attribution.trace["memops"], ops.attribution.memops
+    own = table.select("process", "device", "context", "stream", "start", "end").with_columns(
+        (pl.col("end") - pl.col("start")).alias("duration")
+    )
+    rest = table.select(
+        "kind", "src_kind", "dst_kind", "peer", "bytes", "correlation", "graph_node"
+    )
+    reason = spread("reason", list(REASONS), launched.reason)
+    return pl.concat(
+        [own, rest, _described(ops, launched), pl.DataFrame([reason])], how="horizontal"
+    )
+
+
+def _described(ops: Ops, launched: Launched) -> pl.DataFrame:
+    """The launch's times and the op's columns; each distinct op is described once."""
+    ranges, calls = ops.attribution.trace["ranges"], ops.attribution.trace["calls"]
+    distinct, place = np.unique(launched.op[launched.op >= 0], return_inverse=True)
+    code = np.full(len(launched.op), NONE, np.int64)
+    code[launched.op >= 0] = place
+    about = ops.describe(distinct.astype(np.int64))
+    return pl.DataFrame(
+        [
+            gather(calls["start"], launched.call).alias("call_start"),
+            gather(calls["end"], launched.call).alias("call_end"),
+            gather(ranges["id"], launched.op).alias("op_id"),
+            gather(about.call["op"], code),
+            gather(about.call["op_type"], code),
+            gather(about.direction, code),
+            gather(about.seq, code),
+            gather(about.layer, code),
+            gather(about.step, code),
+            gather(about.source, code),
+            *(gather(about.call[name], code) for name in ("inputs", "outputs", "dtypes", "params")),
+        ]
+    )

@@ -1,0 +1,139 @@
+"""The summary: wall time, busy time, what was attributed and what was not, and what is known of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.intervals import merge, subtract, union_length
+from opscope.core.trace import Trace
+
+SCHEMA: Final = {
+    "wall_time": pl.Int64,
+    "device_busy": pl.Int64,
+    "kernel_time": pl.Int64,
+    "attributed_time": pl.Int64,
+    "unattributed_time": pl.Int64,
+    "attributed_share": pl.Float64,
+    "launched_share": pl.Float64,
+    "flops_share": pl.Float64,
+    "tensor_core_time": pl.Int64,
+    "steps": pl.Int64,
+    "processes": pl.Int64,
+    "devices": pl.Int64,
+    "kernels": pl.Int64,
+}
+#: Op types whose FLOPs are known to be none, so that they never count as a gap.
+FREE: Final = ("communication", "copy", "view")
+
+
+def summary(
+    trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame, ops: pl.DataFrame | None, steps: int
+) -> pl.DataFrame:
+    """One row: times in ns, shares in 0 … 1, null where the trace cannot tell.
+
+    ``kernel_time`` = ``attributed_time`` + ``unattributed_time``, exactly. On a GPU it is the summed
+    duration of the kernels. ``ops`` is given for a CPU-only profile, where it is the self time of
+    the ops, and what is unattributed is thread time inside steps outside any op.
+    ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
+    ``flops_share``: device time with known FLOPs over that with a launch record.
+    """
+    row: dict[str, Any] = dict.fromkeys(SCHEMA)
+    row |= {
+        "wall_time": _wall_time(trace),
+        "steps": steps,
+        "processes": len(trace["processes"]) or _distinct(trace, "process"),
+        "devices": _devices(kernels, memops),
+        "kernels": len(kernels) if trace.has("kernels") else None,
+    }
+    if ops is not None:
+        row |= _cpu(trace, ops)
+    elif trace.has("kernels"):
+        row |= _gpu(kernels, memops)
+    return pl.DataFrame([row], schema=SCHEMA)
+
+
+def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
+    total = int(kernels["duration"].sum())
+    has_op = kernels["reason"].is_null()
+    attributed = int(kernels.filter(has_op)["duration"].sum())
+    columns = ["device", "start", "end"]
+    busy = 0
+    both = pl.concat([kernels.select(columns), memops.select(columns)])
+    for part in both.partition_by("device"):
+        busy += union_length(part["start"].to_numpy(), part["end"].to_numpy())
+    whole = total + int(memops["duration"].sum())
+    launched = pl.col("call_start").is_not_null()
+    known = pl.col("flops").is_not_null() | pl.col("op_type").cast(pl.String).is_in(FREE)
+    with_launch = _time(kernels, launched) + _time(memops, launched)
+    with_flops = _time(kernels, launched & known.fill_null(False)) + _time(memops, launched)
+    tensor = _time(kernels, pl.col("tensor_core").fill_null(False))
+    return {
+        "device_busy": busy,
+        "kernel_time": total,
+        "attributed_time": attributed,
+        "unattributed_time": total - attributed,
+        "attributed_share": attributed / total if total else None,
+        "launched_share": with_launch / whole if whole else None,
+        "flops_share": with_flops / with_launch if with_launch else None,
+        "tensor_core_time": tensor if kernels["tensor_core"].is_not_null().any() else None,
+    }
+
+
+def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
+    return int(frame.filter(chosen)["duration"].sum())
+
+
+def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
+    """Op self time, and the time of the steps' own threads inside steps but outside any op."""
+    attributed = int(ops["self_time"].sum())
+    outside = 0
+    steps = trace["ranges"].filter(pl.col("category") == "step")
+    top = ops.filter(pl.col("parent_id").is_null())
+    for key, part in steps.group_by("process", "thread"):
+        on_thread = top.filter((pl.col("process") == key[0]) & (pl.col("thread") == key[1]))
+        inside = merge(part["start"].to_numpy(), part["end"].to_numpy())
+        in_ops = merge(on_thread["start"].to_numpy(), on_thread["end"].to_numpy())
+        first, last = subtract(inside, in_ops)
+        outside += int((last - first).sum())
+    busy = sum(
+        union_length(part["start"].to_numpy(), part["end"].to_numpy())
+        for part in top.select("process", "start", "end").partition_by("process")
+    )
+    known = ops.filter(
+        pl.col("flops").is_not_null()
+        | pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
+    )
+    return {
+        "device_busy": busy,
+        "kernel_time": attributed + outside,
+        "attributed_time": attributed,
+        "unattributed_time": outside,
+        "attributed_share": attributed / (attributed + outside) if attributed + outside else None,
+        "flops_share": int(known["self_time"].sum()) / attributed if attributed else None,
+    }
+
+
+def _wall_time(trace: Trace) -> int | None:
+    """From the first event to the last, host and device."""
+    low: list[int] = []
+    high: list[int] = []
+    for name in ("ranges", "calls", "kernels", "memops"):
+        table = trace[name]
+        if len(table):
+            low.append(table["start"].min())  # type: ignore[arg-type]
+            high.append(table["end"].max())  # type: ignore[arg-type]
+    return max(high) - min(low) if low else None
+
+
+def _distinct(trace: Trace, column: str) -> int:
+    seen: set[int] = set()
+    for name in ("ranges", "calls", "kernels", "memops"):
+        seen.update(trace[name][column].drop_nulls().unique().to_list())
+    return len(seen)
+
+
+def _devices(kernels: pl.DataFrame, memops: pl.DataFrame) -> int:
+    """Devices that did something."""
+    return pl.concat([kernels["device"], memops["device"]]).drop_nulls().n_unique()

@@ -1,0 +1,246 @@
+"""Attribution: kernel → launch → the op that launched it, and what encloses that op.
+
+The rules are numbered as in ARCHITECTURE.md. Everything works on whole columns; the loops are over
+threads and over distinct texts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.interpret import ROLE, Meaning, interpret
+from opscope.core.intervals import NONE, Ints, nest
+from opscope.core.nccl_groups import name_groups
+from opscope.core.results import merge_results
+from opscope.core.trace import Trace
+
+#: Why a kernel or copy has no op: a closed list; the first means that it has one.
+REASONS: Final = (
+    None,
+    "no launch record",
+    "the launching thread has no op ranges",
+    "launched outside any op range",
+    "the trace has no op ranges",
+)
+HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES = range(len(REASONS))
+
+
+@dataclass(slots=True)
+class Launched:
+    """For each row of ``kernels`` or ``memops``: its call, its op (rows, -1 for none), the reason.
+
+    ``reason`` is a place in REASONS. ``call`` is a row of ``calls``, ``op`` a row of ``ranges``.
+    """
+
+    call: NDArray[np.int32]
+    op: NDArray[np.int32]
+    reason: NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class Attribution:
+    """A trace with its kernels tied to ops.
+
+    ``is_op`` tells which range rows are ops, ``parent`` the op row that encloses each (-1: none).
+    """
+
+    trace: Trace
+    meaning: Meaning
+    is_op: NDArray[np.bool_]
+    parent: NDArray[np.int32]
+    kernels: Launched
+    memops: Launched
+
+    def climb(self, rows: Ints, wanted: NDArray[np.bool_]) -> Ints:
+        """For each op row the nearest of itself and its ancestors that is ``wanted``.
+
+        ``wanted`` has one flag per range row; -1 in, -1 out; -1 where there is none.
+        """
+        here: Ints = np.asarray(rows, np.int64).copy()
+        pending = np.flatnonzero(here >= 0)
+        while len(pending):
+            pending = pending[~wanted[here[pending]]]
+            here[pending] = self.parent[here[pending]]
+            pending = pending[here[pending] >= 0]
+        return here
+
+    def above(self, rows: Ints) -> NDArray[np.bool_]:
+        """Per range row: whether it is a strict ancestor of any of the op rows ``rows``."""
+        marked = np.zeros(len(self.parent), bool)
+        here = self.parent[rows]
+        while len(here := here[here >= 0]):
+            here = np.unique(here)
+            here = here[~marked[here]]
+            marked[here] = True
+            here = self.parent[here]
+        return marked
+
+
+def attribute(trace: Trace) -> Attribution:
+    """Tie every kernel and copy of ``trace`` to the op that launched it (rules 1 to 4, 7, 8)."""
+    meaning = interpret(trace)
+    ranges = trace["ranges"]
+    is_op = _ops(ranges, meaning)
+    pushpop = (ranges["kind"] == "pushpop").fill_null(True).to_numpy()
+    parent = np.full(len(ranges), NONE, np.int32)
+    calls = trace["calls"]
+    links = {name: _launch(trace[name], calls) for name in ("kernels", "memops")}
+    used = np.zeros(len(calls), bool)
+    for link in links.values():
+        used[link[link >= 0]] = True
+    call_op = np.full(len(calls), NONE, np.int32)
+    threads = _by_thread(calls, used, "start")
+    with_ranges: set[tuple[int, ...]] = set()
+    for key, (rows, start, end) in _by_thread(ranges, is_op & pushpop, "start", "end").items():
+        tree = nest(start, end)
+        placed = rows[tree.order]
+        parent[placed] = np.where(tree.parent >= 0, placed[tree.parent], NONE)
+        with_ranges.add(key)
+        if key in threads:
+            launches, time = threads[key]
+            found = tree.innermost(time)
+            call_op[launches] = np.where(found >= 0, rows[np.where(found >= 0, found, 0)], NONE)
+    _open_ranges(ranges, is_op & ~pushpop, calls, used, call_op)
+    why = _reasons(calls, used, call_op, with_ranges, bool(is_op.any()))
+    merge_results(ranges, meaning, is_op & pushpop)
+    name_groups(ranges, meaning, is_op)
+    launched = {
+        name: Launched(
+            link,
+            np.where(link >= 0, call_op[link], NONE).astype(np.int32)
+            if len(calls)
+            else np.full(len(link), NONE, np.int32),
+            np.where(link >= 0, why[link], NO_LAUNCH).astype(np.uint8)
+            if len(calls)
+            else np.full(len(link), NO_LAUNCH, np.uint8),
+        )
+        for name, link in links.items()
+    }
+    return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
+
+
+def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:
+    """Which ranges are ops; where a process has none, its user ranges stand for them.
+
+    A library that annotates its own calls (cuDF, a C++ server) has no other ops; in a framework's
+    process a user range around a kernel that no op holds must not hide the gap.
+    """
+    role = meaning.role
+    held = (ranges["end"] > ranges["start"]).fill_null(False).to_numpy()
+    is_op: NDArray[np.bool_] = (role == ROLE["op"]) & held
+    user = (role == ROLE["user"]) & held
+    if user.any():
+        process = ranges["process"].fill_null(NONE).to_numpy()
+        with_ops = np.unique(process[is_op])
+        is_op |= user & ~np.isin(process, with_ops)
+    return is_op
+
+
+def _launch(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
+    """Rule 1: for each row the row of the call with the same (process, correlation), or -1.
+
+    Correlation ids repeat from process to process, so each process is looked up by itself. Of
+    several calls with one id (a runtime call and the driver call inside it) the last to start is
+    the one that launched.
+    """
+    found = np.full(len(executed), NONE, np.int32)
+    if not len(executed) or not len(calls):
+        return found
+    theirs, ours = _by_process(calls), _by_process(executed)
+    for process, rows in ours.items():
+        if process not in theirs:
+            continue
+        launches = theirs[process]
+        wanted = executed["correlation"].gather(rows).fill_null(NONE).to_numpy()
+        ids = calls["correlation"].gather(launches).fill_null(NONE - 1).to_numpy()
+        start = calls["start"].gather(launches).to_numpy()
+        if np.any(start[1:] < start[:-1]):
+            by_start = np.argsort(start, kind="stable")
+            launches, ids = launches[by_start], ids[by_start]
+        found[rows] = _look_up(ids, launches, wanted)
+    return found
+
+
+def _look_up(ids: Ints, rows: Ints, wanted: Ints) -> Ints:
+    low, high = int(ids.min()), int(ids.max())
+    if high - low < 8 * len(ids) + 1024:  # dense, as correlation ids are: a table beats a sort
+        table = np.full(high - low + 1, NONE, np.int32)
+        table[ids - low] = rows
+        inside = (wanted >= max(low, 0)) & (wanted <= high)
+        return np.where(inside, table[np.where(inside, wanted - low, 0)], NONE)
+    order = np.argsort(ids, kind="stable")
+    place = np.searchsorted(ids[order], wanted, side="right") - 1
+    same = (place >= 0) & (ids[order][np.maximum(place, 0)] == wanted) & (wanted >= 0)
+    return np.where(same, rows[order][np.maximum(place, 0)], NONE)
+
+
+def _by_process(frame: pl.DataFrame) -> dict[int, Ints]:
+    process = frame["process"].fill_null(NONE).to_numpy()
+    return {int(number): np.flatnonzero(process == number) for number in np.unique(process)}
+
+
+def _by_thread(
+    frame: pl.DataFrame, chosen: NDArray[np.bool_], *columns: str
+) -> dict[tuple[int, ...], tuple[Ints, ...]]:
+    """For each (process, thread) the chosen rows' numbers and the values of ``columns``."""
+    if not chosen.any():
+        return {}
+    part = (
+        frame.lazy()
+        .select("process", "thread", *columns)
+        .with_row_index("row")
+        .filter(pl.Series(chosen))
+        .group_by("process", "thread")
+        .agg(pl.all())
+        .collect()
+    )
+    keys = part.select(pl.col("process").fill_null(NONE), pl.col("thread").fill_null(NONE)).rows()
+    lists = [[group.to_numpy() for group in part[name]] for name in ("row", *columns)]
+    return {
+        (int(process), int(thread)): tuple(values[number] for values in lists)
+        for number, (process, thread) in enumerate(keys)
+    }
+
+
+def _open_ranges(
+    ranges: pl.DataFrame,
+    chosen: NDArray[np.bool_],
+    calls: pl.DataFrame,
+    used: NDArray[np.bool_],
+    call_op: NDArray[np.int32],
+) -> None:
+    """Start/end ranges, which may end on another thread: by time, where no push/pop range holds."""
+    if not chosen.any():
+        return
+    missing = np.flatnonzero(used & (call_op < 0))
+    process = calls["process"].fill_null(NONE).to_numpy()[missing]
+    time = calls["start"].to_numpy()[missing]
+    theirs = ranges["process"].fill_null(NONE).to_numpy()
+    for number in np.unique(process):
+        rows = np.flatnonzero(chosen & (theirs == number))
+        start, end = (ranges[name].gather(rows).to_numpy() for name in ("start", "end"))
+        here = process == number
+        found = nest(start, end).innermost(time[here])
+        call_op[missing[here]] = (
+            np.where(found >= 0, rows[np.maximum(found, 0)], NONE) if len(rows) else NONE
+        )
+
+
+def _reasons(
+    calls: pl.DataFrame,
+    used: NDArray[np.bool_],
+    call_op: NDArray[np.int32],
+    with_ranges: set[tuple[int, ...]],
+    any_ops: bool,
+) -> NDArray[np.uint8]:
+    why = np.full(len(calls), HAS_OP if any_ops else NO_RANGES, np.uint8)
+    missing = used & (call_op < 0)
+    if any_ops and missing.any():
+        for key, (rows,) in _by_thread(calls, missing).items():
+            why[rows] = OUTSIDE if key in with_ranges else NO_RANGES_ON_THREAD
+    return why

@@ -1,0 +1,29 @@
+"""Columns made from codes: a value per distinct thing, spread over the rows that mean it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+
+def spread(name: str, texts: Sequence[str | None], codes: NDArray[Any]) -> pl.Series:
+    """A Categorical column: for each code the text at that place; null where the code is -1."""
+    values = pl.Series(name, texts, dtype=pl.String).cast(pl.Categorical)
+    return gather(values, codes)
+
+
+def gather(values: pl.Series, codes: NDArray[Any]) -> pl.Series:
+    """For each code the value at that place; null where the code is negative."""
+    column: pl.Series
+    if not len(values):
+        column = values.extend_constant(None, 1).new_from_index(0, len(codes))
+        return column
+    known = codes >= 0
+    column = values.gather(pl.Series(np.where(known, codes, 0).astype(np.uint32)))
+    if not known.all():
+        column = column.to_frame().select(pl.when(pl.Series(known)).then(pl.first())).to_series()
+    return column

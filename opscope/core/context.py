@@ -1,0 +1,199 @@
+"""What encloses an op: its layer, step, phase, user range and source line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribute import Attribution
+from opscope.core.columns import spread
+from opscope.core.dialects import Reading
+from opscope.core.intervals import NONE, Ints, Nest, depth, nest
+from opscope.core.schema import Frame
+
+#: Frames of a call stack that a source column shows, innermost first.
+FRAMES_SHOWN: Final = 3
+_LIBRARY_PARTS: Final = ("site-packages", "dist-packages", "/lib/python3", "<")
+_LIBRARY_STARTS: Final = (
+    "torch/",
+    "<",
+    "threading.py",
+    "multiprocessing/",
+    "importlib",
+    "runpy.py",
+)
+
+
+def is_user_file(path: str) -> bool:
+    """Whether a frame of this file is the user's own code and no library's."""
+    return not path.startswith(_LIBRARY_STARTS) and not any(part in path for part in _LIBRARY_PARTS)
+
+
+def source_text(frames: Sequence[Frame]) -> str:
+    """``train.py:42 < main.py:7``, the innermost frames first."""
+    return " < ".join(f"{file}:{line}" for file, line in frames[:FRAMES_SHOWN])
+
+
+@dataclass(slots=True)
+class _Enclosing:
+    """Ranges of one kind by (process, thread), with the text that each stands for."""
+
+    nests: dict[tuple[int, int], tuple[Nest, Ints]]
+    value: NDArray[np.int32]  # per range row: a place in texts, or -1
+    texts: list[str]
+
+
+class Context:
+    """Finds what encloses events of a trace; each kind is prepared at its first use."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        self._attribution = attribution
+        self._ranges = attribution.trace["ranges"]
+        self._prepared: dict[str, _Enclosing] = {}
+
+    def layer(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The module path open at each time (ns), Categorical; null outside any."""
+        return self._find("layer", process, thread, time)
+
+    def user(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The innermost user range open at each time."""
+        return self._find("user", process, thread, time)
+
+    def phase(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The phase (``forward``, ``backward``, ``optimizer`` …) open at each time."""
+        return self._find("phase", process, thread, time)
+
+    def source(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The innermost user frames of the call stack at each time, where the trace has stacks."""
+        return self._find("source", process, thread, time)
+
+    def step(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The number of the step open at each time, Int64; steps are the whole process's.
+
+        A step may be marked on one thread while autograd and the data loader work on others.
+        """
+        number: pl.Series = self._find("step", process, np.zeros_like(thread), time)
+        number = number.cast(pl.String).cast(pl.Int64)
+        return number
+
+    def _find(self, kind: str, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        if kind not in self._prepared:
+            self._prepared[kind] = self._prepare(kind)
+        enclosing = self._prepared[kind]
+        found = np.full(len(time), NONE, np.int32)
+        for (number, on), (tree, rows) in enclosing.nests.items():
+            here = np.flatnonzero((process == number) & (thread == on))
+            row = tree.innermost(time[here])
+            held = row >= 0
+            found[here[held]] = enclosing.value[rows[row[held]]]
+        return spread(kind, enclosing.texts, found)
+
+    def _prepare(self, kind: str) -> _Enclosing:
+        meaning = self._attribution.meaning
+        text_of: Callable[[Reading], str | None] = _TEXT[kind]
+        names = [
+            meaning.texts[number]
+            if kind in ("user", "phase") and text_of(reading) is not None
+            else text_of(reading)
+            for number, reading in enumerate(meaning.readings)
+        ]
+        wanted = np.array([name is not None for name in names], bool)
+        chosen = wanted[meaning.reading]
+        if kind == "user":
+            chosen &= ~self._attribution.is_op
+        rows = np.flatnonzero(chosen)
+        texts = [name or "" for name in names]
+        value = meaning.reading.copy()
+        nests: dict[tuple[int, int], tuple[Nest, Ints]] = {}
+        if not len(rows):
+            return _Enclosing(nests, value, texts)
+        process = self._ranges["process"].gather(rows).fill_null(NONE).to_numpy()
+        thread = self._ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
+        if kind == "step":
+            thread = np.zeros_like(thread)
+        start = self._ranges["start"].gather(rows).to_numpy()
+        end = self._ranges["end"].gather(rows).to_numpy()
+        keys = np.stack((process, thread), axis=1)
+        for number, on in np.unique(keys, axis=0):
+            here = np.flatnonzero((process == number) & (thread == on))
+            tree = nest(start[here], end[here])
+            nests[int(number), int(on)] = (tree, rows[here])
+            if kind in _CHAINED:
+                _chain(tree, rows[here], value, texts, *_CHAINED[kind])
+        return _Enclosing(nests, value, texts)
+
+
+def _layer(reading: Reading) -> str | None:
+    return reading.layer
+
+
+def _source(reading: Reading) -> str | None:
+    frames = [frame for frame in reading.frames if is_user_file(frame[0])]
+    return source_text(frames) if reading.role == "source" and frames else None
+
+
+def _step(reading: Reading) -> str | None:
+    return None if reading.role != "step" or reading.step is None else str(reading.step)
+
+
+_TEXT: Final[dict[str, Callable[[Reading], str | None]]] = {
+    "layer": _layer,
+    "source": _source,
+    "step": _step,
+    "user": lambda reading: "" if reading.role == "user" else None,
+    "phase": lambda reading: "" if reading.role == "phase" else None,
+}
+
+
+def _join_source(outer: str, inner: str) -> str:
+    return " < ".join([*inner.split(" < "), *outer.split(" < ")][:FRAMES_SHOWN])
+
+
+def _join_layer(outer: str, inner: str) -> str:
+    # a full path already names what encloses it; Kineto's "nn.Module: X_0" names itself alone
+    prefix = "nn.Module: "
+    if not inner.startswith(prefix):
+        return inner
+    return f"{outer}/{inner[len(prefix) :]}" if outer else inner[len(prefix) :]
+
+
+_CHAINED: Final[dict[str, tuple[Callable[[str, str], str], bool]]] = {
+    "source": (_join_source, False),
+    "layer": (_join_layer, True),
+}
+
+
+def _chain(
+    tree: Nest,
+    rows: Ints,
+    value: NDArray[np.int32],
+    texts: list[str],
+    join: Callable[[str, str], str],
+    alone: bool,
+) -> None:
+    """Let each range stand for itself within what encloses it; level by level, once per pair."""
+    placed = rows[tree.order]
+    level = depth(tree.parent)
+    made: dict[tuple[int, int], int] = {}
+    for number in range(int(level.max(initial=-1)) + 1):
+        at = np.flatnonzero(level == number)
+        own = value[placed[at]]
+        outer = np.full(len(at), NONE, np.int32)
+        if number:
+            outer = value[placed[tree.parent[at]]]
+        elif not alone:
+            continue
+        pairs, inverse = np.unique(np.stack((outer, own), axis=1), axis=0, return_inverse=True)
+        joined = np.empty(len(pairs), np.int32)
+        for place, (above, inner) in enumerate(pairs.tolist()):
+            key = (above, inner)
+            if key not in made:
+                texts.append(join(texts[above] if above >= 0 else "", texts[inner]))
+                made[key] = len(texts) - 1
+            joined[place] = made[key]
+        value[placed[at]] = joined[inverse.reshape(-1)]

@@ -1,0 +1,45 @@
+"""Our own texts: ranges in the domains ``opscope.*``, and what the Kineto reader writes in them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from opscope.core.dialects import Reading
+from opscope.core.rangetext import RangeTextError, parse
+from opscope.core.schema import DIRECTIONS
+
+_STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")
+_ROLES: Final = {"spec": "spec", "result": "result", "graph": "graph"}
+#: Python's call stack as Kineto records it: ``train.py(42): forward``
+_PYTHON_FRAME: Final = re.compile(r"(.{1,4096}?)\(([0-9]{1,9})\): (.*)\Z", re.DOTALL)
+
+
+def is_own(domain: str | None) -> bool:
+    """Whether texts of this domain are in our form."""
+    return domain is not None and (
+        domain.startswith("opscope.") or domain in ("kineto", "user", "python")
+    )
+
+
+def read(domain: str, category: str | None, text: str) -> Reading | None:
+    """The reading of a text in one of our domains; None where it is a user's own."""
+    if category == "layer":
+        return Reading("layer", layer=text)
+    if category == "step":
+        found = _STEP.match(text)
+        return Reading("step", step=int(found.group(1)) if found else None)
+    if category == "phase":
+        return Reading("phase")
+    if category in ("spec", "result", "graph"):
+        return Reading(_ROLES[category])  # type: ignore[arg-type]
+    if domain == "python":
+        found = _PYTHON_FRAME.match(text)
+        return Reading("source", frames=((found.group(1), int(found.group(2))),) if found else ())
+    if domain in ("user", "opscope.user") and category not in DIRECTIONS:
+        return Reading("user")
+    try:
+        call = parse(text)
+    except RangeTextError:
+        return None
+    return Reading("op", call=call, direction=category if category in DIRECTIONS else None)
