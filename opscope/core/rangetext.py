@@ -66,7 +66,7 @@ def _cut(pieces: list[str], limit: int) -> str:
         room -= size
     if not kept:  # not even the name fits: a shorter name, so that there is one
         name = json.loads(pieces[0]) if pieces[0].startswith('"') else pieces[0]
-        name = name[: (limit - len(CUT) - 2) // 6]  # a character is at most six bytes once escaped
+        name = name[: (limit - len(CUT) - 2) // 12]  # escaped, a character takes up to 12 bytes
         kept = [_quoted(name, _NAME)]
     return "".join(kept).rstrip() + CUT
 
@@ -231,6 +231,8 @@ class _Parser:
         return self.match(pattern, what).group()
 
     def call(self) -> OpCall:
+        if not self.text:
+            raise RangeTextError("an empty text")
         name = self.word(_NAME_AT, "a name")
         inputs: list[Arg] = []
         outputs: list[Arg] | None = None
