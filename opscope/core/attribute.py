@@ -7,17 +7,21 @@ threads and over distinct texts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
-from opscope.core.intervals import NONE, Ints, nest
+from opscope.core.intervals import NONE, Ints, Nest, nest
 from opscope.core.nccl_groups import name_groups
 from opscope.core.results import merge_results
 from opscope.core.trace import Trace
+
+#: Per (process, thread): the nesting of its op ranges, and the range row of each of its intervals.
+_Nests: TypeAlias = "dict[tuple[int, ...], tuple[Nest, Ints]]"
 
 #: Why a kernel or copy has no op: a closed list; the first means that it has one.
 REASONS: Final = (
@@ -26,8 +30,9 @@ REASONS: Final = (
     "the launching thread has no op ranges",
     "launched outside any op range",
     "the trace has no op ranges",
+    "replayed from a CUDA graph whose capture is not in the trace",
 )
-HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES = range(len(REASONS))
+HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES, NO_CAPTURE = range(len(REASONS))
 
 
 @dataclass(slots=True)
@@ -35,11 +40,13 @@ class Launched:
     """For each row of ``kernels`` or ``memops``: its call, its op (rows, -1 for none), the reason.
 
     ``reason`` is a place in REASONS. ``call`` is a row of ``calls``, ``op`` a row of ``ranges``.
+    ``inferred``: only the order of events tells, no identifier does.
     """
 
     call: NDArray[np.int32]
     op: NDArray[np.int32]
     reason: NDArray[np.uint8]
+    inferred: NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -82,46 +89,71 @@ class Attribution:
 
 
 def attribute(trace: Trace) -> Attribution:
-    """Tie every kernel and copy of ``trace`` to the op that launched it (rules 1 to 4, 7, 8)."""
+    """Tie every kernel and copy of ``trace`` to the op that launched it (rules 1 to 5, 7, 8)."""
     meaning = interpret(trace)
-    ranges = trace["ranges"]
+    ranges, calls = trace["ranges"], trace["calls"]
     is_op = _ops(ranges, meaning)
     pushpop = (ranges["kind"] == "pushpop").fill_null(True).to_numpy()
-    parent = np.full(len(ranges), NONE, np.int32)
-    calls = trace["calls"]
     links = {name: _launch(trace[name], calls) for name in ("kernels", "memops")}
+    graph = replayed(trace, links["kernels"])
     used = np.zeros(len(calls), bool)
-    for link in links.values():
+    for link in (*links.values(), *((graph.call,) if graph else ())):
         used[link[link >= 0]] = True
+    parent, call_op, nests = _open_ops(ranges, is_op & pushpop, calls, used)
+    _open_ranges(ranges, is_op & ~pushpop, calls, used, call_op)
+    why = _reasons(calls, used, call_op, set(nests), bool(is_op.any()))
+    merge_results(ranges, meaning, is_op & pushpop)
+    name_groups(ranges, meaning, is_op)
+    launched = {name: _launched(link, call_op, why) for name, link in links.items()}
+    if graph is not None:
+        _follow_graph(graph, launched["kernels"], call_op, nests)
+    return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
+
+
+def _open_ops(
+    ranges: pl.DataFrame, ops: NDArray[np.bool_], calls: pl.DataFrame, used: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], NDArray[np.int32], _Nests]:
+    """Rule 2: per range row its parent, per used call row the innermost op open at its start."""
+    parent = np.full(len(ranges), NONE, np.int32)
     call_op = np.full(len(calls), NONE, np.int32)
+    nests: _Nests = {}
     threads = _by_thread(calls, used, "start")
-    with_ranges: set[tuple[int, ...]] = set()
-    for key, (rows, start, end) in _by_thread(ranges, is_op & pushpop, "start", "end").items():
+    for key, (rows, start, end) in _by_thread(ranges, ops, "start", "end").items():
         tree = nest(start, end)
         placed = rows[tree.order]
         parent[placed] = np.where(tree.parent >= 0, placed[tree.parent], NONE)
-        with_ranges.add(key)
+        nests[key] = (tree, rows)
         if key in threads:
             launches, time = threads[key]
-            found = tree.innermost(time)
-            call_op[launches] = np.where(found >= 0, rows[np.where(found >= 0, found, 0)], NONE)
-    _open_ranges(ranges, is_op & ~pushpop, calls, used, call_op)
-    why = _reasons(calls, used, call_op, with_ranges, bool(is_op.any()))
-    merge_results(ranges, meaning, is_op & pushpop)
-    name_groups(ranges, meaning, is_op)
-    launched = {
-        name: Launched(
-            link,
-            np.where(link >= 0, call_op[link], NONE).astype(np.int32)
-            if len(calls)
-            else np.full(len(link), NONE, np.int32),
-            np.where(link >= 0, why[link], NO_LAUNCH).astype(np.uint8)
-            if len(calls)
-            else np.full(len(link), NO_LAUNCH, np.uint8),
-        )
-        for name, link in links.items()
-    }
-    return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
+            call_op[launches] = _rows(rows, tree.innermost(time))
+    return parent, call_op, nests
+
+
+def _rows(rows: Ints, found: Ints) -> Ints:
+    return np.where(found >= 0, rows[np.maximum(found, 0)], NONE)
+
+
+def _launched(
+    link: NDArray[np.int32], call_op: NDArray[np.int32], why: NDArray[np.uint8]
+) -> Launched:
+    op = np.full(len(link), NONE, np.int32)
+    reason = np.full(len(link), NO_LAUNCH, np.uint8)
+    has = link >= 0
+    op[has], reason[has] = call_op[link[has]], why[link[has]]
+    return Launched(link, op, reason, np.zeros(len(link), bool))
+
+
+def _follow_graph(
+    graph: Replayed, kernels: Launched, call_op: NDArray[np.int32], nests: _Nests
+) -> None:
+    """Rule 5: the op that captured the node, never the op that replayed the graph."""
+    op = np.where(graph.call >= 0, call_op[np.maximum(graph.call, 0)], NONE)
+    for key, (tree, rows) in nests.items():
+        here = graph.has_node & (graph.node_process == key[0]) & (graph.node_thread == key[1])
+        op[here] = _rows(rows, tree.innermost(graph.node_time[here]))
+    kernels.op[graph.kernels] = op
+    kernels.reason[graph.kernels] = np.where(op >= 0, HAS_OP, NO_CAPTURE)
+    kernels.inferred[graph.kernels] = graph.inferred & (op >= 0)
 
 
 def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:

@@ -27,3 +27,11 @@ def gather(values: pl.Series, codes: NDArray[Any]) -> pl.Series:
     if not known.all():
         column = column.to_frame().select(pl.when(pl.Series(known)).then(pl.first())).to_series()
     return column
+
+
+def matching(column: pl.Series, pattern: str) -> NDArray[np.bool_]:
+    """Which rows of a Categorical column match a regular expression; each distinct text once."""
+    distinct = column.unique().drop_nulls()
+    wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
+    found: NDArray[np.bool_] = column.is_in(wanted.implode()).fill_null(False).to_numpy()
+    return found

@@ -55,6 +55,7 @@ def kernels_frame(ops: Ops) -> pl.DataFrame:
                     tensor["tc_ready"],
                     tensor["tc_reason"],
                     spread("reason", list(REASONS), launched.reason),
+                    pl.Series("inferred", launched.inferred),
                 ]
             ),
         ],
