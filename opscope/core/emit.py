@@ -18,19 +18,11 @@ from .schema import CATEGORY_ID, OpCall
 RECORD_LIMIT: Final = 1 << 20
 #: Distinct texts that one emitter keeps prepared; those beyond live as long as their caller's cache.
 MAX_INTERNED: Final = 65_536
+#: The payload: bits 0–47 the sequence number, 48–62 the 1-based forward thread. What does not fit
+#: (PyTorch's 2⁶⁴−1 means "none") is left out.
 SEQ_BITS: Final = 48
 MAX_SEQ: Final = 1 << SEQ_BITS
 MAX_FWD_THREAD: Final = 1 << 15
-
-
-def pack_payload(seq: int, fwd_thread: int) -> int:
-    """The NVTX payload: bits 0–47 the sequence number, 48–62 the 1-based forward thread.
-
-    -1 (no payload) where either does not fit; PyTorch's 2⁶⁴−1 means "none" and does not.
-    """
-    if 0 <= seq < MAX_SEQ and 0 <= fwd_thread < MAX_FWD_THREAD:
-        return seq | fwd_thread << SEQ_BITS
-    return -1
 
 
 def unpack_payload(payload: int) -> tuple[int, int]:
@@ -228,7 +220,7 @@ def _nvtx_only(sink: NvtxSink) -> tuple[_Push, _Pop, Callable[[Prepared], None]]
             nvtx_push(prepared.attributes_payload, payload=seq | fwd_thread << SEQ_BITS)
 
     def pop(complete: Prepared | None = None) -> None:
-        if complete is not None:
+        if complete is not None and complete.attributes_result is not None:
             nvtx_mark(complete.attributes_result)
         nvtx_pop()
 
@@ -255,10 +247,9 @@ def _record_only(recorder: Recorder) -> tuple[_Push, _Pop, Callable[[Prepared], 
     def pop(complete: Prepared | None = None) -> None:
         time = now()
         try:
-            log = local.log
+            local.log((POP if complete is None else complete_code(complete.id), time))
         except AttributeError:
             return  # pushed before this capture, which has seen nothing of this thread
-        log((POP if complete is None else complete_code(complete.id), time))
         if time >= recorder.deadline:
             flush()
 
@@ -276,20 +267,42 @@ def _record_only(recorder: Recorder) -> tuple[_Push, _Pop, Callable[[Prepared], 
 
 
 def _both(sink: NvtxSink, recorder: Recorder) -> tuple[_Push, _Pop, Callable[[Prepared], None]]:
-    record_push, record_pop, record_mark = _record_only(recorder)
+    local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
+    flush = recorder.flush
     nvtx_push, nvtx_pop, nvtx_mark = _nvtx_only(sink)
 
-    # The recorder's clock is read nearest to the op, so that neither sink's cost falls into it.
+    # The recorder's clock is read nearest to the op, and a flush comes after both sinks have the
+    # end, so that what listening costs falls into neither's range.
     def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
         nvtx_push(prepared, seq, fwd_thread)
-        record_push(prepared, seq, fwd_thread)
+        try:
+            log = local.log
+        except AttributeError:
+            log = new_thread()
+        if seq < 0 or seq >= MAX_SEQ or fwd_thread >= MAX_FWD_THREAD:
+            log((prepared.id, now()))
+        else:
+            log((PAYLOAD, seq | fwd_thread << SEQ_BITS, prepared.id, now()))
 
     def pop(complete: Prepared | None = None) -> None:
-        record_pop(complete)
+        time = now()
+        try:
+            local.log((POP if complete is None else complete_code(complete.id), time))
+        except AttributeError:
+            pass  # pushed before this capture, which has seen nothing of this thread
         nvtx_pop(complete)
+        if time >= recorder.deadline:
+            flush()
 
     def mark(prepared: Prepared) -> None:
         nvtx_mark(prepared)
-        record_mark(prepared)
+        try:
+            log = local.log
+        except AttributeError:
+            log = new_thread()
+        time = now()
+        log((mark_code(prepared.id), time))
+        if time >= recorder.deadline:
+            flush()
 
     return push, pop, mark
