@@ -1,0 +1,117 @@
+"""The NVTX sink of one domain: registered strings, categories, and the check that a tool really hears."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from .schema import CATEGORIES, CATEGORY_ID
+
+_log = logging.getLogger(__name__)
+
+#: NVTX cannot unregister a string, so only so many distinct texts are registered in a domain.
+MAX_REGISTERED: Final = 65_536
+#: Where a tool tells the NVTX headers which library to load. nsys sets it as well.
+INJECTION: Final = "NVTX_INJECTION64_PATH"
+
+_warned: set[str] = set()
+
+
+def attached(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The path of the NVTX tool that this process was started under, or ``None``.
+
+    A path at which nothing lies is none: the NVTX headers then disable themselves silently.
+    """
+    path = environ.get(INJECTION)
+    return path if path and Path(path).exists() else None
+
+
+def open_domain(name: str) -> Any | None:
+    """The live ``nvtx.Domain`` of that name, or ``None`` when nothing listens.
+
+    The ``nvtx`` package decides once, by ``nvtxDomainIsEnabled``, whether a domain is live, and
+    hands out a silent dummy otherwise. Its releases 0.2.12 to 0.2.17 get 0 from Nsight Systems 2022
+    and 2023 although the tool records ranges perfectly well. So a dummy is believed only when no
+    tool is attached; with one, the domain is made by hand, and where the package's insides do not
+    allow that, one warning says that nothing will be recorded.
+    """
+    if os.environ.get("NVTX_DISABLE"):
+        return None
+    try:
+        from nvtx import Domain  # type: ignore[attr-defined,unused-ignore]
+    except ImportError:
+        try:
+            from nvtx._lib import Domain
+        except ImportError:
+            return None
+    domain = Domain(name)
+    if type(domain) is Domain:
+        return domain
+    tool = attached()
+    if tool is None:
+        return None
+    try:
+        from nvtx._lib.lib import DomainHandle
+
+        forced = object.__new__(Domain)
+        forced.handle = DomainHandle(name)
+        Domain.__init__(forced, name)
+        forced.push_range(forced.get_event_attributes(message="opscope: the domain is live"))
+        forced.pop_range()
+    except Exception as error:  # noqa: BLE001 - another release's insides: any error means "cannot be forced"
+        _warn_once(
+            f"the NVTX tool {tool} is attached, but the installed nvtx package gives a dummy domain "
+            f"and it could not be replaced ({error!r}): no NVTX range will be recorded. "
+            "nvtx 0.2.11 is known to work."
+        )
+        return None
+    return forced
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        _log.warning("%s", message)
+
+
+class NvtxSink:
+    """Event attributes of one live domain. Its own bounded count stands before nvtx's unbounded cache."""
+
+    __slots__ = ("_fallback", "_registered", "domain", "name")
+
+    def __init__(self, name: str, domain: Any) -> None:
+        self.name = name
+        self.domain = domain
+        self._registered: set[str] = set()
+        self._fallback: set[str] = set()
+        # The package numbers categories by the order in which they are first named.
+        for category in CATEGORIES:
+            number = domain.get_category_id(category)
+            if number != CATEGORY_ID[category]:
+                _warn_once(f"NVTX category {category} of {name} has number {number}")
+
+    def attributes(self, text: str, short: str, category: str | None) -> Any:
+        """Attributes with ``text`` as a registered string; ``short`` once the bound is reached.
+
+        The package sends registered strings only, so past the bound the text is not sent plain but
+        cut to ``short`` (an op's bare name, marked cut), of which there are few.
+        """
+        registered = self._registered
+        if text not in registered:
+            if len(registered) < MAX_REGISTERED:
+                registered.add(text)
+            else:
+                _warn_once(
+                    f"over {MAX_REGISTERED} distinct texts in NVTX domain {self.name}: "
+                    "further ones carry only the op's name"
+                )
+                text = short if len(self._fallback) < MAX_REGISTERED else "<cut>"
+                self._fallback.add(text)
+        # A C string ends at its first NUL; lone surrogates have no UTF-8.
+        message = text.replace("\0", "\\0").encode("utf-8", "replace")
+        return self.domain.get_event_attributes(
+            message=message, category=0 if category is None else CATEGORY_ID[category]
+        )

@@ -1,0 +1,153 @@
+"""Who is recording: host, process, rank, framework versions, and the command with its secrets hidden."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+_SECRET_NAME = re.compile(
+    r"(?i)(pass(word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|auth|"
+    r"credential|cookie|signature|\bsig\b|bearer|\bkey$)"
+)
+#: Shapes that are a secret whatever they are called: user:password@ in URLs, well-known token forms.
+_SECRET_VALUE = re.compile(
+    r"(?P<url>[a-z][a-z0-9+.-]*://)[^/\s@]+@"
+    r"|\b(?:hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|eyJ)[\w.-]{8,}"
+)
+HIDDEN: Final = "<redacted>"
+_IMPORT_TIME: Final = time.time_ns()
+
+#: (rank, world size, local rank) as each launcher names them; the first complete pair counts.
+_RANK_NAMES: Final = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
+#: Import name → where its version lies; only what the program itself has imported is looked at.
+_FRAMEWORKS: Final = (
+    "torch", "tensorflow", "keras", "jax", "mindspore", "onnxruntime", "tensorrt", "lightning",
+    "transformers", "triton", "numpy", "nvtx",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. ``start_time`` is Unix ns; the same for whoever computes it in this process."""
+
+    host: str
+    boot: str | None
+    pid: int
+    parent: int
+    start_time: int
+    rank: int | None
+    world_size: int | None
+    local_rank: int | None
+    name: str
+    command: tuple[str, ...] = field(default=())
+
+    @property
+    def folder(self) -> str:
+        """The name of its part of a recording."""
+        host = re.sub(r"[^\w.-]", "_", self.host)[:80] or "host"
+        return f"part-{host}-{self.pid}-{self.start_time}"
+
+
+def current() -> Process:
+    """The process that this is called in; nothing is cached, for a fork changes it."""
+    rank, world_size, local_rank = ranks(os.environ)
+    command = redact(getattr(sys, "orig_argv", sys.argv))
+    return Process(
+        host=socket.gethostname(),
+        boot=_text("/proc/sys/kernel/random/boot_id"),
+        pid=os.getpid(),
+        parent=os.getppid(),
+        start_time=_start_time(),
+        rank=rank,
+        world_size=world_size,
+        local_rank=local_rank,
+        name=Path(sys.argv[0]).name if sys.argv and sys.argv[0] else Path(sys.executable).name,
+        command=command,
+    )
+
+
+def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:
+    """``(rank, world size, local rank)`` from what torchrun, MPI or Slurm set; ``None`` where unset.
+
+    Slurm sets its variables in plain batch scripts too: a world of one is no rank.
+    """
+    for names in _RANK_NAMES:
+        rank, world, local = (_number(environ.get(name)) for name in names)
+        if rank is not None and world is not None:
+            if names[0].startswith("SLURM") and world <= 1:
+                continue
+            return rank, world, local
+    return None, None, None
+
+
+def redact(command: Sequence[str]) -> tuple[str, ...]:
+    """The arguments with the values of those that sound secret, and of known token forms, hidden."""
+    shown: list[str] = []
+    hide_next = False
+    for argument in command:
+        name, equals, _ = argument.partition("=")
+        if hide_next and not argument.startswith("--"):
+            shown.append(HIDDEN)
+            hide_next = False
+            continue
+        hide_next = False
+        if _SECRET_NAME.search(name) and (equals or name.startswith("-")):
+            if equals:
+                shown.append(f"{name}={HIDDEN}")
+            else:
+                shown.append(argument)
+                hide_next = True
+            continue
+        shown.append(
+            _SECRET_VALUE.sub(
+                lambda found: f"{found['url']}{HIDDEN}@" if found["url"] else HIDDEN, argument
+            )
+        )
+    return tuple(shown)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the frameworks that this process has imported."""
+    known = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in _FRAMEWORKS:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
+            known[name] = version
+    return known
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _text(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def _start_time() -> int:
+    """Boot time plus the process's start in clock ticks (proc(5)); else when this was imported."""
+    stat, kernel = _text("/proc/self/stat"), _text("/proc/stat")
+    if stat is None or kernel is None:
+        return _IMPORT_TIME
+    boot = re.search(r"^btime ([0-9]+)", kernel, re.MULTILINE)
+    # the command, field 2, is in parentheses and may hold anything: count from the last one
+    fields = stat[stat.rindex(")") + 1 :].split()
+    if boot is None or len(fields) < 20:
+        return _IMPORT_TIME
+    ticks = int(fields[19])
+    return int(boot.group(1)) * 1_000_000_000 + ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,335 @@
+"""The recorder: every thread's pushes and pops as they happen, on disk within a twentieth of a second.
+
+A recording is a folder of parts, one a process (``part-<host>-<pid>-<start time>``), each with
+
+* ``meta.json``: the process, written once, when the part is made;
+* ``strings.jsonl``: ``[id, domain, category, text]``, one a line;
+* ``facts.jsonl``: threads, paired clock readings, notes, the stop; one object a line;
+* ``events.bin``: chunks of 16-byte records, two little-endian int64 ``(code, value)`` each.
+
+All but the first are only ever appended to, strings before the events that use them, so a process
+that is killed leaves a readable part. ``backends/recorder.py`` reads it. Times are
+``time.perf_counter_ns`` (on Linux CLOCK_MONOTONIC); pairs with the Unix clock stand in the facts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Final
+
+from . import process as processes
+
+_log = logging.getLogger(__name__)
+
+FORMAT: Final = "opscope-recording"
+VERSION: Final = 1
+META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
+
+# The records. A push is (text id ≥ 0, time); its payload, if any, is the record before it.
+POP: Final = -1
+PAYLOAD: Final = -2
+#: (CHUNK - thread index, number of records that follow): the records are of that thread.
+CHUNK: Final = -(1 << 60)
+#: Ids at and above are marks.
+MARK_BASE: Final = 1 << 48
+#: Codes from here down to CHUNK are pops that also tell the text with outputs.
+COMPLETE_BASE: Final = -16
+RECORD_BYTES: Final = 16
+
+FLUSH_NS: Final = 50_000_000
+CLOCK_NS: Final = 1_000_000_000
+#: Bytes after which a part takes no more.
+MAX_BYTES: Final = 8 << 30
+
+
+def complete_code(number: int) -> int:
+    """The code of a pop whose range is text ``number``, outputs included."""
+    return COMPLETE_BASE - number
+
+
+def mark_code(number: int) -> int:
+    """The code of a mark with text ``number``."""
+    return MARK_BASE + number
+
+
+def read_clock() -> tuple[int, int, int]:
+    """``(perf_counter_ns, Unix ns, half width)``: the tightest of a few bracketed readings."""
+    best = (0, 0, 1 << 62)
+    for _ in range(8):
+        before = perf_counter_ns()
+        unix = time.time_ns()
+        after = perf_counter_ns()
+        if after - before < 2 * best[2]:
+            best = ((before + after) // 2, unix, (after - before + 1) // 2)
+    return best
+
+
+class _Thread:
+    __slots__ = ("index", "log", "thread")
+
+    def __init__(self, index: int, thread: int) -> None:
+        self.index = index
+        self.log: list[int] = []
+        self.thread = thread
+
+
+class Recorder:
+    """One recording of this process, from ``start`` to ``stop``; not restarted.
+
+    Each thread appends to a list of its own. Whoever first pops after ``deadline`` writes out the
+    lists of all threads, which bounds both what a killed process loses and what memory holds. An
+    error of the disk never reaches the program: it is logged once and the recording ends there.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
+        self.root = Path(root)
+        #: The folder of this process's part; ``None`` until something is written.
+        self.folder: Path | None = None
+        #: perf_counter_ns at which the next pop flushes.
+        self.deadline = 0
+        self.local = threading.local()
+        self.running = False
+        self._lock = threading.RLock()
+        self._busy = False
+        self._stop_wanted = False
+        self._threads: list[_Thread] = []
+        self._indices = 0
+        self._strings: list[str] = []
+        self._facts: list[str] = []
+        self._files: dict[str, int] = {}
+        self._room = max_bytes
+        self._pid = os.getpid()
+        self._next_clock = 0
+        self._flush_ns = 0
+        self._flushes = 0
+
+    # ---------------------------------------------------------------- what emitters call
+
+    def text(self, number: int, domain: str, category: str | None, text: str) -> None:
+        """Text ``number`` may be pushed from now on."""
+        line = json.dumps([number, domain, category, text])
+        with self._lock:
+            self._strings.append(line)
+
+    def new_thread(self) -> Callable[[tuple[int, ...]], None]:
+        """The calling thread's log, made and registered: a function that appends numbers to it."""
+        ident, native = threading.get_ident(), threading.get_native_id()
+        with self._lock:
+            thread = _Thread(self._indices, ident)
+            self._indices += 1
+            self._threads.append(thread)
+            self._fact(
+                thread=thread.index,
+                os_tid=native,
+                pthread_id=ident,
+                name=_thread_name(ident, native),
+            )
+        append: Callable[[tuple[int, ...]], None] = thread.log.extend
+        self.local.log = append
+        return append
+
+    def flush(self) -> None:
+        """Write out what all threads have logged. Skipped when another thread is at it."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._busy:  # else: a signal handler that interrupted this very flush
+                self._flush()
+        finally:
+            self._lock.release()
+
+    # ---------------------------------------------------------------- start and stop
+
+    def start(self, lazy: bool = False) -> None:
+        """Begin. Makes the part's folder now, or (``lazy``) when there is something to write.
+
+        Raises OSError when the folder cannot be made.
+        """
+        with self._lock:
+            if not lazy:
+                self._open()
+            self._clock()
+            self._fact(start=perf_counter_ns())
+            self.deadline = perf_counter_ns() + FLUSH_NS
+            self.running = True
+
+    def stop(self) -> None:
+        """End: write everything and close. Harmless when called twice, or in a signal handler."""
+        with self._lock:
+            if not self.running:
+                return
+            if self._busy:
+                self._stop_wanted = True
+                return
+            self.running = False
+            self._fact(stop=perf_counter_ns())
+            self._clock()
+            self._fact(versions=processes.versions())
+            self._fact(flushes=self._flushes, flush_ns=self._flush_ns)
+            self._flush()
+            self._close()
+
+    def abandon(self) -> None:
+        """Forget everything unwritten and write nothing more: for the copy in a forked child."""
+        self._lock = threading.RLock()
+        self.running = False
+        for thread in self._threads:
+            thread.log.clear()
+        self._strings.clear()
+        self._facts.clear()
+        self._close()
+
+    def note(self, severity: str, what: str, how_many: int = 1) -> None:
+        """Something that a reader of the recording must be told."""
+        with self._lock:
+            self._fact(note=what, severity=severity, how_many=how_many)
+
+    def fact(self, **what: Any) -> None:
+        """Any JSON object into the facts, for the backend that made this recorder."""
+        with self._lock:
+            self._fact(**what)
+
+    # ---------------------------------------------------------------- inside, under the lock
+
+    def _fact(self, **what: Any) -> None:
+        self._facts.append(json.dumps(what))
+
+    def _clock(self) -> None:
+        self._fact(clock=read_clock())
+
+    def _flush(self) -> None:
+        self._busy = True
+        begin = perf_counter_ns()
+        try:
+            if begin >= self._next_clock and self.running:
+                self._clock()
+                self._next_clock = begin + CLOCK_NS
+            chunks = self._take()
+            if self.folder is None and not chunks:
+                return
+            self._write(chunks)
+        except OSError as error:
+            if self._room >= 0:
+                _log.warning("the recording in %s ends here: %s", self.folder or self.root, error)
+            self._room = -1
+        finally:
+            self._flushes += 1
+            end = perf_counter_ns()
+            self._flush_ns += end - begin
+            self.deadline = end + FLUSH_NS
+            self._busy = False
+            if self._stop_wanted:
+                self._stop_wanted = False
+                self.stop()
+
+    def _take(self) -> list[bytes]:
+        chunks: list[bytes] = []
+        kept: list[_Thread] = []
+        living = sys._current_frames().keys()
+        for thread in self._threads:
+            numbers = thread.log[
+                :
+            ]  # the owner may go on appending: only what was copied is deleted
+            del thread.log[: len(numbers)]
+            if numbers:
+                head = array("q", (CHUNK - thread.index, len(numbers) // 2))
+                body = array("q", numbers)
+                if sys.byteorder == "big":
+                    head.byteswap()
+                    body.byteswap()
+                chunks.append(head.tobytes() + body.tobytes())
+            if numbers or thread.thread in living:
+                kept.append(thread)
+        # threads born meanwhile wait for the lock, so none is lost here
+        self._threads = kept
+        return chunks
+
+    def _write(self, chunks: list[bytes]) -> None:
+        if self._room < 0:
+            self._strings.clear()
+            self._facts.clear()
+            return
+        if self.folder is None:
+            self._open()
+        # strings first: an event on disk never names a text that is not
+        for name, lines in ((STRINGS, self._strings), (FACTS, self._facts)):
+            if lines:
+                count = len(lines)
+                self._append(name, ("\n".join(lines[:count]) + "\n").encode())
+                del lines[:count]
+        data = b"".join(chunks)
+        if len(data) > self._room:
+            self._append(
+                FACTS,
+                b'{"note": "the recording reached its limit of size; what followed is not in it",'
+                b' "severity": "warning", "how_many": 1}\n',
+            )
+            raise OSError(f"over the limit of {MAX_BYTES} bytes")
+        self._room -= len(data)
+        self._append(EVENTS, data)
+
+    def _append(self, name: str, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._files[name], view) :]
+
+    def _open(self) -> None:
+        who = processes.current()
+        self.root.mkdir(parents=True, exist_ok=True)
+        folder = self.root / who.folder
+        again = 1
+        while True:  # a process may record more than once, and may have become another by exec
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                again += 1
+                folder = self.root / f"{who.folder}-{again}"
+        meta = {
+            "format": FORMAT,
+            "version": VERSION,
+            "clock": "perf_counter_ns",
+            "host": who.host,
+            "boot": who.boot,
+            "pid": who.pid,
+            "parent": who.parent,
+            "start_time": who.start_time,
+            "rank": who.rank,
+            "world_size": who.world_size,
+            "local_rank": who.local_rank,
+            "name": who.name,
+            "command": who.command,
+            "versions": processes.versions(),
+        }
+        temporary = folder / f"{META}.tmp"
+        temporary.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(folder / META)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        for name in (STRINGS, FACTS, EVENTS):
+            self._files[name] = os.open(folder / name, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
+        self.folder = folder
+
+    def _close(self) -> None:
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files.clear()
+
+
+def _thread_name(ident: int, native: int) -> str | None:
+    """Python's name of a thread, else the system's; never makes Python adopt a foreign thread."""
+    for thread in threading.enumerate():
+        if thread.ident == ident:
+            return thread.name
+    try:
+        return Path(f"/proc/self/task/{native}/comm").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,279 @@
+"""What is going on in this process: the emitters, which capture runs, and where training stands.
+
+Everything here may be called at any time: with nothing listening, steps are counted and the rest
+does nothing. No framework is imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+
+from .emit import Emitter
+from .record import Recorder
+
+_log = logging.getLogger(__name__)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: Steps have a domain of their own: they end where an iteration ends, inside or across user ranges.
+STEP_FRAMEWORK: Final = "step"
+USER_FRAMEWORK: Final = "user"
+
+
+class SessionError(RuntimeError):
+    """A capture was asked for that cannot be."""
+
+
+@runtime_checkable
+class Capture(Protocol):
+    """How a capture is made; ``backends`` implement it, ``session`` drives it, once each."""
+
+    def warmup(self) -> None:
+        """Prepare what is slow to start. May be left out; harmless when called twice."""
+
+    def start(self) -> None:
+        """Begin. Raises OSError or SessionError where it cannot; then nothing is left running."""
+
+    def stop(self) -> None:
+        """End, and leave the results where the capture was told to. Harmless when called twice."""
+
+
+_lock = threading.RLock()
+_emitters: dict[str, Emitter] = {}
+_recorder: Recorder | None = None
+_capture: Capture | None = None
+_subscribers: list[Callable[[int], None]] = []
+_hooked = False
+
+
+class _Steps(threading.local):
+    number = -1
+    pushed = False
+
+
+_steps = _Steps()
+
+
+# -------------------------------------------------------------------------- emitters and sinks
+
+
+def emitter(framework: str) -> Emitter:
+    """The emitter of ``opscope.<framework>``, one a process."""
+    found = _emitters.get(framework)
+    if found is None:
+        with _lock:
+            found = _emitters.get(framework)
+            if found is None:
+                found = Emitter(framework)
+                found.listen(_recorder)
+                _emitters[framework] = found
+    return found
+
+
+def recorder() -> Recorder | None:
+    """The recorder that all emitters write to now."""
+    return _recorder
+
+
+def listen(new: Recorder | None) -> None:
+    """Let all emitters write to ``new`` (started by its owner), or to none. For backends."""
+    global _recorder
+    with _lock:
+        if new is not None:
+            _hook_exit_and_fork()
+        _recorder = new
+        for one in _emitters.values():
+            one.listen(new)
+
+
+# ------------------------------------------------------------------------------- the capture
+
+
+def start(capture: Capture) -> None:
+    """Begin ``capture``. Raises SessionError when another one runs, and what ``capture.start`` does."""
+    global _capture
+    with _lock:
+        if _capture is not None:
+            raise SessionError(f"a capture is already running: {_capture!r}")
+        _hook_exit_and_fork()
+        capture.start()
+        _capture = capture
+
+
+def stop() -> Capture | None:
+    """End the capture that runs and return it; ``None`` when none does."""
+    global _capture
+    with _lock:
+        ended, _capture = _capture, None
+        if ended is not None:
+            ended.stop()
+        return ended
+
+
+def capturing() -> Capture | None:
+    """The capture that runs."""
+    return _capture
+
+
+# ---------------------------------------------------------------------------- steps and ranges
+
+
+def step(number: int | None = None) -> int:
+    """An iteration begins here, and the one before, if any, ends. Returns its number.
+
+    Numbers go up from 0 on each thread unless given.
+    """
+    end_step()
+    return begin_step(number)
+
+
+def begin_step(number: int | None = None) -> int:
+    """Open the step range of this thread, closing one that is open. Returns the step's number."""
+    if _steps.pushed:
+        end_step()
+    _steps.number = number = _steps.number + 1 if number is None else number
+    if _subscribers:
+        _tell(number)
+    steps = emitter(STEP_FRAMEWORK)
+    if steps.active:
+        steps.push(steps.prepare(f"step {number}", "step"))
+        _steps.pushed = True
+    return number
+
+
+def end_step() -> None:
+    """Close the step range of this thread; subscribers hear of the step to come."""
+    if _steps.pushed:
+        _steps.pushed = False
+        emitter(STEP_FRAMEWORK).pop()
+    if _subscribers and _steps.number >= 0:
+        _tell(_steps.number + 1)
+
+
+def current_step() -> int:
+    """The step this thread is in (or was last); -1 before the first."""
+    return _steps.number
+
+
+def on_step(subscriber: Callable[[int], None]) -> Callable[[], None]:
+    """Call ``subscriber(n)`` when step ``n`` is next, on its thread; returns what undoes that.
+
+    It is called between two steps, when no step range is open, so a capture started or stopped
+    there has whole steps. It may be called twice with one number: at the end of the step before,
+    and when the step begins. One that raises is logged and not called again.
+    """
+    with _lock:
+        _subscribers.append(subscriber)
+
+    def undo() -> None:
+        with _lock:
+            if subscriber in _subscribers:
+                _subscribers.remove(subscriber)
+
+    return undo
+
+
+def _tell(number: int) -> None:
+    for subscriber in tuple(_subscribers):
+        try:
+            subscriber(number)
+        except Exception:  # noqa: BLE001 - a capture that cannot start must not stop the training
+            _log.exception("opscope: a step subscriber failed and is taken out")
+            with _lock:
+                if subscriber in _subscribers:
+                    _subscribers.remove(subscriber)
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """A part of the step (``forward``, ``backward``, ``evaluate``) as a range, category ``phase``."""
+    with annotate(name, "phase"):
+        yield
+
+
+class annotate:
+    """A range of the user's own in ``opscope.user``: a context manager, and a decorator."""
+
+    __slots__ = ("_pushed", "category", "text")
+
+    def __init__(self, text: str, category: str | None = None) -> None:
+        self.text = text
+        self.category = category
+        self._pushed: list[bool] = []
+
+    def __enter__(self) -> annotate:
+        user = emitter(USER_FRAMEWORK)
+        active = user.active
+        if active:
+            user.push(user.prepare(self.text, self.category))
+        self._pushed.append(active)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pushed.pop():
+            emitter(USER_FRAMEWORK).pop()
+
+    def __call__(self, function: _Function) -> _Function:
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with annotate(self.text, self.category):
+                return function(*args, **kwargs)
+
+        return inside  # type: ignore[return-value]
+
+
+# ------------------------------------------------------------------------------ exit and fork
+
+
+def _hook_exit_and_fork() -> None:
+    global _hooked
+    if _hooked:
+        return
+    _hooked = True
+    atexit.register(_at_exit)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_in_child)
+
+
+def _at_exit() -> None:
+    stop()
+    left = _recorder
+    if left is not None:
+        listen(None)
+        left.stop()
+
+
+def _in_child() -> None:
+    """A forked child records into a part of its own; it never touches its parent's files."""
+    global _recorder, _lock
+    _lock = threading.RLock()
+    old = _recorder
+    if old is None:
+        return
+    old.abandon()
+    mine = Recorder(old.root)
+    mine.start(lazy=True)
+    listen(mine)
+    # A multiprocessing worker leaves by os._exit, past atexit, but runs its own finalizers.
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.register_after_fork(mine, _finish_at_worker_exit)
+
+
+def _finish_at_worker_exit(mine: Recorder) -> None:
+    from multiprocessing.util import Finalize
+
+    Finalize(None, mine.stop, exitpriority=0)
