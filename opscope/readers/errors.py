@@ -1,0 +1,17 @@
+"""What a reader raises when a file is not what it claims to be."""
+
+from __future__ import annotations
+
+import os
+
+
+class BadInput(ValueError):
+    """A file that cannot be read as a trace; the message names the file and what is wrong with it.
+
+    ``path`` is the file, ``what`` the complaint in words for a person, without the path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], what: str) -> None:
+        self.path = os.fspath(path)
+        self.what = what
+        super().__init__(f"{self.path}: {what}")
