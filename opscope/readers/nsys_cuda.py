@@ -1,0 +1,278 @@
+"""CUDA's tables of an Nsight Systems export: calls, kernels, copies, syncs, graphs and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from .nsys_source import Source
+from .nsys_strings import Codes, Strings, labels
+from .sqlite import Kind
+
+_TID_BITS: Final = 24
+_CALLS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
+_CALL: Final[Mapping[str, Kind]] = {
+    "start": "int", "end": "int", "globalTid": "int", "correlationId": "int", "nameId": "int",
+}  # fmt: skip
+_PLACE: Final[Mapping[str, Kind]] = {
+    "start": "int", "end": "int", "globalPid": "int", "deviceId": "int", "contextId": "int",
+    "streamId": "int", "correlationId": "int",
+}  # fmt: skip
+_KERNEL: Final[Mapping[str, Kind]] = {
+    **_PLACE,
+    "demangledName": "int", "shortName": "int", "gridX": "int", "gridY": "int", "gridZ": "int",
+    "blockX": "int", "blockY": "int", "blockZ": "int", "clusterX": "int", "clusterY": "int",
+    "clusterZ": "int", "registersPerThread": "int", "staticSharedMemory": "int",
+    "dynamicSharedMemory": "int", "localMemoryPerThread": "int", "graphId": "int",
+    "graphNodeId": "int",
+}  # fmt: skip
+#: What a kernel's column is called in the trace, and its type where it is not a 64-bit integer.
+_RENAMED: Final[Mapping[str, str]] = {
+    "deviceId": "device", "contextId": "context", "streamId": "stream",
+    "correlationId": "correlation", "registersPerThread": "registers",
+    "staticSharedMemory": "shared_static", "dynamicSharedMemory": "shared_dynamic",
+    "localMemoryPerThread": "local_memory", "graphId": "graph", "graphNodeId": "graph_node",
+}  # fmt: skip
+_SMALL: Final = {"device": pl.Int32, "registers": pl.Int32, "peer": pl.Int32}
+#: CUpti_ActivityMemcpyKind, as the trace's kinds; CUPTI names memory kinds likewise below.
+_COPY: Final[Mapping[int, str]] = {
+    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
+    9: "HtoH", 10: "PtoP", 11: "UvmHtoD", 12: "UvmDtoH", 13: "UvmDtoD",
+}  # fmt: skip
+_MEMORY: Final[Mapping[int, str]] = {
+    0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "device",
+    6: "managed",
+}  # fmt: skip
+_SYNC: Final[Mapping[int, str]] = {
+    1: "event", 2: "stream wait", 3: "stream", 4: "context",
+}  # fmt: skip
+#: CUPTI's "no such thing" in 32 bits (a context-wide synchronisation has no stream).
+_NONE32: Final = (1 << 32) - 1
+
+
+def read_calls(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame | None:
+    """The ``calls`` table: runtime and driver calls. None where the export has neither."""
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        if "globalTid" not in frame.columns:
+            frame = frame.with_columns(pl.lit(0, pl.Int64).alias("globalTid"))
+        threads = frame["globalTid"].fill_null(0)
+        columns = [
+            processes.of(threads // (1 << _TID_BITS)).cast(pl.Int32).alias("process"),
+            (threads % (1 << _TID_BITS)).alias("thread"),
+            frame["start"],
+            frame["end"],
+        ]
+        if "nameId" in frame.columns:
+            columns.append(strings.categorical(frame["nameId"]).alias("name"))
+        if "correlationId" in frame.columns:
+            columns.append(frame["correlationId"].alias("correlation"))
+        return pl.DataFrame(columns)
+
+    pieces = [piece for table in _CALLS for piece in source.scan(table, _CALL, convert)]
+    return pl.concat(pieces, how="diagonal") if pieces else None
+
+
+def read_kernels(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame | None:
+    """The ``kernels`` table, named by demangled name. None where the export has none."""
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = _placed(frame, processes)
+        columns.append(_kernel_names(frame, strings))
+        for name in ("grid", "block", "cluster"):
+            axes = [f"{name}{axis}" for axis in "XYZ"]
+            if all(axis in frame.columns for axis in axes):
+                columns.append(_triple(frame, axes).alias(name))
+        for name in _KERNEL:
+            if name in frame.columns and name in _RENAMED and name not in _PLACE:
+                columns.append(_renamed(frame[name]))
+        return _without_empty(pl.DataFrame(columns))
+
+    pieces = source.scan("CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL, convert)
+    return pl.concat(pieces, how="diagonal") if pieces else None
+
+
+def read_memops(source: Source, processes: Codes) -> pl.DataFrame | None:
+    """The ``memops`` table: copies and sets. None where the export has neither."""
+
+    def copies(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = _placed(frame, processes)
+        if "copyKind" in frame.columns:
+            columns.append(labels(frame["copyKind"], _COPY, "kind {}").alias("kind"))
+        for theirs, ours in (("srcKind", "src_kind"), ("dstKind", "dst_kind")):
+            if theirs in frame.columns:
+                columns.append(labels(frame[theirs], _MEMORY, "unknown").alias(ours))
+        if "dstDeviceId" in frame.columns and "srcDeviceId" in frame.columns:
+            other = frame["dstDeviceId"]
+            same = other == frame["deviceId"]
+            peer = frame["srcDeviceId"].zip_with(same.fill_null(False), other)
+            columns.append(
+                pl.select(pl.when(peer.is_between(0, 4095) & (peer != frame["deviceId"])).then(peer))
+                .to_series().cast(pl.Int32).alias("peer")
+            )
+        return pl.DataFrame(columns + _sized(frame))
+
+    def sets(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = _placed(frame, processes)
+        kind = pl.Series("kind", ["memset"], dtype=pl.Categorical).new_from_index(0, frame.height)
+        columns.append(kind)
+        if "memKind" in frame.columns:
+            columns.append(labels(frame["memKind"], _MEMORY, "unknown").alias("dst_kind"))
+        return pl.DataFrame(columns + _sized(frame))
+
+    extra: dict[str, Kind] = {"bytes": "int", "graphNodeId": "int"}
+    pieces = source.scan(
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        {
+            **_PLACE, **extra, "copyKind": "int", "srcKind": "int", "dstKind": "int",
+            "srcDeviceId": "int", "dstDeviceId": "int",
+        },
+        copies,
+    ) + source.scan("CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memKind": "int"}, sets)  # fmt: skip
+    return pl.concat(pieces, how="diagonal") if pieces else None
+
+
+def read_syncs(source: Source, processes: Codes) -> pl.DataFrame | None:
+    """The ``syncs`` table: synchronisations as the device saw them."""
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = _placed(frame, processes)
+        if "syncType" in frame.columns:
+            columns.append(labels(frame["syncType"], _SYNC, "unknown").alias("kind"))
+        if "eventId" in frame.columns:
+            columns.append(_none32(frame["eventId"]).alias("event_id"))
+        return pl.DataFrame(columns).with_columns(
+            pl.when(pl.col("stream") != _NONE32).then("stream").alias("stream")
+        )
+
+    pieces = source.scan(
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", {**_PLACE, "syncType": "int", "eventId": "int"}, convert
+    )
+    return pl.concat(pieces, how="diagonal") if pieces else None
+
+
+def read_graph_nodes(source: Source, processes: Codes) -> pl.DataFrame | None:
+    """The ``graph_nodes`` table. Versions of 2022–23 call it CUDA_GRAPH_EVENTS, a row a node."""
+    for table in ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"):
+        if source.has(table, "graphNodeId"):
+            break
+    else:
+        return None
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        threads = frame["globalTid"].fill_null(0)
+        columns = [
+            processes.of(threads // (1 << _TID_BITS)).cast(pl.Int32).alias("process"),
+            frame["graphNodeId"].alias("node"),
+            (threads % (1 << _TID_BITS)).alias("thread"),
+            frame["start"].alias("time"),
+        ]
+        for theirs, ours in (("graphId", "graph"), ("originalGraphNodeId", "original_node")):
+            if theirs in frame.columns:
+                columns.append(frame[theirs].alias(ours))
+        return pl.DataFrame(columns)
+
+    wanted: dict[str, Kind] = dict.fromkeys(
+        ("start", "globalTid", "graphNodeId", "originalGraphNodeId", "graphId"), "int"
+    )
+    return pl.concat(source.scan(table, wanted, convert), how="diagonal")
+
+
+def read_graph_launches(source: Source, processes: Codes) -> pl.DataFrame | None:
+    """Whole CUDA graphs that were traced as one row each, as rows of ``kernels``.
+
+    The capture recorded no kernel of these graphs; their device time is real, what ran in it is not
+    known. The rows are named ``CUDA graph N`` and carry ``{"graph_trace": true}`` in ``attrs``.
+    """
+    table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+    if not source.has(table, "start", "end"):
+        return None
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = _placed(frame, processes)
+        known = "graphId" in frame.columns
+        graph = frame["graphId"] if known else pl.Series([None], dtype=pl.Int64)
+        names = pl.DataFrame({"graph": graph}).select(
+            pl.format("CUDA graph {}", pl.col("graph").cast(pl.String).fill_null("?"))
+            .cast(pl.Categorical)
+            .alias("name")
+        )
+        if known:
+            columns += [names["name"], graph.alias("graph")]
+        else:
+            columns.append(names["name"].new_from_index(0, frame.height))
+        attrs = pl.Series("attrs", ['{"graph_trace":true}'], dtype=pl.String)
+        columns.append(attrs.new_from_index(0, frame.height))
+        return pl.DataFrame(columns)
+
+    pieces = source.scan(table, {**_PLACE, "graphId": "int", "graphExecId": "int"}, convert)
+    frame = pl.concat(pieces, how="diagonal")
+    return frame if frame.height else None
+
+
+def _placed(frame: pl.DataFrame, processes: Codes) -> list[pl.Series]:
+    """Process, device, context, stream, times and correlation: what every device record has."""
+    pids = (
+        frame["globalPid"].fill_null(0)
+        if "globalPid" in frame.columns
+        else pl.Series([0], dtype=pl.Int64).new_from_index(0, frame.height)
+    )
+    columns = [processes.of(pids // (1 << _TID_BITS)).cast(pl.Int32).alias("process")]
+    for name in ("deviceId", "contextId", "streamId"):
+        if name in frame.columns:
+            columns.append(_renamed(frame[name]))
+    columns += [frame["start"], frame["end"]]
+    if "correlationId" in frame.columns:
+        columns.append(frame["correlationId"].alias("correlation"))
+    return columns
+
+
+def _renamed(column: pl.Series) -> pl.Series:
+    name = _RENAMED[column.name]
+    if name in _SMALL:
+        column = column.cast(_SMALL[name], strict=False)
+    return column.alias(name)
+
+
+def _sized(frame: pl.DataFrame) -> list[pl.Series]:
+    columns = []
+    if "bytes" in frame.columns:
+        columns.append(frame["bytes"])
+    if "graphNodeId" in frame.columns:
+        columns.append(frame["graphNodeId"].alias("graph_node"))
+    return columns
+
+
+def _kernel_names(frame: pl.DataFrame, strings: Strings) -> pl.Series:
+    for column in ("demangledName", "shortName"):
+        if column in frame.columns:
+            return strings.categorical(frame[column]).alias("name")
+    return pl.Series("name", [None], dtype=pl.Categorical).new_from_index(0, frame.height)
+
+
+def _triple(frame: pl.DataFrame, axes: list[str]) -> pl.Series:
+    """``x,y,z`` as a Categorical, each distinct triple written once; null where x is or is 0."""
+    x, y, z = axes
+    # CUDA's limits are 2^31 - 1, 65,535 and 65,535, so three fit one integer
+    key = frame.select(
+        pl.when((pl.col(x) > 0) & (pl.col(x) < 1 << 31))
+        .then(pl.col(x) * (1 << 32) + pl.col(y) % (1 << 16) * (1 << 16) + pl.col(z) % (1 << 16))
+        .alias("key")
+    ).to_series()
+    codes = Codes()
+    found = codes.of(key)
+    texts = [f"{k >> 32},{k >> 16 & 0xFFFF},{k & 0xFFFF}" for k in codes.keys]
+    dictionary = pl.Series(texts, dtype=pl.String).cast(pl.Categorical)
+    return dictionary.gather(found)
+
+
+def _none32(column: pl.Series) -> pl.Series:
+    return column.set((column == _NONE32).fill_null(False), None)
+
+
+def _without_empty(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(
+        column for column in frame.get_columns() if column.null_count() < frame.height or not frame.height
+    )

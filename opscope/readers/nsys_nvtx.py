@@ -1,0 +1,296 @@
+"""NVTX ranges and marks of an Nsight Systems export, with domains, categories and payloads named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import polars as pl
+
+from .nsys_payload import Schemas
+from .nsys_source import Source
+from .nsys_strings import Codes, Strings, named
+from .sqlite import ROW, Kind
+
+#: Event types (ENUM_NSYS_EVENT_TYPE): of NVTX, and of NVTXT text files that were imported.
+_PUSHPOP: Final = (59, 70)
+_STARTEND: Final = (60, 71)
+_MARKS: Final = (34, 65)
+#: Pushes and starts that never met their end; recent versions close them at the capture's end.
+_OPEN: Final = (35, 37, 66, 68)
+_CATEGORY_NAME: Final = (33, 64)
+_DOMAIN_CREATE: Final = 75
+_EVENTS: Final = (*_PUSHPOP, *_STARTEND, *_MARKS, *_OPEN)
+_KIND: Final[Mapping[int, str]] = {
+    **dict.fromkeys((*_PUSHPOP, 35, 66), "pushpop"),
+    **dict.fromkeys((*_STARTEND, 37, 68), "startend"),
+    **dict.fromkeys(_MARKS, "mark"),
+}
+_COLUMNS: Final[Mapping[str, Kind]] = {
+    "start": "int",
+    "end": "int",
+    "eventType": "int",
+    "globalTid": "int",
+    "endGlobalTid": "int",
+    "domainId": "int",
+    "category": "int",
+    "textId": "int",
+    "text": "text",
+    "int64Value": "int",
+}
+#: Payloads that no framework puts on each range; read only where they are.
+_RARE: Final[Mapping[str, Kind]] = {
+    "uint64Value": "int",
+    "uint32Value": "int",
+    "int32Value": "int",
+    "doubleValue": "real",
+    "floatValue": "real",
+    "jsonTextId": "int",
+    "jsonText": "text",
+    "binaryData": "blob",
+}
+#: design: bits 0–47 of our payload are the sequence number, 48–62 the forward thread, from 1.
+_SEQ_BITS: Final = 48
+_TID_BITS: Final = 24
+
+
+@dataclass(slots=True)
+class Ranges:
+    """``frame`` is the ranges table but for ends that are open (null); ``names`` what was unnamed."""
+
+    frame: pl.DataFrame
+    notes: list[tuple[str, str, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Piece:
+    events: pl.DataFrame
+    names: pl.DataFrame
+    odd: int
+
+
+def read_ranges(source: Source, strings: Strings, processes: Codes) -> Ranges:
+    """The rows of ``NVTX_EVENTS``. ``process`` holds provisional codes of ``processes``."""
+    domains, categories, schemas = Codes(), Codes(), Schemas(source)
+
+    def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> _Piece:
+        for column in _COLUMNS:
+            if column not in frame.columns:
+                frame = frame.with_columns(pl.lit(None, pl.Int64).alias(column))
+        if rare is not None:
+            frame = _with_payload(frame, rare, strings, schemas)
+        process = processes.of(frame["globalTid"].fill_null(0) // (1 << _TID_BITS))
+        domain = domains.of(_key(process, frame["domainId"].fill_null(0)))
+        category = categories.of(_key(domain, frame["category"]))
+        frame = frame.with_columns(
+            process.alias("process"), domain.alias("domain"), category.alias("category_code")
+        )
+        wanted = frame["eventType"].is_in(_EVENTS)
+        if wanted.all():
+            return _Piece(_events(frame, strings), frame.clear(), 0)
+        rest = frame.filter(~wanted)
+        names = rest.filter(pl.col("eventType").is_in((*_CATEGORY_NAME, _DOMAIN_CREATE)))
+        odd = rest.filter(
+            ~pl.col("eventType").is_in((*_CATEGORY_NAME, _DOMAIN_CREATE, _DOMAIN_CREATE + 1))
+        ).height
+        return _Piece(_events(frame.filter(wanted), strings), names, odd)
+
+    pieces = source.scan("NVTX_EVENTS", _COLUMNS, convert, _RARE)
+    frame = pl.concat([piece.events for piece in pieces], how="diagonal")
+    result = Ranges(frame)
+    names = pl.concat([piece.names for piece in pieces], how="diagonal_relaxed")
+    _name_domains(result, source, strings, names, domains)
+    _name_categories(result, strings, names, categories)
+    odd = sum(piece.odd for piece in pieces)
+    if odd:
+        result.notes.append(("info", "NVTX events of a type that is not read", odd))
+    for what, count in schemas.failures.items():
+        result.notes.append(("warning", what, count))
+    return result
+
+
+def _key(high: pl.Series, low: pl.Series) -> pl.Series:
+    return high.cast(pl.Int64) * (1 << 32) + (low % (1 << 32))
+
+
+def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
+    """The piece's events in the columns of the trace; columns without a value are left out."""
+    types = frame["eventType"]
+    columns = [
+        frame["process"].cast(pl.Int32),
+        (frame["globalTid"].fill_null(0) % (1 << _TID_BITS)).alias("thread"),
+        frame["start"],
+        frame["end"],
+        frame["domain"],
+    ]
+    if types.min() == types.max() and types.len():
+        kind = pl.Series("kind", [_KIND[int(types[0])]], dtype=pl.Categorical)
+        columns.append(kind.new_from_index(0, len(types)))
+    else:
+        columns.append(types.replace_strict(_KIND, return_dtype=pl.Categorical).alias("kind"))
+        at_start = pl.when(pl.col("eventType").is_in(_MARKS)).then("start").otherwise("end")
+        columns[3] = frame.select(at_start.alias("end")).to_series()
+    ended = frame["endGlobalTid"]
+    if ended.null_count() < len(ended):
+        columns.append((ended % (1 << _TID_BITS)).alias("end_thread"))
+    if frame["category_code"].null_count() < len(types):
+        columns.append(frame["category_code"].alias("category"))
+    columns.append(_texts(frame, strings))
+    if frame["int64Value"].null_count() < len(types):
+        columns.append(frame["int64Value"].alias("payload"))
+    if "attrs" in frame.columns:
+        columns.append(frame["attrs"])
+    return pl.DataFrame(columns)
+
+
+def _texts(frame: pl.DataFrame, strings: Strings) -> pl.Series:
+    plain, ids = frame["text"], frame["textId"]
+    registered = strings.categorical(ids) if ids.null_count() < len(ids) else None
+    if registered is None or plain.null_count() < len(plain):
+        text = plain.cast(pl.String).cast(pl.Categorical)
+        return text.alias("text") if registered is None else text.fill_null(registered)
+    return registered.alias("text")
+
+
+def _with_payload(
+    frame: pl.DataFrame, rare: pl.DataFrame, strings: Strings, schemas: Schemas
+) -> pl.DataFrame:
+    """Integer payloads of any width into ``int64Value``, the others into ``attrs`` as JSON."""
+    rows = rare[ROW]
+    columns = set(rare.columns)
+    integers = [
+        pl.col(name) for name in ("uint64Value", "uint32Value", "int32Value") if name in columns
+    ]
+    if integers:
+        found = rare.select(pl.coalesce(integers)).to_series()
+        where = found.is_not_null()
+        if where.any():
+            frame = frame.with_columns(
+                frame["int64Value"]
+                .scatter(rows.filter(where), found.filter(where))
+                .alias("int64Value")
+            )
+    attrs = pl.Series("attrs", [None], dtype=pl.String).new_from_index(0, frame.height)
+    for texts in (
+        _real_attrs(rare),
+        _json_attrs(rare, strings),
+        schemas.decode(rare["binaryData"]) if "binaryData" in columns else None,
+    ):
+        if texts is not None:
+            where = texts.is_not_null()
+            attrs = attrs.scatter(rows.filter(where), texts.filter(where))
+    if attrs.null_count() == len(attrs):
+        return frame
+    return frame.with_columns(attrs)
+
+
+def _real_attrs(rare: pl.DataFrame) -> pl.Series | None:
+    columns = [pl.col(name) for name in ("doubleValue", "floatValue") if name in rare.columns]
+    if not columns:
+        return None
+    value = rare.select(pl.coalesce(columns).alias("payload"))
+    texts = value.select(pl.struct("payload").struct.json_encode()).to_series()
+    return texts.set(value["payload"].is_null(), None)
+
+
+def _json_attrs(rare: pl.DataFrame, strings: Strings) -> pl.Series | None:
+    texts = None
+    if "jsonText" in rare.columns:
+        texts = rare["jsonText"]
+    if "jsonTextId" in rare.columns:
+        by_id = strings.categorical(rare["jsonTextId"]).cast(pl.String)
+        texts = by_id if texts is None else texts.fill_null(by_id)
+    if texts is None or texts.null_count() == len(texts):
+        return None
+    distinct = texts.drop_nulls().unique()
+    objects = [_as_object(text) for text in distinct.to_list()]
+    return texts.replace_strict(distinct, objects, default=None, return_dtype=pl.String)
+
+
+def _as_object(text: str) -> str:
+    """A JSON payload as a JSON object; what is no object becomes one named ``payload``."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    return text if isinstance(value, dict) else json.dumps({"payload": value})
+
+
+def _text_of(row: Mapping[str, object], strings: Strings) -> str | None:
+    text, identity = row["text"], row["textId"]
+    if isinstance(text, str):
+        return text
+    return strings.text(identity) if isinstance(identity, int) else None
+
+
+def _name_domains(
+    result: Ranges, source: Source, strings: Strings, created: pl.DataFrame, domains: Codes
+) -> None:
+    names: dict[int, str] = {}
+    for row in created.filter(pl.col("eventType") == _DOMAIN_CREATE).iter_rows(named=True):
+        text = _text_of(row, strings)
+        if text is not None:
+            names[row["domain"]] = text
+    # versions of 2020 may carry the names beside the events too, without their process
+    old = source.rows("DomainStrings", {"id": "int", "domainName": "text"})
+    by_id = dict(old.iter_rows()) if old.width == 2 else {}
+    for code, key in enumerate(domains.keys):
+        identity = key % (1 << 32)
+        if identity == 0:
+            names[code] = ""
+        elif code not in names and by_id.get(identity):
+            names[code] = by_id[identity]
+    used = set(result.frame["domain"].unique().to_list()) if result.frame.height else set()
+    for code, key in enumerate(domains.keys):
+        if code not in names:
+            names[code] = f"domain {key % (1 << 32)}"
+            if code in used:
+                _guess_domain(result, names, code)
+    codes = result.frame["domain"] if result.frame.width else pl.Series(dtype=pl.UInt32)
+    ours = [code for code, name in names.items() if name.startswith("opscope.")]
+    result.frame = result.frame.with_columns(
+        named(codes, [names[code] for code in range(len(names))]).alias("domain"),
+        *_sequence(result.frame, ours),
+    )
+
+
+def _guess_domain(result: Ranges, names: dict[int, str], code: int) -> None:
+    """A domain made before the capture began has no name; NCCL's can be told by its calls."""
+    texts = result.frame.filter(pl.col("domain") == code)["text"].unique().cast(pl.String)
+    if texts.str.starts_with("nccl").all() and texts.drop_nulls().len():
+        names[code] = "NCCL"
+        what = "an NVTX domain without a name was taken for NCCL by the names of its ranges"
+    else:
+        what = f"an NVTX domain without a name is called {names[code]!r}"
+    result.notes.append(("info", what, 1))
+
+
+def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Expr]:
+    if "payload" not in frame.columns or not ours:
+        return []
+    known = pl.col("domain").is_in(ours) & (pl.col("payload") >= 0)
+    thread = pl.col("payload") // (1 << _SEQ_BITS)
+    return [
+        pl.when(known).then(pl.col("payload") % (1 << _SEQ_BITS)).alias("seq"),
+        pl.when(known & (thread > 0)).then(thread).alias("fwd_thread"),
+    ]
+
+
+def _name_categories(
+    result: Ranges, strings: Strings, created: pl.DataFrame, categories: Codes
+) -> None:
+    if "category" not in result.frame.columns:
+        return
+    names: dict[int, str] = {}
+    for row in created.filter(pl.col("eventType").is_in(_CATEGORY_NAME)).iter_rows(named=True):
+        text = _text_of(row, strings)
+        if text is not None and row["category_code"] is not None:
+            names[row["category_code"]] = text
+    # 0 is NVTX's "no category"; a number that nobody named stays a number
+    texts = [
+        names.get(code, str(key % (1 << 32)) if key % (1 << 32) else None)
+        for code, key in enumerate(categories.keys)
+    ]
+    result.frame = result.frame.with_columns(named(result.frame["category"], texts))

@@ -1,0 +1,148 @@
+"""Where the tables of an Nsight Systems export lie: one SQLite file, or a folder of Parquet or Arrow.
+
+``nsys export --type=sqlite``, ``parquetdir`` and ``arrowdir`` write the same tables with the same
+columns, so all readers see a ``Source`` and need not know which it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import polars as pl
+
+from .errors import BadInput
+from .sqlite import PIECE, ROW, Kind
+
+T = TypeVar("T")
+_SUFFIXES: Final = (".parquet", ".pqt", ".arrow", ".feather", ".ipc", ".arrows")
+
+
+class Source(Protocol):
+    """The tables of one export; ``sqlite.Database`` is one."""
+
+    path: Path
+    tables: dict[str, tuple[str, ...]]
+
+    def rows(
+        self, table: str, columns: Mapping[str, Kind], where: str | None = None
+    ) -> pl.DataFrame: ...
+
+    def scan(
+        self,
+        table: str,
+        columns: Mapping[str, Kind],
+        convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
+        rare: Mapping[str, Kind] | None = None,
+    ) -> list[T]: ...
+
+    def has(self, table: str, *columns: str) -> bool: ...
+
+
+class Folder:
+    """A folder with one Parquet or Arrow file a table, named after the table.
+
+    Raises BadInput where the folder holds no such file or one of them cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._frames: dict[str, pl.LazyFrame] = {}
+        self.tables: dict[str, tuple[str, ...]] = {}
+        for file in sorted(self.path.iterdir()):
+            if file.suffix.lower() in _SUFFIXES and file.is_file():
+                frame = self._open(file)
+                self._frames[file.stem] = frame
+                self.tables[file.stem] = tuple(frame.collect_schema().names())
+        if not self.tables:
+            raise BadInput(self.path, "no Parquet or Arrow table in this folder")
+
+    def _open(self, file: Path) -> pl.LazyFrame:
+        try:
+            if file.suffix.lower() in (".parquet", ".pqt"):
+                frame = pl.scan_parquet(file)
+            else:
+                frame = _scan_arrow(file)
+            frame.collect_schema()
+        except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+            raise BadInput(file, f"not a readable Parquet or Arrow file ({error})") from error
+        return frame
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether the table exists and has all the columns."""
+        return table in self.tables and set(columns) <= set(self.tables[table])
+
+    def rows(
+        self, table: str, columns: Mapping[str, Kind], where: str | None = None
+    ) -> pl.DataFrame:
+        """The table's rows in file order; ``where`` is SQL over its columns."""
+        if where is not None and self.has(table):
+            context = pl.SQLContext({"it": self._frames[table]})
+            frame = context.execute(f"SELECT * FROM it WHERE {where}")
+        else:
+            frame = self._frames.get(table, pl.LazyFrame())
+        return self._collect(table, frame, columns)
+
+    def scan(
+        self,
+        table: str,
+        columns: Mapping[str, Kind],
+        convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
+        rare: Mapping[str, Kind] | None = None,
+    ) -> list[T]:
+        """``convert`` of each piece of the table, in row order; see ``sqlite.Database.scan``."""
+        if not self.has(table):
+            return []
+        frame = self._frames[table]
+        height = frame.select(pl.len()).collect().item()
+        results = []
+        for offset in range(0, max(height, 1), PIECE):
+            piece = frame.slice(offset, PIECE)
+            seldom = self._collect(table, piece, rare or {})
+            found = None
+            if seldom.width:
+                seldom = seldom.with_row_index(ROW).filter(
+                    pl.any_horizontal(pl.exclude(ROW).is_not_null())
+                )
+                found = seldom if seldom.height else None
+            results.append(convert(self._collect(table, piece, columns), found))
+        return results
+
+    def _collect(
+        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Kind]
+    ) -> pl.DataFrame:
+        has = self.tables.get(table, ())
+        wanted = [
+            _as_kind(name, kind, frame.collect_schema()[name])
+            for name, kind in columns.items()
+            if name in has
+        ]
+        if not wanted:
+            return pl.DataFrame()
+        try:
+            return frame.select(wanted).collect()
+        except pl.exceptions.PolarsError as error:
+            raise BadInput(self.path, f"table {table} cannot be read ({error})") from error
+
+
+def _scan_arrow(file: Path) -> pl.LazyFrame:
+    try:
+        return pl.read_ipc(file, memory_map=False).lazy()
+    except pl.exceptions.PolarsError:
+        return pl.read_ipc_stream(file).lazy()
+
+
+def _as_kind(name: str, kind: Kind, dtype: Any) -> pl.Expr:
+    column = pl.col(name)
+    if kind == "int":
+        return column.cast(pl.Int64, strict=False, wrap_numerical=True)
+    if kind == "real":
+        return column.cast(pl.Float64, strict=False)
+    if kind == "text":
+        text = column.cast(pl.String, strict=False)
+        return pl.when(text != "").then(text).alias(name)
+    if dtype == pl.Binary:
+        return column
+    return column.cast(pl.String).str.decode("hex", strict=False)

@@ -1,0 +1,102 @@
+"""The string table of an Nsight Systems export as a Polars dictionary: ids become codes by gather."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from .nsys_source import Source
+
+
+class Strings:
+    """``StringIds``: the text of an id. No text is copied per row, only its 32-bit code."""
+
+    def __init__(self, source: Source) -> None:
+        frame = source.rows("StringIds", {"id": "int", "value": "text"})
+        if frame.width < 2:
+            frame = pl.DataFrame(schema={"id": pl.Int64, "value": pl.String})
+        frame = frame.drop_nulls("id").unique("id", keep="first").sort("id")
+        self._ids: npt.NDArray[np.int64] = frame["id"].to_numpy()
+        self._values = frame["value"].fill_null("").cast(pl.Categorical)
+        # ids count from 0 or 1 without a hole in every export seen, so the place is the difference
+        self._dense = bool(
+            len(self._ids) and self._ids[-1] - self._ids[0] == len(self._ids) - 1
+        )
+
+    def categorical(self, ids: pl.Series) -> pl.Series:
+        """The text of each id as a Categorical; null where the id is null or unknown."""
+        place = self._place(ids.fill_null(-1).to_numpy())
+        index = pl.Series(place, dtype=pl.Int64)
+        if (place < 0).any():
+            index = index.set(pl.Series(place < 0), None)
+        return self._values.gather(index).alias(ids.name)
+
+    def text(self, identity: int | None) -> str | None:
+        """The text of one id, or None."""
+        if identity is None:
+            return None
+        found: str | None = self.categorical(pl.Series([identity], dtype=pl.Int64))[0]
+        return found
+
+    def _place(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The row of each id, -1 where there is none."""
+        count = len(self._ids)
+        if self._dense:
+            place = ids - self._ids[0]
+            place[(place < 0) | (place >= count)] = -1
+            return place
+        if not count:
+            return np.full(len(ids), -1, dtype=np.int64)
+        place = np.searchsorted(self._ids, ids)
+        place[place == count] = 0
+        place[self._ids[place] != ids] = -1
+        return place
+
+
+class Codes:
+    """Small numbers for the distinct values of a key, given out in any order by many threads."""
+
+    def __init__(self) -> None:
+        self._codes: dict[int, int] = {}
+        self._lock = Lock()
+
+    @property
+    def keys(self) -> list[int]:
+        """The keys in the order of their codes."""
+        return list(self._codes)
+
+    def code(self, key: int) -> int:
+        """The code of one key."""
+        with self._lock:
+            return self._codes.setdefault(key, len(self._codes))
+
+    def of(self, keys: pl.Series) -> pl.Series:
+        """The code of each key (UInt32), null where it is null."""
+        low, high = keys.min(), keys.max()
+        if low is None:
+            return pl.Series(keys.name, [None], dtype=pl.UInt32).new_from_index(0, len(keys))
+        if low == high and not keys.null_count():  # the rule: one process, one domain in a piece
+            code = self.code(int(low))  # type: ignore[arg-type]
+            return pl.Series(keys.name, [code], dtype=pl.UInt32).new_from_index(0, len(keys))
+        distinct = keys.drop_nulls().unique().sort()
+        codes = [self.code(key) for key in distinct.to_list()]
+        return keys.replace_strict(
+            distinct, pl.Series(codes, dtype=pl.UInt32), default=None, return_dtype=pl.UInt32
+        )
+
+
+def named(codes: pl.Series, names: Sequence[str | None]) -> pl.Series:
+    """The name of each code as a Categorical, null where the code or its name is."""
+    dictionary = pl.Series(list(names), dtype=pl.String).cast(pl.Categorical)
+    return dictionary.gather(codes).alias(codes.name)
+
+
+def labels(numbers: pl.Series, names: Mapping[int, str], other: str) -> pl.Series:
+    """The label of each small number as a Categorical; ``other`` (with ``{}``) for unknown ones."""
+    codes = Codes()
+    found = codes.of(numbers)
+    return named(found, [names.get(key, other.format(key)) for key in codes.keys])

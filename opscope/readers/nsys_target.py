@@ -1,0 +1,279 @@
+"""What an Nsight Systems export says of its machine: processes, threads, GPUs, clock, origin, notes.
+
+The export also holds the whole environment of the program; none of it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from .nsys_source import Source
+from .nsys_strings import Codes, Strings
+from .sqlite import Kind
+
+_TID_BITS: Final = 24
+_MASK: Final = (1 << _TID_BITS) - 1
+#: The only rows of TARGET_INFO_SYSTEM_ENV that are read.
+_HOST, _DRIVER, _CUDA = "Hostname", "NvDriverVersion", "CudaDriverVersion"
+_SECRET: Final = re.compile(r"token|secret|passw|api[-_]?key|credential", re.IGNORECASE)
+_SEVERITY: Final = {2: "warning", 3: "error"}
+_MAX_NOTE: Final = 300
+_MAX_NOTES: Final = 200
+
+
+def read_meta(source: Source) -> dict[str, str]:
+    """Names and values of what the export tells of itself and of the capture, but for secrets."""
+    meta: dict[str, str] = {}
+    for table in ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE"):
+        for row in _dicts(source, table, {"name": "text", "value": "text"}):
+            name, value = row["name"], row["value"]
+            if name and value and "ENV" not in name.upper():
+                meta.setdefault(name, value)
+    return meta
+
+
+def origin_of(source: Source, meta: Mapping[str, str]) -> dict[str, Any]:
+    """``Trace.origin``: format, tool, version, schema, path, and the command without its secrets."""
+    command = [meta["PROCESS_0:COMMAND"]] if "PROCESS_0:COMMAND" in meta else []
+    count = 0
+    while f"PROCESS_0:ARGUMENT_{count}" in meta:
+        command.append(meta[f"PROCESS_0:ARGUMENT_{count}"])
+        count += 1
+    found = {
+        "format": "nsys",
+        "tool": meta.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems"),
+        "version": meta.get("EXPORT_PRODUCT_VERSION"),
+        "schema": meta.get("EXPORT_SCHEMA_VERSION"),
+        "command": redacted(command) or None,
+        "paths": [str(source.path)],
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def redacted(command: list[str]) -> list[str]:
+    """The command with the values of arguments that name a secret replaced."""
+    clean: list[str] = []
+    hide_next = False
+    for part in command:
+        name, equals, _ = part.partition("=")
+        if hide_next and not part.startswith("-"):
+            clean.append("<redacted>")
+            hide_next = False
+        elif _SECRET.search(name) and (equals or part.startswith("-")):
+            clean.append(f"{name}=<redacted>" if equals else part)
+            hide_next = not equals
+        else:
+            clean.append(part)
+            hide_next = False
+    return clean
+
+
+def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame:
+    """The ``processes`` table, a row for each process that recorded something, in order of pid."""
+    names = {
+        row["globalPid"] >> _TID_BITS: row["name"]
+        for row in _dicts(source, "PROCESSES", {"globalPid": "int", "name": "text"})
+        if row["globalPid"] is not None
+    }
+    for key, name in _thread_names(source, strings).items():
+        if key & _MASK == key >> _TID_BITS & _MASK:  # the main thread bears the program's name
+            names.setdefault(key >> _TID_BITS, name)
+    ranks = {
+        row["globalTid"] >> _TID_BITS: row["rank"]
+        for row in _dicts(source, "MPI_RANKS", {"globalTid": "int", "rank": "int"})
+        if row["globalTid"] is not None
+    }
+    env = {
+        row["name"]: row["value"]
+        for row in _dicts(
+            source,
+            "TARGET_INFO_SYSTEM_ENV",
+            {"name": "text", "value": "text"},
+            f"name IN ('{_HOST}', '{_DRIVER}', '{_CUDA}')",
+        )
+    }
+    versions = {"driver": env.get(_DRIVER), "cuda_driver": env.get(_CUDA)}
+    known = json.dumps({key: value for key, value in versions.items() if value}) or None
+    keys = sorted(processes.keys)
+    return pl.DataFrame(
+        {
+            "process": range(len(keys)),
+            "host": [env.get(_HOST)] * len(keys),
+            "pid": [key & _MASK for key in keys],
+            "rank": [ranks.get(key) for key in keys],
+            "world_size": [len(set(ranks.values())) or None] * len(keys),
+            "clock_domain": [0] * len(keys),
+            "name": [names.get(key) for key in keys],
+            "versions": [known] * len(keys),
+        },
+        schema={
+            "process": pl.Int32, "host": pl.String, "pid": pl.Int64, "rank": pl.Int32,
+            "world_size": pl.Int32, "clock_domain": pl.Int32, "name": pl.String,
+            "versions": pl.String,
+        },
+    )  # fmt: skip
+
+
+def read_threads(
+    source: Source, strings: Strings, processes: Codes, used: pl.DataFrame
+) -> pl.DataFrame:
+    """The ``threads`` table: the ``used`` (process, thread) and the named ones of these processes."""
+    order = {key: number for number, key in enumerate(sorted(processes.keys))}
+    rows = {
+        (order[key >> _TID_BITS], key & _MASK): name
+        for key, name in _thread_names(source, strings).items()
+        if key >> _TID_BITS in order
+    }
+    for process, thread in used.iter_rows():
+        rows.setdefault((process, thread), None)
+    ordered = sorted(rows)
+    return pl.DataFrame(
+        {
+            "process": [process for process, _ in ordered],
+            "thread": [thread for _, thread in ordered],
+            "os_tid": [thread for _, thread in ordered],
+            "name": [rows[key] for key in ordered],
+        },
+        schema={
+            "process": pl.Int32, "thread": pl.Int64, "os_tid": pl.Int64, "name": pl.String,
+        },
+    )  # fmt: skip
+
+
+def read_clock(source: Source) -> pl.DataFrame:
+    """The ``clocks`` table: times count ns from the session's start."""
+    starts = source.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "int"})
+    epoch = starts["utcEpochNs"][0] if starts.height and starts.width else None
+    return pl.DataFrame(
+        {"clock_domain": [0], "kind": ["nsys session"], "to_unix_ns": [epoch]},
+        schema={"clock_domain": pl.Int32, "kind": pl.String, "to_unix_ns": pl.Int64},
+    )
+
+
+def read_devices(
+    source: Source, processes: Codes, used: pl.DataFrame, gpu: str | None
+) -> tuple[pl.DataFrame, int]:
+    """The ``devices`` table and how many of the ``used`` (process, device) the export does not name.
+
+    ``gpu`` names those. Processes may number the same GPUs differently (CUDA_VISIBLE_DEVICES).
+    """
+    gpus = _gpus(source)
+    seen: dict[tuple[int, int], dict[str, Any]] = {}
+    for row in _dicts(
+        source, "TARGET_INFO_CUDA_DEVICE", {"gpuId": "int", "cudaId": "int", "pid": "int"}
+    ):
+        if row["cudaId"] is not None and row["pid"] is not None:
+            seen[row["pid"], row["cudaId"]] = gpus.get(row["gpuId"], {})
+    for row in _dicts(source, "TARGET_INFO_CUDA_GPU", _OLD_GPU):
+        if row["deviceId"] is not None and row["pid"] is not None:
+            seen.setdefault((row["pid"], row["deviceId"]), _old_gpu(row))
+    pids = [key & _MASK for key in sorted(processes.keys)]
+    by_place = {gpu["device"]: gpu for gpu in gpus.values()}
+    rows, unnamed = [], 0
+    for process, device in sorted(used.drop_nulls().iter_rows()):
+        found = seen.get((pids[process], device)) or by_place.get(device, {})
+        unnamed += found.get("name") is None
+        rows.append(
+            {**found, "process": process, "device": device, "name": found.get("name") or gpu}
+        )
+    schema = {
+        "process": pl.Int32, "device": pl.Int32, "name": pl.String, "uuid": pl.String,
+        "cc": pl.String, "sm_count": pl.Int32, "memory": pl.Int64, "max_threads_per_sm": pl.Int32,
+        "clock_khz": pl.Int64, "mem_bandwidth": pl.Int64,
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=schema), unnamed
+
+
+_GPU: Final[Mapping[str, Kind]] = {
+    "id": "int", "deviceId": "int", "cuDevice": "int", "name": "text", "uuid": "text",
+    "totalMemory": "int", "memoryBandwidth": "int", "clockRate": "int", "smCount": "int",
+    "maxWarpsPerSm": "int", "threadsPerWarp": "int", "computeMajor": "int", "computeMinor": "int",
+}  # fmt: skip
+_OLD_GPU: Final[Mapping[str, Kind]] = {
+    "name": "text", "deviceId": "int", "pid": "int", "globalMemorySize": "int",
+    "coreClockRate": "int", "numMultiprocessors": "int", "maxWarpsPerMultiprocessor": "int",
+    "numThreadsPerWarp": "int", "computeCapabilityMajor": "int", "computeCapabilityMinor": "int",
+}  # fmt: skip
+
+
+def _gpus(source: Source) -> dict[int, dict[str, Any]]:
+    """TARGET_INFO_GPU by its own id (bytes, bytes/s and Hz in it)."""
+    found = {}
+    for row in _dicts(source, "TARGET_INFO_GPU", _GPU):
+        identity = row["id"] if row["id"] is not None else row["deviceId"]
+        if identity is None:
+            continue
+        found[identity] = {
+            "device": row["cuDevice"] if row["cuDevice"] is not None else identity,
+            "name": row["name"],
+            "uuid": row["uuid"],
+            "cc": _capability(row["computeMajor"], row["computeMinor"]),
+            "sm_count": row["smCount"],
+            "memory": row["totalMemory"],
+            "max_threads_per_sm": _product(row["maxWarpsPerSm"], row["threadsPerWarp"]),
+            "clock_khz": row["clockRate"] // 1000 if row["clockRate"] else None,
+            "mem_bandwidth": row["memoryBandwidth"],
+        }
+    return found
+
+
+def _old_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
+    """TARGET_INFO_CUDA_GPU of 2020: MiB and kHz; its bandwidth is cut to 32 bits and left out."""
+    return {
+        "name": row["name"],
+        "cc": _capability(row["computeCapabilityMajor"], row["computeCapabilityMinor"]),
+        "sm_count": row["numMultiprocessors"],
+        "memory": _product(row["globalMemorySize"], 1 << 20),
+        "max_threads_per_sm": _product(row["maxWarpsPerMultiprocessor"], row["numThreadsPerWarp"]),
+        "clock_khz": row["coreClockRate"],
+    }
+
+
+def read_notes(source: Source) -> list[tuple[str, str, int]]:
+    """The tool's own diagnostics (DIAGNOSTIC_EVENT), equal ones counted."""
+    frame = source.rows("DIAGNOSTIC_EVENT", {"severity": "int", "text": "text"})
+    if not {"severity", "text"} <= set(frame.columns) or not frame.height:
+        return []
+    counted = frame.group_by("severity", "text", maintain_order=True).len().head(_MAX_NOTES)
+    return [
+        (_SEVERITY.get(severity, "info"), f"Nsight Systems: {text[:_MAX_NOTE]}", count)
+        for severity, text, count in counted.iter_rows()
+        if text
+    ]
+
+
+def _thread_names(source: Source, strings: Strings) -> dict[int, str]:
+    """Thread names by globalTid; of several the one of the highest priority."""
+    wanted: dict[str, Kind] = {"globalTid": "int", "nameId": "int", "priority": "int"}
+    frame = source.rows("ThreadNames", wanted)
+    if not {"globalTid", "nameId"} <= set(frame.columns) or not frame.height:
+        return {}
+    if "priority" in frame.columns:
+        frame = frame.sort("priority", maintain_order=True)
+    frame = frame.with_columns(strings.categorical(frame["nameId"]).cast(pl.String).alias("name"))
+    kept = frame.select("globalTid", "name").drop_nulls()
+    return dict(kept.iter_rows())
+
+
+def _capability(major: int | None, minor: int | None) -> str | None:
+    return None if major is None or minor is None else f"{major}.{minor}"
+
+
+def _product(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left * right
+
+
+def _dicts(
+    source: Source, table: str, columns: Mapping[str, Kind], where: str | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a small table with all the columns, null where it has them not."""
+    frame = source.rows(table, columns, where)
+    if not frame.width:
+        return []
+    absent = [name for name in columns if name not in frame.columns]
+    return frame.with_columns(pl.lit(None).alias(name) for name in absent).to_dicts()

@@ -1,0 +1,292 @@
+"""Opens a SQLite file that is only ever read, and gives its tables as typed Polars columns.
+
+Rows come through the ADBC driver, which fills Arrow columns in C (0.6 µs for a row of 17 columns,
+where ``sqlite3`` and NumPy take 1.9 and Polars' own reader 3.6). The driver takes a column's type
+from its first values, so columns that may begin with nulls are asked for in a form that is never
+null. Large tables are read in pieces by row number on all cores, each piece on a connection of its
+own, and handed to a converter that makes them small before the next piece is read.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, TypeVar, cast
+from urllib.parse import quote
+
+import polars as pl
+
+from .errors import BadInput
+
+#: What a column holds: "int" (nulls allowed), "text" ('' is null), "real" or "blob" (rare columns).
+Kind = Literal["int", "text", "real", "blob"]
+T = TypeVar("T")
+
+MAGIC: Final = b"SQLite format 3\0"
+#: Rows of one piece: 20 columns of it are 150 MB while it is converted.
+PIECE: Final = 1_000_000
+_BATCH: Final = 65_536
+_DTYPES: Final[Mapping[str, Any]] = {
+    "int": pl.Int64,
+    "text": pl.String,
+    "real": pl.Float64,
+    "blob": pl.Binary,
+}
+#: Reads of the rare columns name the row they belong to, counted from the piece's first row.
+ROW: Final = "row"
+
+
+class Database:
+    """A SQLite file, opened read-only and immutable: no lock, no journal, nothing left beside it.
+
+    ``tables`` maps each table and view to its columns in order. Raises BadInput where the file is
+    missing, is no SQLite database or is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        check_magic(self.path)
+        self._uri = f"file:{quote(str(self.path.resolve()))}?mode=ro&immutable=1"
+        try:
+            connection = sqlite3.connect(self._uri, uri=True)
+            try:
+                names = connection.execute(
+                    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+                ).fetchall()
+                self.tables: dict[str, tuple[str, ...]] = {
+                    name: tuple(
+                        row[1]
+                        for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")
+                    )
+                    for (name,) in names
+                }
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise BadInput(self.path, f"not a readable SQLite database ({error})") from error
+        self._connection: Any = None
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the object may be used again and opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether the table exists and has all the columns."""
+        return table in self.tables and set(columns) <= set(self.tables[table])
+
+    def rows(
+        self, table: str, columns: Mapping[str, Kind], where: str | None = None
+    ) -> pl.DataFrame:
+        """The table's rows in file order; columns that it has not are left out.
+
+        ``where`` is an SQL condition written by the caller, never from the file.
+        """
+        wanted = self._present(table, columns)
+        if not wanted:
+            return pl.DataFrame()
+        if self._connection is None:
+            self._connection = _connect(self._uri)
+        return self._select(self._connection, table, wanted, where)
+
+    def scan(
+        self,
+        table: str,
+        columns: Mapping[str, Kind],
+        convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
+        rare: Mapping[str, Kind] | None = None,
+    ) -> list[T]:
+        """``convert`` of each piece of a large table, in row order.
+
+        ``convert`` gets the piece's ``columns`` and, where one of the ``rare`` columns is not null
+        in it, a second frame with these and ``row``, the row's place in the piece. Reading the rare
+        ones only where they are spares every other row their cost. It is called on several threads.
+        """
+        wanted = self._present(table, columns)
+        seldom = self._present(table, rare or {})
+        if not wanted:
+            return []
+        pieces = self._pieces(table)
+        workers = min(len(pieces), os.cpu_count() or 1, 8)
+
+        def one(piece: str | None) -> T:
+            connection = _connect(self._uri)
+            try:
+                return convert(*self._piece(connection, table, wanted, seldom, piece))
+            finally:
+                connection.close()
+
+        if workers < 2:
+            return [one(piece) for piece in pieces]
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(one, pieces))
+
+    def _piece(
+        self,
+        connection: Any,
+        table: str,
+        wanted: Mapping[str, Kind],
+        seldom: Mapping[str, Kind],
+        where: str | None,
+    ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        flag = "+".join(f"({_quoted(name)} IS NOT NULL)" for name in seldom)
+        frame = self._select(connection, table, wanted, where, flag or None)
+        if not flag:
+            return frame, None
+        marked = frame["_flag"].cast(pl.Int64).fill_null(0) > 0
+        frame = frame.drop("_flag")
+        if not marked.any():
+            return frame, None
+        condition = f"({flag}) > 0" if where is None else f"{where} AND ({flag}) > 0"
+        found = self._select(connection, table, seldom, condition)
+        return frame, found.insert_column(0, marked.arg_true().alias(ROW))
+
+    def _present(self, table: str, columns: Mapping[str, Kind]) -> dict[str, Kind]:
+        has = self.tables.get(table, ())
+        return {name: kind for name, kind in columns.items() if name in has}
+
+    def _pieces(self, table: str) -> Sequence[str | None]:
+        """Conditions that part the table by row number; one without where it has none."""
+        try:
+            span = self._execute(
+                f"SELECT min(rowid) AS low, max(rowid) AS high FROM {_quoted(table)}"
+            )
+        except BadInput:
+            return [None]  # a view, or a table WITHOUT ROWID
+        low, high = span.row(0)
+        if not isinstance(low, int) or not isinstance(high, int):
+            return [None]
+        # Row numbers may be far apart in a file made to mislead; rows are at least 8 bytes long.
+        count = min(high - low + 1, self.path.stat().st_size // 8 + 1)
+        parts = max(1, -(-count // PIECE))
+        edges = [low + (high - low + 1) * number // parts for number in range(parts + 1)]
+        return [
+            f"rowid BETWEEN {start} AND {end - 1}"
+            for start, end in zip(edges, edges[1:], strict=False)
+        ]
+
+    def _execute(self, sql: str) -> pl.DataFrame:
+        if self._connection is None:
+            self._connection = _connect(self._uri)
+        return self._fetch(self._connection, sql, "a query")
+
+    def _select(
+        self,
+        connection: Any,
+        table: str,
+        columns: Mapping[str, Kind],
+        where: str | None,
+        flag: str | None = None,
+    ) -> pl.DataFrame:
+        fields = [_FORMS[kind].format(_quoted(name)) for name, kind in columns.items()]
+        if flag is not None:
+            fields.append(f"{flag} AS _flag")
+        sql = f"SELECT {', '.join(fields)} FROM {_quoted(table)}"
+        if where is not None:
+            sql += f" WHERE {where}"
+        frame = self._fetch(connection, sql, f"table {table}")
+        return frame.with_columns(_typed(frame, columns))
+
+    def _fetch(self, connection: Any, sql: str, what: str) -> pl.DataFrame:
+        from adbc_driver_sqlite import StatementOptions
+
+        try:
+            with connection.cursor() as cursor:
+                cursor.adbc_statement.set_options(
+                    **{StatementOptions.BATCH_ROWS.value: str(_BATCH)}
+                )
+                cursor.execute(sql)
+                batches = cursor.fetch_record_batch()
+                frames = [
+                    cast(pl.DataFrame, pl.from_arrow(_checked(batch), rechunk=False))
+                    for batch in batches
+                ]
+                schema = batches.schema
+        except (OSError, connection.Error) as error:
+            raise BadInput(self.path, f"{what} cannot be read ({error})") from error
+        if not frames:
+            return pl.DataFrame({name: pl.Series([], dtype=pl.Null) for name in schema.names})
+        return pl.concat(frames, rechunk=True)
+
+
+#: How a column is asked for, so that its type does not hang on which rows come first.
+_FORMS: Final[Mapping[Kind, str]] = {
+    "int": "{0}",
+    "text": "coalesce({0}, '') AS {0}",
+    "real": "coalesce(CAST({0} AS TEXT), '') AS {0}",
+    "blob": "hex(coalesce({0}, x'')) AS {0}",
+}
+
+
+def _typed(frame: pl.DataFrame, columns: Mapping[str, Kind]) -> Iterable[pl.Expr]:
+    for name, kind in columns.items():
+        dtype = frame.schema[name]
+        if kind == "int":
+            if dtype != pl.Int64:
+                yield pl.col(name).cast(pl.Int64, strict=False)
+        elif dtype != pl.String:  # no row at all, or bytes that claim to be text
+            yield pl.col(name).cast(_DTYPES[kind], strict=False)
+        else:
+            text = pl.when(pl.col(name) != "").then(pl.col(name))
+            if kind == "real":
+                text = text.cast(pl.Float64, strict=False)
+            elif kind == "blob":
+                text = text.str.decode("hex")
+            yield text.alias(name)
+
+
+def check_magic(path: Path) -> None:
+    """Raise BadInput where the file is missing, unreadable or no SQLite database."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(MAGIC))
+    except OSError as error:
+        raise BadInput(path, error.strerror or "cannot be opened") from error
+    if not head:
+        raise BadInput(path, "the file is empty")
+    if head != MAGIC:
+        raise BadInput(path, "not a SQLite database")
+
+
+def _checked(batch: Any) -> Any:
+    """The batch with texts that are UTF-8: Polars trusts Arrow, and SQLite promises nothing."""
+    import pyarrow as pa
+
+    for place, column in enumerate(batch.columns):
+        if pa.types.is_string(column.type):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid:
+                mended = [
+                    value.decode("utf-8", "replace") for value in column.cast(pa.binary()).to_pylist()
+                ]
+                batch = batch.set_column(
+                    place, batch.schema.field(place), pa.array(mended, pa.string())
+                )
+    return batch
+
+
+def _connect(uri: str) -> Any:
+    import adbc_driver_sqlite.dbapi as driver
+
+    return driver.connect(uri)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
