@@ -84,7 +84,7 @@ def _described(ops: Ops, launched: Launched) -> pl.DataFrame:
     distinct, place = np.unique(launched.op[launched.op >= 0], return_inverse=True)
     code = np.full(len(launched.op), NONE, np.int64)
     code[launched.op >= 0] = place
-    about = ops.describe(distinct.astype(np.int64))
+    about = ops.describe(distinct.astype(np.int64), inherit=True)
     return pl.DataFrame(
         [
             gather(calls["start"], launched.call).alias("call_start"),

@@ -21,6 +21,8 @@ from opscope.core.schema import DIRECTIONS
 
 _BACKWARD: Final = DIRECTIONS.index("backward")
 _FORWARD: Final = DIRECTIONS.index("forward")
+#: What an op without shapes of its own may take from another.
+_INHERITED: Final = ("inputs", "dtypes", "params")
 
 
 @dataclass(slots=True)
@@ -119,11 +121,24 @@ class Ops:
             found[backward] = keys["forward"].fill_null(NONE).to_numpy()
         return found
 
-    def describe(self, rows: Ints) -> Described:
+    def shapes_around(self, rows: Ints) -> pl.DataFrame:
+        """``inputs``, ``dtypes`` and ``params`` of the nearest op around that has shapes.
+
+        Markers give shapes at the API's level (``conv2d``) around ops that have none
+        (``aten::cudnn_convolution``).
+        """
+        meaning = self.attribution.meaning
+        shaped = self.readings["shaped"].to_numpy()[meaning.reading]
+        found = self.attribution.climb(rows, shaped)
+        code = np.where(found >= 0, meaning.reading[np.maximum(found, 0)], NONE)
+        return pl.DataFrame([gather(self.readings[name], code) for name in _INHERITED])
+
+    def describe(self, rows: Ints, *, inherit: bool = False) -> Described:
         """Direction, layer, step, source and call of op rows (-1: all null).
 
         A backward op has the layer, the source and, where its own text gives none, the shapes of
-        its forward op.
+        its forward op. With ``inherit`` an op without shapes first takes those of the nearest op
+        around it that has some.
         """
         held = np.maximum(rows, 0)
         missing = rows < 0
@@ -137,6 +152,12 @@ class Ops:
         meaning = self.attribution.meaning
         code = np.where(missing, NONE, meaning.reading[held])
         call = pl.DataFrame([gather(self.readings[name], code) for name in self.readings.columns])
+        if inherit:
+            around, shaped = self.shapes_around(rows), call["shaped"].fill_null(False)
+            call = call.with_columns(
+                *(call[name].zip_with(shaped, around[name]) for name in _INHERITED),
+                (shaped | around["inputs"].is_not_null()).alias("shaped"),
+            )
         direction = spread("direction", DIRECTIONS, self.direction(rows))
         own_source = call["source"]
         source = own_source.zip_with(own_source.is_not_null(), source).alias("source")
@@ -150,7 +171,7 @@ class Ops:
             shaped = call["shaped"].fill_null(False)
             call = call.with_columns(
                 call[name].zip_with(shaped, gather(theirs.call[name], inherited))
-                for name in ("inputs", "dtypes", "params")
+                for name in _INHERITED
             )
         seq = np.where(missing, NONE, meaning.seq[held])
         return Described(
@@ -175,10 +196,11 @@ def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
 
 def self_time(start: Ints, end: Ints, parent: Ints) -> Ints:
     """The time (ns) of each node of a forest that none of its children covers."""
-    own = end - start
+    own: Ints = end - start
     inner = parent >= 0
     covered = np.bincount(parent[inner], weights=own[inner], minlength=len(own))
-    return np.maximum(own - covered.astype(np.int64), 0)
+    alone: Ints = np.maximum(own - covered.astype(np.int64), 0)
+    return alone
 
 
 def ops_frame(ops: Ops) -> pl.DataFrame:
@@ -271,7 +293,7 @@ def _launched(attribution: Attribution, place: Ints, many: int) -> tuple[Ints, I
 
 def _with_descendants(values: Ints, parent: Ints) -> Ints:
     """Each node's value plus those of all nodes inside it."""
-    total = values.copy()
+    total: Ints = values.copy()
     at, moving = parent, values
     while True:
         inner = (at >= 0) & (moving != 0)
