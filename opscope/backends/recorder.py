@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +16,9 @@ import polars as pl
 
 from opscope.core import record, session
 from opscope.core.emit import SEQ_BITS
-from opscope.core.errors import TraceError
 from opscope.core.record import Recorder
 from opscope.core.trace import Trace, concat
+from opscope.readers.errors import BadInput
 
 _Ints = npt.NDArray[np.int64]
 
@@ -51,3 +53,375 @@ class RecorderCapture:
 
     def __repr__(self) -> str:
         return f"RecorderCapture({str(self.folder)!r})"
+
+
+def parts(folder: str | os.PathLike[str]) -> list[Path]:
+    """The parts of a recording, by name; empty when there is none."""
+    return sorted(path.parent for path in Path(folder).glob(f"part-*/{record.META}"))
+
+
+def collect(folder: str | os.PathLike[str]) -> Trace:
+    """All parts below ``folder`` as one trace. Raises BadInput when there is none or one is bad."""
+    found = parts(folder)
+    if not found:
+        raise BadInput(folder, "no recording here (no part-*/meta.json)")
+    return concat(read_part(part) for part in found)
+
+
+def read_part(folder: str | os.PathLike[str]) -> Trace:
+    """One process's part. What is half-written at its end is left out and noted.
+
+    Raises BadInput when the folder is no part, was written by a later format, or is corrupt.
+    """
+    part = Path(folder)
+    meta = _meta(part)
+    facts = _Facts.of(part)
+    notes: list[tuple[str, str, int]] = list(facts.notes)
+    texts = _texts(part, facts.domains)
+    logs = _logs(part, notes)
+    stop = facts.stop
+    if stop is None:
+        notes.append(
+            (
+                "warning",
+                "the process ended without closing its recording; the last moments may lack",
+                1,
+            )
+        )
+        stop = max((int(log[:, 1].max(initial=0)) for log in map(_timed, logs.values())), default=0)
+    tables = {
+        "processes": _processes(meta, facts),
+        "threads": _threads(facts),
+        "clocks": _clocks(meta, facts),
+        "ranges": _ranges(logs, texts, facts.os_tids, stop, notes),
+        "notes": pl.DataFrame(
+            notes,
+            schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
+            orient="row",
+        ),
+    }
+    origin = {
+        "format": record.FORMAT,
+        "version": meta["version"],
+        "paths": [str(part)],
+        "command": meta.get("command"),
+    }
+    return Trace.of(tables, origin)
+
+
+# ------------------------------------------------------------------------------- the files
+
+
+def _meta(part: Path) -> dict[str, Any]:
+    path = part / record.META
+    try:
+        with path.open("rb") as file:
+            meta = json.loads(file.read(MAX_META))
+    except OSError as error:
+        raise BadInput(part, f"not a recording's part: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise BadInput(path, "not JSON") from None
+    if not isinstance(meta, dict) or meta.get("format") != record.FORMAT:
+        raise BadInput(path, "not a recording's part")
+    if meta.get("version") != record.VERSION:
+        raise BadInput(
+            path, f"written by format version {meta.get('version')!r}; this reads {record.VERSION}"
+        )
+    return meta
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """The whole lines of a JSON-lines file; a last one without its end is what a kill leaves."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        while line := file.readline(MAX_LINE):
+            if not line.endswith(b"\n"):
+                if len(line) == MAX_LINE:
+                    raise BadInput(path, f"a line of over {MAX_LINE} bytes")
+                return
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                raise BadInput(path, f"not JSON: {line[:60]!r}") from None
+
+
+@dataclass(slots=True)
+class _Facts:
+    stop: int | None
+    domains: dict[str, int]
+    threads: list[dict[str, Any]]
+    clocks: list[tuple[int, int, int]]
+    notes: list[tuple[str, str, int]]
+    versions: Mapping[str, str] | None
+
+    @classmethod
+    def of(cls, part: Path) -> _Facts:
+        facts = cls(None, {}, [], [], [], None)
+        path = part / record.FACTS
+        try:
+            for line in _lines(path):
+                if "thread" in line:
+                    int(line["thread"]), int(line["os_tid"]), int(line["pthread_id"])
+                    facts.threads.append(line)
+                elif "clock" in line:
+                    perf, unix, error = map(int, line["clock"])
+                    facts.clocks.append((perf, unix, error))
+                elif "note" in line:
+                    facts.notes.append(
+                        (str(line["severity"]), str(line["note"]), int(line["how_many"]))
+                    )
+                elif "domain" in line:
+                    facts.domains[str(line["domain"])] = int(line["number"])
+                elif "stop" in line:
+                    facts.stop = int(line["stop"])
+                elif "versions" in line:
+                    facts.versions = dict(line["versions"])
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(path, f"not a recording's facts: {error!r}") from None
+        return facts
+
+    @property
+    def os_tids(self) -> dict[int, int]:
+        return {int(thread["thread"]): int(thread["os_tid"]) for thread in self.threads}
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Text ids, sorted, and beside them what they stand for; ``domains`` in the pops' numbers."""
+
+    ids: _Ints
+    domains: _Ints
+    table: pl.DataFrame
+
+    def places(self, ids: _Ints) -> _Ints:
+        """Where each id stands in the table; -1 for one that does not."""
+        if not len(self.ids):
+            return np.full(len(ids), -1, dtype=np.int64)
+        place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[place] == ids, place, -1)
+
+
+def _texts(part: Path, domains: Mapping[str, int]) -> _Texts:
+    path = part / record.STRINGS
+    rows: dict[int, tuple[str, str | None, str]] = {}
+    for line in _lines(path):
+        match line:
+            case [int(number), str(domain), None | str() as category, str(text)] if (
+                0 <= number < record.MARK_BASE
+            ):
+                rows[number] = (domain, category, text)
+            case _:
+                raise BadInput(path, f"not a text: {str(line)[:60]}")
+    order = sorted(rows)
+    table = pl.DataFrame(
+        [rows[number] for number in order],
+        schema={"domain": pl.Categorical, "category": pl.Categorical, "text": pl.Categorical},
+        orient="row",
+    )
+    numbers = [domains.get(rows[number][0], -1) for number in order]
+    return _Texts(np.array(order, np.int64), np.array(numbers, np.int64), table)
+
+
+def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, _Ints]:
+    """Each thread's records, an array of (code, value), its chunks joined.
+
+    The loop is over chunks (one a thread every twentieth of a second), not over records.
+    """
+    path = part / record.EVENTS
+    try:
+        size = path.stat().st_size
+        if size < record.RECORD_BYTES:
+            return {}
+        data = np.memmap(path, dtype="<i8", mode="r", shape=(size // record.RECORD_BYTES, 2))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise BadInput(path, f"cannot be read: {error.strerror}") from None
+    chunks: dict[int, list[_Ints]] = {}
+    at = 0
+    lost = int(size % record.RECORD_BYTES != 0)
+    while at < len(data):
+        code, count = int(data[at, 0]), int(data[at, 1])
+        thread = record.CHUNK - code
+        if not 0 <= thread < 1 << 31 or count < 0:
+            raise BadInput(path, f"no chunk at byte {at * record.RECORD_BYTES}")
+        at += 1
+        lost |= int(at + count > len(data))
+        chunks.setdefault(thread, []).append(np.asarray(data[at : at + count], dtype=np.int64))
+        at += count
+    if lost:
+        notes.append(("warning", "the last record is half-written and was left out", 1))
+    return {thread: np.concatenate(pieces) for thread, pieces in chunks.items()}
+
+
+# ------------------------------------------------------------------------------ the tables
+
+
+def _processes(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
+    versions = dict(facts.versions or meta.get("versions") or {})
+    frameworks = [name for name in ("torch", "tensorflow", "jax", "mindspore") if name in versions]
+    return pl.DataFrame(
+        {
+            "process": [0],
+            "host": [meta.get("host")],
+            "pid": [meta.get("pid")],
+            "start_time": [meta.get("start_time")],
+            "parent": [meta.get("parent")],
+            "rank": [meta.get("rank")],
+            "world_size": [meta.get("world_size")],
+            "clock_domain": [0],
+            "name": [meta.get("name")],
+            "framework": [",".join(frameworks) or None],
+            "versions": [json.dumps(versions)],
+        },
+        strict=False,
+    )
+
+
+def _threads(facts: _Facts) -> pl.DataFrame:
+    rows = {int(thread["os_tid"]): thread for thread in facts.threads}
+    return pl.DataFrame(
+        {
+            "process": [0] * len(rows),
+            "thread": list(rows),
+            "os_tid": list(rows),
+            "pthread_id": [thread["pthread_id"] for thread in rows.values()],
+            "name": [thread.get("name") for thread in rows.values()],
+        },
+        schema_overrides={"name": pl.String},
+        strict=False,
+    )
+
+
+def _clocks(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
+    """Unix ns = time + to_unix_ns at the first reading; drift from the first to the last."""
+    if not facts.clocks:
+        return pl.DataFrame(schema={"clock_domain": pl.Int32})
+    first, last = facts.clocks[0], facts.clocks[-1]
+    span = last[0] - first[0]
+    drift = ((last[1] - first[1]) - span) / span * 1e6 if span > 0 else None
+    return pl.DataFrame(
+        {
+            "clock_domain": [0],
+            "kind": [str(meta.get("clock"))],
+            "to_unix_ns": [first[1] - first[0]],
+            "drift_ppm": [drift],
+            "error_ns": [max(first[2], last[2])],
+        }
+    )
+
+
+def _timed(log: _Ints) -> _Ints:
+    return log[log[:, 0] != record.PAYLOAD]
+
+
+def _ranges(
+    logs: Mapping[int, _Ints],
+    texts: _Texts,
+    os_tids: Mapping[int, int],
+    stop: int,
+    notes: list[tuple[str, str, int]],
+) -> pl.DataFrame:
+    counts: Counter[str] = Counter()
+    frames = [_thread_ranges(np.empty((0, 2), np.int64), 0, stop, texts, counts)]
+    for index, log in logs.items():
+        if index not in os_tids:
+            counts["threads whose description was lost; they are numbered from -1 down"] += 1
+        frames.append(_thread_ranges(log, os_tids.get(index, -1 - index), stop, texts, counts))
+    found = pl.concat(frames).sort("start", "end", descending=[False, True], maintain_order=True)
+    notes += [("info", what, how_many) for what, how_many in counts.items() if how_many]
+    what = texts.table[found["place"]] if found.height else texts.table.clear()
+    return pl.concat([found.drop("place"), what], how="horizontal").select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
+        pl.lit(0, pl.Int32).alias("process"),
+        "thread",
+        pl.col("thread").alias("end_thread"),
+        "start",
+        "end",
+        "domain",
+        "category",
+        "text",
+        (pl.col("payload") & ((1 << SEQ_BITS) - 1)).alias("seq"),
+        (pl.col("payload") // (1 << SEQ_BITS)).alias("fwd_thread"),
+        "payload",
+        pl.when("unclosed").then(pl.lit(UNCLOSED)).alias("attrs"),
+        "kind",
+    )
+
+
+def _thread_ranges(
+    log: _Ints, thread: int, stop: int, texts: _Texts, counts: Counter[str]
+) -> pl.DataFrame:
+    """Pushes matched with their pops, domain by domain. One sort by depth; no loop over records.
+
+    Within one depth of one domain pushes and pops alternate, so after a stable sort a push's pop is
+    the record after it. A pop with nothing open belongs to a range pushed before the recording;
+    what is open at the end is closed at ``stop``.
+    """
+    code, value = log[:, 0], log[:, 1]
+    carried = np.full(len(code), -1, dtype=np.int64)
+    carried[1:] = np.where(code[:-1] == record.PAYLOAD, value[:-1], -1)
+    timed = code != record.PAYLOAD
+    code, value, carried = code[timed], value[timed], carried[timed]
+
+    is_mark = code >= record.MARK_BASE
+    is_plain_pop = (code < 0) & (code > record.COMPLETE_BASE)
+    number = np.where(is_mark, code - record.MARK_BASE, code)
+    number = np.where(code <= record.COMPLETE_BASE, record.COMPLETE_BASE - code, number)
+    place = np.where(is_plain_pop, -1, texts.places(number))
+    domain = np.where(place >= 0, texts.domains[place] if len(texts.ids) else -1, -1)
+    domain = np.where(is_plain_pop, record.POP_BASE - code, domain)
+    lost = ~is_plain_pop & (place < 0)
+    counts["records whose text was lost"] += int(lost.sum())
+
+    is_push = (code >= 0) & ~is_mark & ~lost
+    is_pop = (code < 0) & ~lost
+    order: list[_Ints] = []
+    levels: list[_Ints] = []
+    for one in np.unique(domain[is_push]):
+        at = np.flatnonzero((domain == one) & (is_push | is_pop))
+        balance = np.cumsum(np.where(is_push[at], 1, -1))
+        lowest = np.minimum(np.minimum.accumulate(balance), 0)
+        orphan = is_pop[at] & (np.diff(lowest, prepend=0) < 0)
+        counts["pops of ranges that were open when the recording began"] += int(orphan.sum())
+        depth = (balance - lowest + is_pop[at])[~orphan]  # of a push after it, of a pop before it
+        by_depth = np.argsort(depth, kind="stable")
+        order.append(at[~orphan][by_depth])
+        levels.append(depth[by_depth] * 65_536 + one)
+    at = np.concatenate([np.empty(0, np.int64), *order])
+    level = np.concatenate([np.empty(0, np.int64), *levels])
+    push = is_push[at]
+    closed = np.zeros(len(at), dtype=bool)
+    closed[:-1] = push[:-1] & ~push[1:] & (level[:-1] == level[1:])
+    pushes, pops, closed = at[push], np.append(at[1:], 0)[push], closed[push]
+
+    start = value[pushes]
+    end = np.maximum(np.where(closed, value[pops], stop), start)
+    complete = closed & (place[pops] >= 0)
+    row = np.where(complete, place[pops], place[pushes])
+    keep = closed | (start < stop)  # else pushed while the recording was being closed
+    counts["ranges opened as the recording ended, left out"] += int((~keep).sum())
+    counts["ranges still open at the end, closed there"] += int((keep & ~closed).sum())
+    marks = np.flatnonzero(is_mark & ~lost)
+    no_payload = np.full(len(marks), -1, dtype=np.int64)
+    payload = pl.Series(np.concatenate([carried[pushes][keep], no_payload]))
+    return pl.DataFrame(
+        {
+            "thread": np.full(len(payload), thread, dtype=np.int64),
+            "start": np.concatenate([start[keep], value[marks]]),
+            "end": np.concatenate([end[keep], value[marks]]),
+            "place": np.concatenate([row[keep], place[marks]]),
+            "payload": payload.set(payload < 0, None),
+            "unclosed": np.concatenate([~closed[keep], np.zeros(len(marks), dtype=bool)]),
+        }
+    ).with_columns(
+        pl.when(pl.int_range(pl.len()) < int(keep.sum()))
+        .then(pl.lit("pushpop"))
+        .otherwise(pl.lit("mark"))
+        .alias("kind")
+    )

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from .nvtx_sink import NvtxSink, open_domain
 from .rangetext import CUT, TEXT_LIMIT, format_call, format_result
-from .record import PAYLOAD, POP, Recorder, complete_code, mark_code
+from .record import PAYLOAD, Recorder, complete_code, mark_code, pop_code
 from .schema import CATEGORY_ID, OpCall
 
 #: Bytes above which even the recorder cuts a text.
@@ -63,6 +63,7 @@ class Prepared:
 
 
 _numbers = itertools.count()
+_domains: dict[str, int] = {}
 #: What can still be pushed: a recording that starts writes the texts of all these.
 _alive: weakref.WeakSet[Prepared] = weakref.WeakSet()
 _lock = threading.RLock()
@@ -101,7 +102,17 @@ class Emitter:
     may ``pop`` what it did not push because the emitter was not active then.
     """
 
-    __slots__ = ("_interned", "_nvtx", "_recorder", "active", "domain", "mark", "pop", "push")
+    __slots__ = (
+        "_interned",
+        "_number",
+        "_nvtx",
+        "_recorder",
+        "active",
+        "domain",
+        "mark",
+        "pop",
+        "push",
+    )
 
     push: _Push
     pop: _Pop
@@ -109,6 +120,8 @@ class Emitter:
 
     def __init__(self, framework: str) -> None:
         self.domain = f"opscope.{framework}"
+        with _lock:
+            self._number = _domains.setdefault(self.domain, len(_domains))
         live = open_domain(self.domain)
         self._nvtx = None if live is None else NvtxSink(self.domain, live)
         self._recorder: Recorder | None = None
@@ -175,6 +188,7 @@ class Emitter:
         with _lock:
             self._recorder = recorder
             if recorder is not None:
+                recorder.fact(domain=self.domain, number=self._number)
                 for prepared in list(_alive):
                     if prepared.domain == self.domain:
                         recorder.text(prepared.id, self.domain, prepared.category, prepared.text)
@@ -185,11 +199,11 @@ class Emitter:
                 return
             if nvtx is None:
                 assert recorder is not None
-                self.push, self.pop, self.mark = _record_only(recorder)
+                self.push, self.pop, self.mark = _record_only(recorder, pop_code(self._number))
             elif recorder is None:
                 self.push, self.pop, self.mark = _nvtx_only(nvtx)
             else:
-                self.push, self.pop, self.mark = _both(nvtx, recorder)
+                self.push, self.pop, self.mark = _both(nvtx, recorder, pop_code(self._number))
             self.active = True
 
 
@@ -230,7 +244,7 @@ def _nvtx_only(sink: NvtxSink) -> tuple[_Push, _Pop, Callable[[Prepared], None]]
     return push, pop, mark
 
 
-def _record_only(recorder: Recorder) -> tuple[_Push, _Pop, Callable[[Prepared], None]]:
+def _record_only(recorder: Recorder, popped: int) -> tuple[_Push, _Pop, Callable[[Prepared], None]]:
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush = recorder.flush
 
@@ -247,7 +261,7 @@ def _record_only(recorder: Recorder) -> tuple[_Push, _Pop, Callable[[Prepared], 
     def pop(complete: Prepared | None = None) -> None:
         time = now()
         try:
-            local.log((POP if complete is None else complete_code(complete.id), time))
+            local.log((popped if complete is None else complete_code(complete.id), time))
         except AttributeError:
             return  # pushed before this capture, which has seen nothing of this thread
         if time >= recorder.deadline:
@@ -266,7 +280,9 @@ def _record_only(recorder: Recorder) -> tuple[_Push, _Pop, Callable[[Prepared], 
     return push, pop, mark
 
 
-def _both(sink: NvtxSink, recorder: Recorder) -> tuple[_Push, _Pop, Callable[[Prepared], None]]:
+def _both(
+    sink: NvtxSink, recorder: Recorder, popped: int
+) -> tuple[_Push, _Pop, Callable[[Prepared], None]]:
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush = recorder.flush
     nvtx_push, nvtx_pop, nvtx_mark = _nvtx_only(sink)
@@ -286,10 +302,11 @@ def _both(sink: NvtxSink, recorder: Recorder) -> tuple[_Push, _Pop, Callable[[Pr
 
     def pop(complete: Prepared | None = None) -> None:
         time = now()
-        try:
-            local.log((POP if complete is None else complete_code(complete.id), time))
-        except AttributeError:
-            pass  # pushed before this capture, which has seen nothing of this thread
+        log = getattr(local, "log", None)
+        if (
+            log is not None
+        ):  # else pushed before this capture, which has seen nothing of this thread
+            log((popped if complete is None else complete_code(complete.id), time))
         nvtx_pop(complete)
         if time >= recorder.deadline:
             flush()

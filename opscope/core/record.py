@@ -4,7 +4,7 @@ A recording is a folder of parts, one a process (``part-<host>-<pid>-<start time
 
 * ``meta.json``: the process, written once, when the part is made;
 * ``strings.jsonl``: ``[id, domain, category, text]``, one a line;
-* ``facts.jsonl``: threads, paired clock readings, notes, the stop; one object a line;
+* ``facts.jsonl``: threads, numbers of domains, paired clock readings, notes, the stop; one object a line;
 * ``events.bin``: chunks of 16-byte records, two little-endian int64 ``(code, value)`` each.
 
 All but the first are only ever appended to, strings before the events that use them, so a process
@@ -35,20 +35,27 @@ VERSION: Final = 1
 META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
 
 # The records. A push is (text id ≥ 0, time); its payload, if any, is the record before it.
-POP: Final = -1
 PAYLOAD: Final = -2
-#: (CHUNK - thread index, number of records that follow): the records are of that thread.
-CHUNK: Final = -(1 << 60)
 #: Ids at and above are marks.
 MARK_BASE: Final = 1 << 48
+#: Codes from here down to COMPLETE_BASE are pops: POP_BASE - the domain's number. Ranges nest in
+#: each domain by itself.
+POP_BASE: Final = -16
 #: Codes from here down to CHUNK are pops that also tell the text with outputs.
-COMPLETE_BASE: Final = -16
+COMPLETE_BASE: Final = -(1 << 32)
+#: (CHUNK - thread index, number of records that follow): the records are of that thread.
+CHUNK: Final = -(1 << 60)
 RECORD_BYTES: Final = 16
 
 FLUSH_NS: Final = 50_000_000
 CLOCK_NS: Final = 1_000_000_000
 #: Bytes after which a part takes no more.
 MAX_BYTES: Final = 8 << 30
+
+
+def pop_code(domain: int) -> int:
+    """The code of a plain pop in domain number ``domain``."""
+    return POP_BASE - domain
 
 
 def complete_code(number: int) -> int:
