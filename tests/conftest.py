@@ -23,3 +23,25 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real traces at {folder} (set OPSCOPE_SHARED)")
     return folder
+
+
+@pytest.fixture
+def trace_of():
+    """A trace from lists of rows: ``trace_of(ranges=[{...}], kernels=[{...}])``."""
+    import polars as pl
+
+    from opscope.core.trace import Trace, table_schema
+
+    def build(origin: dict | None = None, **tables: list[dict]) -> Trace:
+        frames = {}
+        for name, rows in tables.items():
+            schema = table_schema(name)
+            columns = {key: schema[key] for row in rows for key in row}
+            filled = [{key: row.get(key) for key in columns} for row in rows]
+            frames[name] = pl.DataFrame(filled, schema=columns or schema)
+        if "ranges" in frames and "id" not in frames["ranges"].columns:
+            ids = pl.Series("id", range(len(frames["ranges"])), dtype=pl.Int64)
+            frames["ranges"] = frames["ranges"].with_columns(ids)
+        return Trace.of(frames, origin)
+
+    return build

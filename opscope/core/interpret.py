@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.columns import compact, gather
 from opscope.core.dialects import Reading, own
 from opscope.core.schema import OpCall
 from opscope.core.trace import Trace
@@ -30,7 +31,6 @@ ROLES: Final = (
     "graph",
 )
 ROLE: Final = {name: number for number, name in enumerate(ROLES)}
-_KEY: Final = ("domain", "category", "text")
 
 
 @dataclass(slots=True)
@@ -58,31 +58,51 @@ def interpret(trace: Trace) -> Meaning:
     """Read every distinct range text of ``trace``."""
     ranges = trace["ranges"]
     stripped = _strip(ranges)
-    keyed = ranges.lazy().select(_KEY)
+    text, seq = ranges["text"], ranges["seq"]
     if stripped is not None:
-        keyed = keyed.join(stripped.lazy(), on="text", how="left", maintain_order="left").select(
-            "domain", "category", pl.col("stripped").alias("text"), "text_seq"
-        )
-    rows = keyed.collect()
-    distinct = rows.select(_KEY).unique(maintain_order=True).with_row_index("reading")
-    reading = rows.join(distinct, on=_KEY, how="left", nulls_equal=True, maintain_order="left")[
-        "reading"
-    ]
-    readings, texts = [], []
+        codes, _ = compact(text, stripped["text"])
+        text = gather(stripped["stripped"], codes)
+        seq = seq.zip_with(seq.is_not_null(), gather(stripped["text_seq"], codes))
+    reading, distinct = _distinct([ranges["domain"], ranges["category"], text])
     modules = [import_module(f"opscope.core.dialects.{name}") for name in DIALECTS]
-    for domain, category, text in distinct.select(_KEY).iter_rows():  # distinct texts, not events
-        texts.append(text or "")
-        readings.append(_read(modules, domain, category, text or ""))
-    seq = ranges["seq"]
-    if stripped is not None:
-        seq = seq.zip_with(seq.is_not_null(), rows["text_seq"])
+    readings = [_read(modules, domain, kind, words or "") for domain, kind, words in distinct]
     return Meaning(
         readings,
-        texts,
-        reading.to_numpy().astype(np.int32),
+        [words or "" for _, _, words in distinct],
+        reading,
         seq.fill_null(-1).to_numpy(),
         ranges["fwd_thread"].fill_null(-1).to_numpy(),
     )
+
+
+def _distinct(
+    columns: Sequence[pl.Series],
+) -> tuple[NDArray[np.int32], list[tuple[str | None, ...]]]:
+    """For each row the number of its combination of values, and the combinations."""
+    parts = [compact(column) for column in columns]
+    key = np.zeros(len(columns[0]), np.int64)
+    size = 1
+    for codes, values in parts:
+        key = key * len(values) + codes
+        size *= len(values)
+    if size <= 4 * len(key) + (1 << 20):  # a table is several times faster than a sort or a join
+        seen = np.zeros(size, bool)
+        seen[key] = True
+        distinct = np.flatnonzero(seen)
+        number = np.zeros(size, np.int32)
+        number[distinct] = np.arange(len(distinct), dtype=np.int32)
+        reading = number[key]
+    else:
+        distinct, inverse = np.unique(key, return_inverse=True)
+        reading = inverse.reshape(-1).astype(np.int32)
+    combinations = []
+    for one in distinct.tolist():
+        values_of_one: list[str | None] = []
+        for _, values in reversed(parts):
+            one, place = divmod(one, len(values))
+            values_of_one.append(values[place])
+        combinations.append(tuple(reversed(values_of_one)))
+    return reading, combinations
 
 
 def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
@@ -93,7 +113,7 @@ def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
     )
     if foreign.select(pl.len()).collect().item() == 0:
         return None
-    unique = ranges.select(pl.col("text").unique())
+    unique = ranges.select(pl.col("text").unique(maintain_order=True))
     text, seq = unique["text"].cast(pl.String), None
     for name in DIALECTS:
         strip = getattr(import_module(f"opscope.core.dialects.{name}"), "strip", None)

@@ -109,8 +109,12 @@ def read_memops(source: Source, processes: Codes) -> pl.DataFrame | None:
             same = other == frame["deviceId"]
             peer = frame["srcDeviceId"].zip_with(same.fill_null(False), other)
             columns.append(
-                pl.select(pl.when(peer.is_between(0, 4095) & (peer != frame["deviceId"])).then(peer))
-                .to_series().cast(pl.Int32).alias("peer")
+                pl.select(
+                    pl.when(peer.is_between(0, 4095) & (peer != frame["deviceId"])).then(peer)
+                )
+                .to_series()
+                .cast(pl.Int32)
+                .alias("peer")
             )
         return pl.DataFrame(columns + _sized(frame))
 
@@ -148,7 +152,9 @@ def read_syncs(source: Source, processes: Codes) -> pl.DataFrame | None:
         )
 
     pieces = source.scan(
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", {**_PLACE, "syncType": "int", "eventId": "int"}, convert
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        {**_PLACE, "syncType": "int", "eventId": "int"},
+        convert,
     )
     return pl.concat(pieces, how="diagonal") if pieces else None
 
@@ -274,5 +280,7 @@ def _none32(column: pl.Series) -> pl.Series:
 
 def _without_empty(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(
-        column for column in frame.get_columns() if column.null_count() < frame.height or not frame.height
+        column
+        for column in frame.get_columns()
+        if column.null_count() < frame.height or not frame.height
     )

@@ -86,7 +86,10 @@ def _cpu_samples(source: Source, strings: Strings, processes: Codes) -> pl.DataF
     )
     if leaves.width == 3:
         symbols = leaves.select(
-            "id", pl.format("cpu: {}", strings.categorical(leaves["symbol"]).cast(pl.String)).alias("name")
+            "id",
+            pl.format("cpu: {}", strings.categorical(leaves["symbol"]).cast(pl.String)).alias(
+                "name"
+            ),
         ).unique("id", keep="first")
     else:
         symbols = pl.DataFrame(schema={"id": pl.Int64, "name": pl.String})

@@ -23,9 +23,7 @@ class Strings:
         self._ids: npt.NDArray[np.int64] = frame["id"].to_numpy()
         self._values = frame["value"].fill_null("").cast(pl.Categorical)
         # ids count from 0 or 1 without a hole in every export seen, so the place is the difference
-        self._dense = bool(
-            len(self._ids) and self._ids[-1] - self._ids[0] == len(self._ids) - 1
-        )
+        self._dense = bool(len(self._ids) and self._ids[-1] - self._ids[0] == len(self._ids) - 1)
 
     def categorical(self, ids: pl.Series) -> pl.Series:
         """The text of each id as a Categorical; null where the id is null or unknown."""

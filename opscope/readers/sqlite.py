@@ -59,8 +59,7 @@ class Database:
                 ).fetchall()
                 self.tables: dict[str, tuple[str, ...]] = {
                     name: tuple(
-                        row[1]
-                        for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")
+                        row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")
                     )
                     for (name,) in names
                 }
@@ -274,7 +273,8 @@ def _checked(batch: Any) -> Any:
                 column.validate(full=True)
             except pa.ArrowInvalid:
                 mended = [
-                    value.decode("utf-8", "replace") for value in column.cast(pa.binary()).to_pylist()
+                    value.decode("utf-8", "replace")
+                    for value in column.cast(pa.binary()).to_pylist()
                 ]
                 batch = batch.set_column(
                     place, batch.schema.field(place), pa.array(mended, pa.string())

@@ -11,7 +11,20 @@ from opscope.core.rangetext import CUT, RangeTextError, format_call, parse, valu
 from opscope.core.schema import OpCall, SameAs, TensorSpec
 
 ANY_NAME = st.text(max_size=12) | st.sampled_from(
-    ["aten::add.Tensor", 'a "b" c', "x -> y", "{}", "a, b", "[1]", "ünï", "<cut>", "\n", "_", "=1", "\ud800"]
+    [
+        "aten::add.Tensor",
+        'a "b" c',
+        "x -> y",
+        "{}",
+        "a, b",
+        "[1]",
+        "ünï",
+        "<cut>",
+        "\n",
+        "_",
+        "=1",
+        "\ud800",
+    ]
 )
 DIM = (
     st.integers(0, 2**40)
@@ -36,8 +49,10 @@ def tensors(draw) -> TensorSpec:
 
 ARGS = st.recursive(
     tensors() | st.none() | st.builds(SameAs, st.integers(0, 9)),
-    lambda inner: st.lists(inner, max_size=4).map(tuple)
-    | st.tuples(inner, st.integers(0, 5)).map(lambda pair: (pair[0],) * pair[1]),
+    lambda inner: (
+        st.lists(inner, max_size=4).map(tuple)
+        | st.tuples(inner, st.integers(0, 5)).map(lambda pair: (pair[0],) * pair[1])
+    ),
     max_leaves=8,
 )
 VALUES = st.recursive(
@@ -52,7 +67,9 @@ CALLS = st.builds(
     outputs=st.none() | st.lists(ARGS, max_size=3).map(tuple),
     params=st.lists(st.tuples(ANY_NAME, VALUES), max_size=4).map(tuple),
     device=st.none() | ANY_NAME | st.sampled_from(["cuda:0", "cpu"]),
-    frames=st.lists(st.tuples(ANY_NAME | st.just("C:/a b/x.py"), st.integers(0, 10**9)), max_size=3).map(tuple),
+    frames=st.lists(
+        st.tuples(ANY_NAME | st.just("C:/a b/x.py"), st.integers(0, 10**9)), max_size=3
+    ).map(tuple),
 )
 
 

@@ -25,7 +25,11 @@ def test_the_brute_force_table(shared: Path, name: str):
     count, attributed, attributed_ns, unlaunched, unlaunched_ns = REFERENCE[name]
     has_op = kernels.filter(pl.col("op_id").is_not_null())
     none = kernels.filter(pl.col("reason").cast(pl.String) == "no launch record")
-    assert (len(kernels), len(has_op), has_op["duration"].sum()) == (count, attributed, attributed_ns)
+    assert (len(kernels), len(has_op), has_op["duration"].sum()) == (
+        count,
+        attributed,
+        attributed_ns,
+    )
     assert (len(none), none["duration"].sum()) == (unlaunched, unlaunched_ns)
     summary = profile.summary().row(0, named=True)
     assert summary["attributed_time"] + summary["unattributed_time"] == summary["kernel_time"]
@@ -96,7 +100,9 @@ def test_dlprof_markers_give_the_kernels_of_dlprofs_own_report(lenet, shared):
     theirs: dict[str, set] = {}
     for row in dlprof_iteration(shared):
         key = row["Op ID"]
-        theirs.setdefault(key, set()).add((int(row["GPU Start Time (ns)"]), int(row["GPU Duration (ns)"])))
+        theirs.setdefault(key, set()).add(
+            (int(row["GPU Start Time (ns)"]), int(row["GPU Duration (ns)"]))
+        )
     wanted = {key: value for key, value in theirs.items() if key.startswith(("CONV2D", "LINEAR"))}
     assert sorted(wanted) == ["CONV2D_1", "CONV2D_2", "LINEAR_1", "LINEAR_2", "LINEAR_3"]
     ours = kernels_by_marker(lenet, {"torch.nn.functional.conv2d", "torch.nn.functional.linear"})

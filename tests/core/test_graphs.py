@@ -1,0 +1,108 @@
+"""CUDA graphs: replayed kernels go to the ops that captured them, or say why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from opscope.core.attribute import REASONS, attribute
+
+NOT_CAPTURED = "replayed from a CUDA graph whose capture is not in the trace"
+
+
+def op(name: str, start: int, end: int, **more: object) -> dict:
+    base = {"process": 0, "thread": 1, "domain": "opscope.torch", "kind": "pushpop"}
+    return {**base, "text": f"{name}()", "start": start, "end": end, **more}
+
+
+def call(name: str, start: int, correlation: int, **more: object) -> dict:
+    base = {"process": 0, "thread": 1, "name": name, "end": start + 1}
+    return {**base, "start": start, "correlation": correlation, **more}
+
+
+def kernel(start: int, correlation: int, **more: object) -> dict:
+    return {"process": 0, "device": 0, "name": "k", "start": start, "end": start + 5,
+            "correlation": correlation, **more}  # fmt: skip
+
+
+RANGES = [op("mm", 10, 20), op("add", 20, 30), op("replay", 100, 110)]
+CAPTURE = [
+    call("cudaStreamBeginCapture_v10000", 1, 1),
+    call("cudaLaunchKernel", 12, 2),
+    call("cuLaunchKernel", 22, 3),
+    call("cudaStreamEndCapture_v10000", 40, 4),
+]
+
+
+def owners(trace) -> list[tuple[str | None, str | None, bool]]:
+    result = attribute(trace)
+    found = []
+    for row, reason, inferred in zip(
+        result.kernels.op, result.kernels.reason, result.kernels.inferred, strict=True
+    ):
+        text = trace["ranges"]["text"].cast(str)[int(row)] if row >= 0 else None
+        found.append((text, REASONS[reason], bool(inferred)))
+    return found
+
+
+@pytest.mark.parametrize("replays", [1, 3])
+def test_by_order_within_one_process(trace_of, replays):
+    launches = [call("cudaGraphLaunch_v10000", 100 + n, 50 + n) for n in range(replays)]
+    kernels = [kernel(200 + 100 * n + 10 * k, 50 + n) for n in range(replays) for k in range(2)]
+    trace = trace_of(ranges=RANGES, calls=CAPTURE + launches, kernels=kernels)
+    assert owners(trace) == [("mm()", None, True), ("add()", None, True)] * replays
+
+
+def test_a_replay_without_its_capture_is_not_given_to_who_replayed_it(trace_of):
+    trace = trace_of(
+        ranges=RANGES,
+        calls=[call("cudaGraphLaunch", 101, 50)],
+        kernels=[kernel(200, 50), kernel(210, 50)],
+    )
+    assert owners(trace) == [(None, NOT_CAPTURED, False)] * 2
+
+
+def test_a_capture_of_another_length_does_not_fit(trace_of):
+    trace = trace_of(
+        ranges=RANGES,
+        calls=[*CAPTURE, call("cudaGraphLaunch", 101, 50)],
+        kernels=[kernel(200 + n, 50) for n in range(3)],
+    )
+    assert owners(trace) == [(None, NOT_CAPTURED, False)] * 3
+
+
+def test_the_capture_may_be_in_another_trace_if_only_one_fits(trace_of):
+    there = [{**c, "process": 7} for c in CAPTURE]
+    ranges = [{**r, "process": 7} for r in RANGES[:2]]
+    launch = call("hipGraphLaunch", 101, 50)
+    kernels = [kernel(200, 50), kernel(210, 50)]
+    trace = trace_of(ranges=ranges, calls=[*there, launch], kernels=kernels)
+    assert owners(trace) == [("mm()", None, True), ("add()", None, True)]
+    twice = [{**c, "process": 8, "correlation": c["correlation"] + 20} for c in CAPTURE]
+    trace = trace_of(ranges=ranges, calls=[*there, *twice, launch], kernels=kernels)
+    assert owners(trace) == [(None, NOT_CAPTURED, False)] * 2
+
+
+def test_node_creation_events_beat_the_order(trace_of):
+    nodes = [
+        {"process": 0, "graph": 1, "node": 1001, "thread": 1, "time": 22},
+        {"process": 0, "graph": 1, "node": 1002, "thread": 1, "time": 12},
+        # instantiation clones the nodes, later and outside any op
+        {"process": 0, "graph": 2, "node": 2001, "original_node": 1001, "thread": 1, "time": 41},
+        {"process": 0, "graph": 2, "node": 2002, "original_node": 1002, "thread": 1, "time": 42},
+    ]
+    trace = trace_of(
+        ranges=RANGES,
+        calls=[*CAPTURE, call("cudaGraphLaunch", 101, 50)],
+        kernels=[kernel(200, 50, graph_node=2001), kernel(210, 50, graph_node=2002)],
+        graph_nodes=nodes,
+    )
+    assert owners(trace) == [("add()", None, False), ("mm()", None, False)]
+
+
+def test_kernels_launched_beside_the_graph_are_their_own(trace_of):
+    trace = trace_of(
+        ranges=RANGES,
+        calls=[*CAPTURE, call("cudaGraphLaunch", 101, 50), call("cudaLaunchKernel", 105, 51)],
+        kernels=[kernel(200, 50), kernel(205, 51), kernel(210, 50)],
+    )
+    assert owners(trace) == [("mm()", None, True), ("replay()", None, False), ("add()", None, True)]
