@@ -203,7 +203,8 @@ class _Texts:
         if not len(self.ids):
             return np.full(len(ids), -1, dtype=np.int64)
         place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return np.where(self.ids[place] == ids, place, -1)
+        matched: _Ints = np.where(self.ids[place] == ids, place, -1)
+        return matched
 
 
 def _texts(part: Path, domains: Mapping[str, int]) -> _Texts:
@@ -214,7 +215,8 @@ def _texts(part: Path, domains: Mapping[str, int]) -> _Texts:
             case [int(number), str(domain), None | str() as category, str(text)] if (
                 0 <= number < record.MARK_BASE
             ):
-                rows[number] = (domain, category, text)
+                # JSON can hold lone surrogates (file names do), UTF-8 and Polars cannot
+                rows[number] = (_utf8(domain), category and _utf8(category), _utf8(text))
             case _:
                 raise BadInput(path, f"not a text: {str(line)[:60]}")
     order = sorted(rows)
@@ -225,6 +227,10 @@ def _texts(part: Path, domains: Mapping[str, int]) -> _Texts:
     )
     numbers = [domains.get(rows[number][0], -1) for number in order]
     return _Texts(np.array(order, np.int64), np.array(numbers, np.int64), table)
+
+
+def _utf8(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, _Ints]:
@@ -299,12 +305,12 @@ def _threads(facts: _Facts) -> pl.DataFrame:
 
 
 def _clocks(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
-    """Unix ns = time + to_unix_ns at the first reading; drift from the first to the last."""
+    """Unix ns = time + to_unix_ns at the first reading; drift from the first to the last (null under 1 s)."""
     if not facts.clocks:
         return pl.DataFrame(schema={"clock_domain": pl.Int32})
     first, last = facts.clocks[0], facts.clocks[-1]
     span = last[0] - first[0]
-    drift = ((last[1] - first[1]) - span) / span * 1e6 if span > 0 else None
+    drift = ((last[1] - first[1]) - span) / span * 1e6 if span > 1_000_000_000 else None
     return pl.DataFrame(
         {
             "clock_domain": [0],
