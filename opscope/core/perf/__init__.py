@@ -1,1 +1,60 @@
 """The performance model: FLOPs and bytes of an op from its shapes."""
+
+from __future__ import annotations
+
+from . import (
+    activation,
+    attention,
+    conv,
+    copies,
+    elementwise,
+    embedding,
+    gemm,
+    indexing,
+    loss,
+    normalization,
+    pooling,
+    random,
+    reduction,
+    softmax,
+    views,
+)
+from .api import backward_costs, cost, entry_of, input_grad, is_view, op_type, weight_grad
+from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, with_forward
+from .table import columns
+
+__all__ = [
+    "CannotKnow",
+    "Cost",
+    "Entry",
+    "backward_costs",
+    "backward_of",
+    "columns",
+    "cost",
+    "entries",
+    "entry_of",
+    "input_grad",
+    "is_view",
+    "op",
+    "op_type",
+    "weight_grad",
+    "with_forward",
+]
+#: The modules that register the families, named so that importing the package registers them all.
+FAMILIES = (
+    activation,
+    attention,
+    conv,
+    copies,
+    elementwise,
+    embedding,
+    gemm,
+    indexing,
+    loss,
+    normalization,
+    pooling,
+    random,
+    reduction,
+    softmax,
+    views,
+)

@@ -9,9 +9,12 @@ returns 0 for what it does not know.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
+from typing import Final
 
 from opscope.core.schema import OpCall
 
@@ -23,13 +26,19 @@ class Cost:
     """What one call must at least do. FLOPs count 2 per multiply-add; bytes each tensor once.
 
     ``by_dtype`` splits the FLOPs by the dtype they are computed in (``{"f16": 4096}``).
+    ``bytes_read`` and ``bytes_written`` are ``None`` where the sizes are known and the element
+    types are not (or a list's shapes are not); ``bytes_reason`` then says which.
+    ``masked_flops`` are those of ``matrix_flops`` that a causal or banded mask makes needless: the
+    convention counts them (as torch.utils.flop_counter does), a good kernel skips them.
     """
 
     matrix_flops: int = 0
     vector_flops: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
+    bytes_read: int | None = 0
+    bytes_written: int | None = 0
     by_dtype: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    bytes_reason: str = ""
+    masked_flops: int = 0
 
     @property
     def flops(self) -> int:
@@ -37,9 +46,35 @@ class Cost:
         return self.matrix_flops + self.vector_flops
 
     @property
-    def bytes(self) -> int:
-        """Compulsory traffic (bytes)."""
+    def executed_flops(self) -> int:
+        """The least that a kernel must execute: ``flops`` without those behind the mask (FLOP)."""
+        return self.flops - self.masked_flops
+
+    @property
+    def bytes(self) -> int | None:
+        """Compulsory traffic (bytes), ``None`` where either side is not known."""
+        if self.bytes_read is None or self.bytes_written is None:
+            return None
         return self.bytes_read + self.bytes_written
+
+    def __add__(self, other: Cost) -> Cost:
+        """Both, one after the other: every figure summed; unknown where either is."""
+        split = dict(self.by_dtype)
+        for dtype, flops in other.by_dtype.items():
+            split[dtype] = split.get(dtype, 0) + flops
+        return Cost(
+            self.matrix_flops + other.matrix_flops,
+            self.vector_flops + other.vector_flops,
+            _sum(self.bytes_read, other.bytes_read),
+            _sum(self.bytes_written, other.bytes_written),
+            split,
+            self.bytes_reason or other.bytes_reason,
+            self.masked_flops + other.masked_flops,
+        )
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
 
 
 class CannotKnow(Exception):
@@ -47,6 +82,10 @@ class CannotKnow(Exception):
 
 
 Model = Callable[[OpCall], Cost]
+#: From a backward op's call and the call of the forward op that it differentiates.
+GradModel = Callable[[OpCall, OpCall], Cost]
+#: From a forward op's call to (the gradients of its data inputs, the gradients of its parameters).
+BackwardModel = Callable[[OpCall], "tuple[Cost, Cost]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +100,8 @@ class Entry:
 
 
 _ENTRIES: dict[str, Entry] = {}
+_WITH_FORWARD: dict[str, GradModel] = {}
+_BACKWARD: dict[str, BackwardModel] = {}
 
 
 def op(*names: str, family: str, source: str = "", view: bool = False) -> Callable[[Model], Model]:
@@ -70,7 +111,35 @@ def op(*names: str, family: str, source: str = "", view: bool = False) -> Callab
         for name in names:
             if name in _ENTRIES:
                 raise ValueError(f"{name} already has a cost model")
-            _ENTRIES[name] = Entry(name, family, model, source or (model.__doc__ or ""), view)
+            text = source or (model.__doc__ or "").strip().splitlines()[0]
+            _ENTRIES[name] = Entry(name, family, model, text, view)
+        lookup.cache_clear()
+        return model
+
+    return register
+
+
+def with_forward(*names: str) -> Callable[[GradModel], GradModel]:
+    """Register how a backward op's cost follows where its forward op's call is known as well."""
+
+    def register(model: GradModel) -> GradModel:
+        for name in names:
+            if name in _WITH_FORWARD:
+                raise ValueError(f"{name} already has a model with its forward")
+            _WITH_FORWARD[name] = model
+        return model
+
+    return register
+
+
+def backward_of(*names: str) -> Callable[[BackwardModel], BackwardModel]:
+    """Register what differentiating the named forward ops costs, from their own shapes."""
+
+    def register(model: BackwardModel) -> BackwardModel:
+        for name in names:
+            if name in _BACKWARD:
+                raise ValueError(f"{name} already has a backward model")
+            _BACKWARD[name] = model
         return model
 
     return register
@@ -79,3 +148,106 @@ def op(*names: str, family: str, source: str = "", view: bool = False) -> Callab
 def entries() -> Mapping[str, Entry]:
     """Every registered op by name."""
     return MappingProxyType(_ENTRIES)
+
+
+def grad_model(name: str) -> GradModel | None:
+    """The model of a backward op that needs its forward op's call, or ``None``."""
+    entry = lookup(name)
+    return _WITH_FORWARD.get(entry.name) if entry else _WITH_FORWARD.get(name)
+
+
+def backward_model(name: str) -> BackwardModel | None:
+    """The model of differentiating the named forward op, or ``None``."""
+    entry = lookup(name)
+    return _BACKWARD.get(entry.name) if entry else None
+
+
+_OVERLOAD = re.compile(r"^([\w$]+::[\w$]+)\.[\w$]+$")
+_TORCH_API = re.compile(r"^(?:torch(?:\.\w+)*|Tensor|F|nn\.functional)\.(\w+)$")
+
+#: torch.nn.functional names whose ATen name is another.
+_API_TO_ATEN: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "cross_entropy": "cross_entropy_loss",
+        "batch_norm": "batch_norm",
+        "__add__": "add",
+        "__radd__": "add",
+        "__iadd__": "add",
+        "__sub__": "sub",
+        "__rsub__": "rsub",
+        "__isub__": "sub",
+        "__mul__": "mul",
+        "__rmul__": "mul",
+        "__imul__": "mul",
+        "__truediv__": "div",
+        "__rtruediv__": "div",
+        "__itruediv__": "div",
+        "__div__": "div",
+        "__idiv__": "div",
+        "__floordiv__": "floor_divide",
+        "__pow__": "pow",
+        "__rpow__": "pow",
+        "__ipow__": "pow",
+        "__neg__": "neg",
+        "__matmul__": "matmul",
+        "__rmatmul__": "matmul",
+        "__abs__": "abs",
+        "__mod__": "remainder",
+        "__eq__": "eq",
+        "__ne__": "ne",
+        "__lt__": "lt",
+        "__le__": "le",
+        "__gt__": "gt",
+        "__ge__": "ge",
+        "__and__": "bitwise_and",
+        "__or__": "bitwise_or",
+        "__xor__": "bitwise_xor",
+        "__invert__": "bitwise_not",
+        "__getitem__": "index",
+        "__setitem__": "index_put",
+        "nll_loss": "nll_loss",
+        "smooth_l1_loss": "smooth_l1_loss",
+        "half": "to",
+        "float": "to",
+        "double": "to",
+        "bfloat16": "to",
+        "long": "to",
+        "int": "to",
+        "bool": "to",
+        "cuda": "to",
+        "cpu": "to",
+        "type": "to",
+        "hardtanh": "hardtanh",
+        "relu6": "hardtanh",
+    }
+)
+
+
+@lru_cache(maxsize=65_536)
+def lookup(name: str) -> Entry | None:
+    """The entry of an op by any of its spellings; ``None`` where there is none.
+
+    ``aten::add_.Tensor``, ``aten::add.out``, ``Tensor.add_`` and ``torch.add`` are all ``aten::add``.
+    """
+    found = _ENTRIES.get(name)
+    if found is not None:
+        return found
+    overload = _OVERLOAD.match(name)
+    if overload is not None:
+        return lookup(overload.group(1))
+    api = _TORCH_API.match(name)
+    if api is not None:
+        word = api.group(1)
+        return lookup("aten::" + _API_TO_ATEN.get(word, word))
+    if "::" in name and name.endswith("_") and not name.endswith("__"):
+        return lookup(name[:-1])
+    return None
+
+
+def in_place(name: str) -> bool:
+    """Whether the name says that the op overwrites its first input (``aten::add_``, ``Tensor.relu_``)."""
+    overload = _OVERLOAD.match(name)
+    base = overload.group(1) if overload else name
+    if base.endswith("__"):
+        return bool(re.search(r"__i(?!nvert)\w+__$", base))
+    return base.endswith("_") and ("::" in base or "." in base)

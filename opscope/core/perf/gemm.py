@@ -1,0 +1,447 @@
+"""Matrix products: 2·M·N·K FLOPs, and each matrix once over the bus."""
+
+from __future__ import annotations
+
+import re
+
+from opscope.core.schema import OpCall, TensorSpec
+
+from .registry import CannotKnow, Cost, backward_of, lookup, op
+from .shapes import (
+    Part,
+    Span,
+    broadcast,
+    cost,
+    distinct_tensors,
+    ints_param,
+    lists,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    result,
+    sizes,
+    tensors,
+)
+
+_SOURCE = "2·M·N·K, bias not counted (torch.utils.flop_counter)"
+
+
+def _gemm(
+    call: OpCall, a: TensorSpec, b: TensorSpec, out: tuple[int, ...], k: int, *more: Part
+) -> Cost:
+    """The cost of a product with result shape ``out`` over ``k``, reading ``more`` besides."""
+    written = result(call, out, promote([a, b]))
+    repeated = a == b and len(tensors(call)) != len(distinct_tensors(call))
+    return cost(
+        [a, None if repeated else b, *more],
+        [written],
+        matrix=2 * product(out) * k,
+        dtype=promote([a, b]),
+    )
+
+
+def _same(left: int, right: int) -> None:
+    if left != right:
+        raise CannotKnow(f"inner dimensions differ: {left} and {right}")
+
+
+def _two_d(a: TensorSpec, b: TensorSpec) -> tuple[tuple[int, int], int]:
+    left, right = sizes(a), sizes(b)
+    if len(left) != 2 or len(right) != 2:
+        raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
+    _same(left[1], right[0])
+    return (left[0], right[1]), left[1]
+
+
+@op("aten::mm", "aten::_int_mm", "aten::_sparse_mm", "aten::hspmm", family="gemm", source=_SOURCE)
+def mm(call: OpCall) -> Cost:
+    """2·M·N·K."""
+    a, b = need(call, 0, "first matrix"), need(call, 1, "second matrix")
+    out, k = _two_d(a, b)
+    return _gemm(call, a, b, out, k)
+
+
+@op(
+    "aten::addmm",
+    "aten::_addmm_activation",
+    "aten::_sparse_addmm",
+    family="gemm",
+    source=_SOURCE,
+)
+def addmm(call: OpCall) -> Cost:
+    """2·M·N·K; what is added is read and counts no FLOPs."""
+    add, a, b = (need(call, n, "matrix") for n in range(3))
+    out, k = _two_d(a, b)
+    # beta = 0 means that the first argument is not even read
+    return _gemm(call, a, b, out, k, None if call.param("beta") == 0 else add)
+
+
+@op(
+    "aten::_scaled_mm",
+    "aten::_scaled_mm_v2",
+    "aten::_weight_int8pack_mm",
+    "aten::_weight_int4pack_mm",
+    "vllm::cutlass_scaled_mm",
+    "_C::cutlass_scaled_mm",
+    "quantized::linear",
+    "aten::fbgemm_linear_int8_weight",
+    family="gemm",
+    source=_SOURCE,
+)
+def scaled_mm(call: OpCall) -> Cost:
+    """2·M·N·K of two narrow matrices and their scales."""
+    found = tensors(call)
+    if call.name.startswith(("_C::", "vllm::")) and len(found) > 2:  # the result comes first
+        found = [*found[1:], found[0]]
+        a, b, more = found[0], found[1], found[2:-1]
+    else:
+        a, b = need(call, 0, "first matrix"), need(call, 1, "second matrix")
+        more = found[2:]
+    if "quantized::" in call.name:
+        raise CannotKnow("the packed weight has no shape")
+    left, right = sizes(a), sizes(b)
+    if len(left) != 2 or len(right) not in (2, 4):
+        raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
+    if "int8pack" in call.name:  # the weight is [N, K]
+        right = right[::-1]
+    out = output(call)
+    if len(right) == 4:  # int4: tiles of the packed weight
+        if out is None:
+            raise CannotKnow("the packed weight hides N")
+        shape, k = sizes(out), left[1]
+    else:
+        shape, k = (left[0], right[1]), left[1]
+        if right[0] != k:
+            k = max(k, right[0])  # 4-bit types are packed two in a byte along K on one side
+    # a given result dtype (out_dtype) is only in the outputs; the operands are narrower than it
+    writes = None if out is None else [out]
+    return cost(
+        [a, b, *more],
+        writes,
+        matrix=2 * product(shape) * k,
+        dtype=a.dtype,
+        reason="the trace does not give the result's dtype",
+    )
+
+
+@op("aten::bmm", "aten::baddbmm", "aten::addbmm", family="gemm", source=_SOURCE)
+def bmm(call: OpCall) -> Cost:
+    """2·B·M·N·K."""
+    plain = "add" not in call.name
+    a, b = need(call, 0 if plain else 1, "matrices"), need(call, 1 if plain else 2, "matrices")
+    left, right = sizes(a), sizes(b)
+    if len(left) != 3 or len(right) != 3:
+        raise CannotKnow(f"not batches of matrices: {list(left)} and {list(right)}")
+    _same(left[0], right[0])
+    _same(left[2], right[1])
+    more = None if plain or call.param("beta") == 0 else need(call, 0, "addend")
+    out = (left[0], left[1], right[2])
+    if "addbmm" in call.name and "baddbmm" not in call.name:  # sums over the batch: K is B·K
+        return _gemm(call, a, b, out[1:], left[0] * left[2], more)
+    return _gemm(call, a, b, out, left[2], more)
+
+
+def matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Result shape and K of NumPy's matmul: 1-d operands as row or column, the rest broadcast."""
+    if not left or not right:
+        raise CannotKnow("matmul of a scalar")
+    a = (1, *left) if len(left) == 1 else left
+    b = (*right, 1) if len(right) == 1 else right
+    _same(a[-1], b[-2])
+    out: tuple[int, ...] = (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
+    if len(left) == 1:
+        out = (*out[:-2], out[-1])
+    if len(right) == 1:
+        out = out[:-1]
+    return out, a[-1]
+
+
+@op(
+    "aten::matmul",
+    "aten::mv",
+    "aten::dot",
+    "aten::vdot",
+    "aten::inner",
+    "aten::vecdot",
+    "aten::linalg_vecdot",
+    "aten::linalg_matmul",
+    family="gemm",
+    source=_SOURCE,
+)
+def matmul(call: OpCall) -> Cost:
+    """2 per multiply-add, batch dimensions broadcast."""
+    a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
+    left, right = sizes(a), sizes(b)
+    if "vecdot" in call.name:
+        both = broadcast(left, right)
+        return _gemm(call, a, b, both[:-1], both[-1] if both else 1)
+    if "inner" in call.name and left and right:
+        _same(left[-1], right[-1])
+        return _gemm(call, a, b, (*left[:-1], *right[:-1]), left[-1])
+    out, k = matmul_shape(left, right)
+    return _gemm(call, a, b, out, k)
+
+
+@op("aten::addmv", "aten::addr", family="gemm", source=_SOURCE)
+def addmv(call: OpCall) -> Cost:
+    """2·M·K; addr's outer product 2·M·N."""
+    add, a, b = (need(call, n, "operand") for n in range(3))
+    left, right = sizes(a), sizes(b)
+    more = None if call.param("beta") == 0 else add
+    if "addr" in call.name:
+        return _gemm(call, a, b, (left[0], right[0]), 1, more)
+    _same(left[-1], right[-1])
+    return _gemm(call, a, b, left[:-1], left[-1], more)
+
+
+@op(
+    "aten::linear",
+    "aten::mkldnn_linear",
+    "aten::_linear_prepack",
+    "mkldnn::_linear_pointwise",
+    "mkl::_mkl_linear",
+    family="gemm",
+    source=_SOURCE,
+)
+def linear(call: OpCall) -> Cost:
+    """2·batch·in·out, the weight [out, in]."""
+    x, weight = need(call, 0, "input"), need(call, 1, "weight")
+    shape, w = sizes(x), sizes(weight)
+    if not shape or not 1 <= len(w) <= 2:
+        raise CannotKnow(f"not a linear layer: {list(shape)} and {list(w)}")
+    _same(shape[-1], w[-1])
+    found = tensors(call)
+    bias = found[2] if len(found) > 2 else None
+    return _gemm(call, x, weight, (*shape[:-1], *w[:-1]), w[-1], bias)
+
+
+@op("aten::bilinear", "aten::_trilinear", family="gemm", source="2 per multiply-add")
+def bilinear(call: OpCall) -> Cost:
+    """x1ᵀ·A·x2 for each output: 2·B·out·in1·in2 and then 2·B·out·in2."""
+    x1, x2, weight = (need(call, n, "operand") for n in range(3))
+    if "_trilinear" in call.name:
+        raise CannotKnow("the contraction of _trilinear is not recorded")
+    w, batch = sizes(weight), sizes(x1)[:-1]
+    found = tensors(call)
+    flops = 2 * product(batch) * (product(w) + w[0] * w[2])
+    return cost(
+        [x1, x2, weight, *found[3:]],
+        [result(call, (*batch, w[0]), promote([x1, x2]))],
+        matrix=flops,
+        dtype=promote([x1, x2]),
+    )
+
+
+@op(
+    "aten::outer", "aten::ger", "aten::kron", family="elementwise", source="one multiply an element"
+)
+def outer(call: OpCall) -> Cost:
+    """One multiplication for each element of the result."""
+    a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
+    left, right = sizes(a), sizes(b)
+    if "kron" in call.name:
+        rank = max(len(left), len(right))
+        left = (1,) * (rank - len(left)) + left
+        right = (1,) * (rank - len(right)) + right
+        shape = tuple(x * y for x, y in zip(left, right, strict=True))
+    else:
+        shape = (product(left), product(right))
+    dtype = promote([a, b])
+    return cost([a, b], [result(call, shape, dtype)], vector=product(shape), dtype=dtype)
+
+
+@op("aten::tensordot", family="gemm", source=_SOURCE)
+def tensordot(call: OpCall) -> Cost:
+    """2·(free sizes of both)·(contracted sizes)."""
+    a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
+    left, right = ints_param(call, "dims_self"), ints_param(call, "dims_other")
+    if left is None or right is None:
+        raise CannotKnow("the trace does not record the contracted dimensions")
+    s, t = sizes(a), sizes(b)
+    k = product(s[d] for d in left)
+    free = [n for d, n in enumerate(s) if d not in {x % len(s) for x in left}]
+    other = [n for d, n in enumerate(t) if d not in {x % len(t) for x in right}]
+    return _gemm(call, a, b, (*free, *other), k)
+
+
+_EINSUM = re.compile(r"[A-Za-z.,> -]*\Z")
+
+
+def einsum_flops(equation: str, shapes: list[tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
+    """FLOPs and result shape of an einsum, contracted pairwise from left to right.
+
+    Each pair costs 2 per multiply-add where it sums over an index, else 1 per product, as
+    ``opt_einsum.contract_path`` with ``optimize='auto-hq'`` may beat: left to right is torch's order
+    without opt_einsum. Raises CannotKnow where equation and shapes do not fit.
+    """
+    if not _EINSUM.match(equation):
+        raise CannotKnow("the einsum's equation is not readable")
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(shapes):
+        raise CannotKnow("the einsum's equation does not fit its operands")
+    names: list[list[str]] = []
+    size: dict[str, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        labels = _labels(term, len(shape))
+        for label, dim in zip(labels, shape, strict=True):
+            if size.get(label, 1) != 1 and dim not in (1, size[label]):
+                raise CannotKnow("the einsum's sizes do not agree")
+            size[label] = max(size.get(label, 1), dim)
+        names.append(labels)
+    every = [x for labels in names for x in labels]
+    if arrow:
+        dots = [x for x in dict.fromkeys(every) if x.startswith(".")]
+        target = [x for x in right.replace("...", "") if x not in "."]
+        target = sorted(dots) * ("..." in right) + target
+    else:
+        target = sorted({x for x in every if every.count(x) == 1 or x.startswith(".")})
+    flops = 0
+    current = names[0]
+    for place, other in enumerate(names[1:], start=2):
+        later = {x for labels in names[place:] for x in labels} | set(target)
+        union = list(dict.fromkeys([*current, *other]))
+        kept = [x for x in union if x in later]
+        flops += product(size[x] for x in union) * (2 if len(kept) < len(union) else 1)
+        current = kept
+    if len(names) == 1 and set(current) - set(target):
+        flops = product(size[x] for x in current)
+    return flops, tuple(size[x] for x in target)
+
+
+def _labels(term: str, rank: int) -> list[str]:
+    if "..." not in term:
+        if len(term) != rank:
+            raise CannotKnow("the einsum's equation does not fit its operands")
+        return list(term)
+    before, _, after = term.partition("...")
+    count = rank - len(before) - len(after)
+    if count < 0:
+        raise CannotKnow("the einsum's equation does not fit its operands")
+    return [*before, *(f".{count - n:02d}" for n in range(count)), *after]
+
+
+@op("aten::einsum", "Einsum", "XlaEinsum", family="gemm", source="2 per multiply-add, pairwise")
+def einsum(call: OpCall) -> Cost:
+    """Contracted pairwise from left to right."""
+    equation = call.param("equation")
+    if not isinstance(equation, str):
+        raise CannotKnow("the trace does not record the einsum's equation")
+    operands = tensors(call)
+    flops, shape = einsum_flops(equation, [sizes(t) for t in operands])
+    dtype = promote(operands)
+    return cost(distinct_tensors(call), [result(call, shape, dtype)], matrix=flops, dtype=dtype)
+
+
+@op("aten::chain_matmul", "aten::linalg_multi_dot", family="gemm", source="2·M·N·K, best order")
+def multi_dot(call: OpCall) -> Cost:
+    """The cheapest order of the chain (dynamic programming, as both ops choose it)."""
+    chain = tensors(call)
+    if len(chain) < 2:
+        raise CannotKnow("the trace has no shapes for the chain")
+    shapes = [sizes(t) for t in chain]
+    first = (1, *shapes[0]) if len(shapes[0]) == 1 else shapes[0]
+    dims = [*first, *(s[1] if len(s) > 1 else 1 for s in shapes[1:])]
+    count = len(chain)
+    best = [[0] * count for _ in range(count)]
+    for length in range(1, count):
+        for low in range(count - length):
+            high = low + length
+            best[low][high] = min(
+                best[low][cut]
+                + best[cut + 1][high]
+                + 2 * dims[low] * dims[cut + 1] * dims[high + 1]
+                for cut in range(low, high)
+            )
+    out = (*shapes[0][:-1], *shapes[-1][1:])
+    dtype = promote(chain)
+    flops = best[0][count - 1]
+    return cost(chain, [result(call, out, dtype)], matrix=flops, dtype=dtype)
+
+
+@op(
+    "aten::_grouped_mm",
+    "aten::_scaled_grouped_mm",
+    "fbgemm::grouped_gemm",
+    family="gemm",
+    source="2·M·N·K of each group; 2-D by 3-D sums the groups' M to the rows there are",
+)
+def grouped_mm(call: OpCall) -> Cost:
+    """Groups share the ragged dimension, so that its whole length is what counts."""
+    groups = lists(call)
+    if len(groups) >= 2 and groups[0]:
+        pairs = list(zip(groups[0], groups[1], strict=False))
+        flops = 0
+        for a, b in pairs:
+            (m, n), k = _two_d(a, b)
+            flops += 2 * m * n * k
+        return cost(
+            [*groups[0], *groups[1]],
+            outputs(call),
+            matrix=flops,
+            dtype=promote(groups[0]),
+            reason="the trace has no outputs",
+        )
+    a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
+    left, right = sizes(a), sizes(b)
+    if len(left) == 2 and len(right) == 3:  # ragged M
+        shape, k = (left[0], right[2]), left[1]
+    elif len(left) == 3 and len(right) == 3:
+        shape, k = (left[0], left[1], right[2]), left[2]
+    elif len(left) == 3 and len(right) == 2:  # ragged N
+        shape, k = (left[1], right[1]), left[2]
+    elif len(left) == 2 and len(right) == 2:  # ragged K: each group has its part of K
+        offsets = next(
+            (t for t in tensors(call)[2:] if t.dtype == "i32" and len(t.shape) == 1), None
+        )
+        if offsets is None:
+            raise CannotKnow("the number of groups is not recorded")
+        groups_n = numel(offsets)
+        flops = 2 * left[0] * right[1] * left[1]
+        dtype = promote([a, b])
+        out = result(call, (groups_n, left[0], right[1]), dtype)
+        return cost([*tensors(call)], [out], matrix=flops, dtype=dtype)
+    else:
+        raise CannotKnow(f"not a grouped product: {list(left)} and {list(right)}")
+    return _gemm(call, a, b, shape, k, *tensors(call)[2:])
+
+
+@backward_of(
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::matmul",
+    "aten::mv",
+    "aten::dot",
+    "aten::linear",
+    "aten::_scaled_mm",
+)
+def gemm_backward(call: OpCall) -> tuple[Cost, Cost]:
+    """dA = dC·Bᵀ and dB = Aᵀ·dC: each as many multiply-adds as the forward, over the same three."""
+    entry = lookup(call.name)
+    assert entry is not None, "only registered ops have a backward model"
+    added = "add" in call.name
+    a = need(call, 1 if added else 0, "first operand")
+    b = need(call, 2 if added else 1, "second operand")
+    flops = entry.model(call).matrix_flops
+    dtype = promote([a, b])
+    grad = Span(dtype, _result_elements(call, a, b))
+    return (
+        cost([grad, b], [a], matrix=flops, dtype=dtype),
+        cost([grad, a], [b], matrix=flops, dtype=dtype),
+    )
+
+
+def _result_elements(call: OpCall, a: TensorSpec, b: TensorSpec) -> int:
+    out = output(call)
+    if out is not None:
+        return numel(out)
+    left, right = sizes(a), sizes(b)
+    if "linear" in call.name:
+        return product((*left[:-1], *right[:-1]))
+    return product(matmul_shape(left, right)[0])

@@ -1,0 +1,150 @@
+"""Losses: the operations an element of their definition, and the mean or sum over all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from opscope.core.schema import OpCall, TensorSpec
+
+from .registry import CannotKnow, Cost, op
+from .shapes import (
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    sizes,
+    span,
+    tensors,
+)
+
+#: FLOPs an element before the reduction.
+ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "mse_loss": 2,
+        "l1_loss": 2,
+        "smooth_l1_loss": 5,
+        "huber_loss": 5,
+        "binary_cross_entropy": 7,
+        "binary_cross_entropy_with_logits": 8,
+        "kl_div": 4,
+        "soft_margin_loss": 4,
+        "multilabel_margin_loss": 3,
+        "multi_margin_loss": 3,
+        "poisson_nll_loss": 3,
+        "gaussian_nll_loss": 6,
+        "hinge_embedding_loss": 3,
+        "margin_ranking_loss": 4,
+        "multilabel_soft_margin_loss": 8,
+    }
+)
+
+
+def _word(name: str) -> str:
+    return name.rsplit("::", 1)[-1].rsplit("functional.", 1)[-1].partition(".")[0].rstrip("_")
+
+
+def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
+    """The result and the additions of the reduction (0 where there is none)."""
+    recorded = output(call)
+    if recorded is None:
+        none = call.param("reduction", 1) in (0, "none")
+        recorded = x if none else TensorSpec(x.dtype, ())
+    return recorded, max(numel(x) - numel(recorded), 0)
+
+
+@op(
+    *(f"aten::{name}" for name in ELEMENT),
+    family="loss",
+    source="FLOPs an element: opscope.core.perf.loss.ELEMENT, and the reduction",
+)
+def pointwise_loss(call: OpCall) -> Cost:
+    """A stated number of FLOPs an element, and the reduction's additions."""
+    x = need(call, 0, "input")
+    out, sums = _reduced(call, x)
+    flops = ELEMENT[_word(call.name)] * numel(x) + sums
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
+
+
+@op(
+    *(f"aten::{name}_backward" for name in list(ELEMENT)[:9] if name != "l1_loss"),
+    family="loss",
+    source="the derivative an element: as the forward",
+)
+def pointwise_loss_backward(call: OpCall) -> Cost:
+    """As many FLOPs an element as the forward's, and a multiplication by the gradient."""
+    grad, x = need(call, 0, "gradient"), need(call, 1, "input")
+    each = ELEMENT[_word(call.name).removesuffix("_backward")] + 1
+    del grad
+    return cost(distinct_tensors(call), [x], vector=each * numel(x), dtype=x.dtype)
+
+
+@op(
+    "aten::nll_loss",
+    "aten::nll_loss_forward",
+    "aten::nll_loss_nd",
+    "aten::nll_loss2d",
+    "aten::nll_loss2d_forward",
+    family="loss",
+    source="one gathered element a row, negated and added",
+)
+def nll_loss(call: OpCall) -> Cost:
+    """Only the target's element of each row is touched."""
+    x, target = need(call, 0, "input"), need(call, 1, "target")
+    rows = numel(target)
+    writes = outputs(call) or [TensorSpec(x.dtype, ()), TensorSpec(x.dtype, ())]
+    return cost([span(x, rows), target], [*writes], vector=2 * rows, dtype=x.dtype)
+
+
+@op("aten::nll_loss_backward", "aten::nll_loss2d_backward", family="loss", source="one a row")
+def nll_loss_backward(call: OpCall) -> Cost:
+    """The whole gradient is written (zeros), one element a row computed."""
+    grad, x, target = (need(call, n, "operand") for n in range(3))
+    rows = numel(target)
+    return cost([grad, target], [x], vector=rows, dtype=x.dtype)
+
+
+@op("aten::cross_entropy_loss", family="loss", source="log-softmax and nll_loss")
+def cross_entropy(call: OpCall) -> Cost:
+    """Log-softmax over dim 1 (5n − rows), then the targets' elements."""
+    x, target = need(call, 0, "input"), need(call, 1, "target")
+    shape = sizes(x)
+    classes = shape[1] if len(shape) > 1 else product(shape)
+    rows = product(shape) // max(classes, 1)
+    out = output(call) or TensorSpec(x.dtype, ())
+    flops = max(5 * product(shape) - rows, 0) + 2 * numel(target)
+    return cost([x, target, *tensors(call)[2:3]], [out], vector=flops, dtype=x.dtype)
+
+
+@op(
+    "aten::triplet_margin_loss",
+    "aten::cosine_embedding_loss",
+    family="loss",
+    source="distances of the pairs",
+)
+def embedding_loss(call: OpCall) -> Cost:
+    """Two distances (triplet) at 3 an element, or one cosine at 6."""
+    x = need(call, 0, "input")
+    return cost(distinct_tensors(call), [_reduced(call, x)[0]], vector=6 * numel(x), dtype=x.dtype)
+
+
+@op(
+    "aten::ctc_loss",
+    "aten::_ctc_loss",
+    "aten::_cudnn_ctc_loss",
+    family="loss",
+    source="7 for each time step and state of the extended target",
+)
+def ctc_loss(call: OpCall) -> Cost:
+    """Log-sum-exp of three (7) over T·N·(2S + 1) states, S from a padded target [N, S]."""
+    x, target = need(call, 0, "input"), need(call, 1, "target")
+    shape, labels = sizes(x), sizes(target)
+    if len(labels) != 2 or len(shape) != 3:
+        raise CannotKnow("the targets' lengths are data that no trace records")
+    states = shape[0] * shape[1] * (2 * labels[1] + 1)
+    writes = outputs(call) or [TensorSpec(x.dtype, (shape[1],)), span(x, states)]
+    return cost([x, target], [*writes], vector=7 * states, dtype=x.dtype)

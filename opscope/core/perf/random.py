@@ -1,0 +1,122 @@
+"""Random numbers and dropout: what is written, and the arithmetic of the distribution.
+
+The generator's integer arithmetic (Philox) is no FLOP of the model; mapping a draw to the
+distribution counts: uniform 2 (scale, shift), normal 5 (Box–Muller), dropout 2 (compare, scale).
+"""
+
+from __future__ import annotations
+
+from opscope.core.schema import OpCall, TensorSpec
+
+from .registry import CannotKnow, Cost, backward_of, op
+from .shapes import cost, ints_param, need, numel, output, outputs, sizes, tensors
+
+DRAWS = {
+    "uniform": 2,
+    "rand": 2,
+    "rand_like": 2,
+    "normal": 5,
+    "randn": 5,
+    "randn_like": 5,
+    "bernoulli": 1,
+    "random": 1,
+    "randint": 1,
+    "randint_like": 1,
+    "exponential": 3,
+    "geometric": 3,
+    "cauchy": 4,
+    "log_normal": 6,
+    "poisson": 5,
+    "_standard_gamma": 10,
+    "_sample_dirichlet": 10,
+    "binomial": 5,
+}
+
+
+def _word(name: str) -> str:
+    word = name.rsplit("::", 1)[-1]
+    if "::" not in name:
+        word = word.rsplit(".", 1)[-1]
+    return word.partition(".")[0].rstrip("_")
+
+
+@op(
+    *(f"aten::{name}" for name in DRAWS),
+    family="random",
+    source="FLOPs an element: opscope.core.perf.random.DRAWS",
+)
+def draw(call: OpCall) -> Cost:
+    """A stated number of FLOPs for each number drawn."""
+    out = output(call)
+    size = ints_param(call, "size")
+    found = tensors(call)
+    if out is None:
+        if found:
+            out = found[0]
+        elif size is not None:
+            out = TensorSpec("?", size)
+        else:
+            raise CannotKnow("the trace does not record the size of the result")
+    return cost([], [out], vector=DRAWS[_word(call.name)] * numel(out), dtype=out.dtype)
+
+
+@op("aten::multinomial", "aten::randperm", family="random", source="a cumulative sum and a search")
+def multinomial(call: OpCall) -> Cost:
+    """A running sum of the weights; a permutation is a sort of random keys and counts none."""
+    if "randperm" in call.name:
+        out = output(call)
+        return cost([], None if out is None else [out], reason="the trace has no outputs")
+    weights = need(call, 0, "weights")
+    out = output(call)
+    return cost(
+        [weights],
+        None if out is None else [out],
+        vector=2 * numel(weights),
+        dtype=weights.dtype,
+        reason="the trace does not record how many are drawn",
+    )
+
+
+@op(
+    "aten::dropout",
+    "aten::native_dropout",
+    "aten::feature_dropout",
+    "aten::alpha_dropout",
+    "aten::_fused_dropout",
+    "aten::feature_alpha_dropout",
+    "aten::dropout1d",
+    "aten::dropout2d",
+    "aten::dropout3d",
+    family="dropout",
+    source="2 an element: compare, scale",
+)
+def dropout(call: OpCall) -> Cost:
+    """A comparison and a scaling an element; nothing in evaluation."""
+    x = need(call, 0, "input")
+    if call.param("train", call.param("training", True)) is False or call.param("p") == 0:
+        return Cost()
+    writes = outputs(call)
+    if writes is None:
+        native = "native" in call.name or "fused" in call.name
+        writes = [x, TensorSpec("bool", sizes(x))] if native else [x]
+    return cost([x], [*writes], vector=2 * numel(x), dtype=x.dtype)
+
+
+@op(
+    "aten::native_dropout_backward",
+    "aten::_masked_scale",
+    family="dropout",
+    source="2 an element: mask, scale",
+)
+def dropout_backward(call: OpCall) -> Cost:
+    """The gradient by the mask and the scale."""
+    grad, mask = need(call, 0, "gradient"), need(call, 1, "mask")
+    return cost([grad, mask], [grad], vector=2 * numel(grad), dtype=grad.dtype)
+
+
+@backward_of("aten::dropout", "aten::native_dropout")
+def dropout_gradient(call: OpCall) -> tuple[Cost, Cost]:
+    """The gradient by the mask and the scale."""
+    x = need(call, 0, "input")
+    mask = TensorSpec("bool", sizes(x))
+    return cost([x, mask], [x], vector=2 * numel(x), dtype=x.dtype), Cost()

@@ -1,0 +1,73 @@
+"""Costs of many distinct calls as one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import polars as pl
+
+from opscope.core.schema import OpCall
+
+from . import tensorcore
+from .api import cost, entry_of
+
+SCHEMA = {
+    "family": pl.String,
+    "view": pl.Boolean,
+    "matrix_flops": pl.Int64,
+    "vector_flops": pl.Int64,
+    "flops": pl.Int64,
+    "masked_flops": pl.Int64,
+    "bytes_read": pl.Int64,
+    "bytes_written": pl.Int64,
+    "bytes": pl.Int64,
+    "flops_by_dtype": pl.String,
+    "reason": pl.String,
+    "bytes_reason": pl.String,
+    "tc_eligible": pl.Boolean,
+    "tc_ready": pl.Boolean,
+    "tc_reason": pl.String,
+}
+
+
+def columns(
+    calls: Sequence[OpCall],
+    directions: Sequence[str | None] | None = None,
+    forwards: Sequence[OpCall | None] | None = None,
+    cc: tuple[int, int] | None = None,
+) -> pl.DataFrame:
+    """One row per call, in order: give it distinct calls and join the result to their instances.
+
+    ``directions`` and ``forwards`` go with the calls one by one; ``cc`` is the device's compute
+    capability, for ``tc_ready``. FLOPs are null with ``reason`` where not known; bytes may be null on
+    their own, with ``bytes_reason``. ``flops_by_dtype`` is a JSON object.
+    """
+    rows = []
+    for number, call in enumerate(calls):
+        direction = directions[number] if directions is not None else None
+        forward = forwards[number] if forwards is not None else None
+        found, reason = cost(call, direction, forward=forward)
+        entry = entry_of(call.name) or (entry_of(forward.name) if forward is not None else None)
+        eligible = entry is not None and entry.family in tensorcore.MATRIX_FAMILIES
+        ready, why = tensorcore.ready(call, cc) if eligible else (None, None)
+        rows.append(
+            (
+                entry.family if entry else None,
+                entry.view if entry else False,
+                found.matrix_flops if found else None,
+                found.vector_flops if found else None,
+                found.flops if found else None,
+                found.masked_flops if found else None,
+                found.bytes_read if found else None,
+                found.bytes_written if found else None,
+                found.bytes if found else None,
+                json.dumps(dict(found.by_dtype)) if found else None,
+                reason,
+                (found.bytes_reason or None) if found else None,
+                eligible,
+                ready,
+                why,
+            )
+        )
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
