@@ -63,16 +63,21 @@ def sign(key: list[Any], values: Sequence[Any], numbers: bool = True) -> None:
 
 def tensor_spec(tensor: Any) -> TensorSpec:
     """The tensor's dtype and sizes, and its strides where it is not contiguous."""
+    if type(tensor) is Tensor or type(tensor) is Parameter:
+        return _tensor_spec(tensor)
+    try:
+        return _tensor_spec(tensor)
+    except Exception:  # noqa: BLE001 - a subclass answers with code of its own, which may raise anything
+        return TensorSpec("?", ("?",))
+
+
+def _tensor_spec(tensor: Any) -> TensorSpec:
     dtype = dtype_name(tensor.dtype)
-    layout = tensor.layout
-    if layout is not torch.strided:
-        # Sizes are true of a sparse tensor too; strides it has none. Nested tensors have no sizes.
-        if tensor.is_nested:
-            return TensorSpec(dtype, _dims(_nested_sizes(tensor)))
-        return TensorSpec(dtype, _dims(tensor.shape))
     if tensor.is_nested:
         return TensorSpec(dtype, _dims(_nested_sizes(tensor)))
     shape = _dims(tensor.shape)
+    if tensor.layout is not torch.strided:  # a sparse tensor has sizes; strides it has none
+        return TensorSpec(dtype, shape)
     strides = _dims(tensor.stride())
     if _row_major(shape, strides):
         return TensorSpec(dtype, shape)
