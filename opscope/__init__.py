@@ -1,3 +1,90 @@
 """opscope: where the time of a neural network goes, and why."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .core.session import annotate
+    from .profile import load
+
 __version__ = "0.1.0"
+__all__ = ["annotate", "capture", "init", "load", "shutdown", "step", "wrap"]
+
+# Each is imported when it is first asked for: importing opscope loads no framework, no Polars.
+_LAZY = {"annotate": "core.session", "load": "profile"}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
+def init(
+    frameworks: str | Iterable[str] | None = None,
+    shapes: bool = True,
+    source: bool = True,
+    layers: bool = True,
+    steps: bool = True,
+) -> None:
+    """Observe every framework that is imported, now or later; twice is once.
+
+    With ``frameworks`` only those, and an ``opscope.adapters.AdapterError`` where one of them
+    cannot be observed. ``shapes``: arguments and results of ops; ``source``: the user's lines;
+    ``layers``: the modules they run in; ``steps``: iterations and their phases. With neither an
+    NVTX tool attached nor a capture running, an observed program costs nothing more.
+    """
+    from . import adapters
+    from .adapters.base import Options
+
+    named = [frameworks] if isinstance(frameworks, str) else frameworks
+    adapters.install(named, Options(shapes, source, layers, steps))
+
+
+def shutdown() -> None:
+    """Undo ``init`` and ``wrap``: every hook is taken away, every patched attribute restored."""
+    from . import adapters, wrapping
+
+    wrapping.restore()
+    adapters.uninstall()
+
+
+def step(n: int | None = None) -> int:
+    """An iteration begins here, and the one before, if any, ends. Returns its number.
+
+    Call it once an iteration, at its beginning or at its end. From the first call on it alone
+    tells the steps, and the optimizers no longer do.
+    """
+    from .core import session
+
+    session.steps_by_user = True
+    return session.step(n)
+
+
+def wrap(owner: Any, name: str) -> None:
+    """Let each call of the function ``owner.name`` be an op with its tensor arguments.
+
+    ``owner`` is a module or a class. ``shutdown`` restores it. Raises AttributeError where there is
+    no such attribute, TypeError where it cannot be called.
+    """
+    from . import wrapping
+
+    wrapping.wrap(owner, name)
+
+
+def capture(path: str, **options: Any) -> Any:
+    """Record what runs inside ``with opscope.capture("run.opscope"):`` into that profile."""
+    from .backends.recorder import capture as record
+
+    init()
+    return record(path, **options)

@@ -28,7 +28,13 @@ class Adapter(Protocol):
     requires: ClassVar[str]
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook the framework. Raises only where nothing was hooked yet."""
+        """Hook the framework as far as ``emitter.active`` asks for; harmless when called twice.
+
+        Raises only where nothing was hooked yet.
+        """
+
+    def listen(self) -> None:
+        """``emitter.active`` may have changed: hook or unhook accordingly. Never raises."""
 
     def uninstall(self) -> None:
         """Restore everything; harmless when called twice or before ``install``."""

@@ -51,6 +51,7 @@ _emitters: dict[str, Emitter] = {}
 _recorder: Recorder | None = None
 _capture: Capture | None = None
 _subscribers: list[Callable[[int], None]] = []
+_watchers: list[Callable[[], None]] = []
 _hooked = False
 
 
@@ -92,6 +93,25 @@ def listen(new: Recorder | None) -> None:
         _recorder = new
         for one in _emitters.values():
             one.listen(new)
+    for watcher in tuple(_watchers):
+        watcher()
+
+
+def on_activity(watcher: Callable[[], None]) -> Callable[[], None]:
+    """Call ``watcher()`` whenever emitters begin or cease to be active; returns what undoes that.
+
+    It is called on the thread that starts or stops the capture, after the change: adapters look at
+    ``emitter.active`` and hook or unhook. It must not raise.
+    """
+    with _lock:
+        _watchers.append(watcher)
+
+    def undo() -> None:
+        with _lock:
+            if watcher in _watchers:
+                _watchers.remove(watcher)
+
+    return undo
 
 
 # ------------------------------------------------------------------------------- the capture

@@ -1,0 +1,114 @@
+"""The PyTorch adapter: which versions, what is hooked, what is emitted, how it is undone.
+
+While something listens: a dispatch mode on every thread (ops), global module hooks (layers), the
+optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
+loader's ``__next__`` (phases), and the start of new threads. While nothing listens, only the
+optimizer's hooks stay, once a step, to count steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar
+
+from opscope.adapters.base import Options
+from opscope.core.emit import Emitter
+
+from .dispatch import OpMode
+from .modules import Layers
+from .phases import OptimizerHooks, Patches, Phases
+from .source import Sources
+from .state import Threads, ThreadState
+from .threads import NewThreads, enter, leave
+
+_log = logging.getLogger(__name__)
+
+
+class TorchAdapter:
+    """PyTorch in pure Python."""
+
+    name: ClassVar[str] = "torch"
+    module: ClassVar[str] = "torch"
+    #: 2.6 has every hook used here.
+    requires: ClassVar[str] = ">=2.6"
+
+    def __init__(self) -> None:
+        self._mode: OpMode | None = None
+        self._emitter: Emitter | None = None
+        self._parts: list[Any] = []
+        self._always: list[Any] = []
+        self._broken = False
+
+    def install(self, emitter: Emitter, options: Options) -> None:
+        """Hook what must be there to count steps, and the rest if something listens already."""
+        if self._mode is not None:
+            return
+        self._broken = False
+        self._emitter = emitter
+        threads = Threads()
+        sources = Sources() if options.source else None
+        mode = OpMode(emitter, threads, sources, options.shapes, self._failed)
+        phases = Phases(emitter, threads)
+
+        def entering(state: ThreadState, training: bool) -> None:
+            enter(mode)  # a thread that was there before us
+            if options.steps:
+                phases.entering(state, training)
+
+        self._always = [OptimizerHooks(mode, threads, phases, self._failed, options.steps)]
+        self._parts = [NewThreads(mode)]
+        if options.steps:
+            self._parts.append(Patches(mode, threads, phases, self._failed))
+        if options.layers:
+            self._parts.append(Layers(emitter, threads, self._failed, entering, phases.leaving))
+        self._mode = mode
+        for part in self._always:
+            part.install()
+        self.listen()
+
+    def listen(self) -> None:
+        """Hook or unhook as the emitter is active or not."""
+        mode, emitter = self._mode, self._emitter
+        if mode is None or emitter is None or self._broken or mode.on == emitter.active:
+            return
+        if emitter.active:
+            mode.threads.run += 1
+            mode.on = True
+            for part in self._parts:
+                part.install()
+            enter(mode)
+        else:
+            self._stop(mode)
+
+    def _stop(self, mode: OpMode) -> None:
+        mode.on = False
+        for part in reversed(self._parts):
+            part.uninstall()
+        leave(mode)
+
+    def uninstall(self) -> None:
+        """Take every hook away. A mode on another thread's stack does nothing from here on, and
+        goes when that thread ends."""
+        mode, self._mode = self._mode, None
+        if mode is None:
+            return
+        self._stop(mode)
+        for part in self._always:
+            part.uninstall()
+        self._parts, self._always, self._emitter = [], [], None
+
+    def _failed(self, what: str) -> None:
+        """Called in an ``except``: say so once, and take the adapter out of the user's way.
+
+        The mode, were we inside it, is put back by PyTorch when the op ends; it is off, and leaves
+        the stack at shutdown.
+        """
+        if self._broken:
+            return
+        self._broken = True
+        _log.exception("opscope: %s; PyTorch is no longer observed", what)
+        if self._mode is not None:
+            self._mode.on = False
+        for part in (*self._parts, *self._always):
+            part.uninstall()
+

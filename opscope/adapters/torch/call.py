@@ -1,0 +1,250 @@
+"""From an op's arguments to what it is known by: a hashable signature, and the OpCall itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch.nn import Parameter
+
+from opscope.core.rangetext import clean_value
+from opscope.core.schema import Arg, Dim, Frame, OpCall, ParamValue, SameAs, TensorSpec
+
+from .dtypes import dtype_name
+
+Tensor = torch.Tensor
+
+#: Values that a signature holds as they are, beside their type (1, 1.0 and True are equal keys).
+_PLAIN: Final = frozenset(
+    {int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout}
+    | {torch.memory_format}
+)
+#: Values whose identity does not matter: no shape follows from them.
+_OPAQUE: Final = frozenset({torch.Generator, torch.ScriptObject})
+#: In the signature of a call whose numbers change all the time they are left out.
+_NUMBERS: Final = frozenset({int, float, complex})
+#: What the text says of such a number.
+VARIES: Final = "varies"
+
+
+class Unsigned(Exception):
+    """No signature can be made: a tensor subclass, a layout without strides, a symbolic size."""
+
+
+def sign(key: list[Any], values: Sequence[Any], numbers: bool = True) -> None:
+    """Append to ``key`` what the text of a call depends on.
+
+    Without ``numbers``, the values of int, float and complex arguments are left out (not their
+    types). Raises ``Unsigned`` where a value has no cheap and certain signature.
+    """
+    add = key.append
+    for value in values:
+        kind = type(value)
+        if kind is Tensor or kind is Parameter:
+            try:
+                # The device of each: a copy between devices is not one within a device.
+                add((value.shape, value.dtype, value.stride(), value.device))
+            except (RuntimeError, NotImplementedError):
+                raise Unsigned from None  # sparse and MKL-DNN tensors have no strides
+        elif kind in _PLAIN:
+            add(kind)
+            if numbers or kind not in _NUMBERS:
+                add(value)
+        elif kind is list or kind is tuple or kind is torch.Size:
+            add(len(value))
+            sign(key, value, numbers)
+        elif kind in _OPAQUE:
+            add(kind)
+        else:
+            raise Unsigned
+
+
+def tensor_spec(tensor: Any) -> TensorSpec:
+    """The tensor's dtype and sizes, and its strides where it is not contiguous."""
+    if type(tensor) is Tensor or type(tensor) is Parameter:
+        return _tensor_spec(tensor)
+    try:
+        return _tensor_spec(tensor)
+    except Exception:  # noqa: BLE001 - a subclass answers with code of its own, which may raise anything
+        return TensorSpec("?", ("?",))
+
+
+def _tensor_spec(tensor: Any) -> TensorSpec:
+    dtype = dtype_name(tensor.dtype)
+    if tensor.is_nested:
+        return TensorSpec(dtype, _dims(_nested_sizes(tensor)))
+    shape = _dims(tensor.shape)
+    if tensor.layout is not torch.strided:  # a sparse tensor has sizes; strides it has none
+        return TensorSpec(dtype, shape)
+    strides = _dims(tensor.stride())
+    if _row_major(shape, strides):
+        return TensorSpec(dtype, shape)
+    return TensorSpec(dtype, shape, None, strides)
+
+
+def _nested_sizes(tensor: Any) -> tuple[Any, ...]:
+    """The sizes of a nested tensor; what differs from row to row is not known: ``?``."""
+    if tensor.layout is torch.jagged:
+        return tuple(tensor.shape)
+    sizes: list[Any] = []
+    for dim in range(tensor.dim()):
+        try:
+            sizes.append(tensor.size(dim))
+        except RuntimeError:  # the irregular dimensions of the strided layout have no one size
+            sizes.append("?")
+    return tuple(sizes)
+
+
+def _dims(sizes: Sequence[Any]) -> tuple[Dim, ...]:
+    """Symbolic sizes by their expression: asking their value would add a guard to a compilation."""
+    return tuple(size if type(size) is int else str(size) for size in sizes)
+
+
+def _row_major(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if not isinstance(size, int):
+            return True  # symbolic: strides would be expressions that tell nobody anything
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+_SchemaArg: TypeAlias = "tuple[str, bool, Any]"
+
+
+def schema_arguments(func: Any) -> tuple[_SchemaArg, ...] | None:
+    """``(name, is a tensor or a list of tensors, default)`` of each, or None: it has no schema."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return None
+    return tuple(
+        (arg.name, "Tensor" in str(arg.type), arg.default_value if arg.has_default_value() else None)
+        for arg in schema.arguments
+    )
+
+
+def tensor_arguments(
+    arguments: tuple[_SchemaArg, ...] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[Any]:
+    """The values of the tensor arguments in the schema's order; None where absent."""
+    if arguments is None:  # a higher-order op: what it calls is no argument for a reader
+        return [value for value in args if isinstance(value, (Tensor, list, tuple))]
+    return [
+        args[position] if position < len(args) else kwargs.get(key, default)
+        for position, (key, is_tensor, default) in enumerate(arguments)
+        if is_tensor
+    ]
+
+
+def describe(
+    name: str,
+    arguments: tuple[_SchemaArg, ...] | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    frames: tuple[Frame, ...],
+    varies: bool = False,
+) -> OpCall:
+    """The call as it begins: outputs and, for a factory, perhaps the device not yet known."""
+    inputs = tuple(_arg(value) for value in tensor_arguments(arguments, args, kwargs))
+    params: list[tuple[str, ParamValue]] = []
+    for position, (key, is_tensor, default) in enumerate(arguments or ()):
+        if not is_tensor:
+            value = args[position] if position < len(args) else kwargs.get(key, default)
+            if value is not None:
+                params.append((key, _param(value, varies)))
+    device = device_of((*args, *kwargs.values()))
+    if device is None and kwargs.get("device") is not None:
+        device = str(kwargs["device"])
+    return OpCall(name, inputs, None, tuple(params), device, frames)
+
+
+def with_result(
+    call: OpCall,
+    arguments: tuple[_SchemaArg, ...] | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
+) -> OpCall:
+    """The call with what it returned: tensors, or back references to the very inputs.
+
+    A scalar that an op returns is no output.
+    """
+    leaves = _leaves(tensor_arguments(arguments, args, kwargs))
+    results = result if isinstance(result, tuple) else (result,)
+    outputs = tuple(_output(item, leaves) for item in results if _is_output(item))
+    return replace(call, outputs=outputs, device=call.device or device_of((result,)))
+
+
+def device_of(values: Sequence[Any]) -> str | None:
+    """Where the op runs: its first tensor's device, unless that is the CPU and another's is not."""
+    first: str | None = None
+    for value in _leaves(values):
+        if isinstance(value, Tensor):
+            device = str(value.device)
+            if device != "cpu":
+                return device
+            first = device
+    return first
+
+
+def _leaves(values: Sequence[Any]) -> list[Any]:
+    """Lists opened, as ``schema.SameAs`` counts."""
+    leaves: list[Any] = []
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            leaves.extend(_leaves(value))
+        else:
+            leaves.append(value)
+    return leaves
+
+
+def _arg(value: Any) -> Arg:
+    if isinstance(value, Tensor):
+        return tensor_spec(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_arg(item) for item in value)
+    return None
+
+
+def _is_output(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_output, value))
+    return isinstance(value, Tensor)
+
+
+def _output(value: Any, inputs: list[Any]) -> Arg:
+    if isinstance(value, (list, tuple)):
+        return tuple(_output(item, inputs) for item in value)
+    for index, leaf in enumerate(inputs):
+        if leaf is value:
+            return SameAs(index)
+    return tensor_spec(value)
+
+
+def _param(value: Any, varies: bool) -> ParamValue:
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if isinstance(value, (torch.layout, torch.memory_format)):
+        return str(value).removeprefix("torch.")
+    if varies and _has_number(value):
+        return VARIES
+    if isinstance(value, (list, tuple)):
+        return clean_value(tuple(_param(item, False) for item in value))
+    if isinstance(value, torch.Generator):
+        return "generator"
+    if isinstance(value, torch.ScriptObject):
+        return "object"  # a process group and the like: its address would make every text new
+    return clean_value(value)
+
+
+def _has_number(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_number, value))
+    return type(value) in _NUMBERS

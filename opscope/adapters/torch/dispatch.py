@@ -1,0 +1,335 @@
+"""The hot path: a TorchDispatchMode that turns every op into a range.
+
+It lies below autograd and autocast, so it sees each op once, forward and backward, with the tensors
+the kernels get. Measured on one tiny op: PyTorch's own cost of a mode is 3 to 4 µs, the rest of what
+``benchmarks/torch_adapter.py`` prints is ours.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data._utils import worker
+
+from opscope.core.emit import Emitter
+from opscope.core.schema import OpCall
+
+from .call import Unsigned, describe, schema_arguments, sign, with_result
+from .source import NOWHERE, Source, Sources
+from .state import Entry, Threads, ThreadState
+
+#: Distinct calls remembered; then all are forgotten and prepared anew.
+MAX_ENTRIES: Final = 65_536
+#: Calls of one op with the same tensors that may differ in numbers (an Adam step's bias correction,
+#: an index in a loop) before these are written as ``varies`` and no new text is made for each.
+MAX_VARIANTS: Final = 32
+#: AccumulateGrad and other nodes without a forward op have this sequence number.
+NO_SEQ: Final = 2**64 - 1
+
+_next_seq = torch.autograd._get_sequence_nr
+_node = torch._C._current_autograd_node
+_grad_enabled = torch.is_grad_enabled
+_frame = sys._getframe
+
+#: Questions about a tensor's sizes that only subclasses ask through dispatch: theirs to answer.
+_QUERIES: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("is_contiguous", "sym_is_contiguous", "is_strides_like_format", "numel", "sym_numel"),
+        *("is_non_overlapping_and_dense", "size", "sym_size", "stride", "sym_stride", "dim"),
+        *("storage_offset", "sym_storage_offset"),
+    )
+) | {"prim::layout"}
+#: Not operators: markers of the profiler, attributes of subclasses.
+_UNRECORDED: Final = ("prim::", "profiler::", "aten::is_same_size")
+_COMMUNICATION: Final = ("c10d::", "c10d_functional::", "_c10d_functional::", "_dtensor::")
+#: Ops whose output sizes depend on data though they are not tagged so.
+_DYNAMIC: Final = ("aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero")
+_DYNAMIC_TAGS: Final = frozenset(
+    getattr(torch.Tag, name)
+    for name in ("dynamic_output_shape", "data_dependent_output")
+    if hasattr(torch.Tag, name)
+)
+
+
+class OpInfo:
+    """What does not change from call to call of one overload."""
+
+    __slots__ = ("arguments", "call", "category", "dynamic", "func", "name", "query", "recorded")
+
+    def __init__(self, func: Any) -> None:
+        self.func = func  # kept alive: it is found by id
+        schema = getattr(func, "_schema", None)
+        if schema is None:
+            namespace = getattr(func, "namespace", None) or "higher_order"
+            self.name = f"{namespace}::{func.name()}" if callable(func.name) else str(func)
+        else:
+            overload = schema.overload_name
+            self.name = f"{schema.name}.{overload}" if overload else schema.name
+        self.arguments = schema_arguments(func)
+        base = self.name.split(".", 1)[0]
+        self.query = base in _QUERIES
+        self.recorded = not base.startswith(_UNRECORDED)
+        self.category = "communication" if base.startswith(_COMMUNICATION) else None
+        tags = set(getattr(func, "tags", ()))
+        self.dynamic = schema is None or bool(tags & _DYNAMIC_TAGS) or base.startswith(_DYNAMIC)
+        # What OpOverload.__call__ does, without its frame.
+        self.call: Callable[..., Any] = func._op if type(func) is torch._ops.OpOverload else func
+
+
+def _exec_strategy() -> Any:
+    """What marks a code object as not to be traced, and nothing it calls; None in older torch."""
+    try:
+        from torch._C._dynamo.eval_frame import (
+            _FrameAction,
+            _FrameExecStrategy,
+            set_code_exec_strategy,
+        )
+    except ImportError:  # there TorchDispatchMode's own wrapper does it, at 1 µs per op
+        return None
+    skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    return lambda code: set_code_exec_strategy(code, skip)
+
+
+_mark_untraced: Final = _exec_strategy()
+
+
+class OpMode(TorchDispatchMode):
+    """Pushes a range for each op. One object for all threads; ``on`` is its switch."""
+
+    #: Higher-order ops (``cond``, ``flex_attention``) are refused under a mode that does not say so.
+    supports_higher_order_operators = True
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        threads: Threads,
+        sources: Sources | None,
+        shapes: bool,
+        failed: Callable[[str], None],
+    ) -> None:
+        super().__init__()
+        self.emitter = emitter
+        self.threads = threads
+        self.on = False
+        #: Backward passes running that build a graph of their own (``create_graph=True``).
+        self.creating = 0
+        self._sources = sources
+        self._shapes = shapes
+        self._failed = failed
+        self._infos: dict[int, OpInfo] = {}
+        self._entries: dict[tuple[Any, ...], Entry] = {}
+        #: Calls with the numbers left out → how many with them were seen, or the entry for all.
+        self._variants: dict[tuple[Any, ...], int | Entry] = {}
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Without this torch.compile would quietly stop compiling under the mode."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # PyTorch would wrap the method, which costs 1 µs per op; its code is marked instead.
+        return _mark_untraced is None
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if not self.on:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        entry: Entry | None = None
+        try:
+            info = self._infos.get(id(func))
+            if info is None:
+                info = self._infos[id(func)] = OpInfo(func)
+            if info.query:
+                return NotImplemented
+            call = info.call
+            if info.recorded:
+                entry = self._begin(info, args, kwargs)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("an op could not be described")
+            call = func
+        try:
+            result = call(*args, **kwargs) if kwargs else call(*args)
+        except BaseException:
+            if entry is not None:
+                self.emitter.pop()
+            raise
+        if entry is not None:
+            if entry.known:
+                self.emitter.pop()
+            else:
+                self._end(entry, info, args, kwargs, result)
+        return result
+
+    def _begin(self, info: OpInfo, args: Any, kwargs: Any) -> Entry:
+        state = self.threads.current()
+        node = _node()
+        seq = -1
+        thread = 0
+        made = False
+        # Grad mode is on in a node when a checkpoint computes its forward again (or the backward
+        # pass builds a graph of its own): those are forward ops.
+        if node is None or (not self.creating and _grad_enabled()):
+            if state.optimizing and not _grad_enabled():
+                category = "optimizer"
+            elif state.wait or worker._worker_info is not None:
+                category = "input"
+            else:
+                category = "forward"
+            peeked = _next_seq()
+            # The autograd kernel above us has made its node before it called us. Others count too
+            # (a view written in place gets one more, after the op), so only an op with an input
+            # that requires grad takes it.
+            if peeked != state.peeked and _requires_grad(args):
+                made = True
+                seq = peeked - 1
+                thread = state.number
+            source = NOWHERE if self._sources is None else self._sources.find(_frame(2))
+        else:
+            category = "backward"
+            source = NOWHERE
+            number = node._sequence_nr()
+            if number != NO_SEQ:
+                maker = self.threads.maker(number, node)
+                if maker is not None:
+                    seq, thread = number, maker.number
+                    forward = maker.nodes.get(number)
+                    if forward is not None:
+                        source = forward.source
+        if info.category is not None:
+            category = info.category
+        key: list[Any] = [info, category, source]
+        try:
+            if self._shapes:
+                sign(key, args)
+                if kwargs:
+                    key.extend(kwargs)
+                    sign(key, tuple(kwargs.values()))
+            entry = self._entries.get(tuple(key))
+            if entry is None:
+                entry = self._enter(key, info, category, source, args, kwargs or {})
+        except Unsigned:
+            entry = self._prepare(info, category, source, args, kwargs or {}, dynamic=True)
+        if made:
+            self._made(state, peeked, entry)
+        elif node is not None and self.creating and category == "backward":
+            self._made_in_backward(state, args, entry)
+        self.emitter.push(entry.prepared, seq, thread)
+        return entry
+
+    def _made(self, state: ThreadState, peeked: int, entry: Entry) -> None:
+        nodes = state.nodes
+        if not nodes:
+            self.threads.first_node(state)
+        if peeked - state.peeked > 1:
+            # Nodes between: they were made after the op that made the last (CopySlices).
+            last = nodes.get(state.peeked - 1)
+            if last is not None:
+                for seq in range(max(state.peeked, peeked - 16), peeked - 1):
+                    state.made(seq, last)
+        state.made(peeked - 1, entry)
+        state.peeked = peeked
+
+    def _made_in_backward(self, state: ThreadState, args: Any, entry: Entry) -> None:
+        """A node of the graph that a backward pass builds: its source is that of the forward op."""
+        peeked = _next_seq()
+        if peeked != state.peeked and _requires_grad(args):
+            self._made(state, peeked, entry)
+
+    def _enter(
+        self,
+        key: list[Any],
+        info: OpInfo,
+        category: str,
+        source: Source,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Entry:
+        """A call not seen before."""
+        if len(self._entries) >= MAX_ENTRIES or len(self._variants) >= MAX_ENTRIES:
+            self._entries.clear()
+            self._variants.clear()
+        bare: list[Any] = [info, category, source]
+        if self._shapes:
+            sign(bare, args, False)
+            bare.extend(kwargs)
+            sign(bare, tuple(kwargs.values()), False)
+        variant = tuple(bare)
+        seen = self._variants.get(variant, 0)
+        if isinstance(seen, Entry):
+            return seen
+        if seen >= MAX_VARIANTS:
+            entry = self._prepare(info, category, source, args, kwargs, dynamic=True, varies=True)
+            self._variants[variant] = entry
+            return entry
+        self._variants[variant] = seen + 1
+        entry = self._prepare(info, category, source, args, kwargs, dynamic=info.dynamic)
+        self._entries[tuple(key)] = entry
+        return entry
+
+    def _prepare(
+        self,
+        info: OpInfo,
+        category: str,
+        source: Source,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        dynamic: bool,
+        varies: bool = False,
+    ) -> Entry:
+        if self._shapes:
+            call = describe(info.name, info.arguments, args, kwargs, source.frames, varies)
+        else:
+            call = OpCall(info.name, frames=source.frames)
+            dynamic = False
+        entry = Entry(call, category, source, self.emitter.prepare(call, category), dynamic)
+        entry.known = not self._shapes
+        return entry
+
+    def _end(
+        self, entry: Entry, info: OpInfo, args: Any, kwargs: Any, result: Any
+    ) -> None:
+        """Close the range with its outputs, which are seen for the first time, or vary."""
+        complete = None
+        try:
+            key: list[Any] = []
+            found = entry.by_result
+            signed = False
+            if found is not None:
+                try:
+                    sign(key, (result,))
+                    signed = True
+                    complete = found.get(tuple(key))
+                except Unsigned:
+                    pass
+            if complete is None:
+                call = with_result(entry.call, info.arguments, args, kwargs or {}, result)
+                complete = self.emitter.prepare(call, entry.category)
+                if found is None:
+                    entry.prepared = complete
+                    entry.known = True
+                elif signed and len(found) < MAX_VARIANTS:
+                    found[tuple(key)] = complete
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("the result of an op could not be described")
+        self.emitter.pop(complete)
+
+
+def _requires_grad(values: Any) -> bool:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.requires_grad:
+                return True
+        elif isinstance(value, (list, tuple)) and _requires_grad(value):
+            return True
+    return False
+
+
+if _mark_untraced is not None:
+    _mark_untraced(OpMode.__torch_dispatch__.__code__)

@@ -1,0 +1,160 @@
+"""Layers: a range for each module's forward, its text the module's path."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.nn.modules import module as registry
+
+from opscope.core.emit import Emitter, Prepared
+
+from .state import Threads, ThreadState
+
+#: Wrappers that a path does not name, and the attribute under which they hold the model.
+_WRAPPERS: Final = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "OptimizedModule": "_orig_mod",
+}
+#: Modules whose paths are kept; programs that make modules all the time start over.
+MAX_MODULES: Final = 65_536
+
+
+class Layers:
+    """The global module hooks. ``outermost`` is told when a model is entered on a thread."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        threads: Threads,
+        failed: Callable[[str], None],
+        entering: Callable[[ThreadState, bool], None],
+        leaving: Callable[[ThreadState, Any], None],
+    ) -> None:
+        self._emitter = emitter
+        self._threads = threads
+        self._failed = failed
+        self._entering = entering
+        self._leaving = leaving
+        self._paths: dict[int, tuple[weakref.ref[nn.Module], str, Prepared]] = {}
+        self._handles: list[Any] = []
+
+    def install(self) -> None:
+        if not self._handles:
+            before, after = self._hooks()
+            self._handles = [
+                registry.register_module_forward_pre_hook(before),
+                registry.register_module_forward_hook(after, always_call=True),
+            ]
+
+    def uninstall(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        # Functions, not methods, and the question first: torch.compile traces through them, finds
+        # it is compiling, and leaves nothing of them in the graph.
+        enter, leave = self._enter, self._leave
+        is_compiling = torch.compiler.is_compiling
+
+        def before(module: nn.Module, args: Any) -> None:
+            if is_compiling():
+                return
+            enter(module)
+
+        def after(module: nn.Module, args: Any, result: Any) -> None:
+            if is_compiling():
+                return
+            leave(module, result)
+
+        return before, after
+
+    def _enter(self, module: nn.Module) -> None:
+        try:
+            state = self._threads.current()
+            if not state.layers:
+                self._entering(state, module.training)
+            known = self._paths.get(id(module))
+            if known is None or known[0]() is not module:
+                known = self._name(module, state)
+            state.open.append(id(module))
+            state.layers += 1
+            self._emitter.push(known[2])
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a layer could not be named")
+
+    def _leave(self, module: nn.Module, result: Any) -> None:
+        try:
+            state = self._threads.current()
+            if id(module) not in state.open:
+                return  # entered before the capture began
+            close(self._emitter, state, id(module))
+            if not state.layers:
+                self._leaving(state, result)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a layer could not be closed")
+
+    def _name(
+        self, module: nn.Module, state: ThreadState
+    ) -> tuple[weakref.ref[nn.Module], str, Prepared]:
+        """The path of a module not seen before.
+
+        Called at the outermost level it is a root: all below it are named after it. Deeper, it was
+        added to its parent after the root was named, or belongs to no parent at all.
+        """
+        if len(self._paths) >= MAX_MODULES:
+            self._paths.clear()
+        parent = next((one for one in reversed(state.open) if isinstance(one, int)), None)
+        above = None if parent is None else self._paths.get(parent)
+        holder = None if above is None else above[0]()
+        if above is not None and holder is not None:
+            for name, child in holder.named_modules():
+                if child is module:
+                    return self._register(module, f"{above[1]}.{name}")
+        inner = _wrapped(module)
+        if inner is not None:
+            self._root(inner)
+            return self._register(module, type(module).__name__)
+        return self._root(module)
+
+    def _root(self, module: nn.Module) -> tuple[weakref.ref[nn.Module], str, Prepared]:
+        root = type(module).__name__
+        for name, child in module.named_modules():
+            if child is not module:
+                self._register(child, f"{root}.{name}")
+        inner = _wrapped(module)
+        if inner is not None:
+            self._root(inner)
+        return self._register(module, root)
+
+    def _register(
+        self, module: nn.Module, path: str
+    ) -> tuple[weakref.ref[nn.Module], str, Prepared]:
+        known = (weakref.ref(module), path, self._emitter.prepare(path, "layer"))
+        self._paths[id(module)] = known
+        return known
+
+
+def _wrapped(module: nn.Module) -> nn.Module | None:
+    name = _WRAPPERS.get(type(module).__name__)
+    return None if name is None else module._modules.get(name)
+
+
+def close(emitter: Emitter, state: ThreadState, one: int | str) -> None:
+    """Close the innermost range ``one`` of this thread, and what was left open inside it.
+
+    Something is left open where an interrupt passed a module by (its hook is not called then).
+    """
+    while True:
+        last = state.open.pop()
+        if isinstance(last, int):
+            state.layers -= 1
+        emitter.pop()
+        if last == one:
+            return

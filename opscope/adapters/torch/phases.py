@@ -1,0 +1,316 @@
+"""Steps and phases: what the optimizer, the backward pass and the data loader tell of training."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch.optim import optimizer as optimizers
+from torch.utils.data import dataloader
+
+from opscope.core import session
+from opscope.core.emit import Emitter, Prepared
+
+from .dispatch import OpMode
+from .modules import close
+from .state import STAMP, Threads, ThreadState
+from .threads import enter, leave
+
+FORWARD, BACKWARD, OPTIMIZER, INPUT = "forward", "backward", "optimizer", "input"
+#: Nodes stamped with their forward thread at one time, so that a huge graph does not stall.
+MAX_STAMPS: Final = 100_000
+
+
+class Phases:
+    """Ranges of category ``phase`` on each thread, in the order of the program."""
+
+    def __init__(self, emitter: Emitter, threads: Threads) -> None:
+        self._emitter = emitter
+        self._threads = threads
+        self._prepared: dict[str, Prepared] = {}
+
+    def begin(self, state: ThreadState, name: str) -> None:
+        """Open phase ``name`` on this thread."""
+        prepared = self._prepared.get(name)
+        if prepared is None:
+            prepared = self._prepared[name] = self._emitter.prepare(name, "phase")
+        state.open.append(name)
+        self._emitter.push(prepared)
+
+    def end(self, state: ThreadState, name: str) -> None:
+        """Close it, where it was opened in this capture."""
+        if name in state.open:
+            close(self._emitter, state, name)
+
+    def end_forward(self, state: ThreadState) -> None:
+        """Close the forward phase unless something else was opened in it and not yet closed."""
+        if state.open and state.open[-1] == FORWARD:
+            close(self._emitter, state, FORWARD)
+
+    def entering(self, state: ThreadState, training: bool) -> None:
+        """A model is called, not from within another: training begins its step and forward here.
+
+        The forward phase lasts, loss included, until the backward pass, the optimizer or the
+        step's end; where no gradient is recorded, until the model returns.
+        """
+        if state.open:
+            return
+        if training and torch.is_grad_enabled():
+            Steps.begin()
+        self.begin(state, FORWARD)
+
+    def leaving(self, state: ThreadState, result: Any) -> None:
+        """The model returns."""
+        if not torch.is_grad_enabled():
+            self.end_forward(state)
+        elif len(self._threads.makers) > 1:
+            stamp(_grad_fns(result), state.number)
+
+
+class Steps:
+    """A step ends with the optimizer; with several, with the last of the round.
+
+    The round is known once every live optimizer has stepped, or one of them steps again; from then
+    on the optimizer that was last in it ends each step (a GAN's generator). Backward passes without
+    an optimizer step (gradient accumulation) all belong to the step that the optimizer ends. Where
+    the user calls ``opscope.step()``, that alone counts.
+    """
+
+    #: Set by ``opscope.step()``: the user tells the steps.
+    by_user = False
+
+    def __init__(self) -> None:
+        self._round: list[weakref.ref[Any]] = []
+        self._last: weakref.ref[Any] | None = None
+
+    @classmethod
+    def begin(cls) -> None:
+        """The first forward of training begins step 0."""
+        if not cls.by_user and session.current_step() < 0:
+            session.begin_step()
+
+    def stepped(self, optimizer: Any) -> None:
+        """``optimizer`` has stepped."""
+        if self.by_user:
+            return
+        if self._ends(optimizer):
+            session.step()
+
+    def _ends(self, optimizer: Any) -> bool:
+        last = None if self._last is None else self._last()
+        if last is optimizer:
+            self._round = []
+            return True
+        seen = [one() for one in self._round]
+        if any(one is optimizer for one in seen):
+            # It steps again and the last of the round did not: the round has changed.
+            self._last = self._round[-1]
+            self._round = [weakref.ref(optimizer)]
+            return self._last() is optimizer
+        self._round.append(weakref.ref(optimizer))
+        if last is None and len(self._round) >= _live_optimizers():
+            self._last = self._round[-1]
+            self._round = []
+            return True
+        return False
+
+
+def _live_optimizers() -> int:
+    """How many there are. Asked once or twice in a run: it looks at every object."""
+    kind = optimizers.Optimizer
+    # By type, not isinstance: that would ask proxies for their __class__, which may do anything.
+    return sum(1 for one in gc.get_objects() if issubclass(type(one), kind) and one.param_groups)
+
+
+class OptimizerHooks:
+    """Always there, also when nothing listens: they count the steps by which captures begin."""
+
+    def __init__(
+        self, mode: OpMode, threads: Threads, phases: Phases, failed: Callable[[str], None],
+        steps: bool,
+    ) -> None:  # fmt: skip
+        self._mode = mode
+        self._threads = threads
+        self._phases = phases
+        self._failed = failed
+        self._steps = Steps() if steps else None
+        self._handles: list[Any] = []
+
+    def install(self) -> None:
+        before, after = self._hooks()
+        self._handles = [
+            optimizers.register_optimizer_step_pre_hook(before),
+            optimizers.register_optimizer_step_post_hook(after),
+        ]
+
+    def uninstall(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        is_compiling = torch.compiler.is_compiling
+
+        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if is_compiling():
+                return
+            self._before()
+
+        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if is_compiling():
+                return
+            self._after(optimizer)
+
+        return before, after
+
+    def _before(self) -> None:
+        try:
+            state = self._threads.current()
+            if self._mode.on:
+                enter(self._mode)
+            elif state.entered:
+                leave(self._mode)  # a thread that a stopped capture could not reach
+            if self._mode.on:
+                if state.optimizing and not state.layers:
+                    self._phases.end(state, OPTIMIZER)  # the last one raised
+                    state.optimizing = 0
+                self._phases.end_forward(state)
+                self._phases.begin(state, OPTIMIZER)
+                state.optimizing += 1
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("an optimizer step could not be begun")
+
+    def _after(self, optimizer: Any) -> None:
+        try:
+            state = self._threads.current()
+            if state.optimizing:
+                state.optimizing -= 1
+                self._phases.end(state, OPTIMIZER)
+            if self._steps is not None and not state.optimizing:
+                self._steps.stepped(optimizer)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("an optimizer step could not be ended")
+
+
+class Patches:
+    """What PyTorch has no hook for: the entry of the backward pass, a data loader's next batch."""
+
+    def __init__(
+        self, mode: OpMode, threads: Threads, phases: Phases, failed: Callable[[str], None]
+    ) -> None:
+        self._mode = mode
+        self._threads = threads
+        self._phases = phases
+        self._failed = failed
+        self._undo: list[tuple[Any, str, Any, Any]] = []
+
+    def install(self) -> None:
+        if self._undo:
+            return
+        name = "_engine_run_backward"
+        run = torch.autograd.graph._engine_run_backward
+        around = self._backward(run)
+        self._patch(torch.autograd.graph, name, around)
+        if getattr(torch.autograd, name, None) is run:
+            self._patch(torch.autograd, name, around)
+        iterator = dataloader._BaseDataLoaderIter
+        self._patch(iterator, "__next__", self._fetch(iterator.__next__))
+
+    def uninstall(self) -> None:
+        for owner, name, ours, original in reversed(self._undo):
+            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
+                setattr(owner, name, original)
+        self._undo = []
+
+    def _patch(self, owner: Any, name: str, ours: Any) -> None:
+        self._undo.append((owner, name, ours, owner.__dict__[name]))
+        setattr(owner, name, ours)
+
+    def _backward(self, run: Any) -> Any:
+        mode, threads, phases = self._mode, self._threads, self._phases
+
+        @functools.wraps(run)
+        def backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if not mode.on:
+                return run(outputs, *args, **kwargs)
+            creating = False
+            state: ThreadState | None = None
+            try:
+                enter(mode)
+                state = threads.current()
+                creating = len(args) > 2 and bool(args[2])
+                if not state.backward:
+                    phases.end_forward(state)
+                    phases.begin(state, BACKWARD)
+                state.backward += 1
+                mode.creating += creating
+                if len(threads.makers) > 1:
+                    stamp([one.grad_fn for one in outputs if hasattr(one, "grad_fn")], None, threads)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a backward pass could not be begun")
+            try:
+                return run(outputs, *args, **kwargs)
+            finally:
+                mode.creating = max(0, mode.creating - creating)
+                if state is not None and state.backward:
+                    state.backward -= 1
+                    if not state.backward:
+                        phases.end(state, BACKWARD)
+
+        return backward
+
+    def _fetch(self, following: Any) -> Any:
+        mode, threads, phases = self._mode, self._threads, self._phases
+
+        @functools.wraps(following)
+        def __next__(self: Any) -> Any:
+            if not mode.on:
+                return following(self)
+            state = threads.current()
+            phases.end_forward(state)
+            phases.begin(state, INPUT)
+            state.wait += 1
+            try:
+                return following(self)
+            finally:
+                if state.wait:
+                    state.wait -= 1
+                    phases.end(state, INPUT)
+
+        return __next__
+
+
+def _grad_fns(result: Any, depth: int = 0) -> list[Any]:
+    if isinstance(result, torch.Tensor):
+        return [result.grad_fn]
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, (list, tuple)) and depth < 4:
+        return [node for one in result for node in _grad_fns(one, depth + 1)]
+    return []
+
+
+def stamp(roots: list[Any], number: int | None, threads: Threads | None = None) -> None:
+    """Write its forward thread on each node that has none yet.
+
+    ``number`` is the thread that just made them; without it, what their sequence number and name
+    tell. Needed only where more than one thread has made nodes: their numbers are the same.
+    """
+    left = MAX_STAMPS
+    pending = [node for node in roots if node is not None]
+    while pending and left:
+        left -= 1
+        node = pending.pop()
+        metadata = node.metadata
+        if STAMP in metadata:
+            continue
+        maker = number
+        if threads is not None:
+            found = threads.maker(node._sequence_nr(), node)
+            maker = 0 if found is None else found.number
+        metadata[STAMP] = maker
+        pending.extend(one for one, _ in node.next_functions if one is not None)

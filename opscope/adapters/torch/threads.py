@@ -1,0 +1,96 @@
+"""The dispatch mode on every thread: pushed on this one, on new ones, and where a hook meets it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import weakref
+from typing import Any
+
+from torch.utils._python_dispatch import (
+    _get_current_dispatch_mode_stack,
+    _len_torch_dispatch_stack,
+    _pop_mode,
+    _push_mode,
+)
+
+from .dispatch import OpMode
+
+_modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
+
+
+def enter(mode: OpMode) -> None:
+    """Lay the mode under all others of this thread.
+
+    At the bottom, because a ``with`` block of the user's pops whatever is on top when it ends. Its
+    ``__enter__`` is not used: that keeps flags for the whole process in the order of nesting.
+    """
+    state = mode.threads.current()
+    if state.entered:
+        return
+    state.entered = True
+    if mode in _get_current_dispatch_mode_stack():
+        return  # inherited: an autograd thread, a forked worker
+    above = [_pop_mode() for _ in range(_len_torch_dispatch_stack())]
+    for one in (mode, *reversed(above)):
+        _push_mode(one)
+
+
+def leave(mode: OpMode) -> None:
+    """Take the mode off this thread's stack, wherever in it it lies."""
+    state = mode.threads.current()
+    state.entered = False
+    if mode not in _get_current_dispatch_mode_stack():
+        return
+    above = [_pop_mode() for _ in range(_len_torch_dispatch_stack())]
+    for one in reversed(above):
+        if one is not mode:
+            _push_mode(one)
+
+
+class NewThreads:
+    """Every Python thread begins in ``Thread._bootstrap_inner``, whatever ``run`` is overridden by."""
+
+    def __init__(self, mode: OpMode) -> None:
+        self._mode = mode
+        self._original: Any = None
+        self._patched: Any = None
+
+    def install(self) -> None:
+        if self._original is not None:
+            return
+        mode = self._mode
+        original = self._original = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+        @functools.wraps(original)
+        def bootstrap(self: threading.Thread) -> None:
+            if not mode.on:
+                return original(self)
+            enter(mode)
+            try:
+                return original(self)
+            finally:
+                leave(mode)
+
+        self._patched = bootstrap
+        threading.Thread._bootstrap_inner = bootstrap  # type: ignore[attr-defined]
+        _watch_forks()
+        _modes.add(mode)
+
+    def uninstall(self) -> None:
+        # Where another tool has patched on top of us, ours stays below it and does nothing.
+        if threading.Thread.__dict__.get("_bootstrap_inner") is self._patched:
+            threading.Thread._bootstrap_inner = self._original  # type: ignore[attr-defined]
+            self._original = None
+
+
+@functools.lru_cache(maxsize=1)
+def _watch_forks() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_in_child)
+
+
+def _in_child() -> None:
+    for mode in _modes:
+        mode.threads.after_fork()
