@@ -10,7 +10,8 @@ import typer
 
 import opscope
 
-from . import doctor, kernels, ops, report, run as run_command
+from . import doctor, kernels, ops, report
+from . import run as run_command
 
 app = typer.Typer(
     name="opscope",

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 File = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="A profile or a trace; its format is known by its content."),
+    typer.Argument(
+        metavar="FILE", help="A profile or a trace; its format is known by its content."
+    ),
 ]
 Top = Annotated[
     int | None,
     typer.Option(
-        "--top", min=0, help="Rows to give; 0 for all.  [tables: 20, CSV and JSON: all]",
+        "--top",
+        min=0,
+        help="Rows to give; 0 for all.  [tables: 20, CSV and JSON: all]",
         show_default=False,
     ),
 ]
@@ -77,9 +81,7 @@ def show(tables: list[Table], width: int | None) -> None:
 TOP = 20
 
 
-def arrange(
-    frame: pl.DataFrame, sort: str, chosen: str | None
-) -> tuple[pl.DataFrame, list[str]]:
+def arrange(frame: pl.DataFrame, sort: str, chosen: str | None) -> tuple[pl.DataFrame, list[str]]:
     """``frame`` sorted, and the columns asked for; ends the command on a column that is not there."""
     keys = split(chosen) if chosen else frame.columns
     for key in (sort, *keys):

@@ -49,7 +49,9 @@ def doctor(
 
     if ops:
         rows = _models()
-        table = Table(f"{len(rows)} ops with a cost model", columns(["name", "family", "source"]), rows)
+        table = Table(
+            f"{len(rows)} ops with a cost model", columns(["name", "family", "source"]), rows
+        )
     elif file is not None:
         profile = common.load(file)
         gaps = _gaps(profile)
@@ -59,14 +61,19 @@ def doctor(
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known"),
                 frame_table("Notes", profile.notes(), "none"),
             ]
-            common.show([Table(f"What {file} holds", columns(["table", "rows", "means"]), gaps), *more], width)
+            common.show(
+                [Table(f"What {file} holds", columns(["table", "rows", "means"]), gaps), *more],
+                width,
+            )
             return
-        from opscope.reports import content, files
-
         import json as encoder
 
+        from opscope.reports import content, files
+
         reports = content.frames(profile, ("unattributed", "missing", "notes"))
-        common.emit(encoder.dumps({"tables": gaps, **encoder.loads(files.as_json(reports))}, indent=2))
+        common.emit(
+            encoder.dumps({"tables": gaps, **encoder.loads(files.as_json(reports))}, indent=2)
+        )
         return
     else:
         rows = [
@@ -147,9 +154,7 @@ def _gpu() -> Check:
     count = ctypes.c_int(0)
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if status or not count.value:
-        return Check(
-            "GPU", False, f"driver present, no device (error {status})", "see nvidia-smi"
-        )
+        return Check("GPU", False, f"driver present, no device (error {status})", "see nvidia-smi")
     return Check("GPU", True, f"{count.value} CUDA device{'s' if count.value > 1 else ''}")
 
 

@@ -7,7 +7,9 @@ from . import common
 _SHOWN = (
     "share,device_time,self_time,calls,op,direction,inputs,outputs,params,layer,flops,bytes,source"
 )
-_EACH = "start,device_time,self_time,op,direction,inputs,outputs,params,layer,step,flops,bytes,source"
+_EACH = (
+    "start,device_time,self_time,op,direction,inputs,outputs,params,layer,step,flops,bytes,source"
+)
 
 
 def ops(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -44,9 +42,7 @@ def run(
     duration: Annotated[
         float | None, typer.Option("--duration", min=0, help="Record for this many seconds.")
     ] = None,
-    backend: Annotated[
-        str, typer.Option("--backend", help="How: auto, recorder or kineto.")
-    ] = "auto",
+    backend: Annotated[str, typer.Option("--backend", help="How: auto or recorder.")] = "auto",
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Print the report at the end, on stderr.")
     ] = True,
@@ -71,7 +67,7 @@ def run(
         except OSError as error:
             common.fail(*launch.explain_start_failure(error, command))
         try:
-            written = _collect(parts, target, force)
+            written = _collect(parts, target, command, force)
         except OSError as error:
             common.say(f"{target}: {error.strerror or error}: the profile is not written")
             raise typer.Exit(status or 2) from None
@@ -121,20 +117,25 @@ def _target(output: Path | None, command: list[str], force: bool) -> Path:
     return target
 
 
-def _collect(parts: Path, target: Path, force: bool) -> bool:
+def _collect(parts: Path, target: Path, command: list[str], force: bool) -> bool:
     """Turn what the processes left in ``parts`` into the profile ``target``; whether there was any."""
     from opscope.backends import recorder
+    from opscope.core.process import redact
     from opscope.readers import opscope_profile
 
     _tell_unrecorded(parts)
-    trace = recorder.collect(parts)
-    if trace is None:
+    if not recorder.parts(parts):
         common.say(
             "nothing was recorded: no Python process in which opscope is installed ran a framework"
             " that it knows (opscope doctor)"
         )
         return False
-    opscope_profile.write(trace, target, overwrite=force)
+    trace = recorder.collect(parts)
+    trace.origin["command"] = list(redact(command))
+    # on a GPU without a source of kernels, device time is not known: CPU time never stands for it
+    if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):
+        trace.origin["gpu"] = True
+    opscope_profile.write(target, trace, force=force)
     common.say(f"wrote {target}")
     return True
 

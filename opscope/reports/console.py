@@ -98,7 +98,9 @@ def summary(profile: Profile) -> Table:
         line("op time", units.time(row.get("kernel_time")), "self time of ops on the CPU")
     else:
         line("device busy", units.time(row.get("device_busy")), _of_wall(row))
-        line("kernel time", units.time(row.get("kernel_time")), _plural(row.get("kernels"), "kernel"))
+        line(
+            "kernel time", units.time(row.get("kernel_time")), _plural(row.get("kernels"), "kernel")
+        )
     line("  attributed", units.time(row.get("attributed_time")), _share_of_all(row))
     unattributed = row.get("unattributed_time")
     line(
@@ -109,7 +111,9 @@ def summary(profile: Profile) -> Table:
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
     if not on_cpu:
-        line("launched", units.share(row.get("launched_share")), "of device time has a launch record")
+        line(
+            "launched", units.share(row.get("launched_share")), "of device time has a launch record"
+        )
     known = "of op time" if on_cpu else "of launched device time"
     line("FLOPs known", units.share(row.get("flops_share")), known)
     if not on_cpu:
@@ -161,7 +165,9 @@ def totals(
         notes.append(f"{len(shown)} of {len(frame):,} rows; --top 0 shows all")
     rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
     if any(row.get("flops", 0) is None for row in rows):
-        notes.append(f"{units.UNKNOWN} is not known: `opscope report FILE --reports missing` says why")
+        notes.append(
+            f"{units.UNKNOWN} is not known: `opscope report FILE --reports missing` says why"
+        )
     if "name" in keys:
         for row in rows:
             row["name"] = short_kernel(row["name"])
@@ -190,7 +196,9 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
         elif name == "kernel":
             made.append(top_kernels(profile, top))
         elif name == "unattributed":
-            made.append(frame_table("Unattributed", profile.unattributed(), "nothing: all has its op"))
+            made.append(
+                frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
+            )
         elif name == "missing":
             made.append(
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")

@@ -20,7 +20,9 @@ def through(code: str, *args: str, **options) -> subprocess.Popen[str]:
     """A process that runs ``python -c code args`` through ``launch.run`` and exits as that says."""
     outer = "import os, sys; from opscope.cli import launch; sys.exit(launch.run(sys.argv[1:], os.environ))"
     command = [sys.executable, "-c", outer, sys.executable, "-c", textwrap.dedent(code), *args]
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    return subprocess.Popen(
+        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    )
 
 
 def test_status_arguments_and_streams_pass_through():
@@ -87,7 +89,10 @@ def _take_terminal() -> None:
 def test_a_command_that_does_not_exist_has_the_shell_s_status():
     with pytest.raises(FileNotFoundError) as caught:
         launch.run(["/nowhere/program"], os.environ)
-    assert launch.explain_start_failure(caught.value, ["program"]) == ("program: command not found", 127)
+    assert launch.explain_start_failure(caught.value, ["program"]) == (
+        "program: command not found",
+        127,
+    )
 
 
 def test_the_caller_s_signals_are_as_they_were():
@@ -153,7 +158,11 @@ def test_the_hook_is_not_on_the_program_s_path():
 @pytest.mark.parametrize("flags", [["-I"], ["-S"], ["-E"]])
 def test_a_python_that_wants_no_hooks_gets_none(flags, tmp_path):
     done = hooked(
-        sys.executable, *flags, "-c", "import sys; print('opscope' in sys.modules)", OPSCOPE_RUN_DIR=str(tmp_path)
+        sys.executable,
+        *flags,
+        "-c",
+        "import sys; print('opscope' in sys.modules)",
+        OPSCOPE_RUN_DIR=str(tmp_path),
     )
     assert (done.stdout, done.stderr) == ("False\n", "")
     assert list(tmp_path.iterdir()) == []
@@ -162,11 +171,17 @@ def test_a_python_that_wants_no_hooks_gets_none(flags, tmp_path):
 def test_a_python_without_opscope_runs_and_the_reason_is_left_for_the_parent(tmp_path):
     # -c "…" after the hook: opscope is made impossible to import, as in a foreign environment
     (tmp_path / "block").mkdir()
-    (tmp_path / "block" / "sitecustomize.py").write_text("import sys; sys.modules['opscope'] = None")
+    (tmp_path / "block" / "sitecustomize.py").write_text(
+        "import sys; sys.modules['opscope'] = None"
+    )
     parts = tmp_path / "parts"
     parts.mkdir()
     done = hooked(
-        sys.executable, "-c", "print('fine')", path=str(tmp_path / "block"), OPSCOPE_RUN_DIR=str(parts)
+        sys.executable,
+        "-c",
+        "print('fine')",
+        path=str(tmp_path / "block"),
+        OPSCOPE_RUN_DIR=str(parts),
     )
     assert (done.stdout, done.stderr, done.returncode) == ("fine\n", "", 0)
     (left,) = parts.iterdir()

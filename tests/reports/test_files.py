@@ -15,7 +15,12 @@ SUMMARY = pl.DataFrame(
     schema={"wall_time": pl.Int64, "flops_share": pl.Float64},
 )
 DETAIL = pl.DataFrame(
-    {"op": ["aten::mm", 'a"b,c'], "flops": [12, None], "share": [0.5, math.nan], "shape": [[2, 3], None]}
+    {
+        "op": ["aten::mm", 'a"b,c'],
+        "flops": [12, None],
+        "share": [0.5, math.nan],
+        "shape": [[2, 3], None],
+    }
 )
 FRAMES = {"summary": SUMMARY, "detail": DETAIL}
 

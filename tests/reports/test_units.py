@@ -34,7 +34,9 @@ def test_flop_and_bytes_are_decimal():
     assert units.flop(0) == "0 FLOP"
 
 
-@pytest.mark.parametrize("show", [units.time, units.flop, units.size, units.share, units.count, units.text])
+@pytest.mark.parametrize(
+    "show", [units.time, units.flop, units.size, units.share, units.count, units.text]
+)
 def test_the_unknown_is_a_dash_and_never_a_number(show):
     assert show(None) == units.UNKNOWN
     assert show(math.nan) == units.UNKNOWN

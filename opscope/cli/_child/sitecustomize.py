@@ -15,7 +15,7 @@ def _chain():  # type: ignore[no-untyped-def]
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
     ours = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
     except ImportError as error:
         if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise  # theirs is there and broken: site.py reports it as it would without us
@@ -45,6 +45,6 @@ def _start():  # type: ignore[no-untyped-def]
 
 
 try:
-    _chain()
+    _chain()  # type: ignore[no-untyped-call]
 finally:
-    _start()
+    _start()  # type: ignore[no-untyped-call]
