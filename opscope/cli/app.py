@@ -1,0 +1,64 @@
+"""The Typer application: every command registered, every expected error one line on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import opscope
+
+from . import doctor, kernels, ops, report
+from . import run as run_command
+
+app = typer.Typer(
+    name="opscope",
+    help="Where the time of a neural network goes, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"opscope {opscope.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("run", context_settings={"allow_interspersed_args": False})(run_command.run)
+app.command("report")(report.report)
+app.command("ops")(ops.ops)
+app.command("kernels")(kernels.kernels)
+app.command("doctor")(doctor.doctor)
+
+
+def run() -> int:
+    """Run what the command line asks for; the exit status."""
+    from opscope.readers.errors import BadInput
+
+    try:
+        app(prog_name="opscope")
+    except BadInput as error:
+        sys.stderr.write(f"opscope: {error}\n")
+        return 2
+    except BrokenPipeError:
+        # the reader of our output has gone (``opscope ops x | head``): no message, as other tools do
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    return 0

@@ -1,0 +1,176 @@
+"""What a Python started by ``opscope run`` does before its program begins: hook, and record as planned."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+BACKENDS: Final = ("auto", "recorder")
+#: Environment variables by which ``run`` tells its children the plan.
+FOLDER, BACKEND, STEPS, FROM, UNTIL = (
+    f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """When to record, and how. ``steps`` is half-open; times are Unix seconds."""
+
+    backend: str = "auto"
+    steps: tuple[int, int | None] | None = None
+    begin: float | None = None
+    end: float | None = None
+
+    @classmethod
+    def of(cls, steps: str | None, delay: float, duration: float | None, backend: str) -> Plan:
+        """The plan of the command line's options. Raises ValueError on what makes no sense."""
+        if backend not in BACKENDS:
+            raise ValueError(f"no backend {backend!r}; there are {', '.join(BACKENDS)}")
+        if steps is not None and (delay or duration is not None):
+            raise ValueError("--steps excludes --delay and --duration")
+        now = time.time()
+        return cls(
+            backend,
+            None if steps is None else parse_steps(steps),
+            now + delay if delay else None,
+            None if duration is None else now + delay + duration,
+        )
+
+    def environment(self) -> dict[str, str]:
+        """The plan as environment variables."""
+        first, last = self.steps or (None, None)
+        values = {
+            BACKEND: self.backend,
+            STEPS: None if first is None else f"{first}:{'' if last is None else last}",
+            FROM: self.begin,
+            UNTIL: self.end,
+        }
+        return {name: "" if value is None else str(value) for name, value in values.items()}
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> Plan:
+        """What ``environment`` wrote. Raises ValueError where it is not that."""
+        steps, begin, end = (env.get(name) for name in (STEPS, FROM, UNTIL))
+        return cls(
+            env.get(BACKEND) or "auto",
+            parse_steps(steps) if steps else None,
+            float(begin) if begin else None,
+            float(end) if end else None,
+        )
+
+
+def parse_steps(text: str) -> tuple[int, int | None]:
+    """``3:6`` is (3, 6): steps 3, 4 and 5; ``3:`` all from 3 on; ``:6`` the first six; ``4`` that one.
+
+    Raises ValueError on anything else, an empty range too.
+    """
+    first, colon, last = text.strip().partition(":")
+    try:
+        start = int(first) if first else 0
+        stop = (int(last) if last else None) if colon else start + 1
+    except ValueError:
+        start, stop = -1, None
+    if start < 0 or not text.strip(": ") or (stop is not None and stop <= start):
+        raise ValueError(f"not a range of steps: {text!r}; 3:6 means steps 3, 4 and 5")
+    return start, stop
+
+
+class Recording:
+    """The recorder, its part made only when something is recorded: most children record nothing.
+
+    The backend of the same purpose loads what reads the parts back, which no child needs.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def start(self) -> None:
+        """Begin. Raises OSError where the folder is gone."""
+        from opscope.core import session
+        from opscope.core.record import Recorder
+
+        recorder = Recorder(self.folder)
+        recorder.start(lazy=True)
+        session.listen(recorder)
+
+    def warmup(self) -> None:
+        """Nothing is slow here."""
+
+    def stop(self) -> None:
+        """End, and say whether the process used a GPU, whose kernels this does not see."""
+        import sys
+
+        from opscope.core import session
+
+        recorder = session.recorder()
+        session.listen(None)
+        if recorder is None:
+            return
+        torch_cuda = sys.modules.get("torch.cuda")
+        if torch_cuda is not None and torch_cuda.is_initialized():
+            recorder.fact(gpu=True)
+        recorder.stop()
+
+
+def start(env: Mapping[str, str]) -> None:
+    """Hook the frameworks and record as ``env`` says. Called once, before the program begins."""
+    import opscope
+    from opscope.core import session
+
+    plan = Plan.from_environment(env)
+    capture = Recording(env[FOLDER])
+    opscope.init()
+    if plan.steps is not None:
+        session.on_step(_by_steps(plan.steps, capture))
+        if plan.steps[0] == 0:
+            session.start(capture)
+    elif plan.begin is None and plan.end is None:
+        session.start(capture)
+    else:
+        _by_time(plan, capture)
+        if hasattr(os, "register_at_fork"):  # a timer's thread does not live on in a forked child
+            os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
+
+
+def _by_steps(steps: tuple[int, int | None], capture: Recording) -> Callable[[int], None]:
+    from opscope.core import session
+
+    first, last = steps
+
+    def when(number: int) -> None:
+        inside = number >= first and (last is None or number < last)
+        if inside and session.capturing() is None:
+            session.start(capture)
+        elif not inside and session.capturing() is capture:
+            session.stop()
+
+    return when
+
+
+def _by_time(plan: Plan, capture: Recording) -> None:
+    from opscope.core import session
+
+    now = time.time()
+    begin = plan.begin or now
+    if plan.end is not None and plan.end <= now:
+        if session.capturing() is capture:
+            session.stop()
+        return
+    if begin > now:
+        _later(begin - now, lambda: session.start(capture))
+    elif session.capturing() is None:
+        session.start(capture)
+    if plan.end is not None:
+        _later(plan.end - now, session.stop)
+
+
+def _later(seconds: float, what: Callable[[], object]) -> None:
+    timer = threading.Timer(seconds, what)
+    timer.daemon = True  # the program ends when it ends
+    timer.name = "opscope-timer"
+    timer.start()

@@ -1,0 +1,117 @@
+"""What the commands share: loading a profile, refusing politely, writing to stdout or to a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+    from opscope.reports.layout import Table
+
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="A profile or a trace; its format is known by its content."
+    ),
+]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top",
+        min=0,
+        help="Rows to give; 0 for all.  [tables: 20, CSV and JSON: all]",
+        show_default=False,
+    ),
+]
+Width = Annotated[
+    int | None,
+    typer.Option(
+        "-w", "--width", min=0, help="Columns of the table; 0 for no limit.", show_default=False
+    ),
+]
+Csv = Annotated[bool, typer.Option("--csv", help="All rows as CSV: raw ns, bytes, FLOP.")]
+Json = Annotated[bool, typer.Option("--json", help="All rows as JSON: raw ns, bytes, FLOP.")]
+Chosen = Annotated[
+    str | None,
+    typer.Option("-c", "--columns", help="Columns to give, in this order, comma-separated."),
+]
+Sort = Annotated[str, typer.Option("--sort", help="Column to sort by; the largest first.")]
+Each = Annotated[bool, typer.Option("--each", help="A row for each single one, not for each kind.")]
+
+
+def fail(what: str, status: int = 2) -> NoReturn:
+    """One line on stderr, and the end."""
+    sys.stderr.write(f"opscope: {what}\n")
+    raise typer.Exit(status)
+
+
+def say(what: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"opscope: {what}\n")
+
+
+def load(path: str) -> Profile:
+    """The profile in ``path``. Raises BadInput; shows on a terminal that it is at work."""
+    from opscope.profile import load as load_profile
+
+    if not sys.stderr.isatty():
+        return load_profile(path)
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"reading {os.path.basename(path)}"):
+        return load_profile(path)
+
+
+def show(tables: list[Table], width: int | None) -> None:
+    """The tables on stdout."""
+    from opscope.reports.layout import write
+
+    write(tables, sys.stdout, width)
+
+
+#: Rows of a table where nobody says how many.
+TOP = 20
+
+
+def arrange(frame: pl.DataFrame, sort: str, chosen: str | None) -> tuple[pl.DataFrame, list[str]]:
+    """``frame`` sorted, and the columns asked for; ends the command on a column that is not there."""
+    keys = split(chosen) if chosen else frame.columns
+    for key in (sort, *keys):
+        if key not in frame.columns:
+            fail(f"no column {key!r}; there are {', '.join(frame.columns)}")
+    largest_first = frame.schema[sort].is_numeric() or frame.schema[sort].is_temporal()
+    key = sort if largest_first else frame[sort].cast(str)  # text by the alphabet, not by its code
+    return frame.sort(key, descending=largest_first, nulls_last=True, maintain_order=True), keys
+
+
+def split(text: str) -> list[str]:
+    """``"a, b"`` as ``["a", "b"]``."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def emit(text: str) -> None:
+    """``text`` on stdout, a newline at its end."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:
+    """The first ``top`` rows of the frame (all, unless given) on stdout as CSV or as JSON."""
+    from opscope.reports import files
+
+    frame = frame.head(top) if top else frame
+    emit(files.as_csv(frame) if as_csv else files.rows_as_json(frame))
+
+
+def scratch_beside(output: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder for what becomes ``output``, on its own disk, gone at the end whatever happens."""
+    return tempfile.TemporaryDirectory(
+        prefix=f".{output.name}-", dir=output.parent, ignore_cleanup_errors=True
+    )

@@ -1,0 +1,231 @@
+"""``opscope doctor``: what works on this machine, what a profile lacks, and how to have the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+import opscope
+
+from . import common
+
+#: Frameworks by distribution name, whether or not an adapter for them is installed.
+_FRAMEWORKS = ("torch", "tensorflow", "jax", "mindspore", "onnxruntime", "tensorrt")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: whether it works, what was found, and what to do where it does not."""
+
+    what: str
+    works: bool
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="A profile or trace whose gaps to explain."),
+    ] = None,
+    ops: Annotated[
+        bool, typer.Option("--ops", help="List the ops whose FLOPs and bytes are modelled.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    width: common.Width = None,
+) -> None:
+    """Say what works here and how to make the rest work; of a FILE, what it lacks and why."""
+    from opscope.reports.console import columns, frame_table
+    from opscope.reports.layout import Table
+
+    if ops:
+        rows = _models()
+        table = Table(
+            f"{len(rows)} ops with a cost model", columns(["name", "family", "source"]), rows
+        )
+    elif file is not None:
+        profile = common.load(file)
+        gaps = _gaps(profile)
+        if not json:
+            more = [
+                frame_table("Unattributed", profile.unattributed(), "nothing: all has its op"),
+                frame_table("Without known cost", profile.missing_costs(), "nothing: all is known"),
+                frame_table("Notes", profile.notes(), "none"),
+            ]
+            common.show(
+                [Table(f"What {file} holds", columns(["table", "rows", "means"]), gaps), *more],
+                width,
+            )
+            return
+        import json as encoder
+
+        from opscope.reports import content, files
+
+        reports = content.frames(profile, ("unattributed", "missing", "notes"))
+        common.emit(
+            encoder.dumps({"tables": gaps, **encoder.loads(files.as_json(reports))}, indent=2)
+        )
+        return
+    else:
+        rows = [
+            {
+                "state": "ok" if check.works else "--",
+                "what": check.what,
+                "found": check.found,
+                "advice": "" if check.works else check.advice,
+            }
+            for check in checks()
+        ]
+        advice = [f"{row['what']}: {row['advice']}" for row in rows if row["advice"]]
+        table = Table("This machine", columns(["state", "what", "found"]), rows, advice)
+    if json:
+        import json as encoder
+
+        common.emit(encoder.dumps(rows, indent=2))
+    else:
+        common.show([table], width)
+
+
+def checks() -> Iterator[Check]:
+    """Everything looked at on this machine, without loading a framework."""
+    yield Check("opscope", True, f"{opscope.__version__}, Python {platform.python_version()}")
+    supported = sys.platform.startswith("linux")
+    yield Check(
+        "capture", supported, platform.platform(), "captures are made on Linux; reports work here"
+    )
+    yield from _adapters()
+    yield _gpu()
+    yield _nsys()
+    yield _nvtx()
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    yield Check(
+        "C++ compiler", bool(compiler), compiler or "none", "only opscope's own tests need it"
+    )
+
+
+def _adapters() -> Iterator[Check]:
+    from packaging.specifiers import SpecifierSet
+
+    entries = {e.name: e for e in importlib.metadata.entry_points(group="opscope.adapters")}
+    for name in dict.fromkeys((*_FRAMEWORKS, *entries)):
+        version = _version(name)
+        if name not in entries:
+            if version:
+                yield Check(name, False, version, "this version of opscope has no adapter for it")
+            continue
+        if version is None:
+            yield Check(name, False, "not installed", f"pip install {name}, in this environment")
+            continue
+        requires = str(getattr(entries[name].load(), "requires", ""))
+        fits = SpecifierSet(requires).contains(version.split("+")[0], prereleases=True)
+        yield Check(name, fits, version, f"the adapter is for {name}{requires}")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _gpu() -> Check:
+    """What the CUDA driver itself says; loading it starts no context on any GPU."""
+    import ctypes
+
+    library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
+    try:
+        driver = ctypes.CDLL(library)
+    except OSError:
+        return Check(
+            "GPU",
+            False,
+            "no CUDA driver",
+            "profiles hold CPU times of ops; reading GPU traces made elsewhere works",
+        )
+    count = ctypes.c_int(0)
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status or not count.value:
+        return Check("GPU", False, f"driver present, no device (error {status})", "see nvidia-smi")
+    return Check("GPU", True, f"{count.value} CUDA device{'s' if count.value > 1 else ''}")
+
+
+def _nsys() -> Check:
+    path = shutil.which("nsys")
+    if path is None:
+        return Check(
+            "Nsight Systems",
+            False,
+            "nsys is not on PATH",
+            "not needed with PyTorch; with it, programs of any kind can be profiled on a GPU",
+        )
+    try:
+        shown = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("Nsight Systems", False, path, f"it does not run: {error}")
+    return Check("Nsight Systems", True, " ".join(shown.stdout.split()) or path)
+
+
+def _nvtx() -> Check:
+    version = _version("nvtx")
+    if version is None:
+        return Check("NVTX", False, "not installed", "pip install nvtx")
+    if os.environ.get("NVTX_INJECTION64_PATH"):
+        return Check("NVTX", True, f"{version}, a tool is attached")
+    return Check("NVTX", True, f"{version}, no tool is attached to this process")
+
+
+def _models() -> list[dict[str, object]]:
+    from opscope.core.perf.registry import entries
+
+    _register_models()
+    return [
+        {"name": entry.name, "family": entry.family, "source": " ".join(entry.source.split())}
+        for entry in sorted(entries().values(), key=lambda e: (e.family, e.name))
+    ]
+
+
+def _register_models() -> None:
+    """Import every module of cost models, which registers them."""
+    import importlib
+    import pkgutil
+
+    import opscope.core.perf as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+#: What a person cannot learn from a profile without the table.
+_MEANING = {
+    "ranges": "ops, layers and steps: without them nothing says what the time was for",
+    "calls": "CUDA API calls: without them kernels are not tied to what launched them",
+    "kernels": "GPU kernels: without them device time is not known",
+    "memops": "copies and sets between host and device",
+    "graph_nodes": "nodes of CUDA graphs: without them their kernels have no op",
+    "syncs": "waits for the device",
+    "allocations": "device memory over time",
+    "counters": "hardware counters per kernel",
+    "samples": "values over time, such as utilization",
+    "devices": "the GPUs' limits, for efficiency",
+}
+
+
+def _gaps(profile: object) -> list[dict[str, object]]:
+    trace = profile.trace  # type: ignore[attr-defined]
+    rows: list[dict[str, object]] = []
+    for table, meaning in _MEANING.items():
+        recorded = trace.has(table)
+        count = f"{len(trace[table]):,}" if recorded else "not recorded"
+        rows.append({"table": table, "rows": count, "means": meaning})
+    return rows

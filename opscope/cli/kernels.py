@@ -1,0 +1,34 @@
+"""``opscope kernels``: the GPU kernels and the ops they belong to."""
+
+from __future__ import annotations
+
+from . import common
+
+_SHOWN = "share,total,calls,mean,min,max,name,op,tensor_core,flops,bytes"
+_EACH = "start,duration,device,stream,name,op,direction,layer,flops,bytes,reason,inputs,source"
+
+
+def kernels(
+    file: common.File,
+    sort: common.Sort = "",
+    top: common.Top = None,
+    each: common.Each = False,
+    columns: common.Chosen = None,
+    csv: common.Csv = False,
+    json: common.Json = False,
+    width: common.Width = None,
+) -> None:
+    """List the kernels by the time they took; with --each every execution, as it was launched."""
+    profile = common.load(file)
+    frame = profile.kernels() if each else profile.kernel_totals()
+    ordered, keys = common.arrange(frame, sort or ("duration" if each else "total"), columns)
+    if csv or json:
+        common.raw(ordered.select(keys), csv, top)
+        return
+    from opscope.reports import console
+
+    rows = (common.TOP if top is None else top) or None
+    keys = keys if columns else (_EACH if each else _SHOWN).split(",")
+    empty = "no kernels in this profile: it was taken without a GPU, or kernels were not captured"
+    table = console.totals("Kernels", ordered, keys, rows, empty)
+    common.show([table], width)

@@ -1,0 +1,110 @@
+"""Start the user's command and stand out of its way: streams, exit status and signals pass through."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+#: Signals that somebody may send to stop or steer a program by the id of the process they see.
+_FORWARDED = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
+    if hasattr(signal, name)
+)
+#: ``si_code`` of a signal that the kernel sent: a key pressed at the terminal.
+_SI_KERNEL = 0x80
+
+
+def run(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run ``command`` to its end and return its status as a shell gives it (128 + signal number).
+
+    The child shares our process group, as it would its shell's, so what the terminal sends reaches
+    it without us; what is sent to us alone is passed on to it, and it alone, as it would have been
+    without us. Raises OSError where the command cannot be started.
+    """
+    status = _posix(command, env) if hasattr(signal, "sigwaitinfo") else _portable(command, env)
+    return 128 - status if status < 0 else status
+
+
+def _posix(command: Sequence[str], env: Mapping[str, str]) -> int:
+    # Blocked and waited for rather than handled: nothing is lost between the fork and the wait, and
+    # siginfo tells who sent it, which a handler does not learn.
+    awaited = {*_FORWARDED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    # a child whose end is ignored by inheritance is reaped by the kernel, its status lost
+    ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        child = subprocess.Popen(
+            list(command),
+            env=dict(env),
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+        )
+        while True:
+            status = child.poll()
+            if status is not None:
+                return status
+            info = signal.sigwaitinfo(awaited)
+            if info.si_signo == signal.SIGCHLD or info.si_code == _SI_KERNEL:
+                continue
+            child.send_signal(info.si_signo)
+    finally:
+        _drain(awaited)
+        signal.signal(signal.SIGCHLD, ignored)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _drain(awaited: set[signal.Signals]) -> None:
+    """Take what is still pending: it was meant for the child, which has ended."""
+    while signal.sigtimedwait(awaited, 0) is not None:
+        pass
+
+
+def _portable(command: Sequence[str], env: Mapping[str, str]) -> int:
+    # no siginfo here: a key press reaches the child by itself, and a SIGTERM is passed on
+    child = subprocess.Popen(list(command), env=dict(env))
+    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    terminated = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    try:
+        return child.wait()
+    finally:
+        signal.signal(signal.SIGINT, ours)
+        signal.signal(signal.SIGTERM, terminated)
+
+
+def hooked_environment(
+    env: Mapping[str, str], hook: str, settings: Mapping[str, str]
+) -> dict[str, str]:
+    """``env`` with ``settings``, and with the folder ``hook`` first on Python's path.
+
+    Where opscope itself is not an installed package but lies in a folder (a source tree), that
+    folder comes second, so that the child finds the same opscope.
+    """
+    path = [hook]
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if os.path.basename(home) not in ("site-packages", "dist-packages"):
+        path.append(home)
+    if env.get("PYTHONPATH"):
+        path.append(env["PYTHONPATH"])  # as it is: an empty entry in it means the working folder
+    return {**env, **settings, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def name_of(command: Sequence[str]) -> str:
+    """What to call the profile of ``command``: its script, its module, or the program's own name."""
+    for number, word in enumerate(command[1:], start=1):
+        if word.endswith(".py"):
+            return os.path.splitext(os.path.basename(word))[0]
+        if word == "-m" and number + 1 < len(command):
+            # ``python -m torch.distributed.run train.py`` is about train.py
+            scripts = [rest for rest in command[number + 2 :] if rest.endswith(".py")]
+            return name_of(["", scripts[0]]) if scripts else command[number + 1].split(".")[-1]
+    name = os.path.basename(command[0])
+    return os.path.splitext(name)[0] or "program"
+
+
+def explain_start_failure(error: OSError, command: Sequence[str]) -> tuple[str, int]:
+    """One line about a command that did not start, and the status that a shell would give."""
+    if isinstance(error, FileNotFoundError):
+        return f"{command[0]}: command not found", 127
+    return f"{command[0]}: {error.strerror or error}", 126

@@ -1,0 +1,39 @@
+"""``opscope ops``: the operators, each distinct call a row, or each single call."""
+
+from __future__ import annotations
+
+from . import common
+
+_SHOWN = (
+    "share,device_time,self_time,calls,op,direction,inputs,outputs,params,layer,flops,bytes,source"
+)
+_EACH = (
+    "start,device_time,self_time,op,direction,inputs,outputs,params,layer,step,flops,bytes,source"
+)
+
+
+def ops(
+    file: common.File,
+    sort: common.Sort = "device_time",
+    top: common.Top = None,
+    each: common.Each = False,
+    columns: common.Chosen = None,
+    csv: common.Csv = False,
+    json: common.Json = False,
+    width: common.Width = None,
+) -> None:
+    """List the operators by the time they took on the device (on a CPU, their self time)."""
+    profile = common.load(file)
+    frame = profile.ops() if each else profile.op_totals()
+    ordered, keys = common.arrange(frame, sort, columns)
+    if csv or json:
+        common.raw(ordered.select(keys), csv, top)
+        return
+    from opscope.reports import console
+
+    rows = (common.TOP if top is None else top) or None
+    keys = keys if columns else (_EACH if each else _SHOWN).split(",")
+    table = console.totals(
+        "Ops" if each else "Distinct ops", ordered, keys, rows, "no ops in this profile"
+    )
+    common.show([table], width)

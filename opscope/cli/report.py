@@ -1,0 +1,75 @@
+"""``opscope report``: the summary, the ops and the kernels, to read or as files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import common
+
+_SHOWN = "summary,detail,kernel"
+_WRITTEN = "summary,unattributed,detail,kernel,missing,notes"
+
+
+def report(
+    file: common.File,
+    reports: Annotated[
+        str | None,
+        typer.Option(
+            "--reports",
+            help="Comma-separated: summary, unattributed, detail, kernel, missing, notes.",
+        ),
+    ] = None,
+    formats: Annotated[
+        str | None,
+        typer.Option("--formats", help="Write files: csv, json, parquet, comma-separated."),
+    ] = None,
+    output_path: Annotated[
+        Path | None,
+        typer.Option("--output-path", "--output_path", help="Folder for the files.", metavar="DIR"),
+    ] = None,
+    base_name: Annotated[
+        str | None,
+        typer.Option("--base-name", "--base_name", help="First part of the files' names."),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout, a key a report.")
+    ] = False,
+    top: common.Top = None,
+    width: common.Width = None,
+) -> None:
+    """Print where the time went, or write it to files.
+
+    In CSV, JSON and Parquet times are nanoseconds, sizes bytes, and what is not known is null.
+    """
+    from opscope.reports import console, content, files
+
+    default = _WRITTEN if json or formats else _SHOWN
+    try:
+        names = content.resolve(common.split(default if reports is None else reports))
+        kinds = files.resolve(common.split(formats or ""))
+    except (content.UnknownReport, files.UnknownFormat) as error:
+        common.fail(str(error))
+    if not names:
+        common.fail("--reports names no report")
+    if output_path is not None and not kinds:
+        kinds = ["csv"]
+    profile = common.load(file)
+    if kinds:
+        base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file)))[0]
+        try:
+            made = files.write(
+                content.frames(profile, names), kinds, output_path or Path(), os.path.basename(base)
+            )
+        except OSError as error:
+            common.fail(f"{output_path or '.'}: {error.strerror or error}")
+        for path in made:
+            common.say(f"wrote {path}")
+    if json:
+        common.emit(files.as_json(content.frames(profile, names)))
+    elif not kinds:
+        rows = (common.TOP if top is None else top) or None
+        common.show(console.tables(profile, names, rows), width)

@@ -1,0 +1,162 @@
+"""``opscope run``: profile a command without a change to it, and say where the time went."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import common, launch
+
+_SUFFIX = ".opscope"
+_HOOK = Path(__file__).parent / "_child"
+
+
+def run(
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="[--] COMMAND [ARGS]...", help="What to run, as you would without."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The profile to write.  [the script's name, numbered where it exists]",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("-f", "--force", help="Replace the profile where it exists.")
+    ] = False,
+    steps: Annotated[
+        str | None, typer.Option("--steps", help="Record only these steps: 3:6 is 3, 4 and 5.")
+    ] = None,
+    delay: Annotated[
+        float, typer.Option("--delay", min=0, help="Record from this many seconds after the start.")
+    ] = 0,
+    duration: Annotated[
+        float | None, typer.Option("--duration", min=0, help="Record for this many seconds.")
+    ] = None,
+    backend: Annotated[str, typer.Option("--backend", help="How: auto or recorder.")] = "auto",
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Print the report at the end, on stderr.")
+    ] = True,
+    top: common.Top = None,
+    width: common.Width = None,
+) -> None:
+    """Run COMMAND and profile every Python process of it.
+
+    The program's input, output, exit status and signals pass through; what opscope has to say goes
+    to stderr. Processes that it starts, torchrun's ranks among them, go into the same profile.
+    """
+    settings = _settings(steps, delay, duration, backend)
+    command = _runnable(command)
+    target = _target(output, command, force)
+    with common.scratch_beside(target) as scratch:
+        parts = Path(scratch, "parts")
+        parts.mkdir()
+        settings["OPSCOPE_RUN_DIR"] = str(parts.resolve())
+        env = launch.hooked_environment(os.environ, str(_HOOK), settings)
+        try:
+            status = launch.run(command, env)
+        except OSError as error:
+            common.fail(*launch.explain_start_failure(error, command))
+        try:
+            written = _collect(parts, target, command, force)
+        except OSError as error:
+            common.say(f"{target}: {error.strerror or error}: the profile is not written")
+            raise typer.Exit(status or 2) from None
+    if written and report:
+        _report(target, top, width)
+    raise typer.Exit(status)
+
+
+def _settings(
+    steps: str | None, delay: float, duration: float | None, backend: str
+) -> dict[str, str]:
+    """What the child's hook needs to know, as environment variables; refuses what makes no sense."""
+    from .child import Plan
+
+    try:
+        return Plan.of(steps=steps, delay=delay, duration=duration, backend=backend).environment()
+    except ValueError as error:
+        common.fail(str(error))
+
+
+def _runnable(command: list[str]) -> list[str]:
+    """The command; a Python file that is no program of its own is run by this Python."""
+    script = Path(command[0])
+    if script.suffix == ".py" and script.is_file() and shutil.which(command[0]) is None:
+        return [sys.executable, *command]
+    return command
+
+
+def _target(output: Path | None, command: list[str], force: bool) -> Path:
+    """Where the profile goes; ends the command where that is impossible, before anything is run."""
+    if output is None:
+        base = launch.name_of(command)
+        target, number = Path(base + _SUFFIX), 1
+        while target.exists() and not force:
+            number += 1
+            target = Path(f"{base}-{number}{_SUFFIX}")
+    else:
+        target = output if output.suffix == _SUFFIX else output.with_name(output.name + _SUFFIX)
+    if target.exists() and not force:
+        common.fail(f"{target}: exists; --force replaces it")
+    if target.exists() and not (target / "meta.json").is_file():
+        common.fail(f"{target}: is no profile, so --force does not replace it")
+    if not target.parent.is_dir():
+        common.fail(f"{target.parent}: no such directory")
+    if not os.access(target.parent, os.W_OK):
+        common.fail(f"{target.parent}: cannot be written to")
+    return target
+
+
+def _collect(parts: Path, target: Path, command: list[str], force: bool) -> bool:
+    """Turn what the processes left in ``parts`` into the profile ``target``; whether there was any."""
+    from opscope.backends import recorder
+    from opscope.core.process import redact
+    from opscope.readers import opscope_profile
+
+    _tell_unrecorded(parts)
+    if not recorder.parts(parts):
+        common.say(
+            "nothing was recorded: no Python process in which opscope is installed ran a framework"
+            " that it knows (opscope doctor)"
+        )
+        return False
+    trace = recorder.collect(parts)
+    trace.origin["command"] = list(redact(command))
+    # on a GPU without a source of kernels, device time is not known: CPU time never stands for it
+    if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):
+        trace.origin["gpu"] = True
+    opscope_profile.write(target, trace, force=force)
+    common.say(f"wrote {target}")
+    return True
+
+
+def _tell_unrecorded(parts: Path) -> None:
+    """Say why Python processes that met our hook could not be recorded, each reason once."""
+    reasons: dict[tuple[str, ...], int] = {}
+    for path in sorted(parts.glob("unrecorded-*.txt")):
+        key = tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()[:2])
+        reasons[key] = reasons.get(key, 0) + 1
+    for (python, reason), count in reasons.items():
+        times = f" ({count} processes)" if count > 1 else ""
+        common.say(f"not recorded: {python}: {reason}{times}")
+
+
+def _report(target: Path, top: int | None, width: int | None) -> None:
+    from opscope.reports import console
+    from opscope.reports.layout import write
+
+    rows = (common.TOP if top is None else top) or None
+    profile = common.load(str(target))
+    names = ["summary", "detail"] + (["kernel"] if len(profile.kernel_totals()) else [])
+    write(console.tables(profile, names, rows), sys.stderr, width)
+    common.say(f"more: opscope report {target}")

@@ -1,0 +1,254 @@
+"""What a person sees first: the summary, the ops and the kernels that took the most time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from . import units
+from .layout import Column, Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+
+_TEMPLATE = re.compile(r"<[^<>]*>")
+_flex = partial(Column, flexible=True)
+
+#: How each column of a frame is shown; the frames' own units are ns, bytes and FLOP.
+KNOWN: Final[Mapping[str, Column]] = {
+    column.key: column
+    for column in (
+        Column("share", "share", units.share),
+        Column("device_time", "time", units.time),
+        Column("self_time", "self", units.time),
+        Column("cpu_time", "CPU time", units.time),
+        Column("total", "total", units.time),
+        Column("mean", "mean", units.time),
+        Column("min", "min", units.time),
+        Column("max", "max", units.time),
+        Column("duration", "time", units.time),
+        Column("start", "start ns", units.count),
+        Column("end", "end ns", units.count),
+        Column("calls", "calls", units.count),
+        Column("kernels", "kernels", units.count),
+        Column("flops", "FLOPs", units.flop),
+        Column("matrix_flops", "matrix", units.flop),
+        Column("vector_flops", "vector", units.flop),
+        Column("bytes", "bytes", units.size),
+        Column("shared_memory", "shared", units.size),
+        _flex("op", "op"),
+        _flex("op_type", "type"),
+        Column("direction", "direction"),
+        _flex("inputs", "inputs"),
+        _flex("outputs", "outputs"),
+        _flex("params", "parameters"),
+        _flex("layer", "layer", cut="start"),
+        _flex("source", "source"),
+        _flex("reason", "reason"),
+        Column("tensor_core", "TC"),
+    )
+}
+
+
+def columns(keys: Sequence[str]) -> list[Column]:
+    """The columns named, as people read them; a key without a form of its own is shown as text."""
+    return [KNOWN.get(key) or _flex(key, key.replace("_", " ")) for key in keys]
+
+
+def short_kernel(name: object) -> str:
+    """A kernel's name without its template arguments and signature, which fill a screen by themselves."""
+    text = units.text(name)
+    text = text.removeprefix("void ")
+    for _ in range(32):
+        stripped = _TEMPLATE.sub("⟨⟩", text)
+        if stripped == text:
+            break
+        text = stripped
+    text = text.replace("⟨⟩", "<>")
+    if not text.endswith(")"):
+        return text
+    depth = 0
+    for at in range(len(text) - 1, 0, -1):  # back to where the signature opens
+        depth += {")": 1, "(": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[:at]
+    return text
+
+
+def summary(profile: Profile) -> Table:
+    """The figures that every report begins with, attributed and unattributed time among them."""
+    row = _first(profile.summary())
+    on_cpu = not row.get("kernels")
+    lines: list[tuple[str, str, str]] = []
+
+    def line(what: str, value: str, remark: str = "") -> None:
+        lines.append((what, value, remark))
+
+    counts = [
+        _plural(row.get("steps"), "step"),
+        _plural(row.get("processes"), "process", "processes"),
+        _plural(row.get("devices"), "device"),
+    ]
+    line("wall time", units.time(row.get("wall_time")), ", ".join(filter(None, counts)))
+    if on_cpu:
+        line("op time", units.time(row.get("kernel_time")), "self time of ops on the CPU")
+    else:
+        line("device busy", units.time(row.get("device_busy")), _of_wall(row))
+        line(
+            "kernel time", units.time(row.get("kernel_time")), _plural(row.get("kernels"), "kernel")
+        )
+    line("  attributed", units.time(row.get("attributed_time")), _share_of_all(row))
+    unattributed = row.get("unattributed_time")
+    line(
+        "  unattributed",
+        units.time(unattributed),
+        "inside steps, outside any op" if on_cpu and unattributed is not None else "",
+    )
+    for gap in profile.unattributed().to_dicts():
+        line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
+    if not on_cpu:
+        line(
+            "launched", units.share(row.get("launched_share")), "of device time has a launch record"
+        )
+    known = "of op time" if on_cpu else "of launched device time"
+    line("FLOPs known", units.share(row.get("flops_share")), known)
+    if not on_cpu:
+        line("Tensor Cores", units.time(row.get("tensor_core_time")), "in kernels that use them")
+    return Table(
+        "Summary",
+        [Column("what", ""), Column("value", "", str), _flex("remark", "", _blank)],
+        [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
+        _told(profile),
+        headings=False,
+    )
+
+
+def top_ops(profile: Profile, top: int | None = 20) -> Table:
+    """The distinct op calls by device time, most first (self time where the device is the CPU)."""
+    frame = profile.op_totals()
+    keys = ["share", "device_time", "calls", "op", "direction", "inputs", "outputs"]
+    return totals(
+        "Top ops",
+        frame.sort("device_time", descending=True, nulls_last=True),
+        [*keys, "layer", "flops", "source"],
+        top,
+        "no ops in this profile: nothing annotated the program (opscope doctor FILE)",
+    )
+
+
+def top_kernels(profile: Profile, top: int | None = 20) -> Table:
+    """The kernels by total time, most first."""
+    frame = profile.kernel_totals()
+    keys = ["share", "total", "calls", "mean", "name", "op", "tensor_core", "flops", "bytes"]
+    return totals(
+        "Top kernels",
+        frame.sort("total", descending=True, nulls_last=True),
+        keys,
+        top,
+        "no kernels in this profile: it was taken without a GPU, or kernels were not captured",
+    )
+
+
+def totals(
+    title: str, frame: pl.DataFrame, keys: Sequence[str], top: int | None, empty: str
+) -> Table:
+    """The first ``top`` rows of a frame (None: all) with the columns named, in that order."""
+    if frame.is_empty():
+        return Table(title, columns(keys), (), (empty,))
+    shown = frame if top is None else frame.head(top)
+    notes = []
+    if len(shown) < len(frame):
+        notes.append(f"{len(shown)} of {len(frame):,} rows; --top 0 shows all")
+    rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
+    if any(row.get("flops", 0) is None for row in rows):
+        notes.append(
+            f"{units.UNKNOWN} is not known: `opscope report FILE --reports missing` says why"
+        )
+    if "name" in keys:
+        for row in rows:
+            row["name"] = short_kernel(row["name"])
+    ranks = {"source": 9, "bytes": 8, "tensor_core": 7, "outputs": 6, "layer": 5, "direction": 4}
+    shown_columns = [
+        Column(c.key, c.title, c.show, c.flexible, c.cut, ranks.get(c.key, 0))
+        for c in columns(keys)
+        if c.key in frame.columns
+    ]
+    return Table(title, shown_columns, rows, notes)
+
+
+def frame_table(title: str, frame: pl.DataFrame, empty: str) -> Table:
+    """Any frame with all its columns."""
+    return totals(title, frame, frame.columns, None, empty)
+
+
+def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list[Table]:
+    """The named reports (``content.REPORTS``) as tables; the summary holds the unattributed."""
+    made: list[Table] = []
+    for name in names:
+        if name == "summary":
+            made.append(summary(profile))
+        elif name == "detail":
+            made.append(top_ops(profile, top))
+        elif name == "kernel":
+            made.append(top_kernels(profile, top))
+        elif name == "unattributed":
+            made.append(
+                frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
+            )
+        elif name == "missing":
+            made.append(
+                frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")
+            )
+        elif name == "notes":
+            made.append(frame_table("Notes", profile.notes(), "none"))
+    return made
+
+
+def _first(frame: pl.DataFrame) -> dict[str, Any]:
+    rows = frame.head(1).to_dicts()
+    return rows[0] if rows else {}
+
+
+def _blank(value: object) -> str:
+    return str(value or "")
+
+
+def _plural(number: object, one: str, many: str | None = None) -> str:
+    if not isinstance(number, int):
+        return ""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _of_wall(row: Mapping[str, Any]) -> str:
+    busy, wall, devices = row.get("device_busy"), row.get("wall_time"), row.get("devices")
+    if busy is None or not wall or not devices:
+        return ""
+    return f"{units.share(busy / (wall * devices))} of the wall time" + (
+        " of each device, on average" if devices > 1 else ""
+    )
+
+
+def _share_of_all(row: Mapping[str, Any]) -> str:
+    share = row.get("attributed_share")
+    return "" if share is None else units.share(share)
+
+
+def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:
+    share = "" if gap.get("share") is None else units.share(gap["share"])
+    kernels = "" if on_cpu else _plural(gap.get("kernels"), "kernel")
+    return ", ".join(filter(None, (share, kernels)))
+
+
+def _told(profile: Profile) -> list[str]:
+    """What the reader had to tell, worst first."""
+    order = {"error": 0, "warning": 1}
+    rows = sorted(profile.notes().to_dicts(), key=lambda row: order.get(row["severity"], 2))
+    return [
+        f"{row['severity']}: {units.text(row['what'])}"
+        + (f" ({units.count(row['how_many'])})" if (row["how_many"] or 0) > 1 else "")
+        for row in rows
+    ]

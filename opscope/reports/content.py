@@ -1,0 +1,94 @@
+"""Which tables each report is made of, and what its columns mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+
+#: A report's name and the frame it is; the order is the order of output.
+REPORTS: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
+    "summary": lambda profile: profile.summary(),
+    "unattributed": lambda profile: profile.unattributed(),
+    "detail": lambda profile: profile.op_totals(),
+    "kernel": lambda profile: profile.kernel_totals(),
+    "missing": lambda profile: profile.missing_costs(),
+    "notes": lambda profile: profile.notes(),
+}
+#: Other spellings that people know.
+ALIASES: Final[Mapping[str, str]] = {
+    "op": "detail",
+    "ops": "detail",
+    "kernels": "kernel",
+    "missing_costs": "missing",
+}
+#: Units and meaning of the columns that CSV, JSON and Parquet hold; times are ns, sizes bytes.
+COLUMNS: Final[Mapping[str, str]] = {
+    "wall_time": "ns from the first event to the last",
+    "device_busy": "ns in which at least one kernel, copy or set ran, summed over devices",
+    "kernel_time": "ns, the durations of all kernels added up; without a GPU, the ops' self time",
+    "attributed_time": "ns of kernel_time whose op is known",
+    "unattributed_time": "ns of kernel_time whose op is not known; with attributed_time it is all",
+    "attributed_share": "attributed_time / kernel_time, a fraction of 1",
+    "launched_share": "device time that has a launch record / all device time, a fraction of 1",
+    "flops_share": "launched device time whose FLOPs are known / launched device time, a fraction of 1",
+    "tensor_core_time": "ns in kernels that use Tensor Cores",
+    "steps": "training steps seen",
+    "processes": "processes seen",
+    "devices": "devices used",
+    "kernels": "kernel executions",
+    "reason": "why it is not known, from a closed list",
+    "time": "ns",
+    "share": "fraction of 1 of the report's total time",
+    "op": "the operator, named as its framework names it",
+    "op_type": "the family of the op: gemm, conv, attention …",
+    "direction": "forward, backward, optimizer, input or communication",
+    "layer": "path of the module that called the op",
+    "source": "file and line of the user's code, innermost first",
+    "inputs": "dtypes, shapes and layouts of the inputs, in the notation of range-text.md",
+    "outputs": "the same of the outputs",
+    "dtypes": "the distinct dtypes of inputs and outputs",
+    "params": "scalar parameters by name",
+    "calls": "how many times",
+    "cpu_time": "ns on the host between begin and end of the op",
+    "self_time": "ns on the host less that of the ops inside it",
+    "device_time": "ns of the kernels it launched; on a CPU, its self time",
+    "matrix_flops": "FLOP of matrix products, 2 per multiply-add",
+    "vector_flops": "all other FLOP",
+    "flops": "matrix_flops + vector_flops",
+    "bytes": "bytes that must at least be read and written",
+    "name": "the kernel's name",
+    "total": "ns, all executions",
+    "mean": "ns, the mean execution",
+    "min": "ns, the shortest execution",
+    "max": "ns, the longest execution",
+    "tensor_core": "whether the kernel uses Tensor Cores; null where its name does not tell",
+    "severity": "info, warning or error",
+    "what": "what the reader has to tell",
+    "how_many": "how many records it is about",
+}
+
+
+class UnknownReport(ValueError):
+    """A report was asked for that does not exist; the message lists those that do."""
+
+
+def resolve(names: Iterable[str]) -> list[str]:
+    """The names as ``REPORTS`` has them, in its order. Raises UnknownReport."""
+    wanted: set[str] = set()
+    for name in names:
+        clean = name.strip().lower().replace("-", "_")
+        clean = ALIASES.get(clean, clean)
+        if clean not in REPORTS:
+            raise UnknownReport(f"no report named {name!r}; there are {', '.join(REPORTS)}")
+        wanted.add(clean)
+    return [name for name in REPORTS if name in wanted]
+
+
+def frames(profile: Profile, names: Iterable[str]) -> dict[str, pl.DataFrame]:
+    """Each named report's frame, in the order of ``REPORTS``."""
+    return {name: REPORTS[name](profile) for name in resolve(names)}

@@ -1,0 +1,108 @@
+"""Reports as files and as JSON: raw nanoseconds and bytes, null where a value is not known."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMATS: Final = ("csv", "json", "parquet")
+#: Reports that are one row: an object in JSON, where the others are lists of objects.
+_SINGLE: Final = frozenset({"summary"})
+
+
+class UnknownFormat(ValueError):
+    """A file format was asked for that is not written; the message lists those that are."""
+
+
+def resolve(names: Iterable[str]) -> list[str]:
+    """The formats as ``FORMATS`` has them, in its order. Raises UnknownFormat."""
+    wanted = {name.strip().lower() for name in names}
+    for name in sorted(wanted - set(FORMATS)):
+        raise UnknownFormat(f"no format named {name!r}; there are {', '.join(FORMATS)}")
+    return [name for name in FORMATS if name in wanted]
+
+
+def as_json(frames: Mapping[str, pl.DataFrame]) -> str:
+    """The reports as one JSON object with a key each, in the order given."""
+    return _dump({name: _value(name, frame) for name, frame in frames.items()})
+
+
+def rows_as_json(frame: pl.DataFrame) -> str:
+    """One frame as a JSON list of objects."""
+    return _dump(_value("", frame))
+
+
+def as_csv(frame: pl.DataFrame) -> str:
+    """One frame as CSV, a field that is null left empty."""
+    return flat(frame).write_csv()
+
+
+def flat(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with lists and structs as JSON text, since CSV holds only scalars."""
+    nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
+    if not nested:
+        return frame
+    import polars as pl
+
+    # a report has few rows (one per distinct op or kernel), and Polars writes no nested JSON
+    return frame.with_columns(
+        pl.Series(name, [None if v is None else _dump(_clean(v)) for v in frame[name]], pl.String)
+        for name in nested
+    )
+
+
+def write(
+    frames: Mapping[str, pl.DataFrame], formats: Iterable[str], folder: Path, base: str
+) -> list[Path]:
+    """Write ``base_report.format`` for each report and format; all of them, or on an error none.
+
+    Returns the paths. Raises UnknownFormat, and OSError where the folder cannot be written.
+    """
+    wanted = resolve(formats)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{base}-", dir=folder) as place:
+        done: list[Path] = []
+        for name, frame in frames.items():
+            for kind in wanted:
+                path = Path(place, f"{base}_{name}.{kind}")
+                if kind == "parquet":
+                    frame.write_parquet(path)
+                elif kind == "csv":
+                    path.write_text(as_csv(frame), encoding="utf-8")
+                else:
+                    path.write_text(_dump(_value(name, frame)) + "\n", encoding="utf-8")
+                done.append(path)
+        return [_move(path, folder / path.name) for path in done]
+
+
+def _move(made: Path, to: Path) -> Path:
+    os.replace(made, to)
+    return to
+
+
+def _value(name: str, frame: pl.DataFrame) -> Any:
+    rows = [_clean(row) for row in frame.to_dicts()]
+    return (rows[0] if rows else None) if name in _SINGLE else rows
+
+
+def _clean(value: Any) -> Any:
+    """JSON has no NaN: what is not a number is not known."""
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return list(_clean(value.to_list())) if hasattr(value, "to_list") else value
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)

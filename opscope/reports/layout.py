@@ -1,0 +1,141 @@
+"""Tables for people: the same cells and widths coloured on a terminal and plain in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TextIO
+
+from . import units
+
+#: Columns of a piped table: fixed, so that the same profile gives the same lines everywhere.
+PIPED_WIDTH: Final = 160
+_GAP: Final = 2
+#: A text column is never made narrower than this: a whole column goes first.
+_LEAST: Final = 12
+Cut = Literal["end", "start"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its key in the rows, its heading, how a value is written.
+
+    ``flexible`` columns hold text that may be shortened at the ``cut`` side; numbers never are.
+    Where the width does not hold them all, the columns with the highest ``rank`` go first.
+    """
+
+    key: str
+    title: str
+    show: Callable[[object], str] = units.text
+    flexible: bool = False
+    cut: Cut = "end"
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A titled table of rows (mappings from column keys), with lines that explain it below."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    footnotes: Sequence[str] = ()
+    headings: bool = True
+
+
+def shorten(text: str, width: int, cut: Cut = "end") -> str:
+    """``text`` in at most ``width`` characters, an ellipsis where it was cut."""
+    if width <= 0 or len(text) <= width:
+        return text
+    return text[: width - 1] + "…" if cut == "end" else "…" + text[len(text) - width + 1 :]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    columns: list[Column]
+    widths: list[int]
+    cells: list[list[str]]
+    dropped: list[str]
+
+
+def _fit(table: Table, width: int) -> _Fitted:
+    """Which columns fit in ``width`` characters (0: no limit), and how wide each is."""
+    columns = list(table.columns)
+    cells = {c.key: [c.show(row.get(c.key)) for row in table.rows] for c in columns}
+
+    def natural(column: Column) -> int:
+        return max([len(column.title) if table.headings else 0, *map(len, cells[column.key])])
+
+    def least(column: Column) -> int:
+        wide = natural(column)
+        return min(wide, max(_LEAST, len(column.title))) if column.flexible else wide
+
+    dropped: list[str] = []
+    if width:
+        while len(columns) > 1 and sum(map(least, columns)) + _GAP * (len(columns) - 1) > width:
+            last = max(columns, key=lambda c: (c.rank, columns.index(c)))
+            columns.remove(last)
+            dropped.append(last.title)
+    widths = [least(c) if width else natural(c) for c in columns]
+    # what is left goes to the flexible columns, a character at a time to the one cut most
+    room = width - sum(widths) - _GAP * (len(columns) - 1)
+    wanted = [natural(c) for c in columns]
+    while room > 0:
+        short = max(range(len(columns)), key=lambda n: wanted[n] - widths[n])
+        if wanted[short] <= widths[short]:
+            break
+        widths[short] += 1
+        room -= 1
+    rows = [
+        [shorten(cells[c.key][n], w, c.cut) for c, w in zip(columns, widths, strict=True)]
+        for n in range(len(table.rows))
+    ]
+    return _Fitted(columns, widths, rows, dropped[::-1])
+
+
+Style = Literal["title", "heading", "row", "note"]
+
+
+def lines(table: Table, width: int = PIPED_WIDTH) -> Iterable[tuple[Style, str]]:
+    """The table line by line, at most ``width`` characters each (0: no limit), and what each line is."""
+    fitted = _fit(table, width)
+    if table.title:
+        yield "title", table.title
+    if table.headings and table.rows:
+        yield "heading", _line([column.title for column in fitted.columns], fitted)
+    for cells in fitted.cells:
+        yield "row", _line(cells, fitted)
+    for note in table.footnotes:
+        yield "note", note
+    if fitted.dropped:
+        yield "note", f"not shown for lack of width: {', '.join(fitted.dropped)} (-w 0 shows all)"
+
+
+def _line(cells: Sequence[str], fitted: _Fitted) -> str:
+    padded = (
+        cell.ljust(wide) if column.flexible or column.show is units.text else cell.rjust(wide)
+        for cell, wide, column in zip(cells, fitted.widths, fitted.columns, strict=True)
+    )
+    return (" " * _GAP).join(padded).rstrip()
+
+
+def write(tables: Sequence[Table], file: TextIO, width: int | None = None) -> None:
+    """Write the tables to ``file``: styled by Rich on a terminal, else plain and of a fixed width."""
+    if not file.isatty():
+        for number, table in enumerate(tables):
+            if number:
+                file.write("\n")
+            for _, line in lines(table, PIPED_WIDTH if width is None else width):
+                file.write(line + "\n")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=file, highlight=False)
+    styles = {"title": "bold", "heading": "underline", "row": "", "note": "dim"}
+    for number, table in enumerate(tables):
+        if number:
+            console.print()
+        for kind, line in lines(table, console.width if width is None else width):
+            # the lines are as wide as they shall be: Rich colours them and lays nothing out
+            console.print(Text(line, style=styles[kind]), soft_wrap=True)

@@ -1,0 +1,86 @@
+"""Numbers as a person reads them: three digits and a unit; what is not known is a dash, never 0."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+#: What stands for a value that is not known.
+UNKNOWN: Final = "–"
+
+_DECIMAL: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def _known(value: object) -> float | None:
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, no exponent."""
+    size = abs(value)
+    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+
+
+def time(ns: object) -> str:
+    """Nanoseconds as ``812 ns``, ``12.3 µs``, ``4.56 ms``, ``78.9 s``."""
+    value = _known(ns)
+    if value is None:
+        return UNKNOWN
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(value) >= scale * 0.9995:
+            return f"{_digits(value / scale)} {unit}"
+    return f"{value:.0f} ns"
+
+
+def _decimal(value: object, unit: str) -> str:
+    number = _known(value)
+    if number is None:
+        return UNKNOWN
+    for scale, prefix in _DECIMAL:
+        if abs(number) >= scale * 0.9995:
+            return f"{_digits(number / scale)} {prefix}{unit}"
+    return f"{number:.0f} {unit}"
+
+
+def flop(count: object) -> str:
+    """Floating-point operations as ``1.23 GFLOP``."""
+    return _decimal(count, "FLOP")
+
+
+def size(count: object) -> str:
+    """Bytes as ``1.23 MB`` (decimal)."""
+    return _decimal(count, "B")
+
+
+def count(number: object) -> str:
+    """A whole number with its thousands apart: ``12,345``."""
+    value = _known(number)
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def share(part: object) -> str:
+    """A fraction of one as ``12.3 %``; never rounded up to all, nor down to nothing."""
+    value = _known(part)
+    if value is None:
+        return UNKNOWN
+    if 0 < value < 0.0005:
+        return "<0.1 %"
+    if 0.9995 <= value < 1:
+        return ">99.9 %"
+    return f"{value * 100:.1f} %"
+
+
+def text(value: object) -> str:
+    """Any other value; control characters made visible, so that no name can drive a terminal."""
+    if value is None or value == "":
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and not math.isfinite(value):
+        return UNKNOWN
+    line = str(value)
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
