@@ -31,21 +31,20 @@ class Costs:
     """Costs of the ops of a trace.
 
     ``catalogue``: one row per reading, the columns of ``perf.columns``. ``canonical``: per range
-    row, whether this op counts. ``costing``: per range row of an op that launches, the row of the
-    op whose cost it is part of (-1 where none is known).
+    row, whether this op counts. ``free``: per range row, whether this op is known to cost nothing
+    (a view, an allocation).
     """
 
     catalogue: pl.DataFrame
     canonical: NDArray[np.bool_]
-    _known: NDArray[np.bool_]
+    free: NDArray[np.bool_]
     _attribution: Attribution
 
     def costing(self, rows: Ints) -> Ints:
         """For each op row the op whose cost its kernels share, or -1 where none is known."""
         found = self._attribution.climb(rows, self.canonical)
-        # an op that is known to cost nothing (a fill of a cache, a view) is known all the same
         free = (found < 0) & (rows >= 0)
-        free[free] = self._known[rows[free]]
+        free[free] = self.free[rows[free]]
         return np.where(free, rows, found)
 
 
@@ -75,8 +74,8 @@ def costs(attribution: Attribution) -> Costs:
     canonical[others] = ~attribution.above(np.flatnonzero(canonical))[others]
     others = others[canonical[others]]
     canonical[others] = ~attribution.above(others)[others]
-    per_row = known[meaning.reading] & attribution.is_op
-    return Costs(catalogue, canonical, per_row, attribution)
+    free = (known & ~something_known)[meaning.reading] & attribution.is_op
+    return Costs(catalogue, canonical, free, attribution)
 
 
 def shared_out(total: pl.Series, group: Ints, duration: Ints) -> pl.Series:

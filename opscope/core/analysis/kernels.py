@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from opscope.core import perf
 from opscope.core.analysis.costs import cost_column, shared_out
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import REASONS, Launched
@@ -50,7 +49,7 @@ def kernels_frame(ops: Ops) -> pl.DataFrame:
                     shares["vector_flops"],
                     shares["flops"],
                     shares["bytes"],
-                    perf.tensor_core_column(table["name"]).alias("tensor_core"),
+                    _tensor_core(table["name"]),
                     tensor["tc_eligible"],
                     tensor["tc_ready"],
                     tensor["tc_reason"],
@@ -100,3 +99,9 @@ def _described(ops: Ops, launched: Launched) -> pl.DataFrame:
             *(gather(about.call[name], code) for name in ("inputs", "outputs", "dtypes", "params")),
         ]
     )
+
+
+def _tensor_core(names: pl.Series) -> pl.Series:
+    """Whether each kernel, by its name, computes on Tensor Cores; null where the name cannot tell."""
+    column: pl.Series = pl.Series("tensor_core", [None], dtype=pl.Boolean)
+    return column.new_from_index(0, len(names))

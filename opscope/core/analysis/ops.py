@@ -226,7 +226,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
     leaf = np.ones(len(rows), bool)
     leaf[parent[parent >= 0]] = False
     canonical = ops.costs.canonical[rows]
-    counted = np.where(canonical, rows, NONE)
+    counted = np.where(canonical | ops.costs.free[rows], rows, NONE)
     reading = np.where(counted >= 0, attribution.meaning.reading[np.maximum(counted, 0)], NONE)
     has_device = trace.has("kernels") or trace.has("memops")
     return pl.DataFrame(
