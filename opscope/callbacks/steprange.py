@@ -77,7 +77,9 @@ class StepRange:
         """
         state, window = self.where(max(number, 0))
         # one window's capture never goes on into the next: windows may touch (start 0)
-        if self.state is State.CAPTURING and (state is not State.CAPTURING or window != self._window):
+        if self.state is State.CAPTURING and (
+            state is not State.CAPTURING or window != self._window
+        ):
             self._end()
         if state in (State.WARMUP, State.CAPTURING) and window != self._window:
             self._window = window

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.columns import at
 from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
 from opscope.core.intervals import NONE, Ints, Nest, nest
@@ -125,12 +126,8 @@ def _open_ops(
         nests[key] = (tree, rows)
         if key in threads:
             launches, time = threads[key]
-            call_op[launches] = _rows(rows, tree.innermost(time))
+            call_op[launches] = at(rows, tree.innermost(time))
     return parent, call_op, nests
-
-
-def _rows(rows: Ints, found: Ints) -> Ints:
-    return np.where(found >= 0, rows[np.maximum(found, 0)], NONE)
 
 
 def _launched(
@@ -147,10 +144,10 @@ def _follow_graph(
     graph: Replayed, kernels: Launched, call_op: NDArray[np.int32], nests: _Nests
 ) -> None:
     """Rule 5: the op that captured the node, never the op that replayed the graph."""
-    op = np.where(graph.call >= 0, call_op[np.maximum(graph.call, 0)], NONE)
+    op = at(call_op, graph.call)
     for key, (tree, rows) in nests.items():
         here = graph.has_node & (graph.node_process == key[0]) & (graph.node_thread == key[1])
-        op[here] = _rows(rows, tree.innermost(graph.node_time[here]))
+        op[here] = at(rows, tree.innermost(graph.node_time[here]))
     kernels.op[graph.kernels] = op
     kernels.reason[graph.kernels] = np.where(op >= 0, HAS_OP, NO_CAPTURE)
     kernels.inferred[graph.kernels] = graph.inferred & (op >= 0)
@@ -207,8 +204,8 @@ def _look_up(ids: Ints, rows: Ints, wanted: Ints) -> Ints:
         return np.where(inside, table[np.where(inside, wanted - low, 0)], NONE)
     order = np.argsort(ids, kind="stable")
     place = np.searchsorted(ids[order], wanted, side="right") - 1
-    same = (place >= 0) & (ids[order][np.maximum(place, 0)] == wanted) & (wanted >= 0)
-    return np.where(same, rows[order][np.maximum(place, 0)], NONE)
+    same = (at(ids[order], place, NONE) == wanted) & (wanted >= 0)
+    return at(rows[order], np.where(same, place, NONE))
 
 
 def _by_process(frame: pl.DataFrame) -> dict[int, Ints]:
@@ -258,9 +255,7 @@ def _open_ranges(
         start, end = (ranges[name].gather(rows).to_numpy() for name in ("start", "end"))
         here = process == number
         found = nest(start, end).innermost(time[here])
-        call_op[missing[here]] = (
-            np.where(found >= 0, rows[np.maximum(found, 0)], NONE) if len(rows) else NONE
-        )
+        call_op[missing[here]] = at(rows, found)
 
 
 def _reasons(

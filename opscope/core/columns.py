@@ -59,3 +59,11 @@ def compact(
     if codes.null_count():
         numbers[codes.is_null().to_numpy()] = null_at
     return numbers, distinct.cast(pl.String).to_list()
+
+
+def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArray[Any]:
+    """For each place the value there; ``otherwise`` where the place is negative."""
+    found = np.full(len(places), otherwise, values.dtype)
+    known = places >= 0
+    found[known] = values[places[known]]
+    return found

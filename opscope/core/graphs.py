@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.columns import matching
+from opscope.core.columns import at, matching
 from opscope.core.intervals import NONE, Ints
 from opscope.core.trace import Trace
 
@@ -52,7 +52,7 @@ def replayed(trace: Trace, link: NDArray[np.int32]) -> Replayed | None:
     is_graph = matching(calls["name"], GRAPH_LAUNCH)
     by_call = np.zeros(len(kernels), bool)
     if is_graph.any():
-        by_call = (link >= 0) & is_graph[np.maximum(link, 0)]
+        by_call = at(is_graph, link, False)
     rows = np.flatnonzero(by_call | kernels["graph_node"].is_not_null().to_numpy())
     if not len(rows):
         return None

@@ -111,4 +111,3 @@ class TorchAdapter:
             self._mode.on = False
         for part in (*self._parts, *self._always):
             part.uninstall()
-

@@ -125,7 +125,11 @@ def schema_arguments(func: Any) -> tuple[_SchemaArg, ...] | None:
     if schema is None:
         return None
     return tuple(
-        (arg.name, "Tensor" in str(arg.type), arg.default_value if arg.has_default_value() else None)
+        (
+            arg.name,
+            "Tensor" in str(arg.type),
+            arg.default_value if arg.has_default_value() else None,
+        )
         for arg in schema.arguments
     )
 

@@ -136,9 +136,7 @@ class OpMode(TorchDispatchMode):
         # PyTorch would wrap the method, which costs 1 µs per op; its code is marked instead.
         return _mark_untraced is None
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.on:
             return func(*args, **kwargs) if kwargs else func(*args)
         entry: Entry | None = None
@@ -292,9 +290,7 @@ class OpMode(TorchDispatchMode):
         entry.known = not self._shapes
         return entry
 
-    def _end(
-        self, entry: Entry, info: OpInfo, args: Any, kwargs: Any, result: Any
-    ) -> None:
+    def _end(self, entry: Entry, info: OpInfo, args: Any, kwargs: Any, result: Any) -> None:
         """Close the range with its outputs, which are seen for the first time, or vary."""
         complete = None
         try:

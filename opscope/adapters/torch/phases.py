@@ -249,7 +249,9 @@ class Patches:
                 state.backward += 1
                 mode.creating += creating
                 if len(threads.makers) > 1:
-                    stamp([one.grad_fn for one in outputs if hasattr(one, "grad_fn")], None, threads)
+                    stamp(
+                        [one.grad_fn for one in outputs if hasattr(one, "grad_fn")], None, threads
+                    )
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a backward pass could not be begun")
             try:

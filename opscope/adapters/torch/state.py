@@ -142,4 +142,3 @@ def node_op(name: str) -> str:
 
 def _op_of(entry: Entry) -> str:
     return entry.name.rsplit("::", 1)[-1].split(".", 1)[0].replace("_", "").lower()
-

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from opscope.core import perf
 from opscope.core.attribute import Attribution
-from opscope.core.columns import gather
+from opscope.core.columns import at, gather
 from opscope.core.intervals import NONE, Ints
 from opscope.core.schema import OpCall
 
@@ -104,5 +104,4 @@ def shared_out(total: pl.Series, group: Ints, duration: Ints) -> pl.Series:
 
 def cost_column(costs: Costs, name: str, rows: Ints) -> pl.Series:
     """One column of the catalogue for op rows (-1: null)."""
-    codes = np.where(rows >= 0, costs._attribution.meaning.reading[np.maximum(rows, 0)], NONE)
-    return gather(costs.catalogue[name], codes)
+    return gather(costs.catalogue[name], at(costs._attribution.meaning.reading, rows))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.calls import readings_table
 from opscope.core.analysis.costs import Costs, costs
 from opscope.core.attribute import Attribution
-from opscope.core.columns import gather, spread
+from opscope.core.columns import at, gather, spread
 from opscope.core.context import Context
 from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints, depth
@@ -72,7 +72,7 @@ class Ops:
         """Rule 4: the op's own, else that of the nearest op around it, else forward (codes)."""
         reading = self.attribution.meaning.reading
         found = self.attribution.climb(rows, self._own_direction[reading] != NONE)
-        codes = np.where(found >= 0, self._own_direction[reading[np.maximum(found, 0)]], _FORWARD)
+        codes = at(self._own_direction, at(reading, found), _FORWARD)
         return np.where(rows >= 0, codes, NONE).astype(np.int8)
 
     @cached_property
@@ -130,7 +130,7 @@ class Ops:
         meaning = self.attribution.meaning
         shaped = self.readings["shaped"].to_numpy()[meaning.reading]
         found = self.attribution.climb(rows, shaped)
-        code = np.where(found >= 0, meaning.reading[np.maximum(found, 0)], NONE)
+        code = at(meaning.reading, found)
         return pl.DataFrame([gather(self.readings[name], code) for name in _INHERITED])
 
     def describe(self, rows: Ints, *, inherit: bool = False) -> Described:
@@ -140,17 +140,15 @@ class Ops:
         its forward op. With ``inherit`` an op without shapes first takes those of the nearest op
         around it that has some.
         """
-        held = np.maximum(rows, 0)
-        missing = rows < 0
         process, thread, time = (
-            column.gather(held).to_numpy() for column in (self._process, self._thread, self._start)
+            gather(column, rows).fill_null(NONE - 1).to_numpy()
+            for column in (self._process, self._thread, self._start)
         )
-        process = np.where(missing, NONE - 1, process)
         forward = self.forward_of(rows)
         layer = self.context.layer(process, thread, time)
         source = self.context.source(process, thread, time)
         meaning = self.attribution.meaning
-        code = np.where(missing, NONE, meaning.reading[held])
+        code = at(meaning.reading, rows)
         call = pl.DataFrame([gather(self.readings[name], code) for name in self.readings.columns])
         if inherit:
             around, shaped = self.shapes_around(rows), call["shaped"].fill_null(False)
@@ -173,7 +171,7 @@ class Ops:
                 call[name].zip_with(shaped, gather(theirs.call[name], inherited))
                 for name in _INHERITED
             )
-        seq = np.where(missing, NONE, meaning.seq[held])
+        seq = at(meaning.seq, rows)
         return Described(
             direction,
             pl.Series("seq", seq).replace(NONE, None),
@@ -227,7 +225,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
     leaf[parent[parent >= 0]] = False
     canonical = ops.costs.canonical[rows]
     counted = np.where(canonical | ops.costs.free[rows], rows, NONE)
-    reading = np.where(counted >= 0, attribution.meaning.reading[np.maximum(counted, 0)], NONE)
+    reading = at(attribution.meaning.reading, counted)
     has_device = trace.has("kernels") or trace.has("memops")
     return pl.DataFrame(
         {
@@ -265,7 +263,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
 
 
 def _ids(ids: pl.Series, rows: Ints, parent: Ints) -> pl.Series:
-    return gather(ids, np.where(parent >= 0, rows[np.maximum(parent, 0)], NONE))
+    return gather(ids, at(rows, parent))
 
 
 def _cpu_device_time(origin: dict[str, object], own: Ints) -> pl.Series:

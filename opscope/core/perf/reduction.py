@@ -32,7 +32,22 @@ from .shapes import (
 FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         **dict.fromkeys(
-            ["sum", "nansum", "prod", "amax", "amin", "max", "min", "all", "any", "argmax", "argmin", "aminmax", "max_values", "count_nonzero"],
+            [
+                "sum",
+                "nansum",
+                "prod",
+                "amax",
+                "amin",
+                "max",
+                "min",
+                "all",
+                "any",
+                "argmax",
+                "argmin",
+                "aminmax",
+                "max_values",
+                "count_nonzero",
+            ],
             (1, -1),
         ),
         "mean": (1, 0),
