@@ -164,7 +164,7 @@ def _mend(tables: dict[str, pl.DataFrame]) -> list[tuple[str, str, int]]:
     notes = []
     timed = [frame for frame in tables.values() if {"start", "end"} <= set(frame.columns)]
     last: Any = max(
-        (max(frame["start"].max() or 0, frame["end"].max() or 0) for frame in timed),  # type: ignore[type-var]
+        (max(frame["start"].max() or 0, frame["end"].max() or 0) for frame in timed),
         default=0,
     )
     for name, frame in tables.items():
@@ -178,12 +178,16 @@ def _mend(tables: dict[str, pl.DataFrame]) -> list[tuple[str, str, int]]:
                 frame = frame.with_columns(pl.col("end").fill_null(last))
         bad = frame.select(
             (
-                pl.col("start").is_null() | pl.col("end").is_null() | (pl.col("end") < pl.col("start"))
+                pl.col("start").is_null()
+                | pl.col("end").is_null()
+                | (pl.col("end") < pl.col("start"))
             ).sum()
         ).item()
         if bad:
             frame = frame.filter(pl.col("end") >= pl.col("start"))
-            notes.append(("warning", f"rows of {name} whose end is missing or before its start", bad))
+            notes.append(
+                ("warning", f"rows of {name} whose end is missing or before its start", bad)
+            )
         if name == "ranges":
             frame = frame.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
         tables[name] = frame

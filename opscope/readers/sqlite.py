@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeVar, cast
@@ -59,8 +60,7 @@ class Database:
                 ).fetchall()
                 self.tables: dict[str, tuple[str, ...]] = {
                     name: tuple(
-                        row[1]
-                        for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")
+                        row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")
                     )
                     for (name,) in names
                 }
@@ -176,10 +176,7 @@ class Database:
         count = min(high - low + 1, self.path.stat().st_size // 8 + 1)
         parts = max(1, -(-count // PIECE))
         edges = [low + (high - low + 1) * number // parts for number in range(parts + 1)]
-        return [
-            f"rowid BETWEEN {start} AND {end - 1}"
-            for start, end in zip(edges, edges[1:], strict=False)
-        ]
+        return [f"rowid BETWEEN {start} AND {end - 1}" for start, end in pairwise(edges)]
 
     def _execute(self, sql: str) -> pl.DataFrame:
         if self._connection is None:
@@ -243,7 +240,7 @@ def _typed(frame: pl.DataFrame, columns: Mapping[str, Kind]) -> Iterable[pl.Expr
         elif dtype != pl.String:  # no row at all, or bytes that claim to be text
             yield pl.col(name).cast(_DTYPES[kind], strict=False)
         else:
-            text = pl.when(pl.col(name) != "").then(pl.col(name))
+            text: pl.Expr = pl.when(pl.col(name) != "").then(pl.col(name))
             if kind == "real":
                 text = text.cast(pl.Float64, strict=False)
             elif kind == "blob":
@@ -274,7 +271,8 @@ def _checked(batch: Any) -> Any:
                 column.validate(full=True)
             except pa.ArrowInvalid:
                 mended = [
-                    value.decode("utf-8", "replace") for value in column.cast(pa.binary()).to_pylist()
+                    value.decode("utf-8", "replace")
+                    for value in column.cast(pa.binary()).to_pylist()
                 ]
                 batch = batch.set_column(
                     place, batch.schema.field(place), pa.array(mended, pa.string())
