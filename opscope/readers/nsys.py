@@ -164,7 +164,7 @@ def _mend(tables: dict[str, pl.DataFrame]) -> list[tuple[str, str, int]]:
     notes = []
     timed = [frame for frame in tables.values() if {"start", "end"} <= set(frame.columns)]
     last: Any = max(
-        (max(frame["start"].max() or 0, frame["end"].max() or 0) for frame in timed),  # type: ignore[type-var]
+        (max(frame["start"].max() or 0, frame["end"].max() or 0) for frame in timed),
         default=0,
     )
     for name, frame in tables.items():

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from .nsys_source import Source
-from .nsys_strings import Codes, Strings, labels
+from .nsys_strings import Codes, Strings, constant, labels
 from .sqlite import Kind
 
 _TID_BITS: Final = 24
@@ -120,8 +120,7 @@ def read_memops(source: Source, processes: Codes) -> pl.DataFrame | None:
 
     def sets(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
         columns = _placed(frame, processes)
-        kind = pl.Series("kind", ["memset"], dtype=pl.Categorical).new_from_index(0, frame.height)
-        columns.append(kind)
+        columns.append(constant("kind", "memset", pl.Categorical, frame.height))
         if "memKind" in frame.columns:
             columns.append(labels(frame["memKind"], _MEMORY, "unknown").alias("dst_kind"))
         return pl.DataFrame(columns + _sized(frame))
@@ -209,8 +208,7 @@ def read_graph_launches(source: Source, processes: Codes) -> pl.DataFrame | None
             columns += [names["name"], graph.alias("graph")]
         else:
             columns.append(names["name"].new_from_index(0, frame.height))
-        attrs = pl.Series("attrs", ['{"graph_trace":true}'], dtype=pl.String)
-        columns.append(attrs.new_from_index(0, frame.height))
+        columns.append(constant("attrs", '{"graph_trace":true}', pl.String, frame.height))
         return pl.DataFrame(columns)
 
     pieces = source.scan(table, {**_PLACE, "graphId": "int", "graphExecId": "int"}, convert)
@@ -223,7 +221,7 @@ def _placed(frame: pl.DataFrame, processes: Codes) -> list[pl.Series]:
     pids = (
         frame["globalPid"].fill_null(0)
         if "globalPid" in frame.columns
-        else pl.Series([0], dtype=pl.Int64).new_from_index(0, frame.height)
+        else constant("globalPid", 0, pl.Int64, frame.height)
     )
     columns = [processes.of(pids // (1 << _TID_BITS)).cast(pl.Int32).alias("process")]
     for name in ("deviceId", "contextId", "streamId"):
@@ -255,7 +253,7 @@ def _kernel_names(frame: pl.DataFrame, strings: Strings) -> pl.Series:
     for column in ("demangledName", "shortName"):
         if column in frame.columns:
             return strings.categorical(frame[column]).alias("name")
-    return pl.Series("name", [None], dtype=pl.Categorical).new_from_index(0, frame.height)
+    return constant("name", None, pl.Categorical, frame.height)
 
 
 def _triple(frame: pl.DataFrame, axes: list[str]) -> pl.Series:
@@ -271,7 +269,8 @@ def _triple(frame: pl.DataFrame, axes: list[str]) -> pl.Series:
     found = codes.of(key)
     texts = [f"{k >> 32},{k >> 16 & 0xFFFF},{k & 0xFFFF}" for k in codes.keys]
     dictionary = pl.Series(texts, dtype=pl.String).cast(pl.Categorical)
-    return dictionary.gather(found)
+    triples: pl.Series = dictionary.gather(found)
+    return triples
 
 
 def _none32(column: pl.Series) -> pl.Series:

@@ -11,7 +11,7 @@ import polars as pl
 
 from .nsys_payload import Schemas
 from .nsys_source import Source
-from .nsys_strings import Codes, Strings, named
+from .nsys_strings import Codes, Strings, constant, named
 from .sqlite import ROW, Kind
 
 #: Event types (ENUM_NSYS_EVENT_TYPE): of NVTX, and of NVTXT text files that were imported.
@@ -112,7 +112,8 @@ def read_ranges(source: Source, strings: Strings, processes: Codes) -> Ranges:
 
 
 def _key(high: pl.Series, low: pl.Series) -> pl.Series:
-    return high.cast(pl.Int64) * (1 << 32) + (low % (1 << 32))
+    key: pl.Series = high.cast(pl.Int64) * (1 << 32) + (low % (1 << 32))
+    return key
 
 
 def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
@@ -126,8 +127,7 @@ def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
         frame["domain"],
     ]
     if types.min() == types.max() and types.len():
-        kind = pl.Series("kind", [_KIND[int(types[0])]], dtype=pl.Categorical)
-        columns.append(kind.new_from_index(0, len(types)))
+        columns.append(constant("kind", _KIND[int(types[0])], pl.Categorical, len(types)))
     else:
         columns.append(types.replace_strict(_KIND, return_dtype=pl.Categorical).alias("kind"))
         at_start = pl.when(pl.col("eventType").is_in(_MARKS)).then("start").otherwise("end")
@@ -150,7 +150,8 @@ def _texts(frame: pl.DataFrame, strings: Strings) -> pl.Series:
     registered = strings.categorical(ids) if ids.null_count() < len(ids) else None
     if registered is None or plain.null_count() < len(plain):
         text = plain.cast(pl.String).cast(pl.Categorical)
-        return text.alias("text") if registered is None else text.fill_null(registered)
+        both: pl.Series = text if registered is None else text.fill_null(registered)
+        return both.alias("text")
     return registered.alias("text")
 
 
@@ -172,7 +173,7 @@ def _with_payload(
                 .scatter(rows.filter(where), found.filter(where))
                 .alias("int64Value")
             )
-    attrs = pl.Series("attrs", [None], dtype=pl.String).new_from_index(0, frame.height)
+    attrs = constant("attrs", None, pl.String, frame.height)
     for texts in (
         _real_attrs(rare),
         _json_attrs(rare, strings),
@@ -206,7 +207,8 @@ def _json_attrs(rare: pl.DataFrame, strings: Strings) -> pl.Series | None:
         return None
     distinct = texts.drop_nulls().unique()
     objects = [_as_object(text) for text in distinct.to_list()]
-    return texts.replace_strict(distinct, objects, default=None, return_dtype=pl.String)
+    found: pl.Series = texts.replace_strict(distinct, objects, default=None, return_dtype=pl.String)
+    return found
 
 
 def _as_object(text: str) -> str:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from .nsys_source import Source
+from .nsys_strings import constant
 
 _HEADER: Final = 32
 #: nvToolsExtPayload.h, NVTX_PAYLOAD_ENTRY_TYPE_*; C types as on 64-bit Linux.
@@ -98,7 +99,7 @@ class Schemas:
 
     def decode(self, payloads: pl.Series) -> pl.Series:
         """Each payload (Binary) as a JSON object, null where there is none or it cannot be read."""
-        texts = pl.Series("attrs", [None], dtype=pl.String).new_from_index(0, len(payloads))
+        texts = constant("attrs", None, pl.String, len(payloads))
         lengths = payloads.bin.size().fill_null(0)
         long_enough = lengths >= _HEADER
         short = int((payloads.is_not_null() & ~long_enough).sum())
@@ -114,7 +115,7 @@ class Schemas:
         ).with_row_index("place")
         for key, group in groups.group_by(["domain", "schema", "at"], maintain_order=True):
             rows = group["place"]
-            domain, schema, start = (int(part) for part in key)  # type: ignore[call-overload]
+            domain, schema, start = (int(part) for part in key)
             found = self._decode_group((domain, schema), start, whole.gather(rows))
             if found is not None:
                 texts = texts.scatter(places.gather(rows), found)
@@ -246,10 +247,13 @@ def _column(raw: npt.NDArray[np.uint8], field: _Field) -> pl.Series:
     if values.dtype == np.float16:
         values = values.astype(np.float32)
     if field.length is not None:
-        return pl.Series(field.name, values).cast(pl.List(pl.Series(values[:0, 0]).dtype))
+        inner = pl.Series(values[:0, 0]).dtype
+        lists: pl.Series = pl.Series(field.name, values).cast(pl.List(inner))
+        return lists
     series = pl.Series(field.name, values.reshape(-1))
     if field.labels is None:
         return series
     distinct = series.unique()
     names = [field.labels.get(number, str(number)) for number in distinct.to_list()]
-    return series.replace_strict(distinct, names, return_dtype=pl.String)
+    named: pl.Series = series.replace_strict(distinct, names, return_dtype=pl.String)
+    return named

@@ -8,7 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from .nsys_source import Source
-from .nsys_strings import Codes, Strings, named
+from .nsys_strings import Codes, Strings, constant, named
 from .sqlite import Kind
 
 _TID_BITS: Final = 24
@@ -46,7 +46,7 @@ def _gpu_metrics(source: Source) -> pl.DataFrame | None:
         types = (
             frame["typeId"].fill_null(0)
             if "typeId" in frame.columns
-            else pl.Series([0], dtype=pl.Int64).new_from_index(0, frame.height)
+            else constant("typeId", 0, pl.Int64, frame.height)
         )
         # the low half of the type and the metric name a series of values; both fit 32 bits
         key = (types % (1 << 31)) * (1 << 32) + frame["metricId"] % (1 << 32)
@@ -104,7 +104,7 @@ def _cpu_samples(source: Source, strings: Strings, processes: Codes) -> pl.DataF
                 process.cast(pl.Int32).alias("process"),
                 frame["start"].alias("time"),
                 named_rows["name"].fill_null(unknown[0]),
-                pl.Series("value", [1.0]).new_from_index(0, frame.height),
+                constant("value", 1.0, pl.Float64, frame.height),
             ]
         )
 

@@ -128,10 +128,13 @@ class Folder:
 
 
 def _scan_arrow(file: Path) -> pl.LazyFrame:
+    """An Arrow file, or an Arrow stream, which has no index and is read whole."""
     try:
-        return pl.read_ipc(file, memory_map=False).lazy()
+        frame = pl.scan_ipc(file)
+        frame.collect_schema()
     except pl.exceptions.PolarsError:
-        return pl.read_ipc_stream(file).lazy()
+        frame = pl.read_ipc_stream(file).lazy()
+    return frame
 
 
 def _as_kind(name: str, kind: Kind, dtype: Any) -> pl.Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,8 @@ class Strings:
         index = pl.Series(place, dtype=pl.Int64)
         if (place < 0).any():
             index = index.set(pl.Series(place < 0), None)
-        return self._values.gather(index).alias(ids.name)
+        found: pl.Series = self._values.gather(index).alias(ids.name)
+        return found
 
     def text(self, identity: int | None) -> str | None:
         """The text of one id, or None."""
@@ -44,12 +46,12 @@ class Strings:
         """The row of each id, -1 where there is none."""
         count = len(self._ids)
         if self._dense:
-            place = ids - self._ids[0]
+            place: npt.NDArray[np.int64] = ids - self._ids[0]
             place[(place < 0) | (place >= count)] = -1
             return place
         if not count:
             return np.full(len(ids), -1, dtype=np.int64)
-        place = np.searchsorted(self._ids, ids)
+        place = np.searchsorted(self._ids, ids).astype(np.int64)
         place[place == count] = 0
         place[self._ids[place] != ids] = -1
         return place
@@ -75,22 +77,29 @@ class Codes:
     def of(self, keys: pl.Series) -> pl.Series:
         """The code of each key (UInt32), null where it is null."""
         low, high = keys.min(), keys.max()
-        if low is None:
-            return pl.Series(keys.name, [None], dtype=pl.UInt32).new_from_index(0, len(keys))
-        if low == high and not keys.null_count():  # the rule: one process, one domain in a piece
-            code = self.code(int(low))  # type: ignore[arg-type]
-            return pl.Series(keys.name, [code], dtype=pl.UInt32).new_from_index(0, len(keys))
+        if low is None or (low == high and not keys.null_count()):
+            # the rule: one process, one domain in a piece
+            code = None if low is None else self.code(int(low))  # type: ignore[arg-type]
+            return constant(keys.name, code, pl.UInt32, len(keys))
         distinct = keys.drop_nulls().unique().sort()
-        codes = [self.code(key) for key in distinct.to_list()]
-        return keys.replace_strict(
-            distinct, pl.Series(codes, dtype=pl.UInt32), default=None, return_dtype=pl.UInt32
+        numbers = [self.code(key) for key in distinct.to_list()]
+        codes: pl.Series = keys.replace_strict(
+            distinct, pl.Series(numbers, dtype=pl.UInt32), default=None, return_dtype=pl.UInt32
         )
+        return codes
+
+
+def constant(name: str, value: object, dtype: Any, height: int) -> pl.Series:
+    """A column with one value in all rows."""
+    column: pl.Series = pl.Series(name, [value], dtype=dtype).new_from_index(0, height)
+    return column
 
 
 def named(codes: pl.Series, names: Sequence[str | None]) -> pl.Series:
     """The name of each code as a Categorical, null where the code or its name is."""
     dictionary = pl.Series(list(names), dtype=pl.String).cast(pl.Categorical)
-    return dictionary.gather(codes).alias(codes.name)
+    found: pl.Series = dictionary.gather(codes).alias(codes.name)
+    return found
 
 
 def labels(numbers: pl.Series, names: Mapping[int, str], other: str) -> pl.Series:

@@ -98,7 +98,7 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
         )
     }
     versions = {"driver": env.get(_DRIVER), "cuda_driver": env.get(_CUDA)}
-    known = json.dumps({key: value for key, value in versions.items() if value}) or None
+    known = json.dumps({key: value for key, value in versions.items() if value})
     keys = sorted(processes.keys)
     return pl.DataFrame(
         {
@@ -109,7 +109,7 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
             "world_size": [len(set(ranks.values())) or None] * len(keys),
             "clock_domain": [0] * len(keys),
             "name": [names.get(key) for key in keys],
-            "versions": [known] * len(keys),
+            "versions": [known if known != "{}" else None] * len(keys),
         },
         schema={
             "process": pl.Int32, "host": pl.String, "pid": pl.Int64, "rank": pl.Int32,
@@ -124,7 +124,7 @@ def read_threads(
 ) -> pl.DataFrame:
     """The ``threads`` table: the ``used`` (process, thread) and the named ones of these processes."""
     order = {key: number for number, key in enumerate(sorted(processes.keys))}
-    rows = {
+    rows: dict[tuple[int, int], str | None] = {
         (order[key >> _TID_BITS], key & _MASK): name
         for key, name in _thread_names(source, strings).items()
         if key >> _TID_BITS in order

@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeVar, cast
@@ -175,10 +176,7 @@ class Database:
         count = min(high - low + 1, self.path.stat().st_size // 8 + 1)
         parts = max(1, -(-count // PIECE))
         edges = [low + (high - low + 1) * number // parts for number in range(parts + 1)]
-        return [
-            f"rowid BETWEEN {start} AND {end - 1}"
-            for start, end in zip(edges, edges[1:], strict=False)
-        ]
+        return [f"rowid BETWEEN {start} AND {end - 1}" for start, end in pairwise(edges)]
 
     def _execute(self, sql: str) -> pl.DataFrame:
         if self._connection is None:
@@ -242,7 +240,7 @@ def _typed(frame: pl.DataFrame, columns: Mapping[str, Kind]) -> Iterable[pl.Expr
         elif dtype != pl.String:  # no row at all, or bytes that claim to be text
             yield pl.col(name).cast(_DTYPES[kind], strict=False)
         else:
-            text = pl.when(pl.col(name) != "").then(pl.col(name))
+            text: pl.Expr = pl.when(pl.col(name) != "").then(pl.col(name))
             if kind == "real":
                 text = text.cast(pl.Float64, strict=False)
             elif kind == "blob":

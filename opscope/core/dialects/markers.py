@@ -1,0 +1,138 @@
+"""Range texts of PyProf and DLProf: Python literals that name a call and where it stands.
+
+    {'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor',
+     'shape': (32, 3, 32, 32), 'dtype': 'float32'}, ...]}
+    {'traceMarker': ['train.py:42', '.../torch/nn/modules/conv.py:446'],
+     'funcStack': '/<module>/Net::_call_impl/Net::forward/Conv2d::_call_impl(2)/...'}
+
+They are read as literals under limits of length and depth, and never evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any, Final
+
+from opscope.core.dialects import Reading
+from opscope.core.rangetext import clean_value
+from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec
+
+_LIMIT: Final = 64 * 1024
+_MAX_NODES: Final = 20_000
+_MAX_DEPTH: Final = 16
+_DTYPES: Final = {
+    "float64": "f64", "double": "f64", "float32": "f32", "float": "f32", "float16": "f16",
+    "half": "f16", "bfloat16": "bf16", "int64": "i64", "long": "i64", "int32": "i32", "int": "i32",
+    "int16": "i16", "short": "i16", "int8": "i8", "uint8": "u8", "bool": "bool",
+    "complex64": "c64", "complex128": "c128",
+}  # fmt: skip
+_LIBRARY: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+#: A module's call in funcStack; ``(2)`` tells the second instance of its class.
+_MODULE_CALL: Final = re.compile(r"(\w+)::(?:_call_impl|__call__)(\([0-9]{1,9}\))?\Z")
+
+
+def read(domain: str, text: str) -> Reading | None:
+    """The reading of a marker; None where the text is none."""
+    if not text.startswith("{") or not text.endswith("}"):
+        return None
+    if text.startswith('{"model_config"'):
+        return Reading("user")
+    value = _literal(text)
+    if not isinstance(value, dict):
+        return None
+    if "mod" in value and "op" in value:
+        return _call(value)
+    if "traceMarker" in value:
+        stack = value.get("funcStack")
+        return Reading(
+            "source",
+            frames=_frames(value["traceMarker"]),
+            layer=_layer(stack) if isinstance(stack, str) else None,
+        )
+    return Reading("user") if "model_config" in value else None
+
+
+def _literal(text: str) -> Any:
+    """The Python literal that the text is, or None: too long, too deep, or something else."""
+    if len(text) > _LIMIT:
+        return None
+    try:
+        tree = ast.parse(text, mode="eval")
+        if not _bounded(tree):
+            return None
+        return ast.literal_eval(tree)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _bounded(tree: ast.AST) -> bool:
+    level: list[ast.AST] = [tree]
+    count = 0
+    for _ in range(_MAX_DEPTH):
+        count += len(level)
+        if not level or count > _MAX_NODES:
+            break
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return not level and count <= _MAX_NODES
+
+
+def _call(value: dict[Any, Any]) -> Reading | None:
+    module, op = value["mod"], value["op"]
+    if not isinstance(module, str) or not isinstance(op, str) or not op:
+        return None
+    inputs: list[Arg] = []
+    params: list[tuple[str, ParamValue]] = []
+    args = value.get("args")
+    for position, arg in enumerate(args if isinstance(args, (list, tuple)) else ()):
+        if not isinstance(arg, dict):
+            continue
+        name = arg.get("name")
+        name = name if isinstance(name, str) else ""
+        tensor = _tensors(arg)
+        if tensor is not _NO_TENSOR:
+            inputs.append(tensor)
+        elif arg.get("type") == "NoneType" and not name and not params:
+            inputs.append(None)  # an absent tensor, as the bias of a linear, while all are tensors
+        else:
+            params.append((name or f"arg{position}", clean_value(arg.get("value"))))
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    full = f"{module}.{op}" if module else op
+    return Reading("op", OpCall(full, tuple(inputs), params=tuple(params)))
+
+
+_NO_TENSOR: Final = ("no tensor",)
+
+
+def _tensors(arg: dict[Any, Any]) -> Any:
+    """A tensor, a tuple of tensors for a list of them, or ``_NO_TENSOR``."""
+    shape = arg.get("shape")
+    if isinstance(shape, (list, tuple)) and "dtype" in arg:
+        dims = tuple(dim if type(dim) is int and dim >= 0 else "?" for dim in shape)
+        return TensorSpec(_DTYPES.get(str(arg["dtype"]).removeprefix("torch."), "?"), dims)
+    items = arg.get("value")
+    if isinstance(items, (list, tuple)) and items and all(isinstance(i, dict) for i in items):
+        found = tuple(_tensors(item) for item in items)
+        if all(isinstance(item, TensorSpec) for item in found):
+            return found
+    return _NO_TENSOR
+
+
+def _frames(lines: object) -> tuple[Frame, ...]:
+    """The user's frames, innermost first (the marker lists them outermost first).
+
+    Frames inside installed packages are left out, unless there are no others.
+    """
+    frames = []
+    for line in reversed(lines) if isinstance(lines, (list, tuple)) else ():
+        file, _, number = str(line).rpartition(":")
+        if file and number.isascii() and number.isdigit() and len(number) < 10:
+            frames.append((file, int(number)))
+    return tuple(frame for frame in frames if not _LIBRARY.search(frame[0])) or tuple(frames)
+
+
+def _layer(stack: str) -> str | None:
+    """The path of module classes whose call is open: ``Net.Conv2d(2)``."""
+    calls = (_MODULE_CALL.match(part) for part in stack.split("/"))
+    return ".".join(call.group(1) + (call.group(2) or "") for call in calls if call) or None

@@ -1,0 +1,48 @@
+"""Range texts of NCCL, in its own NVTX domain: the name of the call; its arguments are a payload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from opscope.core.dialects import Reading
+from opscope.core.schema import OpCall, ParamValue
+
+DOMAIN: Final = "NCCL"
+#: NCCL's payload entries and what they are called as parameters of the call. Sizes are in bytes.
+PARAMETERS: Final[Mapping[str, str]] = {
+    "NCCL communicator ID": "communicator",
+    "Message size [bytes]": "bytes",
+    "Bytes": "bytes",
+    "Peer rank": "peer",
+    "Root": "root",
+    "Reduction operation": "reduction",
+    "No. of ranks": "ranks",
+    "Rank": "rank",
+    "CUDA device": "device",
+}
+
+
+def read(domain: str, text: str) -> Reading | None:
+    """Every NCCL call is an op of direction ``communication``; None for other ranges."""
+    if domain != DOMAIN or not text.startswith(("nccl", "pnccl")) or not text.isidentifier():
+        return None
+    return Reading("op", OpCall(text), "communication")
+
+
+def parameters(attrs: str | None) -> tuple[tuple[str, ParamValue], ...]:
+    """The call's parameters from its decoded payload (``ranges.attrs``), under PARAMETERS' names."""
+    if not attrs:
+        return ()
+    try:
+        values = json.loads(attrs)
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(values, dict):
+        return ()
+    return tuple(
+        (PARAMETERS[key], value)
+        for key, value in values.items()
+        if key in PARAMETERS and (value is None or isinstance(value, (bool, int, float, str)))
+    )

@@ -1,0 +1,185 @@
+"""Range texts of PyTorch: ``torch.autograd.profiler.emit_nvtx`` of every version, ``nsys --pytorch``.
+
+    aten::conv2d, seq = 13, op_id = 2, sizes = [[2, 3, 16, 16], [16, 3, 3, 3], []], input_op_ids = [...]
+    aten::empty, op_id = 990346
+    ConvolutionBackward0, seq = 13, op_id = 204
+    autograd::engine::evaluate_function: ConvolutionBackward0, op_id = 203
+    embedding, seq = 115                                                   (before PyTorch 1.9)
+
+``strip`` takes the numbers of the call out and leaves ``, seq = *`` where there were any, so that
+``read`` can tell PyTorch's ``detach_`` from a user's range of that name. Sizes carry no dtype.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import polars as pl
+
+from opscope.core.dialects import Reading
+from opscope.core.schema import Arg, OpCall, TensorSpec
+
+#: What ``strip`` leaves of a call's numbers.
+STRIPPED: Final = ", seq = *"
+_NUMBERED: Final = r", (?:seq|op_id) = -?[0-9]"
+_SEQ: Final = r", seq = ([0-9]+)"
+_OP_ID: Final = r", op_id = ([0-9]+)"
+#: One or both numbers, but never nothing.
+_NUMBERS: Final = r"(?:, seq = -?[0-9]+(?:, op_id = -?[0-9]+)?|, op_id = -?[0-9]+)"
+_TAIL: Final = r", input_op_ids = \[[^\]]*\]$"
+_LIMIT: Final = 64 * 1024
+_MAX_ARGS: Final = 4096
+
+_NAMESPACES: Final = frozenset(
+    [
+        "aten",
+        "prim",
+        "prims",
+        "prims_ops",
+        "rngprims",
+        "c10d",
+        "c10d_functional",
+        "_c10d_functional",
+        "quantized",
+        "mkldnn",
+        "mkl",
+        "onednn",
+        "torchvision",
+        "torchaudio",
+        "fbgemm",
+        "inductor",
+        "sparse",
+        "nccl",
+        "gloo",
+        "ucc",
+        "mpi",
+        "xla",
+        "symm_mem",
+    ]
+)
+_COLLECTIVES: Final = ("c10d::", "nccl:", "gloo:", "ucc:", "mpi:", "c10d_functional::", "_c10d_")
+_COLLECTIVE_OPS: Final = frozenset({"record_param_comms"})
+_PROPER: Final = re.compile(r"[A-Za-z_][\w]*(?:::?[A-Za-z_][\w]*)*(?:\.\w+)*\Z", re.ASCII)
+_BACKWARD: Final = re.compile(r"(\w+?)Backward(\d*)\Z")
+_EVALUATE: Final = "autograd::engine::evaluate_function: "
+_AUTOGRAD: Final = "torch::autograd::"
+_STEP: Final = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})\Z")
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def strip(texts: pl.Series) -> pl.DataFrame:
+    """The texts without their numbers, and these as ``seq`` and ``op_id`` (null where absent)."""
+    texts = texts.alias("text")
+    numbered = texts.str.contains(_NUMBERED).fill_null(False)
+    if not numbered.any():
+        nothing = pl.lit(None, pl.Int64)
+        return pl.select(texts, nothing.alias("seq"), nothing.alias("op_id"))
+    column = pl.col("text")
+    mine = pl.lit(numbered)
+    plain = column.str.replace(_TAIL, "").str.replace(_NUMBERS, STRIPPED)
+    return pl.DataFrame({"text": texts}).select(
+        pl.when(mine).then(plain).otherwise(column).alias("text"),
+        pl.when(mine).then(column.str.extract(_SEQ).cast(pl.Int64, strict=False)).alias("seq"),
+        pl.when(mine).then(column.str.extract(_OP_ID).cast(pl.Int64, strict=False)).alias("op_id"),
+    )
+
+
+def read(domain: str, text: str) -> Reading | None:
+    """The reading of a stripped text; None where it is not PyTorch's."""
+    if domain:  # PyTorch uses NVTX's default domain
+        return None
+    name, _, sizes = text.partition(", sizes = ")
+    name = name.strip()
+    numbered = name.endswith(STRIPPED)
+    if numbered:
+        name = name[: -len(STRIPPED)]
+    if not name or len(text) > _LIMIT:
+        return None
+    if not numbered and not _own_name(name):
+        return None
+    special = _special(name)
+    if special is not None:
+        return special
+    inputs, whole = _inputs(sizes) if sizes else ((), True)
+    call = OpCall(name, inputs, truncated=not whole)
+    if name.startswith(_EVALUATE):
+        node = name[len(_EVALUATE) :].strip()
+        return Reading("op", call, "backward", forward_name=_forward_of(node))
+    if name.startswith(_AUTOGRAD) or _BACKWARD.match(name):
+        return Reading("op", call, "backward", forward_name=_forward_of(name))
+    if name.startswith(_COLLECTIVES) or name in _COLLECTIVE_OPS:
+        return Reading("op", call, "communication")
+    return Reading("op", call) if _PROPER.match(name) else Reading("user")
+
+
+def _own_name(name: str) -> bool:
+    """Whether a text without numbers is PyTorch's by its name alone."""
+    if name.startswith((_EVALUATE, _AUTOGRAD, "Optimizer.step#", "ProfilerStep#")):
+        return True
+    head, colons, rest = name.partition(":")
+    return bool(colons and rest) and head in _NAMESPACES and _PROPER.match(name) is not None
+
+
+def _special(name: str) -> Reading | None:
+    """Labels that PyTorch itself pushes and that are no operators."""
+    step = _STEP.match(name)
+    if step is not None:
+        return Reading("step", step=int(step.group(1)))
+    if name.startswith("Optimizer."):
+        return Reading("phase", direction="optimizer")
+    if name.startswith("enumerate(DataLoader)"):
+        return Reading("user", direction="input")
+    if name.startswith("Torch-Compiled Region"):
+        return Reading("layer", layer=name)
+    return None
+
+
+def _forward_of(node: str) -> str | None:
+    """The op that an autograd node differentiates: ``NativeLayerNormBackward0`` → its aten name.
+
+    Nodes of C++ are numbered; those of Python, and of PyTorch before 1.10, are not, and give the
+    name as it stands.
+    """
+    found = _BACKWARD.match(node)
+    if found is None:
+        return None
+    stem, number = found.groups()
+    if not number:
+        return stem
+    snake = _HUMP.sub("_", stem).lower()
+    return "aten::" + re.sub(r"([0-9])_d(?=_|$)", r"\1d", snake)
+
+
+def _inputs(sizes: str) -> tuple[tuple[Arg, ...], bool]:
+    """The inputs of ``[[2, 3], [], [[2], [4]]]`` and whether the text was whole.
+
+    An empty list is what PyTorch writes for anything that is no tensor of a dimension or more.
+    """
+    try:
+        value = json.loads(sizes)
+    except (ValueError, RecursionError):
+        return (), False
+    if not isinstance(value, list) or len(value) > _MAX_ARGS:
+        return (), False
+    try:
+        return tuple(_arg(item) for item in value), True
+    except TypeError:
+        return (), False
+
+
+def _arg(item: object) -> Arg:
+    if not isinstance(item, list) or len(item) > _MAX_ARGS:
+        raise TypeError(item)
+    if not item:
+        return None
+    if all(isinstance(dim, int) and not isinstance(dim, bool) for dim in item):
+        return TensorSpec("?", tuple(dim if dim >= 0 else "?" for dim in item))
+    return tuple(
+        TensorSpec("?", tuple(inner))
+        if inner and all(type(d) is int and d >= 0 for d in inner)
+        else None
+        for inner in item
+        if isinstance(inner, list)
+    )
