@@ -1,0 +1,50 @@
+"""Argument names of PyTorch's ``aten`` ops, for traces that give arguments by position only.
+
+The table beside this file is made from PyTorch's own schemas by ``scripts/make_aten_schemas.py``.
+Traces name an op without its overload, so an op and its number of arguments select the schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any, Final, Literal
+
+import msgspec
+
+#: ``any``: a tensor in one overload and a scalar in another; the trace's own types decide.
+Kind = Literal["tensor", "tensors", "any", "scalar"]
+_MARKS: Final[dict[str, Kind]] = {"*": "tensor", "+": "tensors", "~": "any"}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a schema: its name, and whether it takes a tensor, a list of them or neither."""
+
+    name: str
+    kind: Kind
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, list[str]]:
+    text = resources.files(__package__).joinpath("aten_schemas.json").read_bytes()
+    loaded: dict[str, Any] = msgspec.json.decode(text)
+    table: dict[str, list[str]] = loaded["aten"]
+    return table
+
+
+@lru_cache(maxsize=8192)
+def arguments(name: str, arity: int) -> tuple[Argument, ...] | None:
+    """The arguments of ``aten::name`` when it is given ``arity`` of them; ``None`` where unknown.
+
+    ``name`` may carry ``aten::`` and an overload (``aten::sum.dim_IntList``), which are ignored.
+    """
+    plain = name.removeprefix("aten::").partition(".")[0]
+    for line in _table().get(plain, ()):
+        words = line.split(" ") if line else []
+        if len(words) == arity:
+            return tuple(
+                Argument(word.lstrip("*+~"), _MARKS.get(word[:1], "scalar")) for word in words
+            )
+    return None

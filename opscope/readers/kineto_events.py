@@ -1,0 +1,234 @@
+"""The events of Kineto's JSON as typed structs: only the fields that become columns are decoded."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Raw, Struct
+from msgspec import field as f
+from numpy.typing import NDArray
+
+#: What an absent raw field holds: compare with ``is``.
+ABSENT: Final = Raw(b"")
+
+
+class Args(Struct, gc=False):
+    """The ``args`` of any event. Raw fields are bytes of JSON, decoded only once per distinct value."""
+
+    correlation: int | None = None
+    seq: int | None = f(default=None, name="Sequence number")
+    fwd: int | None = f(default=None, name="Fwd thread id")
+    external: int | None = f(default=None, name="External id")
+    external_old: int | None = f(default=None, name="external id")
+    index: Raw = f(default=ABSENT, name="Ev Idx")
+    record: Raw = f(default=ABSENT, name="Record function id")
+    dims: Raw = f(default=ABSENT, name="Input Dims")
+    dims_old: Raw = f(default=ABSENT, name="Input dims")
+    types: Raw = f(default=ABSENT, name="Input type")
+    strides: Raw = f(default=ABSENT, name="Input Strides")
+    values: Raw = f(default=ABSENT, name="Concrete Inputs")
+    stack: Raw = f(default=ABSENT, name="Call stack")
+    # kernels, copies, sets
+    device: int | None = None
+    context: int | None = None
+    stream: int | None = None
+    grid: Raw = ABSENT
+    block: Raw = ABSENT
+    registers: int | None = f(default=None, name="registers per thread")
+    shared: int | None = f(default=None, name="shared memory")
+    bytes: int | None = None
+    occupancy: Raw = f(default=ABSENT, name="est. achieved occupancy %")
+    graph_node: int | None = f(default=None, name="graph node id")
+    graph: int | None = f(default=None, name="graph id")
+    queued: Raw = ABSENT
+    cbid: Raw = ABSENT
+    # memory
+    device_type: int | None = f(default=None, name="Device Type")
+    device_id: int | None = f(default=None, name="Device Id")
+    size: int | None = f(default=None, name="Bytes")
+    address: int | None = f(default=None, name="Addr")
+    total: int | None = f(default=None, name="Total Allocated")
+    reserved: int | None = f(default=None, name="Total Reserved")
+    # synchronization
+    sync_kind: str | None = f(default=None, name="cuda_sync_kind")
+    sync_stream: int | None = f(default=None, name="wait_on_stream")
+    sync_event: int | None = f(default=None, name="wait_on_cuda_event_id")
+    # collectives
+    collective: Raw = f(default=ABSENT, name="Collective name")
+    in_nelems: Raw = f(default=ABSENT, name="In msg nelems")
+    out_nelems: Raw = f(default=ABSENT, name="Out msg nelems")
+    dtype: Raw = ABSENT
+    group_size: Raw = f(default=ABSENT, name="Group size")
+    group: Raw = f(default=ABSENT, name="Process Group Name")
+    group_description: Raw = f(default=ABSENT, name="Process Group Description")
+    group_ranks: Raw = f(default=ABSENT, name="Process Group Ranks")
+    in_split: Raw = f(default=ABSENT, name="In split size")
+    out_split: Raw = f(default=ABSENT, name="Out split size")
+    source_rank: Raw = f(default=ABSENT, name="Src Rank")
+    target_rank: Raw = f(default=ABSENT, name="Dst Rank")
+    # Inductor and Triton
+    kernel_backend: Raw = ABSENT
+    kernel_file: Raw = ABSENT
+    kernel_hash: Raw = ABSENT
+    kernel_name: Raw = ABSENT
+    num_warps: Raw = ABSENT
+    num_stages: Raw = ABSENT
+    kernel_flop: Raw = ABSENT
+    kernel_num_gb: Raw = ABSENT
+    # metadata events
+    name: Raw = ABSENT
+
+
+class Event(Struct, gc=False):
+    """One event of the trace, whatever its kind. ``ts`` and ``dur`` are microseconds."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str = ""
+    tid: int | str = ""
+    ts: float | Decimal | None = None
+    dur: float | Decimal | None = None
+    id: int | str | None = None
+    args: Args | None = None
+
+
+class _Fast(Event, gc=False):
+    ts: float | None = None
+    dur: float | None = None
+
+
+class _Exact(Event, gc=False):
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+
+
+class _Counted(Struct, gc=False):
+    cat: str = ""
+    args: dict[str, Any] | None = None
+
+
+_decode_fast = msgspec.json.Decoder(list[_Fast]).decode
+_decode_exact = msgspec.json.Decoder(list[_Exact]).decode
+_decode_any = msgspec.json.Decoder(list[Any], float_hook=Decimal).decode
+_decode_counted = msgspec.json.Decoder(list[_Counted]).decode
+_FIELDS: Final = {field.encode_name: field for field in msgspec.structs.fields(Args)}
+
+#: Doubles hold whole ns up to here: 2**43 µs, 101 days. Kineto's ``baseTimeNanoseconds`` is no
+#: further back than that; other writers give Unix time.
+_EXACT_BELOW: Final = float(1 << 43)
+_WHOLE_BELOW: Final = float(1 << 53)
+_ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_CONTROL = bytes(0x20 if code < 0x20 else code for code in range(256))
+
+
+class Inexact(ValueError):
+    """Times that a double does not hold to the nanosecond."""
+
+
+def decode_events(text: bytes, exact: bool = False) -> list[Event] | None:
+    """The events of a JSON array; ``None`` where it is no valid JSON. ``exact``: times as Decimal."""
+    try:
+        decoded: list[Any] = _decode_exact(text) if exact else _decode_fast(text)
+        return decoded
+    except msgspec.ValidationError:
+        return _decode_loosely(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def decode_metrics(text: bytes, category: str) -> list[dict[str, Any]]:
+    """The ``args`` of the events of one category, as they are, in their order."""
+    return [event.args or {} for event in _decode_counted(text) if event.cat == category]
+
+
+def repair(text: bytes) -> bytes:
+    """Valid UTF-8, no bare control characters, and every backslash that escapes nothing doubled."""
+    clean = text.decode("utf-8", "replace").encode().translate(_CONTROL)
+    return _ESCAPE.sub(lambda found: found[0] if found[1] else b"\\\\", clean)
+
+
+def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
+    """Microseconds, floats or Decimals, as whole ns. Raises Inexact where floats cannot tell them."""
+    if any(isinstance(value, Decimal) for value in values[:1]):
+        return np.array([_decimal_ns(value) for value in values], np.int64)
+    micros = np.array(values, np.float64)  # an absent time becomes NaN
+    whole = np.floor(micros)
+    part = micros - whole
+    size = np.abs(micros)
+    if not bool(np.all((size < _EXACT_BELOW) | ((size < _WHOLE_BELOW) & (part == 0)))):
+        raise Inexact
+    return whole.astype(np.int64) * 1000 + np.rint(part * 1000).astype(np.int64)
+
+
+#: Stands for a time that is absent or beyond 64 bits of ns.
+NO_TIME: Final = -(1 << 62)
+
+
+def _decimal_ns(value: Decimal | None) -> int:
+    if value is None or not value.is_finite() or value.adjusted() > 15:
+        return NO_TIME
+    return int((value * 1000).to_integral_value())
+
+
+def _decode_loosely(text: bytes) -> list[Event] | None:
+    """The same where some field has an unexpected type: that field is left out, not the event."""
+    try:
+        items = _decode_any(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return [_coerce(item) for item in items if isinstance(item, dict)]
+
+
+def _coerce(item: dict[str, Any]) -> Event:
+    args = item.get("args")
+    return _Exact(
+        ph=_text(item.get("ph")),
+        cat=_text(item.get("cat")),
+        name=_text(item.get("name")),
+        pid=_label(item.get("pid")),
+        tid=_label(item.get("tid")),
+        ts=_decimal(item.get("ts")),
+        dur=_decimal(item.get("dur")),
+        id=_label(item.get("id")),
+        args=_coerce_args(args) if isinstance(args, dict) else None,
+    )
+
+
+def _coerce_args(item: dict[str, Any]) -> Args:
+    kept: dict[str, Any] = {}
+    for key, value in item.items():
+        field = _FIELDS.get(key)
+        if field is None or value is None:
+            continue
+        if field.type is Raw:
+            kept[field.name] = Raw(msgspec.json.encode(value))
+        elif field.name == "sync_kind":
+            kept[field.name] = _text(value)
+        else:
+            number = _decimal(value)
+            if number is not None and abs(number) < 1 << 63:
+                kept[field.name] = int(number)
+    return Args(**kept)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _label(value: object) -> int | str:
+    return value if isinstance(value, int) else _text(value)
+
+
+def _decimal(value: object) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, (int, str, Decimal)):
+        return None
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() and number.adjusted() < 19 else None

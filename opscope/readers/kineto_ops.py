@@ -1,0 +1,225 @@
+"""An op as Kineto records it - a name, and arguments by position - as opscope's range text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from opscope.core.dialects.aten_schema import Argument, arguments
+from opscope.core.rangetext import RangeTextError, clean_value, format_call
+from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec
+
+#: C++ type names of tensor elements, and the ScalarType names that collectives use.
+DTYPES: Final = {
+    "double": "f64", "float": "f32", "c10::Half": "f16", "c10::BFloat16": "bf16",
+    "half": "f16", "bfloat16": "bf16",
+    "long": "i64", "long int": "i64", "long long": "i64", "int64_t": "i64",
+    "int": "i32", "short": "i16", "short int": "i16", "signed char": "i8", "char": "i8",
+    "unsigned char": "u8", "unsigned short": "u16", "short unsigned int": "u16",
+    "unsigned short int": "u16", "unsigned int": "u32", "unsigned long": "u64",
+    "long unsigned int": "u64", "unsigned long long": "u64", "bool": "bool",
+    "c10::complex<c10::Half>": "c32", "c10::complex<float>": "c64", "c10::complex<double>": "c128",
+    "c10::Float8_e4m3fn": "f8e4m3fn", "c10::Float8_e5m2": "f8e5m2",
+    "c10::Float8_e4m3fnuz": "f8e4m3fnuz", "c10::Float8_e5m2fnuz": "f8e5m2fnuz",
+    "c10::Float8_e8m0fnu": "f8e8m0fnu",
+    "Double": "f64", "Float": "f32", "Half": "f16", "BFloat16": "bf16", "Long": "i64",
+    "Int": "i32", "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool",
+    "ComplexFloat": "c64", "ComplexDouble": "c128", "Float8_e4m3fn": "f8e4m3fn",
+    "Float8_e5m2": "f8e5m2",
+}  # fmt: skip
+#: Types of arguments that are no tensors. The capitalised ones are what 2021's Kineto wrote for
+#: Python scalars, so an op's own types are looked up here before ``DTYPES``.
+_SCALARS: Final = frozenset(
+    {"Scalar", "ScalarList", "GenericList", "Int", "Bool", "Double", "String", "None", "Device",
+     "Generator", "Stream", "Layout", "ScalarType", "MemoryFormat", "Object", "Enum"}
+)  # fmt: skip
+_LISTS: Final = frozenset({"TensorList", "OptionalTensorList"})
+#: A tensor of which nothing is known, not even how many dimensions it has.
+_UNKNOWN: Final = TensorSpec("?", ("?",))
+
+#: PyTorch's ScalarType codes, which stand for a dtype among the concrete inputs.
+_SCALAR_TYPES: Final = {
+    0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 8: "c32",
+    9: "c64", 10: "c128", 11: "bool", 15: "bf16", 23: "f8e5m2", 24: "f8e4m3fn", 25: "f8e5m2fnuz",
+    26: "f8e4m3fnuz", 27: "u16", 28: "u32", 29: "u64", 44: "f8e8m0fnu",
+}  # fmt: skip
+
+_INT = re.compile(r"-?[0-9]{1,19}\Z")
+_FRAME = re.compile(r"(.+)\(([0-9]{1,9})\): ")
+#: Code that is not the user's: Python's own library, installed packages, generated frames.
+_NOT_USER = re.compile(r"site-packages|dist-packages|/lib/python[0-9.]+/|^<|^torch/|^runpy\.py")
+_MOST_FRAMES: Final = 3
+
+
+def op_text(name: str, dims: bytes, types: bytes, strides: bytes, values: bytes, stack: bytes) -> str:
+    """The range text of one op; each argument but ``name`` is the raw JSON that Kineto wrote, or b"".
+
+    An op without recorded dimensions is its bare name, so that "unknown" differs from "no inputs";
+    so is one whose arguments cannot be read.
+    """
+    frames = _frames(_json(stack)) if stack else ()
+    sizes = _json(dims) if dims else None
+    if not isinstance(sizes, list):
+        return name if not frames else _format(OpCall(name, frames=frames), name)
+    given = len(sizes)
+    call = _call(
+        name,
+        sizes,
+        _list(types, given),
+        _list(strides, given),
+        _list(values, given),
+        frames,
+    )
+    return _format(call, name)
+
+
+def _format(call: OpCall, fallback: str) -> str:
+    try:
+        return format_call(call)
+    except (RangeTextError, RecursionError):  # a dtype or a nesting that the text cannot hold
+        return fallback
+
+
+def _call(
+    name: str,
+    sizes: list[Any],
+    types: list[Any],
+    strides: list[Any],
+    values: list[Any],
+    frames: tuple[Frame, ...],
+) -> OpCall:
+    schema = arguments(name, len(sizes)) if name.startswith("aten::") else None
+    inputs: list[Arg] = []
+    params: list[tuple[str, ParamValue]] = []
+    for place, size in enumerate(sizes):
+        argument = schema[place] if schema else None
+        label = types[place] if isinstance(types[place], str) else ""
+        if _is_tensor(label, size, argument, bool(types[place] is not None)):
+            inputs.append(_tensor(label, size, strides[place], argument))
+        elif (
+            argument is not None
+            and argument.kind in ("tensor", "tensors")
+            and not _given(values[place])
+            and label not in _SCALARS
+        ):
+            inputs.append(None)  # an optional tensor that was not passed
+        elif _given(values[place]):
+            key = argument.name if argument else f"arg{place}"
+            value = _value(values[place])
+            if key == "dtype" and type(value) is int:
+                value = _SCALAR_TYPES.get(value, value)
+            params.append((key, value))
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return OpCall(name, tuple(inputs), None, tuple(params), None, frames)
+
+
+def _is_tensor(label: str, size: Any, argument: Argument | None, typed: bool) -> bool:
+    if argument is not None and argument.kind == "tensors":
+        return True
+    if typed and label:
+        return label in _LISTS or (label not in _SCALARS and not label.startswith("nullptr"))
+    if typed:  # "": neither a tensor nor a number: absent, or a string, a dtype, a device
+        return bool(size)
+    # no types at all: a size tells a tensor; without one only the schema does
+    return bool(size) or (argument is not None and argument.kind == "tensor")
+
+
+def _tensor(label: str, size: Any, strides: Any, argument: Argument | None) -> Arg:
+    nested = isinstance(size, list) and any(isinstance(item, list) for item in size)
+    if label in _LISTS or nested or (argument is not None and argument.kind == "tensors"):
+        if not isinstance(size, list) or not nested:
+            return (_UNKNOWN,)  # a list of tensors whose sizes were not recorded
+        apart = strides if isinstance(strides, list) and len(strides) == len(size) else [None] * len(size)
+        element = DTYPES.get(label, "?")
+        return tuple(_spec(element, one, step) for one, step in zip(size, apart, strict=True))
+    return _spec(DTYPES.get(label, "?"), size, strides)
+
+
+def _spec(dtype: str, size: Any, strides: Any) -> TensorSpec:
+    if not isinstance(size, list) or not all(type(dim) is int for dim in size):
+        return TensorSpec(dtype, ("?",))
+    shape = tuple(size)
+    if (
+        not isinstance(strides, list)
+        or len(strides) != len(shape)
+        or not all(type(step) is int for step in strides)
+    ):
+        return TensorSpec(dtype, shape)
+    return with_layout(dtype, shape, tuple(strides))
+
+
+def with_layout(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorSpec:
+    """The spec of a strided tensor: its layout is given only when it is not row-major.
+
+    Dimensions of size 1 have no stride that matters. A dense permutation is written minor to major,
+    anything else by its strides.
+    """
+    matter = [dim for dim, size in enumerate(shape) if size != 1]
+    if 0 in shape or _dense(shape, strides, matter[::-1]):
+        return TensorSpec(dtype, shape)
+    order = sorted(range(len(shape)), key=lambda dim: (strides[dim], shape[dim], -dim))
+    if _dense(shape, strides, [dim for dim in order if shape[dim] != 1]):
+        return TensorSpec(dtype, shape, minor_to_major=tuple(order))
+    return TensorSpec(dtype, shape, strides=strides)
+
+
+def _dense(shape: tuple[int, ...], strides: tuple[int, ...], minor_first: list[int]) -> bool:
+    expected = 1
+    for dim in minor_first:
+        if strides[dim] != expected:
+            return False
+        expected *= shape[dim]
+    return True
+
+
+def _given(value: Any) -> bool:
+    return value is not None and value != ""
+
+
+def _value(value: Any) -> ParamValue:
+    """A concrete input, which Kineto writes as text: ``"False"``, ``"0."``, ``"[1, 1]"``."""
+    if not isinstance(value, str):
+        return clean_value(value)
+    text = value.strip()
+    if text in ("True", "False"):
+        return text == "True"
+    if text == "None":
+        return None
+    if _INT.match(text):
+        return int(text)
+    try:
+        if text[:1] == "[" and text[-1:] == "]":
+            items = text[1:-1].split(", ", 256) if len(text) > 2 else []
+            return clean_value([_value(item) if "[" not in item else item for item in items])
+        return float(text)
+    except ValueError:
+        return clean_value(text[:256])
+
+
+def _frames(stack: Any) -> tuple[Frame, ...]:
+    """The innermost user frames of a call stack: ``file(line): function`` joined by ``;``."""
+    if not isinstance(stack, str):
+        return ()
+    found = []
+    for item in stack.split(";", 256):
+        frame = _FRAME.match(item)
+        if frame and not _NOT_USER.search(frame[1]):
+            found.append((frame[1], int(frame[2])))
+            if len(found) == _MOST_FRAMES:
+                break
+    return tuple(found)
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _list(text: bytes, length: int) -> list[Any]:
+    value = _json(text) if text else None
+    return value if isinstance(value, list) and len(value) == length else [None] * length

@@ -1,0 +1,57 @@
+"""Writes opscope/core/dialects/aten_schemas.json from the schemas of the installed torch.
+
+Usage: python scripts/make_aten_schemas.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+
+TARGET = Path(__file__).resolve().parents[1] / "opscope/core/dialects/aten_schemas.json"
+#: Namespaces whose ops a profiler records; the others are compiler-internal.
+NAMESPACES = ("aten",)
+MARKS = {"tensor": "*", "tensors": "+", "any": "~", "scalar": ""}
+
+
+def kind(argument_type: str) -> str:
+    plain = argument_type.replace("Optional[", "").replace("]", "").replace("?", "")
+    if "Tensor" not in plain:
+        return "scalar"
+    listed = "List[" in argument_type or "[]" in argument_type
+    return "tensors" if listed else "tensor"
+
+
+def main() -> None:
+    # TorchScript's own overloads (``aten::add.int``, ``list.index``) are not dispatched: no profiler
+    # sees them
+    dispatched = set(torch._C._dispatch_get_all_op_names())
+    overloads = defaultdict(lambda: defaultdict(list))
+    for schema in torch._C._jit_get_all_schemas():
+        namespace, _, name = schema.name.partition("::")
+        full = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+        if namespace in NAMESPACES and full in dispatched:
+            arguments = [(a.name, kind(str(a.type))) for a in schema.arguments]
+            overloads[name][len(arguments)].append((schema.overload_name, arguments))
+    table = {}
+    for name, by_arity in sorted(overloads.items()):
+        lines = []
+        for _, found in sorted(by_arity.items()):
+            # the default overload names the arguments, else the one that takes most tensors
+            found.sort(key=lambda item: (item[0] != "", -sum(k != "scalar" for _, k in item[1])))
+            merged = []
+            for place, (argument, own) in enumerate(found[0][1]):
+                kinds = {arguments[place][1] for _, arguments in found}
+                merged.append(MARKS[own if len(kinds) == 1 else "any"] + argument)
+            lines.append(" ".join(merged))
+        table[name] = lines
+    text = json.dumps({"torch": torch.__version__.split("+")[0], "aten": table}, indent=0)
+    TARGET.write_text(text + "\n")
+    print(f"{TARGET}: {len(table)} ops, {len(text)} bytes")
+
+
+if __name__ == "__main__":
+    main()
