@@ -52,6 +52,8 @@ _recorder: Recorder | None = None
 _capture: Capture | None = None
 _subscribers: list[Callable[[int], None]] = []
 _watchers: list[Callable[[], None]] = []
+#: The user tells the steps (``opscope.step``): adapters no longer do.
+steps_by_user = False
 _hooked = False
 
 

@@ -159,10 +159,10 @@ def describe(
     inputs = tuple(_arg(value) for value in tensor_arguments(arguments, args, kwargs))
     params: list[tuple[str, ParamValue]] = []
     for position, (key, is_tensor, default) in enumerate(arguments or ()):
-        if not is_tensor:
-            value = args[position] if position < len(args) else kwargs.get(key, default)
-            if value is not None:
-                params.append((key, _param(value, varies)))
+        value = args[position] if position < len(args) else kwargs.get(key, default)
+        # A number may stand for a tensor (``x * 2``): it is no input, but a parameter.
+        if value is not None and (not is_tensor or type(value) in _NUMBERS):
+            params.append((key, _param(value, varies)))
     device = device_of((*args, *kwargs.values()))
     if device is None and kwargs.get("device") is not None:
         device = str(kwargs["device"])
@@ -181,8 +181,10 @@ def with_result(
     A scalar that an op returns is no output.
     """
     leaves = _leaves(tensor_arguments(arguments, args, kwargs))
-    results = result if isinstance(result, tuple) else (result,)
-    outputs = tuple(_output(item, leaves) for item in results if _is_output(item))
+    if isinstance(result, tuple):
+        outputs = tuple(_output(item, leaves) for item in result)
+    else:
+        outputs = (_output(result, leaves),) if isinstance(result, (Tensor, list)) else ()
     return replace(call, outputs=outputs, device=call.device or device_of((result,)))
 
 
@@ -217,15 +219,11 @@ def _arg(value: Any) -> Arg:
     return None
 
 
-def _is_output(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_output, value))
-    return isinstance(value, Tensor)
-
-
 def _output(value: Any, inputs: list[Any]) -> Arg:
     if isinstance(value, (list, tuple)):
         return tuple(_output(item, inputs) for item in value)
+    if not isinstance(value, Tensor):
+        return None  # a gradient that was not asked for; a scalar
     for index, leaf in enumerate(inputs):
         if leaf is value:
             return SameAs(index)

@@ -80,22 +80,19 @@ class Steps:
     the user calls ``opscope.step()``, that alone counts.
     """
 
-    #: Set by ``opscope.step()``: the user tells the steps.
-    by_user = False
-
     def __init__(self) -> None:
         self._round: list[weakref.ref[Any]] = []
         self._last: weakref.ref[Any] | None = None
 
-    @classmethod
-    def begin(cls) -> None:
+    @staticmethod
+    def begin() -> None:
         """The first forward of training begins step 0."""
-        if not cls.by_user and session.current_step() < 0:
+        if not session.steps_by_user and session.current_step() < 0:
             session.begin_step()
 
     def stepped(self, optimizer: Any) -> None:
         """``optimizer`` has stepped."""
-        if self.by_user:
+        if session.steps_by_user:
             return
         if self._ends(optimizer):
             session.step()
