@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -10,13 +11,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import opscope
 
 from . import common
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
 
 #: Frameworks by distribution name, whether or not an adapter for them is installed.
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mindspore", "onnxruntime", "tensorrt")
@@ -115,19 +119,22 @@ def checks() -> Iterator[Check]:
 def _adapters() -> Iterator[Check]:
     from packaging.specifiers import SpecifierSet
 
-    entries = {e.name: e for e in importlib.metadata.entry_points(group="opscope.adapters")}
-    for name in dict.fromkeys((*_FRAMEWORKS, *entries)):
+    from opscope.adapters import available
+
+    known = available()
+    for name in dict.fromkeys((*_FRAMEWORKS, *known)):
         version = _version(name)
-        if name not in entries:
+        if name not in known:
             if version:
                 yield Check(name, False, version, "this version of opscope has no adapter for it")
             continue
         if version is None:
             yield Check(name, False, "not installed", f"pip install {name}, in this environment")
             continue
-        requires = str(getattr(entries[name].load(), "requires", ""))
-        fits = SpecifierSet(requires).contains(version.split("+")[0], prereleases=True)
-        yield Check(name, fits, version, f"the adapter is for {name}{requires}")
+        module, _, attribute = known[name].partition(":")
+        requires = str(getattr(importlib.import_module(module), attribute).requires)
+        fits = SpecifierSet(requires).contains(version, prereleases=True)
+        yield Check(name, fits, version, f"the adapter is for {name} {requires}")
 
 
 def _version(distribution: str) -> str | None:
@@ -197,7 +204,6 @@ def _models() -> list[dict[str, object]]:
 
 def _register_models() -> None:
     """Import every module of cost models, which registers them."""
-    import importlib
     import pkgutil
 
     import opscope.core.perf as package
@@ -221,8 +227,8 @@ _MEANING = {
 }
 
 
-def _gaps(profile: object) -> list[dict[str, object]]:
-    trace = profile.trace  # type: ignore[attr-defined]
+def _gaps(profile: Profile) -> list[dict[str, object]]:
+    trace = profile.trace
     rows: list[dict[str, object]] = []
     for table, meaning in _MEANING.items():
         recorded = trace.has(table)

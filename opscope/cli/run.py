@@ -156,7 +156,12 @@ def _report(target: Path, top: int | None, width: int | None) -> None:
     from opscope.reports.layout import write
 
     rows = (common.TOP if top is None else top) or None
-    profile = common.load(str(target))
-    names = ["summary", "detail"] + (["kernel"] if len(profile.kernel_totals()) else [])
-    write(console.tables(profile, names, rows), sys.stderr, width)
+    try:
+        profile = common.load(str(target))
+        names = ["summary", "detail"] + (["kernel"] if len(profile.kernel_totals()) else [])
+        tables = console.tables(profile, names, rows)
+    except Exception as error:  # noqa: BLE001  the program's status counts, and the profile is there
+        common.say(f"no report: {type(error).__name__}: {error}; see opscope report {target}")
+        return
+    write(tables, sys.stderr, width)
     common.say(f"more: opscope report {target}")

@@ -82,7 +82,8 @@ def short_kernel(name: object) -> str:
 def summary(profile: Profile) -> Table:
     """The figures that every report begins with, attributed and unattributed time among them."""
     row = _first(profile.summary())
-    on_cpu = not row.get("kernels")
+    on_cpu = profile.cpu_only
+    captured = on_cpu or row.get("kernel_time") is not None
     lines: list[tuple[str, str, str]] = []
 
     def line(what: str, value: str, remark: str = "") -> None:
@@ -91,22 +92,20 @@ def summary(profile: Profile) -> Table:
     counts = [
         _plural(row.get("steps"), "step"),
         _plural(row.get("processes"), "process", "processes"),
-        _plural(row.get("devices"), "device"),
+        "" if on_cpu else _plural(row.get("devices"), "device"),
     ]
     line("wall time", units.time(row.get("wall_time")), ", ".join(filter(None, counts)))
     if on_cpu:
-        line("op time", units.time(row.get("kernel_time")), "self time of ops on the CPU")
+        line("op time", units.time(row.get("kernel_time")), "no GPU: time of ops on the CPU")
     else:
         line("device busy", units.time(row.get("device_busy")), _of_wall(row))
-        line(
-            "kernel time", units.time(row.get("kernel_time")), _plural(row.get("kernels"), "kernel")
-        )
+        remark = _plural(row.get("kernels"), "kernel") if captured else "kernels were not captured"
+        line("kernel time", units.time(row.get("kernel_time")), remark)
     line("  attributed", units.time(row.get("attributed_time")), _share_of_all(row))
-    unattributed = row.get("unattributed_time")
     line(
         "  unattributed",
-        units.time(unattributed),
-        "inside steps, outside any op" if on_cpu and unattributed is not None else "",
+        units.time(row.get("unattributed_time")),
+        "inside steps, outside any op" if on_cpu else "",
     )
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
@@ -166,7 +165,7 @@ def totals(
     rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
     if any(row.get("flops", 0) is None for row in rows):
         notes.append(
-            f"{units.UNKNOWN} is not known: `opscope report FILE --reports missing` says why"
+            f"{units.UNKNOWN} is not known: opscope doctor FILE says why"
         )
     if "name" in keys:
         for row in rows:

@@ -1,0 +1,27 @@
+# Sourced by the other scripts: makes the virtual environment $1 (kept from the last time) with what
+# the remaining arguments name, and sets `bin` to its programs.
+
+find_python() {
+    local name
+    for name in "${PYTHON:-}" python3.13 python3.12 python3.11 python3.10 python3 python; do
+        if [ -n "$name" ] && command -v "$name" >/dev/null 2>&1 &&
+            "$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+            echo "$name"
+            return
+        fi
+    done
+    echo "needs Python 3.10 or later with venv (set PYTHON to one)" >&2
+    return 1
+}
+
+environment() {
+    local folder=$1 python
+    shift
+    if [ ! -x "$folder/bin/python" ] || ! "$folder/bin/python" -c 'import pip' 2>/dev/null; then
+        python=$(find_python)
+        echo "making $folder with $python" >&2
+        "$python" -m venv --clear "$folder"
+    fi
+    bin=$(cd "$folder/bin" && pwd)
+    "$bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2
+}
