@@ -223,6 +223,7 @@ def _by_thread(
         frame.lazy()
         .select("process", "thread", *columns)
         .with_row_index("row")
+        .with_columns(pl.col("row").cast(pl.Int64))
         .filter(pl.Series(chosen))
         .group_by("process", "thread")
         .agg(pl.all())

@@ -129,7 +129,7 @@ def _by_order(trace: Trace, link: NDArray[np.int32], rows: Ints) -> Ints:
     process = calls["process"].fill_null(NONE).to_numpy()
     time = calls["start"].to_numpy()
     lengths = np.array([len(s) for s in sequences])
-    for call, at, count in zip(launch.tolist(), first.tolist(), many.tolist(), strict=True):
+    for call, begin, count in zip(launch.tolist(), first.tolist(), many.tolist(), strict=True):
         fitting = [sequences[n] for n in np.flatnonzero(lengths == count)]
         here = [s for s in fitting if process[s[0]] == process[call] and time[s[0]] < time[call]]
         if here:
@@ -138,7 +138,7 @@ def _by_order(trace: Trace, link: NDArray[np.int32], rows: Ints) -> Ints:
             chosen = fitting[0]
         else:
             continue
-        found[order[at : at + count]] = chosen
+        found[order[begin : begin + count]] = chosen
     return found
 
 
