@@ -8,7 +8,8 @@ import polars as pl
 from opscope.core.analysis.costs import cost_column, shared_out
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import REASONS, Launched
-from opscope.core.columns import gather, spread
+from opscope.core.columns import gather, matching, spread
+from opscope.core.compiled import GENERATED, name_fused
 from opscope.core.intervals import NONE
 
 
@@ -36,7 +37,7 @@ def kernels_frame(ops: Ops) -> pl.DataFrame:
         (pl.col("end") - pl.col("start")).alias("duration")
     )
     described = _described(ops, launched)
-    return pl.concat(
+    frame = pl.concat(
         [
             own,
             table.select("name", "correlation", "grid", "block", "registers"),
@@ -60,6 +61,7 @@ def kernels_frame(ops: Ops) -> pl.DataFrame:
         ],
         how="horizontal",
     )
+    return name_fused(frame) if matching(table["name"], GENERATED).any() else frame
 
 
 def memops_frame(ops: Ops) -> pl.DataFrame:

@@ -1,0 +1,41 @@
+"""Compiled regions: what a generated kernel computes is in its name (rule 6).
+
+Inductor names a Triton kernel after what it fused: ``triton_poi_fused_add_gelu_3`` is pointwise
+(``poi``; ``red`` and ``per`` reduce, ``tem`` is a template) and does an ``add`` and a ``gelu``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import polars as pl
+
+#: The start of a generated kernel's name.
+GENERATED: Final = r"^triton_(poi|red|per|tem|for|mm|split_scan|spl)_fused_"
+_FUSED: Final = re.compile(rf"{GENERATED}(?P<ops>.*?)_?\d+(?:d\d+.*)?\Z")
+
+
+def fused_ops(kernel: str) -> str | None:
+    """``add_gelu`` of ``triton_poi_fused_add_gelu_3``: the names of the fused ops, run together.
+
+    They cannot be told apart for certain, since names of ops hold underscores themselves.
+    """
+    found = _FUSED.match(kernel)
+    return found.group("ops").strip("_") or None if found else None
+
+
+def name_fused(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Give each generated kernel that has an op its own name as that op, and the region as layer.
+
+    ``kernels`` has ``name``, ``op``, ``op_type``, ``layer`` and ``reason``. A region's op (such as
+    ``Torch-Compiled Region: 0/0``) launches many different kernels: the kernel's name says more.
+    """
+    name = pl.col("name").cast(pl.String)
+    generated = name.str.contains(GENERATED) & pl.col("reason").is_null()
+    other = generated & (pl.col("op").cast(pl.String) != name)
+    return kernels.with_columns(
+        pl.when(other).then("name").otherwise("op").alias("op"),
+        pl.when(other).then(pl.lit("fused", pl.Categorical)).otherwise("op_type").alias("op_type"),
+        pl.when(other).then(pl.coalesce("layer", "op")).otherwise("layer").alias("layer"),
+    )
