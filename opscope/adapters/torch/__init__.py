@@ -37,13 +37,14 @@ class TorchAdapter:
         self._emitter: Emitter | None = None
         self._parts: list[Any] = []
         self._always: list[Any] = []
-        self._broken = False
+        #: A fault of ours was met; nothing is observed any more.
+        self.broken = False
 
     def install(self, emitter: Emitter, options: Options) -> None:
         """Hook what must be there to count steps, and the rest if something listens already."""
         if self._mode is not None:
             return
-        self._broken = False
+        self.broken = False
         self._emitter = emitter
         threads = Threads()
         sources = Sources() if options.source else None
@@ -69,7 +70,7 @@ class TorchAdapter:
     def listen(self) -> None:
         """Hook or unhook as the emitter is active or not."""
         mode, emitter = self._mode, self._emitter
-        if mode is None or emitter is None or self._broken or mode.on == emitter.active:
+        if mode is None or emitter is None or self.broken or mode.on == emitter.active:
             return
         if emitter.active:
             mode.threads.run += 1
@@ -103,9 +104,9 @@ class TorchAdapter:
         The mode, were we inside it, is put back by PyTorch when the op ends; it is off, and leaves
         the stack at shutdown.
         """
-        if self._broken:
+        if self.broken:
             return
-        self._broken = True
+        self.broken = True
         _log.exception("opscope: %s; PyTorch is no longer observed", what)
         if self._mode is not None:
             self._mode.on = False

@@ -25,6 +25,7 @@ _PLAIN: Final = frozenset(
 _OPAQUE: Final = frozenset({torch.Generator, torch.ScriptObject})
 #: In the signature of a call whose numbers change all the time they are left out.
 _NUMBERS: Final = frozenset({int, float, complex})
+_SCALARS: Final = _NUMBERS | {bool}
 #: What the text says of such a number.
 VARIES: Final = "varies"
 
@@ -161,7 +162,7 @@ def describe(
     for position, (key, is_tensor, default) in enumerate(arguments or ()):
         value = args[position] if position < len(args) else kwargs.get(key, default)
         # A number may stand for a tensor (``x * 2``): it is no input, but a parameter.
-        if value is not None and (not is_tensor or type(value) in _NUMBERS):
+        if value is not None and (not is_tensor or type(value) in _SCALARS):
             params.append((key, _param(value, varies)))
     device = device_of((*args, *kwargs.values()))
     if device is None and kwargs.get("device") is not None:

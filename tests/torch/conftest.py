@@ -1,0 +1,125 @@
+"""A PyTorch adapter that speaks to an emitter in memory."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from opscope.adapters.base import Options
+from opscope.core import session
+from opscope.core.rangetext import format_call, parse
+from opscope.core.schema import DIRECTIONS, OpCall
+
+
+@dataclass
+class Range:
+    text: str
+    category: str | None
+    seq: int
+    fwd_thread: int
+    thread: int
+    parents: tuple
+    closed: bool = False
+
+    @property
+    def call(self):
+        return parse(self.text)
+
+    @property
+    def layer(self):
+        return next((p.text for p in reversed(self.parents) if p.category == "layer"), None)
+
+    @property
+    def phase(self):
+        return next((p.text for p in reversed(self.parents) if p.category == "phase"), None)
+
+
+@dataclass
+class MemoryEmitter:
+    """What ``core.emit`` promises, kept in a list; checks that pushes and pops nest."""
+
+    domain: str = "opscope.torch"
+    active: bool = True
+    ranges: list = field(default_factory=list)
+    local: threading.local = field(default_factory=threading.local)
+
+    def prepare(self, what, category=None):
+        text = format_call(what, None) if isinstance(what, OpCall) else what
+        return SimpleNamespace(text=text, category=category)
+
+    def stack(self):
+        if not hasattr(self.local, "stack"):
+            self.local.stack = []
+        return self.local.stack
+
+    def push(self, prepared, seq=-1, fwd_thread=0):
+        stack = self.stack()
+        one = Range(
+            prepared.text, prepared.category, seq, fwd_thread, threading.get_ident(), tuple(stack)
+        )
+        stack.append(one)
+        self.ranges.append(one)
+
+    def pop(self, complete=None):
+        one = self.stack().pop()
+        one.closed = True
+        if complete is not None:
+            one.text = complete.text
+
+    def mark(self, prepared):
+        raise AssertionError("the PyTorch adapter makes no marks")
+
+    @property
+    def ops(self):
+        known = (*DIRECTIONS,)
+        return [one for one in self.ranges if one.category in known]
+
+    def named(self, name, category=None):
+        return [
+            one
+            for one in self.ops
+            if one.call.name == name and category in (None, one.category)
+        ]
+
+
+class Watched:
+    """The adapter under test and what it emitted."""
+
+    def __init__(self):
+        from opscope.adapters.torch import TorchAdapter
+
+        self.emitter = MemoryEmitter()
+        self.adapter = TorchAdapter()
+
+    def install(self, **options):
+        self.adapter.install(self.emitter, Options(**options))
+        return self.emitter
+
+    @property
+    def broken(self):
+        return self.adapter.broken
+
+
+@pytest.fixture
+def watched():
+    pytest.importorskip("torch")
+    one = Watched()
+    yield one
+    one.adapter.uninstall()
+
+
+@pytest.fixture
+def emitter(watched):
+    """An installed adapter's emitter; at the end nothing of ours may have failed."""
+    yield watched.install()
+    assert not watched.broken
+
+
+@pytest.fixture(autouse=True)
+def fresh_steps(monkeypatch):
+    """Step numbers begin at 0 in each test."""
+    monkeypatch.setattr(session, "_steps", session._Steps())
+    monkeypatch.setattr(session, "steps_by_user", False)

@@ -1,0 +1,111 @@
+"""torch.compile under the adapter: same graphs, same breaks, same results."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch._dynamo  # noqa: E402
+
+F = torch.nn.functional
+nn = torch.nn
+
+
+class Block(nn.Module):
+    def __init__(self, breaks):
+        super().__init__()
+        self.first = nn.Linear(4, 8)
+        self.second = nn.Linear(8, 2)
+        self.breaks = breaks
+
+    def forward(self, x):
+        x = F.relu(self.first(x))
+        if self.breaks:
+            torch._dynamo.graph_break()
+        return self.second(x)
+
+
+def compiled_run(backend, breaks):
+    """The counts of one training step of a compiled model, its gradients, and its second step's."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    model = Block(breaks)
+    step = torch.compile(model, backend=backend, fullgraph=not breaks)
+    for _ in range(3):
+        step(torch.ones(3, 4)).sum().backward()
+    counters = torch._dynamo.utils.counters
+    counts = {
+        "graphs": counters["stats"]["unique_graphs"],
+        "ops": counters["stats"]["calls_captured"],
+        "breaks": sum(counters["graph_break"].values()),
+        "recompiles": sum(counters["recompiles"].values()),
+        "frames": dict(counters["frames"]),
+    }
+    return counts, [p.grad for p in model.parameters()]
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_graphs_and_breaks_are_those_without_us(watched, backend, breaks):
+    without, plain = compiled_run(backend, breaks)
+    emitter = watched.install()
+    within, seen = compiled_run(backend, breaks)
+    assert within == without
+    assert without["graphs"] == (2 if breaks else 1)
+    for one, other in zip(plain, seen, strict=True):
+        assert torch.equal(one, other)
+    assert emitter.named("aten::addmm")
+    assert emitter.named("aten::mm", "backward")
+    assert not watched.broken
+
+
+def test_function_with_a_gradient_inside(watched):
+    def run():
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+
+        def function(x):
+            y = (x * 2).sin()
+            return torch.cos(y)
+
+        torch.compile(function, backend="eager", fullgraph=True)(torch.ones(3, requires_grad=True))
+        return dict(torch._dynamo.utils.counters["stats"])
+
+    without = run()
+    watched.install()
+    assert run() == without
+    assert not watched.broken
+
+
+def test_capture_that_begins_later_does_not_recompile(watched):
+    """Starting and stopping to listen changes no guard of a model compiled before."""
+    emitter = watched.install()
+    watched.emitter.active = False
+    watched.adapter.listen()
+    torch._dynamo.utils.counters.clear()
+    step = torch.compile(Block(False), backend="eager", fullgraph=True)
+    for active in (False, True, False, True):
+        emitter.active = active
+        watched.adapter.listen()
+        step(torch.ones(3, 4)).sum().backward()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert emitter.named("aten::addmm")
+
+
+@pytest.mark.slow
+def test_inductor_on_cpu(watched):
+    without, plain = compiled_run("inductor", False)
+    emitter = watched.install()
+    within, seen = compiled_run("inductor", False)
+    assert within == without
+    for one, other in zip(plain, seen, strict=True):
+        assert torch.allclose(one, other)
+    assert emitter.ranges
+    assert not watched.broken
