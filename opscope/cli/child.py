@@ -126,30 +126,15 @@ def start(env: Mapping[str, str]) -> None:
     capture = Recording(env[FOLDER])
     opscope.init()
     if plan.steps is not None:
-        session.on_step(_by_steps(plan.steps, capture))
-        if plan.steps[0] == 0:
-            session.start(capture)
+        from opscope.callbacks.steprange import StepRange
+
+        StepRange(*plan.steps, make=lambda _: capture).attach()
     elif plan.begin is None and plan.end is None:
         session.start(capture)
     else:
         _by_time(plan, capture)
         if hasattr(os, "register_at_fork"):  # a timer's thread does not live on in a forked child
             os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
-
-
-def _by_steps(steps: tuple[int, int | None], capture: Recording) -> Callable[[int], None]:
-    from opscope.core import session
-
-    first, last = steps
-
-    def when(number: int) -> None:
-        inside = number >= first and (last is None or number < last)
-        if inside and session.capturing() is None:
-            session.start(capture)
-        elif not inside and session.capturing() is capture:
-            session.stop()
-
-    return when
 
 
 def _by_time(plan: Plan, capture: Recording) -> None:

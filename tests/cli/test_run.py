@@ -1,0 +1,259 @@
+"""`opscope run` without a framework: the program is left alone, and all its processes are recorded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import opscope
+
+ROOT = Path(opscope.__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Writes a script into an empty folder and returns a function that runs opscope there."""
+
+    def write(code: str, name: str = "train.py") -> Path:
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(code))
+        return path
+
+    return write
+
+
+def cli(cwd: Path, *args: object, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "opscope", *map(str, args)],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def ranges(path: Path, category: str | None = None) -> list[str]:
+    frame = opscope.load(path).trace["ranges"].sort("start")
+    if category is not None:
+        frame = frame.filter(frame["category"].cast(str) == category)
+    return frame["text"].cast(str).to_list()
+
+
+WORK = """
+    import sys, opscope
+    with opscope.annotate("work"):
+        print("out", sys.argv[1:])
+        print("err", file=sys.stderr)
+"""
+
+
+def test_a_script_runs_as_without_us_and_its_profile_is_written(script, tmp_path):
+    script(WORK)
+    done = cli(tmp_path, "run", "--no-report", "--", sys.executable, "train.py", "--steps", "3", "-o")
+    assert done.returncode == 0
+    assert done.stdout == "out ['--steps', '3', '-o']\n"
+    assert done.stderr == "err\nopscope: wrote train.opscope\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.opscope", "train.py"]
+    assert ranges(tmp_path / "train.opscope") == ["work"]
+
+
+def test_the_report_goes_to_stderr(script, tmp_path):
+    script(WORK)
+    done = cli(tmp_path, "run", sys.executable, "train.py")
+    assert done.stdout == "out []\n"
+    assert "Summary" in done.stderr
+    assert "wall time" in done.stderr
+
+
+def test_a_second_run_has_a_profile_of_its_own_unless_a_name_is_given(script, tmp_path):
+    script(WORK)
+    command = ("--no-report", "--", sys.executable, "train.py")
+    assert cli(tmp_path, "run", *command).returncode == 0
+    assert "wrote train-2.opscope" in cli(tmp_path, "run", *command).stderr
+    named = ("run", "-o", "mine", *command)
+    assert "wrote mine.opscope" in cli(tmp_path, *named).stderr
+    before = (tmp_path / "mine.opscope" / "meta.json").read_bytes()
+    refused = cli(tmp_path, *named)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "opscope: mine.opscope: exists; --force replaces it\n"
+    assert (tmp_path / "mine.opscope" / "meta.json").read_bytes() == before
+    assert cli(tmp_path, "run", "--force", "-o", "mine", *command).returncode == 0
+
+
+def test_force_never_removes_what_is_no_profile(script, tmp_path):
+    script(WORK)
+    (tmp_path / "data.opscope").mkdir()
+    (tmp_path / "data.opscope" / "precious").write_text("x")
+    done = cli(tmp_path, "run", "-f", "-o", "data", sys.executable, "train.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (tmp_path / "data.opscope" / "precious").read_text() == "x"
+
+
+def test_a_crash_keeps_its_own_traceback_and_leaves_a_readable_profile(script, tmp_path):
+    script("""
+        import opscope
+        with opscope.annotate("before the crash"):
+            raise ValueError("mine")
+    """)
+    plain = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py")
+    assert done.returncode == plain.returncode == 1
+    assert done.stderr == plain.stderr + "opscope: wrote train.opscope\n"
+    assert ranges(tmp_path / "train.opscope") == ["before the crash"]
+
+
+@pytest.mark.parametrize("how", ["os._exit(5)", "os.abort()", "os.kill(os.getpid(), 9)"])
+def test_a_death_without_farewell_leaves_what_was_on_disk(how, script, tmp_path):
+    script(f"""
+        import os, time, opscope
+        for n in range(4):  # longer than the recorder keeps things to itself
+            with opscope.annotate(f"part {{n}}"):
+                time.sleep(0.15)
+        {how}
+    """)
+    done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py")
+    assert done.returncode == {"os._exit(5)": 5, "os.abort()": 134}.get(how, 137)
+    assert "part 0" in ranges(tmp_path / "train.opscope")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_reaches_the_program_and_the_profile_is_written(name, script, tmp_path):
+    script("""
+        import time, opscope
+        with opscope.annotate("first"):
+            time.sleep(0.4)
+        with opscope.annotate("second"):
+            print("ready", flush=True)
+            time.sleep(30)
+    """)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opscope", "run", "--no-report", sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(getattr(signal, name))
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + getattr(signal, name)
+    assert ("KeyboardInterrupt" in err) == (name == "SIGINT")
+    assert "first" in ranges(tmp_path / "train.opscope")
+
+
+def test_processes_that_it_starts_are_in_the_same_profile(script, tmp_path):
+    script("""
+        import multiprocessing, subprocess, sys, opscope
+
+        def work(name):
+            with opscope.annotate(name):
+                pass
+
+        if __name__ == "__main__":
+            work("parent")
+            for how in ("fork", "spawn"):
+                process = multiprocessing.get_context(how).Process(target=work, args=(how,))
+                process.start()
+                process.join()
+            code = "import opscope\\nwith opscope.annotate('exec'): pass"
+            subprocess.run([sys.executable, "-c", code], check=True)
+    """)
+    done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    trace = opscope.load(tmp_path / "train.opscope").trace
+    assert sorted(trace["ranges"]["text"].cast(str)) == ["exec", "fork", "parent", "spawn"]
+    assert trace["ranges"]["process"].n_unique() == 4
+    assert trace["processes"]["pid"].n_unique() == 4
+
+
+def test_children_of_a_program_that_is_not_python_are_recorded(script, tmp_path):
+    script("import opscope\nwith opscope.annotate('inner'): pass", "inner.py")
+    done = cli(tmp_path, "run", "--no-report", "-o", "x", "sh", "-c", f"{sys.executable} inner.py; exit 4")
+    assert done.returncode == 4
+    assert ranges(tmp_path / "x.opscope") == ["inner"]
+
+
+def test_when_nothing_was_recorded_that_is_said_and_the_status_is_the_program_s(tmp_path):
+    done = cli(tmp_path, "run", "sh", "-c", "echo hello; exit 3")
+    assert (done.returncode, done.stdout) == (3, "hello\n")
+    assert "nothing was recorded" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+STEPS = """
+    import opscope
+    for n in range(8):
+        opscope.step()
+        with opscope.annotate(f"work {n}"):
+            pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "kept"), [("3:6", [3, 4, 5]), ("0:2", [0, 1]), ("6:", [6, 7]), (":1", [0]), ("4", [4])]
+)
+def test_only_the_steps_asked_for_are_recorded(option, kept, script, tmp_path):
+    script(STEPS)
+    done = cli(tmp_path, "run", "--no-report", "--steps", option, sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    assert ranges(tmp_path / "train.opscope", "step") == [f"step {n}" for n in kept]
+    work = [text for text in ranges(tmp_path / "train.opscope") if text.startswith("work")]
+    assert work == [f"work {n}" for n in kept]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--steps", "6:3"), "not a range of steps: '6:3'"),
+        (("--steps", "x"), "not a range of steps"),
+        (("--steps", "1:2", "--delay", "1"), "--steps excludes"),
+        (("--backend", "magic"), "no backend 'magic'"),
+        (("-o", "nowhere/x"), "nowhere: no such directory"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_runs(options, complaint, tmp_path):
+    done = cli(tmp_path, "run", *options, "--", "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_does_not_exist(tmp_path):
+    done = cli(tmp_path, "run", "no-such-program-here")
+    assert (done.returncode, done.stderr) == (127, "opscope: no-such-program-here: command not found\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_python_without_opscope_is_named_with_the_reason(script, tmp_path):
+    (tmp_path / "block").mkdir()
+    (tmp_path / "block" / "sitecustomize.py").write_text("import sys; sys.modules['opscope'] = None")
+    code = f"import os; os.environ['PYTHONPATH'] += os.pathsep + {str(tmp_path / 'block')!r}"
+    script(f"{code}\nimport subprocess, sys\nsys.exit(subprocess.call([sys.executable, '-c', 'print(1)']))")
+    done = cli(tmp_path, "run", sys.executable, "train.py")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert f"not recorded: {sys.executable}: opscope cannot be imported there" in done.stderr
+
+
+def test_secrets_on_the_command_line_do_not_reach_the_profile(script, tmp_path):
+    script(WORK)
+    done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py", "--api-key=s3cr3t-value")
+    assert done.returncode == 0
+    for path in (tmp_path / "train.opscope").rglob("*"):
+        assert b"s3cr3t-value" not in path.read_bytes()
