@@ -78,28 +78,48 @@ def costs(attribution: Attribution) -> Costs:
     return Costs(catalogue, canonical, free, attribution)
 
 
-def shared_out(total: pl.Series, group: Ints, duration: Ints) -> pl.Series:
-    """``total`` (one per row, equal within a group) split over its group's rows by duration.
+class Sharing:
+    """Totals of groups split over their rows by duration, in integers that sum to the total.
 
-    The parts of a group are integers whose sum is exactly the total. Rows with group -1 or a null
-    total are null.
+    ``group``: per row a number, -1 for none. ``duration``: per row, ns; a group without any
+    duration is split evenly.
     """
-    frame = pl.DataFrame({"group": group, "duration": duration, "total": total}).with_columns(
-        pl.when(pl.col("group") >= 0).then("total").alias("total")
-    )
-    whole = pl.col("duration").sum().over("group")
-    share = (
-        pl.when(whole > 0)
-        .then(pl.col("duration").cum_sum().over("group") / whole)
-        .otherwise(pl.int_range(1, pl.len() + 1).over("group") / pl.len().over("group"))
-    )
-    done = (pl.col("total") * share).round().cast(pl.Int64)
-    last = pl.int_range(pl.len()).over("group") == pl.len().over("group") - 1
-    done = pl.when(last).then("total").otherwise(done)
-    column: pl.Series = frame.select(
-        (done - done.shift(1).over("group").fill_null(0)).alias(total.name)
-    ).to_series()
-    return column
+
+    def __init__(self, group: Ints, duration: Ints) -> None:
+        self._many = len(group)
+        rows = np.flatnonzero(group >= 0)
+        self._order = rows[np.argsort(group[rows], kind="stable")]
+        ordered = group[self._order]
+        self._first = np.concatenate((np.ones(1, bool), ordered[1:] != ordered[:-1]))[: len(rows)]
+        begin = np.flatnonzero(self._first)
+        counts = np.diff(np.append(begin, len(rows)))
+        weight = duration[self._order]
+        if len(rows):
+            whole = np.repeat(np.add.reduceat(weight, begin), counts)
+            weight = np.where(whole > 0, weight, 1)
+            whole = np.repeat(np.add.reduceat(weight, begin), counts)
+            done = np.cumsum(weight)
+            self._done = done - np.repeat(done[begin] - weight[begin], counts)
+            self._whole = whole
+
+    def split(self, total: pl.Series) -> pl.Series:
+        """Each row's part of its group's ``total`` (equal within a group); null where that is."""
+        column: pl.Series = pl.Series(total.name, [None], dtype=pl.Int64)
+        column = column.new_from_index(0, self._many)
+        if not len(self._order):
+            return column
+        amount = total.fill_null(NONE).to_numpy()[self._order]
+        # rounding of the running sum: the last row of a group brings it to the total exactly
+        upto = np.where(
+            self._done == self._whole,
+            amount,
+            np.rint(amount * (self._done / self._whole)).astype(np.int64),
+        )
+        part = upto - np.where(self._first, 0, np.roll(upto, 1))
+        known = amount >= 0
+        values = np.full(self._many, NONE, np.int64)
+        values[self._order[known]] = part[known]
+        return pl.Series(total.name, values).replace(NONE, None)
 
 
 def cost_column(costs: Costs, name: str, rows: Ints) -> pl.Series:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.costs import cost_column, shared_out
+from opscope.core.analysis.costs import Sharing, cost_column
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import REASONS, Launched
 from opscope.core.columns import gather, matching, spread
@@ -23,9 +23,10 @@ def kernels_frame(ops: Ops) -> pl.DataFrame:
     op = launched.op.astype(np.int64)
     duration = (table["end"] - table["start"]).to_numpy()
     costing = ops.costs.costing(op)
+    sharing = Sharing(costing, duration)
     shares = {
-        name: shared_out(cost_column(ops.costs, name, costing), costing, duration)
-        for name in ("matrix_flops", "vector_flops", "flops", "bytes")
+        name: sharing.split(cost_column(ops.costs, name, costing))
+        for name in ("matrix_flops", "vector_flops", "bytes")
     }
     shares["flops"] = (shares["matrix_flops"] + shares["vector_flops"]).alias("flops")
     tensor = {
