@@ -266,7 +266,7 @@ def _moved(frame: pl.DataFrame, clock: ClockFit) -> pl.DataFrame:
         name: pl.Series(name, clock.apply(frame[name].to_numpy())) for name in times
     }
     if "end" in frame.columns:
-        moved["end"] = moved["start"] + (frame["end"] - frame["start"])
+        moved["end"] = (moved["start"] + (frame["end"] - frame["start"])).alias("end")
     return frame.with_columns(moved.values())
 
 
