@@ -302,6 +302,7 @@ def test_the_limit_of_size_ends_the_recording_with_a_note(tmp_path: Path) -> Non
 def part(tmp_path: Path) -> Path:
     recorder = Recorder(tmp_path)
     recorder.start()
+    recorder.deadline = 1 << 62  # one chunk, however slow the machine
     session.listen(recorder)
     for name in ("a", "b", "c"):
         with session.annotate(name):
