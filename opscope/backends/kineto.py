@@ -94,7 +94,7 @@ class KinetoCapture:
         recorder.start()
         try:
             self._profiler.start()
-        except RuntimeError as error:  # what torch raises where CUPTI is taken or a profiler is on
+        except (RuntimeError, AssertionError) as error:  # CUPTI taken, a profiler on, no activity
             recorder.stop()
             raise SessionError(f"torch.profiler cannot start: {error}") from error
         self._recorder = recorder
