@@ -23,11 +23,8 @@ def build(folder: Path, *flags: str) -> Path:
     if compiler is None:
         pytest.skip("no C compiler (gcc or cc) to build the NVTX injection library")
     library = folder / f"injection{len(flags)}.so"
-    subprocess.run(
-        [compiler, "-O1", "-shared", "-fPIC", "-Wall", "-Werror", *flags, "-I", include()]
-        + [str(SOURCE), "-o", str(library)],
-        check=True,
-    )
+    options = ["-O1", "-shared", "-fPIC", "-Wall", "-Werror", *flags, "-I", include()]
+    subprocess.run([compiler, *options, str(SOURCE), "-o", str(library)], check=True)
     return library
 
 
@@ -79,7 +76,12 @@ def hear(program: str, library: Path | None, folder: Path, **environ: str) -> He
         env["NVTX_INJECTION64_PATH"] = str(library)
     code = f"result = None\n{program}\nimport json; print(json.dumps(result))"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return Heard(_read(log), json.loads(done.stdout.splitlines()[-1]), done.stderr)

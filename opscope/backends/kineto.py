@@ -94,7 +94,7 @@ class KinetoCapture:
         recorder.start()
         try:
             self._profiler.start()
-        except RuntimeError as error:  # what torch raises where CUPTI is taken or a profiler is on
+        except (RuntimeError, AssertionError) as error:  # CUPTI taken, a profiler on, no activity
             recorder.stop()
             raise SessionError(f"torch.profiler cannot start: {error}") from error
         self._recorder = recorder
@@ -266,7 +266,7 @@ def _moved(frame: pl.DataFrame, clock: ClockFit) -> pl.DataFrame:
         name: pl.Series(name, clock.apply(frame[name].to_numpy())) for name in times
     }
     if "end" in frame.columns:
-        moved["end"] = moved["start"] + (frame["end"] - frame["start"])
+        moved["end"] = (moved["start"] + (frame["end"] - frame["start"])).alias("end")
     return frame.with_columns(moved.values())
 
 

@@ -60,11 +60,33 @@ def parts(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def collect(folder: str | os.PathLike[str]) -> Trace:
-    """All parts below ``folder`` as one trace, kernels merged in where a part has them. Raises BadInput when there is none or one is bad."""
+    """All parts below ``folder`` as one trace, kernels merged in where a part has them.
+
+    Raises BadInput when there is none, or one is bad.
+    """
     found = parts(folder)
     if not found:
         raise BadInput(folder, "no recording here (no part-*/meta.json)")
-    return concat(_whole(part) for part in found)
+    traces = [_whole(part) for part in found]
+    born: dict[tuple[Any, Any], Any] = {}
+    for trace in traces:
+        host, pid = trace["processes"].select("host", "pid").row(0)
+        born[host, pid] = trace.origin.pop("parent_pid")
+    return _with_parents(concat(traces), born)
+
+
+def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:
+    """``processes.parent`` as process numbers, where the parent process was recorded too.
+
+    ``born`` gives each (host, pid) its parent's pid.
+    """
+    processes = trace["processes"]
+    who = processes.select("host", "pid", "process").rows()
+    numbers = {(host, pid): process for host, pid, process in who}
+    parents = [numbers.get((host, born.get((host, pid)))) for host, pid, _ in who]
+    return trace.replace(
+        processes=processes.with_columns(pl.Series("parent", parents, dtype=pl.Int64))
+    )
 
 
 def _whole(part: Path) -> Trace:
@@ -98,7 +120,8 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
                 1,
             )
         )
-        stop = max((int(log[:, 1].max(initial=0)) for log in map(_timed, logs.values())), default=0)
+        timed = (log[log[:, 0] != record.PAYLOAD, 1] for log in logs.values())
+        stop = max((int(times.max(initial=0)) for times in timed), default=0)
     tables = {
         "processes": _processes(meta, facts),
         "threads": _threads(facts),
@@ -116,6 +139,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "paths": [str(part)],
         "command": meta.get("command"),
         "probes": facts.probes,
+        "parent_pid": meta.get("parent"),
     }
     return Trace.of(tables, origin)
 
@@ -276,7 +300,6 @@ def _processes(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
             "host": [meta.get("host")],
             "pid": [meta.get("pid")],
             "start_time": [meta.get("start_time")],
-            "parent": [meta.get("parent")],
             "rank": [meta.get("rank")],
             "world_size": [meta.get("world_size")],
             "clock_domain": [0],
@@ -319,7 +342,3 @@ def _clocks(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
             "error_ns": [max(first[2], last[2])],
         }
     )
-
-
-def _timed(log: _Ints) -> _Ints:
-    return log[log[:, 0] != record.PAYLOAD]

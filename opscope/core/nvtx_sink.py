@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,9 @@ _log = logging.getLogger(__name__)
 MAX_REGISTERED: Final = 65_536
 #: Where a tool tells the NVTX headers which library to load. nsys sets it as well.
 INJECTION: Final = "NVTX_INJECTION64_PATH"
+
+#: The first release that sets a payload and pushes in one call.
+MIN_NVTX: Final = (0, 2, 15)
 
 _warned: set[str] = set()
 
@@ -47,10 +52,17 @@ def open_domain(name: str) -> Any | None:
             from nvtx._lib import Domain
         except ImportError:
             return None
+    tool = attached()
+    if not _recent_enough():
+        if tool is not None:
+            _warn_once(
+                f"the NVTX tool {tool} is attached, but the installed nvtx package is too old: no "
+                f"NVTX range will be recorded. nvtx {'.'.join(map(str, MIN_NVTX))} is needed."
+            )
+        return None
     domain = Domain(name)
     if type(domain) is Domain:
         return domain
-    tool = attached()
     if tool is None:
         return None
     try:
@@ -65,10 +77,18 @@ def open_domain(name: str) -> Any | None:
         _warn_once(
             f"the NVTX tool {tool} is attached, but the installed nvtx package gives a dummy domain "
             f"and it could not be replaced ({error!r}): no NVTX range will be recorded. "
-            "nvtx 0.2.11 is known to work."
+            "nvtx 0.2.15 to 0.2.17 are known to work."
         )
         return None
     return forced
+
+
+def _recent_enough() -> bool:
+    try:
+        found = re.match(r"(\d+)\.(\d+)\.(\d+)", version("nvtx"))
+    except PackageNotFoundError:
+        return True  # not installed as a package: then it was put there on purpose
+    return found is None or tuple(map(int, found.groups())) >= MIN_NVTX
 
 
 def _warn_once(message: str) -> None:

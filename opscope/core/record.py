@@ -17,10 +17,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import struct
 import sys
 import threading
 import time
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
@@ -45,7 +45,9 @@ POP_BASE: Final = -16
 COMPLETE_BASE: Final = -(1 << 32)
 #: (CHUNK - thread index, number of records that follow): the records are of that thread.
 CHUNK: Final = -(1 << 60)
-RECORD_BYTES: Final = 16
+RECORD: Final = struct.Struct("<2q")
+TWO_RECORDS: Final = struct.Struct("<4q")
+RECORD_BYTES: Final = RECORD.size
 
 FLUSH_NS: Final = 50_000_000
 CLOCK_NS: Final = 1_000_000_000
@@ -85,15 +87,15 @@ class _Thread:
 
     def __init__(self, index: int, thread: int) -> None:
         self.index = index
-        self.log: list[int] = []
+        self.log = bytearray()
         self.thread = thread
 
 
 class Recorder:
     """One recording of this process, from ``start`` to ``stop``; not restarted.
 
-    Each thread appends to a list of its own. Whoever first pops after ``deadline`` writes out the
-    lists of all threads, which bounds both what a killed process loses and what memory holds. An
+    Each thread appends to bytes of its own. Whoever first pops after ``deadline`` writes out
+    those of all threads, which bounds both what a killed process loses and what memory holds. An
     error of the disk never reaches the program: it is logged once and the recording ends there.
     """
 
@@ -127,8 +129,8 @@ class Recorder:
         with self._lock:
             self._strings.append(line)
 
-    def new_thread(self) -> Callable[[tuple[int, ...]], None]:
-        """The calling thread's log, made and registered: a function that appends numbers to it."""
+    def new_thread(self) -> Callable[[bytes], None]:
+        """The calling thread's log, made and registered: a function that appends records to it."""
         ident, native = threading.get_ident(), threading.get_native_id()
         with self._lock:
             thread = _Thread(self._indices, ident)
@@ -140,7 +142,7 @@ class Recorder:
                 pthread_id=ident,
                 name=_thread_name(ident, native),
             )
-        append: Callable[[tuple[int, ...]], None] = thread.log.extend
+        append: Callable[[bytes], None] = thread.log.extend
         self.local.log = append
         return append
 
@@ -243,18 +245,12 @@ class Recorder:
         kept: list[_Thread] = []
         living = sys._current_frames().keys()
         for thread in self._threads:
-            numbers = thread.log[
-                :
-            ]  # the owner may go on appending: only what was copied is deleted
-            del thread.log[: len(numbers)]
-            if numbers:
-                head = array("q", (CHUNK - thread.index, len(numbers) // 2))
-                body = array("q", numbers)
-                if sys.byteorder == "big":
-                    head.byteswap()
-                    body.byteswap()
-                chunks.append(head.tobytes() + body.tobytes())
-            if numbers or thread.thread in living:
+            records = bytes(thread.log)  # its owner may append: only what was copied is deleted
+            del thread.log[: len(records)]
+            if records:
+                chunks.append(RECORD.pack(CHUNK - thread.index, len(records) // RECORD_BYTES))
+                chunks.append(records)
+            if records or thread.thread in living:
                 kept.append(thread)
         # threads born meanwhile wait for the lock, so none is lost here
         self._threads = kept

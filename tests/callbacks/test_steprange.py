@@ -36,9 +36,9 @@ def nothing_running() -> Iterator[None]:
     session.stop()
 
 
-windows = st.tuples(
-    st.integers(0, 6), st.integers(1, 6), st.integers(0, 6), st.integers(0, 3)
-).map(lambda w: {"start": w[0], "stop": w[0] + w[1], "warmup": min(w[2], w[0]), "repeat": w[3]})
+windows = st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 6), st.integers(0, 3)).map(
+    lambda w: {"start": w[0], "stop": w[0] + w[1], "warmup": min(w[2], w[0]), "repeat": w[3]}
+)
 
 
 @given(windows, st.integers(0, 60))
@@ -150,7 +150,8 @@ def test_a_capture_that_cannot_start_never_reaches_the_training(
 
 
 @pytest.mark.parametrize(
-    "window", [(-1, 2, 0, 1), (2, 2, 0, 1), (3, 1, 0, 1), (2, 5, 3, 1), (2, 5, -1, 1), (2, 5, 0, -1)]
+    "window",
+    [(-1, 2, 0, 1), (2, 2, 0, 1), (3, 1, 0, 1), (2, 5, 3, 1), (2, 5, -1, 1), (2, 5, 0, -1)],
 )
 def test_impossible_windows_are_refused(window: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError):

@@ -251,3 +251,15 @@ def test_nvtx_disable_is_respected(tool: Path, tmp_path: Path) -> None:
     heard: Heard = hear(SETUP + "result = emitter.active", tool, tmp_path, NVTX_DISABLE="1")
     assert heard.result is False
     assert heard.events == []
+
+
+def test_an_nvtx_that_is_too_old_is_said_once(tool: Path, tmp_path: Path) -> None:
+    heard = hear(
+        "from opscope.core import nvtx_sink; nvtx_sink.MIN_NVTX = (99, 0, 0)\n"
+        + SETUP
+        + "session.emitter('user'); emitter.push(bare); emitter.pop(); result = emitter.active",
+        tool,
+        tmp_path,
+    )
+    assert heard.result is False
+    assert heard.stderr.count("too old") == 1
