@@ -8,8 +8,8 @@ from typing import Final
 import polars as pl
 
 from .nsys_source import Source
-from .nsys_strings import Codes, Strings, constant, labels
-from .sqlite import Kind
+from .nsys_strings import Codes, Strings, constant, labels, named
+from .sqlite import Column, Kind
 
 _TID_BITS: Final = 24
 _CALLS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
@@ -22,12 +22,13 @@ _PLACE: Final[Mapping[str, Kind]] = {
 }  # fmt: skip
 _KERNEL: Final[Mapping[str, Kind]] = {
     **_PLACE,
-    "demangledName": "int", "shortName": "int", "gridX": "int", "gridY": "int", "gridZ": "int",
-    "blockX": "int", "blockY": "int", "blockZ": "int", "clusterX": "int", "clusterY": "int",
-    "clusterZ": "int", "registersPerThread": "int", "staticSharedMemory": "int",
+    "demangledName": "int", "registersPerThread": "int", "staticSharedMemory": "int",
     "dynamicSharedMemory": "int", "localMemoryPerThread": "int", "graphId": "int",
     "graphNodeId": "int",
 }  # fmt: skip
+_EXTENTS: Final[Mapping[str, Column]] = {
+    name: (f"{name}X", f"{name}Y", f"{name}Z") for name in ("grid", "block", "cluster")
+}
 #: What a kernel's column is called in the trace, and its type where it is not a 64-bit integer.
 _RENAMED: Final[Mapping[str, str]] = {
     "deviceId": "device", "contextId": "context", "streamId": "stream",
@@ -81,16 +82,19 @@ def read_kernels(source: Source, strings: Strings, processes: Codes) -> pl.DataF
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
         columns = _placed(frame, processes)
         columns.append(_kernel_names(frame, strings))
-        for name in ("grid", "block", "cluster"):
-            axes = [f"{name}{axis}" for axis in "XYZ"]
-            if all(axis in frame.columns for axis in axes):
-                columns.append(_triple(frame, axes).alias(name))
+        for name in _EXTENTS:
+            if name in frame.columns:
+                columns.append(_triple(frame[name]).alias(name))
         for name in _KERNEL:
             if name in frame.columns and name in _RENAMED and name not in _PLACE:
                 columns.append(_renamed(frame[name]))
         return _without_empty(pl.DataFrame(columns))
 
-    pieces = source.scan("CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL, convert)
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    wanted: dict[str, Column] = {**_KERNEL, **_EXTENTS}
+    if not source.has(table, "demangledName"):
+        wanted["shortName"] = "int"
+    pieces = source.scan(table, wanted, convert)
     return pl.concat(pieces, how="diagonal") if pieces else None
 
 
@@ -256,21 +260,12 @@ def _kernel_names(frame: pl.DataFrame, strings: Strings) -> pl.Series:
     return constant("name", None, pl.Categorical, frame.height)
 
 
-def _triple(frame: pl.DataFrame, axes: list[str]) -> pl.Series:
-    """``x,y,z`` as a Categorical, each distinct triple written once; null where x is or is 0."""
-    x, y, z = axes
-    # CUDA's limits are 2^31 - 1, 65,535 and 65,535, so three fit one integer
-    key = frame.select(
-        pl.when((pl.col(x) > 0) & (pl.col(x) < 1 << 31))
-        .then(pl.col(x) * (1 << 32) + pl.col(y) % (1 << 16) * (1 << 16) + pl.col(z) % (1 << 16))
-        .alias("key")
-    ).to_series()
+def _triple(key: pl.Series) -> pl.Series:
+    """``x,y,z`` as a Categorical, each distinct extent written once; null where x is 0."""
     codes = Codes()
     found = codes.of(key)
-    texts = [f"{k >> 32},{k >> 16 & 0xFFFF},{k & 0xFFFF}" for k in codes.keys]
-    dictionary = pl.Series(texts, dtype=pl.String).cast(pl.Categorical)
-    triples: pl.Series = dictionary.gather(found)
-    return triples
+    texts = [f"{k >> 32},{k >> 16 & 0xFFFF},{k & 0xFFFF}" if k >> 32 else None for k in codes.keys]
+    return named(found, texts)
 
 
 def _none32(column: pl.Series) -> pl.Series:

@@ -33,15 +33,14 @@ _COLUMNS: Final[Mapping[str, Kind]] = {
     "end": "int",
     "eventType": "int",
     "globalTid": "int",
-    "endGlobalTid": "int",
     "domainId": "int",
     "category": "int",
     "textId": "int",
-    "text": "text",
     "int64Value": "int",
 }
-#: Payloads that no framework puts on each range; read only where they are.
+#: What no framework puts on each range; read only where it is.
 _RARE: Final[Mapping[str, Kind]] = {
+    "endGlobalTid": "int",
     "uint64Value": "int",
     "uint32Value": "int",
     "int32Value": "int",
@@ -80,7 +79,7 @@ def read_ranges(source: Source, strings: Strings, processes: Codes) -> Ranges:
             if column not in frame.columns:
                 frame = frame.with_columns(pl.lit(None, pl.Int64).alias(column))
         if rare is not None:
-            frame = _with_payload(frame, rare, strings, schemas)
+            frame = _with_rare(frame, rare, strings, schemas)
         process = processes.of(frame["globalTid"].fill_null(0) // (1 << _TID_BITS))
         domain = domains.of(_key(process, frame["domainId"].fill_null(0)))
         category = categories.of(_key(domain, frame["category"]))
@@ -97,7 +96,10 @@ def read_ranges(source: Source, strings: Strings, processes: Codes) -> Ranges:
         ).height
         return _Piece(_events(frame.filter(wanted), strings), names, odd)
 
-    pieces = source.scan("NVTX_EVENTS", _COLUMNS, convert, _RARE)
+    columns, rare_columns = dict(_COLUMNS), dict(_RARE)
+    # plain texts stand in every row or, where strings are registered, in hardly any
+    (columns if source.mostly("NVTX_EVENTS", "text") else rare_columns)["text"] = "text"
+    pieces = source.scan("NVTX_EVENTS", columns, convert, rare_columns)
     frame = pl.concat([piece.events for piece in pieces], how="diagonal")
     result = Ranges(frame)
     names = pl.concat([piece.names for piece in pieces], how="diagonal_relaxed")
@@ -132,9 +134,8 @@ def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
         columns.append(types.replace_strict(_KIND, return_dtype=pl.Categorical).alias("kind"))
         at_start = pl.when(pl.col("eventType").is_in(_MARKS)).then("start").otherwise("end")
         columns[3] = frame.select(at_start.alias("end")).to_series()
-    ended = frame["endGlobalTid"]
-    if ended.null_count() < len(ended):
-        columns.append((ended % (1 << _TID_BITS)).alias("end_thread"))
+    if "endGlobalTid" in frame.columns:
+        columns.append((frame["endGlobalTid"] % (1 << _TID_BITS)).alias("end_thread"))
     if frame["category_code"].null_count() < len(types):
         columns.append(frame["category_code"].alias("category"))
     columns.append(_texts(frame, strings))
@@ -146,21 +147,31 @@ def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
 
 
 def _texts(frame: pl.DataFrame, strings: Strings) -> pl.Series:
-    plain, ids = frame["text"], frame["textId"]
+    ids = frame["textId"]
+    plain = frame["text"] if "text" in frame.columns else None
     registered = strings.categorical(ids) if ids.null_count() < len(ids) else None
-    if registered is None or plain.null_count() < len(plain):
+    if plain is None:
+        registered = (
+            constant("text", None, pl.Categorical, len(ids)) if registered is None else registered
+        )
+    elif registered is None or plain.null_count() < len(plain):
         text = plain.cast(pl.String).cast(pl.Categorical)
         both: pl.Series = text if registered is None else text.fill_null(registered)
         return both.alias("text")
     return registered.alias("text")
 
 
-def _with_payload(
+def _with_rare(
     frame: pl.DataFrame, rare: pl.DataFrame, strings: Strings, schemas: Schemas
 ) -> pl.DataFrame:
     """Integer payloads of any width into ``int64Value``, the others into ``attrs`` as JSON."""
     rows = rare[ROW]
-    columns = set(rare.columns)
+    columns = {name for name in rare.columns if rare[name].null_count() < rare.height}
+    for name, dtype in (("endGlobalTid", pl.Int64), ("text", pl.String)):
+        if name in columns:
+            known = rare[name].is_not_null()
+            whole = constant(name, None, dtype, frame.height)
+            frame = frame.with_columns(whole.scatter(rows.filter(known), rare[name].filter(known)))
     integers = [
         pl.col(name) for name in ("uint64Value", "uint32Value", "int32Value") if name in columns
     ]
@@ -221,7 +232,7 @@ def _as_object(text: str) -> str:
 
 
 def _text_of(row: Mapping[str, object], strings: Strings) -> str | None:
-    text, identity = row["text"], row["textId"]
+    text, identity = row.get("text"), row["textId"]
     if isinstance(text, str):
         return text
     return strings.text(identity) if isinstance(identity, int) else None

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import polars as pl
 
 from .errors import BadInput
-from .sqlite import PIECE, ROW, Kind
+from .sqlite import PIECE, ROW, Column, Kind
 
 T = TypeVar("T")
 _SUFFIXES: Final = (".parquet", ".pqt", ".arrow", ".feather", ".ipc", ".arrows")
@@ -33,12 +33,14 @@ class Source(Protocol):
     def scan(
         self,
         table: str,
-        columns: Mapping[str, Kind],
+        columns: Mapping[str, Column],
         convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
         rare: Mapping[str, Kind] | None = None,
     ) -> list[T]: ...
 
     def has(self, table: str, *columns: str) -> bool: ...
+
+    def mostly(self, table: str, column: str) -> bool: ...
 
 
 class Folder:
@@ -88,7 +90,7 @@ class Folder:
     def scan(
         self,
         table: str,
-        columns: Mapping[str, Kind],
+        columns: Mapping[str, Column],
         convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
         rare: Mapping[str, Kind] | None = None,
     ) -> list[T]:
@@ -110,15 +112,21 @@ class Folder:
             results.append(convert(self._collect(table, piece, columns), found))
         return results
 
+    def mostly(self, table: str, column: str) -> bool:
+        """Whether the table has the column; a column of nulls costs nothing here."""
+        return self.has(table, column)
+
     def _collect(
-        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Kind]
+        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column]
     ) -> pl.DataFrame:
-        has = self.tables.get(table, ())
-        wanted = [
-            _as_kind(name, kind, frame.collect_schema()[name])
-            for name, kind in columns.items()
-            if name in has
-        ]
+        has = set(self.tables.get(table, ()))
+        wanted = []
+        for name, kind in columns.items():
+            if isinstance(kind, tuple):
+                if set(kind) <= has:
+                    wanted.append(_extent(kind).alias(name))
+            elif name in has:
+                wanted.append(_as_kind(name, kind, frame.collect_schema()[name]))
         if not wanted:
             return pl.DataFrame()
         try:
@@ -135,6 +143,11 @@ def _scan_arrow(file: Path) -> pl.LazyFrame:
     except pl.exceptions.PolarsError:
         frame = pl.read_ipc_stream(file).lazy()
     return frame
+
+
+def _extent(axes: tuple[str, str, str]) -> pl.Expr:
+    x, y, z = (pl.col(axis).cast(pl.Int64, strict=False).fill_null(0) for axis in axes)
+    return x % (1 << 31) * (1 << 32) + y % (1 << 16) * (1 << 16) + z % (1 << 16)
 
 
 def _as_kind(name: str, kind: Kind, dtype: Any) -> pl.Expr:

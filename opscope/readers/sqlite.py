@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 from urllib.parse import quote
 
 import polars as pl
@@ -25,18 +25,25 @@ from .errors import BadInput
 
 #: What a column holds: "int" (nulls allowed), "text" ('' is null), "real" or "blob" (rare columns).
 Kind = Literal["int", "text", "real", "blob"]
+#: A column to read: its kind, or the three columns of a CUDA extent (x, y, z) packed into one
+#: integer, x << 32 | y << 16 | z, because reading a column costs more than computing one.
+Column: TypeAlias = "Kind | tuple[str, str, str]"
 T = TypeVar("T")
+_C = TypeVar("_C", bound="Column")
 
 MAGIC: Final = b"SQLite format 3\0"
-#: Rows of one piece: 20 columns of it are 150 MB while it is converted.
-PIECE: Final = 1_000_000
-_BATCH: Final = 65_536
+#: Rows of one piece, read as one Arrow batch: 20 columns of it take 80 MB while it is converted.
+PIECE: Final = 500_000
+_BATCH: Final = PIECE
 _DTYPES: Final[Mapping[str, Any]] = {
     "int": pl.Int64,
     "text": pl.String,
     "real": pl.Float64,
     "blob": pl.Binary,
 }
+#: CUDA's limits of a grid: 2^31 - 1, 65,535 and 65,535.
+_EXTENT_X: Final = (1 << 31) - 1
+_EXTENT_YZ: Final = (1 << 16) - 1
 #: Reads of the rare columns name the row they belong to, counted from the piece's first row.
 ROW: Final = "row"
 
@@ -108,7 +115,7 @@ class Database:
     def scan(
         self,
         table: str,
-        columns: Mapping[str, Kind],
+        columns: Mapping[str, Column],
         convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
         rare: Mapping[str, Kind] | None = None,
     ) -> list[T]:
@@ -141,11 +148,12 @@ class Database:
         self,
         connection: Any,
         table: str,
-        wanted: Mapping[str, Kind],
+        wanted: Mapping[str, Column],
         seldom: Mapping[str, Kind],
         where: str | None,
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        flag = "+".join(f"({_quoted(name)} IS NOT NULL)" for name in seldom)
+        # one coalesce costs a third of eight comparisons
+        flag = f"coalesce({', '.join(map(_quoted, seldom))}, NULL) IS NOT NULL" if seldom else ""
         frame = self._select(connection, table, wanted, where, flag or None)
         if not flag:
             return frame, None
@@ -153,13 +161,32 @@ class Database:
         frame = frame.drop("_flag")
         if not marked.any():
             return frame, None
-        condition = f"({flag}) > 0" if where is None else f"{where} AND ({flag}) > 0"
+        condition = flag if where is None else f"{where} AND {flag}"
         found = self._select(connection, table, seldom, condition)
         return frame, found.insert_column(0, marked.arg_true().alias(ROW))
 
-    def _present(self, table: str, columns: Mapping[str, Kind]) -> dict[str, Kind]:
+    def mostly(self, table: str, column: str) -> bool:
+        """Whether a sample from the table's middle has the column in at least one row of ten."""
+        if not self.has(table, column):
+            return False
+        try:
+            sample = self._execute(
+                f"SELECT count(*) AS rows, count({_quoted(column)}) AS known FROM (SELECT "
+                f"{_quoted(column)} FROM {_quoted(table)} WHERE rowid >= (SELECT (min(rowid) + "
+                f"max(rowid)) / 2 FROM {_quoted(table)}) LIMIT 1000)"
+            )
+        except BadInput:
+            return True  # no row numbers: nothing is known
+        rows, known = sample.row(0)
+        return bool(known * 10 >= rows)
+
+    def _present(self, table: str, columns: Mapping[str, _C]) -> dict[str, _C]:
         has = self.tables.get(table, ())
-        return {name: kind for name, kind in columns.items() if name in has}
+        return {
+            name: kind
+            for name, kind in columns.items()
+            if (set(kind) <= set(has) if isinstance(kind, tuple) else name in has)
+        }
 
     def _pieces(self, table: str) -> Sequence[str | None]:
         """Conditions that part the table by row number; one without where it has none."""
@@ -187,11 +214,11 @@ class Database:
         self,
         connection: Any,
         table: str,
-        columns: Mapping[str, Kind],
+        columns: Mapping[str, Column],
         where: str | None,
         flag: str | None = None,
     ) -> pl.DataFrame:
-        fields = [_FORMS[kind].format(_quoted(name)) for name, kind in columns.items()]
+        fields = [_form(name, kind) for name, kind in columns.items()]
         if flag is not None:
             fields.append(f"{flag} AS _flag")
         sql = f"SELECT {', '.join(fields)} FROM {_quoted(table)}"
@@ -231,10 +258,20 @@ _FORMS: Final[Mapping[Kind, str]] = {
 }
 
 
-def _typed(frame: pl.DataFrame, columns: Mapping[str, Kind]) -> Iterable[pl.Expr]:
+def _form(name: str, column: Column) -> str:
+    if isinstance(column, tuple):
+        x, y, z = map(_quoted, column)
+        return (
+            f"(ifnull({x}, 0) & {_EXTENT_X}) << 32 | (ifnull({y}, 0) & {_EXTENT_YZ}) << 16 "
+            f"| (ifnull({z}, 0) & {_EXTENT_YZ}) AS {_quoted(name)}"
+        )
+    return _FORMS[column].format(_quoted(name))
+
+
+def _typed(frame: pl.DataFrame, columns: Mapping[str, Column]) -> Iterable[pl.Expr]:
     for name, kind in columns.items():
         dtype = frame.schema[name]
-        if kind == "int":
+        if kind == "int" or isinstance(kind, tuple):
             if dtype != pl.Int64:
                 yield pl.col(name).cast(pl.Int64, strict=False)
         elif dtype != pl.String:  # no row at all, or bytes that claim to be text
