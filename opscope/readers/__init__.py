@@ -1,1 +1,104 @@
-"""One file format each, into the trace tables."""
+"""One file format each, into the trace tables; ``open`` tells them apart by content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .errors import BadInput
+
+if TYPE_CHECKING:
+    from opscope.core.trace import Trace
+
+__all__ = ["BadInput", "format_of", "open"]
+
+_SQLITE: Final = b"SQLite format 3\0"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+#: Readers of SQLite, asked in turn: each has ``recognise(path)``.
+_DATABASES: Final = ("nsys", "nvprof", "dlprof")
+#: Bytes in which a JSON trace shows itself: whitespace, then an object or an array.
+_HEAD: Final = 4096
+
+
+def open(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Trace:
+    """The trace in a file or folder of any format; several are one job's, joined.
+
+    A folder is a profile of ours, an export of Nsight Systems, or the files of many ranks. Raises
+    BadInput, naming the file and what is wrong with it.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return _join(list(path), "an empty list")
+    place = Path(path)
+    found = format_of(place)
+    if found == "folder":
+        return _join(_traces(place), f"{place}: a folder without traces")
+    trace: Trace = import_module(f"opscope.readers.{found}").read(place)
+    return trace
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """Which reader takes the file, or ``folder``: the name of a module here. Raises BadInput."""
+    place = Path(path)
+    try:
+        if place.is_dir():
+            if (place / "meta.json").is_file():
+                return "opscope_profile"
+            return "nsys" if import_module("opscope.readers.nsys").recognise(place) else "folder"
+        with place.open("rb") as file:
+            head = file.read(_HEAD)
+    except FileNotFoundError:
+        raise BadInput(path, "no such file") from None
+    except OSError as error:
+        raise BadInput(path, error.strerror or str(error)) from error
+    if not head:
+        raise BadInput(path, "the file is empty")
+    if head.startswith(_SQLITE):
+        return _database(place)
+    if head.startswith((_GZIP, _ZSTD)):
+        from .kineto_json import read_blocks
+
+        head = next(read_blocks(place), b"")
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        return "kineto"
+    if import_module("opscope.readers.nsys").recognise(place):  # a report, known by its name only
+        return "nsys"
+    raise BadInput(path, "not a trace: neither SQLite, nor JSON, nor a profile of opscope")
+
+
+def _database(place: Path) -> str:
+    for name in _DATABASES:
+        try:
+            reader = import_module(f"opscope.readers.{name}")
+        except ModuleNotFoundError as error:
+            if error.name == f"opscope.readers.{name}":
+                continue
+            raise
+        if reader.recognise(place):
+            return name
+    raise BadInput(place, "a SQLite database that is no trace of Nsight Systems, nvprof or DLProf")
+
+
+def _traces(folder: Path) -> list[Path]:
+    """What is in a folder: files and profiles whose first bytes are a trace's, in order of name."""
+    found = []
+    for place in sorted(folder.iterdir()):
+        if place.name.startswith("."):
+            continue
+        try:
+            if format_of(place) != "folder":
+                found.append(place)
+        except BadInput:  # a log or a README beside the traces
+            continue
+    return found
+
+
+def _join(paths: list[str | os.PathLike[str]] | list[Path], none: str) -> Trace:
+    from opscope.core.trace import concat
+
+    if not paths:
+        where, _, what = none.rpartition(": ")
+        raise BadInput(where or "()", what)
+    return concat([open(path) for path in paths])

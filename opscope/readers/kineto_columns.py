@@ -203,7 +203,7 @@ def columns_text(columns: Columns) -> Callable[[Event, Args], int]:
             )
         code = known.get(key)
         if code is None:
-            line = key if isinstance(key, str) else op_text(*key)
+            line = op_text(key, b"", b"", b"", b"", b"") if isinstance(key, str) else op_text(*key)
             code = known[key] = texts[line]
         return code
 
@@ -321,7 +321,7 @@ def _instants(columns: Columns, kind: str, events: list[Event]) -> None:
     others = len(events) - len(memory)
     memory, start = columns.timed(memory)
     if others:
-        columns.unknown["instant"] = columns.unknown.get("instant", 0) + others
+        columns.unknown["i"] = columns.unknown.get("i", 0) + others
     args = [event.args or _EMPTY for event in memory]
     columns["memory"].blocks.append(
         {

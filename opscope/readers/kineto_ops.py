@@ -56,13 +56,12 @@ _MOST_FRAMES: Final = 3
 def op_text(name: str, dims: bytes, types: bytes, strides: bytes, values: bytes, stack: bytes) -> str:
     """The range text of one op; each argument but ``name`` is the raw JSON that Kineto wrote, or b"".
 
-    An op without recorded dimensions is its bare name, so that "unknown" differs from "no inputs";
-    so is one whose arguments cannot be read.
+    An op without recorded dimensions, or whose arguments cannot be read, has none: ``aten::add()``.
     """
     frames = _frames(_json(stack)) if stack else ()
     sizes = _json(dims) if dims else None
     if not isinstance(sizes, list):
-        return name if not frames else _format(OpCall(name, frames=frames), name)
+        return format_call(OpCall(name, frames=frames))
     given = len(sizes)
     call = _call(
         name,
@@ -72,14 +71,10 @@ def op_text(name: str, dims: bytes, types: bytes, strides: bytes, values: bytes,
         _list(values, given),
         frames,
     )
-    return _format(call, name)
-
-
-def _format(call: OpCall, fallback: str) -> str:
     try:
         return format_call(call)
-    except (RangeTextError, RecursionError):  # a dtype or a nesting that the text cannot hold
-        return fallback
+    except RangeTextError:  # a type that is no word
+        return format_call(OpCall(name, frames=frames))
 
 
 def _call(
