@@ -19,6 +19,7 @@ from opscope.core.emit import Emitter
 from opscope.core.schema import OpCall
 
 from .call import Unsigned, describe, schema_arguments, sign, with_result
+from .dynamo import CAN_MARK, untraced
 from .source import NOWHERE, Source, Sources
 from .state import Entry, Threads, ThreadState
 
@@ -81,23 +82,6 @@ class OpInfo:
         self.call: Callable[..., Any] = func._op if type(func) is torch._ops.OpOverload else func
 
 
-def _exec_strategy() -> Any:
-    """What marks a code object as not to be traced, and nothing it calls; None in older torch."""
-    try:
-        from torch._C._dynamo.eval_frame import (
-            _FrameAction,
-            _FrameExecStrategy,
-            set_code_exec_strategy,
-        )
-    except ImportError:  # there TorchDispatchMode's own wrapper does it, at 1 µs per op
-        return None
-    skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-    return lambda code: set_code_exec_strategy(code, skip)
-
-
-_mark_untraced: Final = _exec_strategy()
-
-
 class OpMode(TorchDispatchMode):
     """Pushes a range for each op. One object for all threads; ``on`` is its switch."""
 
@@ -134,7 +118,7 @@ class OpMode(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         # PyTorch would wrap the method, which costs 1 µs per op; its code is marked instead.
-        return _mark_untraced is None
+        return not CAN_MARK
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.on:
@@ -327,5 +311,4 @@ def _requires_grad(values: Any) -> bool:
     return False
 
 
-if _mark_untraced is not None:
-    _mark_untraced(OpMode.__torch_dispatch__.__code__)
+untraced(OpMode.__torch_dispatch__)

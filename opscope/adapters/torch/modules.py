@@ -12,6 +12,7 @@ from torch.nn.modules import module as registry
 
 from opscope.core.emit import Emitter, Prepared
 
+from .dynamo import untraced
 from .state import Threads, ThreadState
 
 #: Wrappers that a path does not name, and the attribute under which they hold the model.
@@ -73,7 +74,7 @@ class Layers:
                 return
             leave(module, result)
 
-        return before, after
+        return untraced(before), untraced(after)
 
     def _enter(self, module: nn.Module) -> None:
         try:

@@ -16,6 +16,7 @@ from opscope.core import session
 from opscope.core.emit import Emitter, Prepared
 
 from .dispatch import OpMode
+from .dynamo import untraced
 from .modules import close
 from .state import STAMP, Threads, ThreadState
 from .threads import enter, leave
@@ -74,14 +75,15 @@ class Phases:
 class Steps:
     """A step ends with the optimizer; with several, with the last of the round.
 
-    The round is known once every live optimizer has stepped, or one of them steps again; from then
-    on the optimizer that was last in it ends each step (a GAN's generator). Backward passes without
+    The round is known once every live optimizer has stepped, or the first of them steps again; from
+    then on the one that was last in it ends each step (a GAN's generator). Backward passes without
     an optimizer step (gradient accumulation) all belong to the step that the optimizer ends. Where
     the user calls ``opscope.step()``, that alone counts.
     """
 
     def __init__(self) -> None:
         self._round: list[weakref.ref[Any]] = []
+        self._first: weakref.ref[Any] | None = None
         self._last: weakref.ref[Any] | None = None
 
     @staticmethod
@@ -98,19 +100,23 @@ class Steps:
             session.step()
 
     def _ends(self, optimizer: Any) -> bool:
+        first = None if self._first is None else self._first()
         last = None if self._last is None else self._last()
+        if first is None:
+            first = optimizer
+            self._first = weakref.ref(optimizer)
+        again = any(one() is optimizer for one in self._round)
+        if self._round and (again or (optimizer is first and optimizer is last)):
+            # A new round begins: the one that was last in the round before ends it from now on.
+            self._last = last_ref = self._round[-1]
+            self._round = []
+            last = last_ref()
         if last is optimizer:
             self._round = []
             return True
-        seen = [one() for one in self._round]
-        if any(one is optimizer for one in seen):
-            # It steps again and the last of the round did not: the round has changed.
-            self._last = self._round[-1]
-            self._round = [weakref.ref(optimizer)]
-            return self._last() is optimizer
         self._round.append(weakref.ref(optimizer))
         if last is None and len(self._round) >= _live_optimizers():
-            self._last = self._round[-1]
+            self._last = self._round.pop()
             self._round = []
             return True
         return False
@@ -118,6 +124,14 @@ class Steps:
 
 def _live_optimizers() -> int:
     """How many there are. Asked once or twice in a run: it looks at every object."""
+    count = _count_optimizers()
+    if count > 1:  # those of an earlier model may only wait to be collected
+        gc.collect()
+        count = _count_optimizers()
+    return count
+
+
+def _count_optimizers() -> int:
     kind = optimizers.Optimizer
     # By type, not isinstance: that would ask proxies for their __class__, which may do anything.
     return sum(1 for one in gc.get_objects() if issubclass(type(one), kind) and one.param_groups)
@@ -162,7 +176,7 @@ class OptimizerHooks:
                 return
             self._after(optimizer)
 
-        return before, after
+        return untraced(before), untraced(after)
 
     def _before(self) -> None:
         try:
@@ -260,7 +274,7 @@ class Patches:
                     if not state.backward:
                         phases.end(state, BACKWARD)
 
-        return backward
+        return untraced(backward, below=False)
 
     def _fetch(self, following: Any) -> Any:
         mode, threads, phases = self._mode, self._threads, self._phases
@@ -280,7 +294,7 @@ class Patches:
                     state.wait -= 1
                     phases.end(state, INPUT)
 
-        return __next__
+        return untraced(__next__, below=False)
 
 
 def _grad_fns(result: Any, depth: int = 0) -> list[Any]:

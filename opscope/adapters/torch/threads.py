@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import (
 )
 
 from .dispatch import OpMode
+from .dynamo import untraced
 
 _modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
 
@@ -73,7 +74,7 @@ class NewThreads:
             finally:
                 leave(mode)
 
-        self._patched = bootstrap
+        self._patched = untraced(bootstrap, below=False)
         threading.Thread._bootstrap_inner = bootstrap  # type: ignore[attr-defined]
         _watch_forks()
         _modes.add(mode)
