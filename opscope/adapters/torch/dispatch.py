@@ -82,7 +82,7 @@ class OpInfo:
         self.call: Callable[..., Any] = func._op if type(func) is torch._ops.OpOverload else func
 
 
-class OpMode(TorchDispatchMode):
+class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
     """Pushes a range for each op. One object for all threads; ``on`` is its switch."""
 
     #: Higher-order ops (``cond``, ``flex_attention``) are refused under a mode that does not say so.
@@ -146,7 +146,7 @@ class OpMode(TorchDispatchMode):
             if entry.known:
                 self.emitter.pop()
             else:
-                self._end(entry, info, args, kwargs, result)
+                self._end(entry, args, kwargs, result)
         return result
 
     def _begin(self, info: OpInfo, args: Any, kwargs: Any) -> Entry:
@@ -270,11 +270,12 @@ class OpMode(TorchDispatchMode):
         else:
             call = OpCall(info.name, frames=source.frames)
             dynamic = False
-        entry = Entry(call, category, source, self.emitter.prepare(call, category), dynamic)
+        prepared = self.emitter.prepare(call, category)
+        entry = Entry(call, info.arguments, category, source, prepared, dynamic)
         entry.known = not self._shapes
         return entry
 
-    def _end(self, entry: Entry, info: OpInfo, args: Any, kwargs: Any, result: Any) -> None:
+    def _end(self, entry: Entry, args: Any, kwargs: Any, result: Any) -> None:
         """Close the range with its outputs, which are seen for the first time, or vary."""
         complete = None
         try:
@@ -289,7 +290,7 @@ class OpMode(TorchDispatchMode):
                 except Unsigned:
                     pass
             if complete is None:
-                call = with_result(entry.call, info.arguments, args, kwargs or {}, result)
+                call = with_result(entry.call, entry.arguments, args, kwargs or {}, result)
                 complete = self.emitter.prepare(call, entry.category)
                 if found is None:
                     entry.prepared = complete

@@ -9,6 +9,7 @@ from typing import Final
 from opscope.core.emit import Prepared
 from opscope.core.schema import OpCall
 
+from .call import SchemaArg
 from .source import Source
 
 #: Autograd nodes remembered of each thread, so that a backward op finds its forward op's source.
@@ -18,14 +19,20 @@ MAX_NODES: Final = 131_072
 class Entry:
     """A call that was seen before: its range text prepared, with outputs once they are known."""
 
-    __slots__ = ("by_result", "call", "category", "known", "name", "prepared", "source")
+    __slots__ = ("arguments", "by_result", "call", "category", "known", "prepared", "source")
 
     def __init__(
-        self, call: OpCall, category: str, source: Source, prepared: Prepared, dynamic: bool
+        self,
+        call: OpCall,
+        arguments: tuple[SchemaArg, ...] | None,
+        category: str,
+        source: Source,
+        prepared: Prepared,
+        dynamic: bool,
     ) -> None:
-        self.name = call.name
-        #: The call without its outputs.
+        #: The call without its outputs, and the schema that says where they lie in the inputs.
         self.call = call
+        self.arguments = arguments
         self.category = category
         self.source = source
         self.prepared = prepared
@@ -141,4 +148,4 @@ def node_op(name: str) -> str:
 
 
 def _op_of(entry: Entry) -> str:
-    return entry.name.rsplit("::", 1)[-1].split(".", 1)[0].replace("_", "").lower()
+    return entry.call.name.rsplit("::", 1)[-1].split(".", 1)[0].replace("_", "").lower()

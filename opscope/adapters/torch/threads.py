@@ -65,7 +65,7 @@ class NewThreads:
         original = self._original = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
         @functools.wraps(original)
-        def bootstrap(self: threading.Thread) -> None:
+        def bootstrap(self: threading.Thread) -> Any:
             if not mode.on:
                 return original(self)
             enter(mode)
