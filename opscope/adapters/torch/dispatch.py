@@ -107,6 +107,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         self._failed = failed
         self._infos: dict[int, OpInfo] = {}
         self._entries: dict[tuple[Any, ...], Entry] = {}
+        self._texts: dict[tuple[str, str], Entry] = {}
         #: Calls with the numbers left out → how many with them were seen, or the entry for all.
         self._variants: dict[tuple[Any, ...], int | Entry] = {}
 
@@ -136,6 +137,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an op could not be described")
             call = func
+        # Asked here, not after the op: by then another thread may have completed the entry.
+        known = entry is not None and entry.known
         try:
             result = call(*args, **kwargs) if kwargs else call(*args)
         except BaseException:
@@ -143,7 +146,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
                 self.emitter.pop()
             raise
         if entry is not None:
-            if entry.known:
+            if known:
                 self.emitter.pop()
             else:
                 self._end(entry, args, kwargs, result)
@@ -271,8 +274,16 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             call = OpCall(info.name, frames=source.frames)
             dynamic = False
         prepared = self.emitter.prepare(call, category)
+        # A call without a signature comes this way each time: one entry for each text.
+        found = self._texts.get((category, prepared.text)) if dynamic else None
+        if found is not None:
+            return found
         entry = Entry(call, info.arguments, category, source, prepared, dynamic)
         entry.known = not self._shapes
+        if dynamic:
+            if len(self._texts) >= MAX_ENTRIES:
+                self._texts.clear()
+            self._texts[category, prepared.text] = entry
         return entry
 
     def _end(self, entry: Entry, args: Any, kwargs: Any, result: Any) -> None:

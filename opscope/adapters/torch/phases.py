@@ -56,7 +56,7 @@ class Phases:
         """A model is called, not from within another: training begins its step and forward here.
 
         The forward phase lasts, loss included, until the backward pass, the optimizer or the
-        step's end; where no gradient is recorded, until the model returns.
+        next batch; where the model is not trained, until it returns.
         """
         if state.open:
             return
@@ -64,9 +64,9 @@ class Phases:
             Steps.begin()
         self.begin(state, FORWARD)
 
-    def leaving(self, state: ThreadState, result: Any) -> None:
+    def leaving(self, state: ThreadState, training: bool, result: Any) -> None:
         """The model returns."""
-        if not torch.is_grad_enabled():
+        if not training or not torch.is_grad_enabled():
             self.end_forward(state)
         elif len(self._threads.makers) > 1:
             stamp(_grad_fns(result), state.number)
@@ -253,48 +253,67 @@ class Patches:
             try:
                 enter(mode)
                 state = threads.current()
-                creating = len(args) > 2 and bool(args[2])
                 if not state.backward:
                     phases.end_forward(state)
                     phases.begin(state, BACKWARD)
                 state.backward += 1
-                mode.creating += creating
                 if len(threads.makers) > 1:
-                    stamp(
-                        [one.grad_fn for one in outputs if hasattr(one, "grad_fn")], None, threads
-                    )
+                    roots = [one.grad_fn for one in outputs if hasattr(one, "grad_fn")]
+                    stamp(roots, None, threads)
+                creating = len(args) > 2 and bool(args[2])
+                mode.creating += creating
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a backward pass could not be begun")
             try:
                 return run(outputs, *args, **kwargs)
             finally:
-                mode.creating = max(0, mode.creating - creating)
-                if state is not None and state.backward:
-                    state.backward -= 1
-                    if not state.backward:
-                        phases.end(state, BACKWARD)
+                mode.creating -= creating
+                if state is not None:
+                    self._end_backward(state)
 
         return untraced(backward, below=False)
 
+    def _end_backward(self, state: ThreadState) -> None:
+        try:
+            if state.backward:
+                state.backward -= 1
+                if not state.backward:
+                    self._phases.end(state, BACKWARD)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a backward pass could not be ended")
+
     def _fetch(self, following: Any) -> Any:
-        mode, threads, phases = self._mode, self._threads, self._phases
+        mode = self._mode
 
         @functools.wraps(following)
-        def __next__(self: Any) -> Any:
+        def __next__(loader: Any) -> Any:
             if not mode.on:
-                return following(self)
-            state = threads.current()
-            phases.end_forward(state)
-            phases.begin(state, INPUT)
-            state.wait += 1
+                return following(loader)
+            self._begin_fetch()
             try:
-                return following(self)
+                return following(loader)
             finally:
-                if state.wait:
-                    state.wait -= 1
-                    phases.end(state, INPUT)
+                self._end_fetch()
 
         return untraced(__next__, below=False)
+
+    def _begin_fetch(self) -> None:
+        try:
+            state = self._threads.current()
+            self._phases.end_forward(state)
+            self._phases.begin(state, INPUT)
+            state.wait += 1
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a fetch could not be begun")
+
+    def _end_fetch(self) -> None:
+        try:
+            state = self._threads.current()
+            if state.wait:
+                state.wait -= 1
+                self._phases.end(state, INPUT)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a fetch could not be ended")
 
 
 def _grad_fns(result: Any, depth: int = 0) -> list[Any]:

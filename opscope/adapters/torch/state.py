@@ -6,6 +6,8 @@ import itertools
 import threading
 from typing import Final
 
+import torch
+
 from opscope.core.emit import Prepared
 from opscope.core.schema import OpCall
 
@@ -60,12 +62,12 @@ class ThreadState:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.reset(0)
+        self.reset(-1)
         #: Whether the dispatch mode lies on this thread's stack.
         self.entered = False
         #: Sequence number → the op that made the node; forward threads only.
         self.nodes: dict[int, Entry] = {}
-        #: The sequence number the next node would have had, when an op last made one.
+        #: The number that the next node would have had when last an op made one.
         self.peeked = 0
 
     def reset(self, run: int) -> None:
@@ -108,6 +110,7 @@ class Threads:
             state = self.local.state = ThreadState(next(self._numbers))
         if state.run != self.run:
             state.reset(self.run)
+            state.peeked = torch.autograd._get_sequence_nr()
         return state
 
     def first_node(self, state: ThreadState) -> None:
