@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .capturing import capture
     from .core.session import annotate
     from .profile import load
 
@@ -13,7 +14,7 @@ __version__ = "0.1.0"
 __all__ = ["annotate", "capture", "init", "load", "shutdown", "step", "wrap"]
 
 # Each is imported when it is first asked for: importing opscope loads no framework, no Polars.
-_LAZY = {"annotate": "core.session", "load": "profile"}
+_LAZY = {"annotate": "core.session", "capture": "capturing", "load": "profile"}
 
 
 def __getattr__(name: str) -> Any:
@@ -80,11 +81,3 @@ def wrap(owner: Any, name: str) -> None:
     from . import wrapping
 
     wrapping.wrap(owner, name)
-
-
-def capture(path: str, **options: Any) -> Any:
-    """Record what runs inside ``with opscope.capture("run.opscope"):`` into that profile."""
-    from .backends.recorder import capture as record
-
-    init()
-    return record(path, **options)

@@ -79,9 +79,7 @@ class MemoryEmitter:
 
     def named(self, name, category=None):
         return [
-            one
-            for one in self.ops
-            if one.call.name == name and category in (None, one.category)
+            one for one in self.ops if one.call.name == name and category in (None, one.category)
         ]
 
 

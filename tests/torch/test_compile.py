@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch._dynamo  # noqa: E402
+dynamo = pytest.importorskip("torch._dynamo")
 
 F = torch.nn.functional
 nn = torch.nn
@@ -21,20 +21,20 @@ class Block(nn.Module):
     def forward(self, x):
         x = F.relu(self.first(x))
         if self.breaks:
-            torch._dynamo.graph_break()
+            dynamo.graph_break()
         return self.second(x)
 
 
 def compiled_run(backend, breaks):
     """The counts of one training step of a compiled model, its gradients, and its second step's."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
+    dynamo.reset()
+    dynamo.utils.counters.clear()
     torch.manual_seed(0)
     model = Block(breaks)
     step = torch.compile(model, backend=backend, fullgraph=not breaks)
     for _ in range(3):
         step(torch.ones(3, 4)).sum().backward()
-    counters = torch._dynamo.utils.counters
+    counters = dynamo.utils.counters
     counts = {
         "graphs": counters["stats"]["unique_graphs"],
         "ops": counters["stats"]["calls_captured"],
@@ -48,7 +48,7 @@ def compiled_run(backend, breaks):
 @pytest.fixture(autouse=True)
 def clean():
     yield
-    torch._dynamo.reset()
+    dynamo.reset()
 
 
 @pytest.mark.parametrize("breaks", [False, True])
@@ -68,15 +68,15 @@ def test_graphs_and_breaks_are_those_without_us(watched, backend, breaks):
 
 def test_function_with_a_gradient_inside(watched):
     def run():
-        torch._dynamo.reset()
-        torch._dynamo.utils.counters.clear()
+        dynamo.reset()
+        dynamo.utils.counters.clear()
 
         def function(x):
             y = (x * 2).sin()
             return torch.cos(y)
 
         torch.compile(function, backend="eager", fullgraph=True)(torch.ones(3, requires_grad=True))
-        return dict(torch._dynamo.utils.counters["stats"])
+        return dict(dynamo.utils.counters["stats"])
 
     without = run()
     watched.install()
@@ -89,13 +89,13 @@ def test_capture_that_begins_later_does_not_recompile(watched):
     emitter = watched.install()
     watched.emitter.active = False
     watched.adapter.listen()
-    torch._dynamo.utils.counters.clear()
+    dynamo.utils.counters.clear()
     step = torch.compile(Block(False), backend="eager", fullgraph=True)
     for active in (False, True, False, True):
         emitter.active = active
         watched.adapter.listen()
         step(torch.ones(3, 4)).sum().backward()
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert emitter.named("aten::addmm")
 
 

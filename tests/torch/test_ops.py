@@ -133,7 +133,9 @@ def test_forward_and_backward_share_sequence_number_and_thread(emitter):
             assert (other.seq, other.fwd_thread) == (one.seq, one.fwd_thread)
             assert other.call.frames == one.call.frames
     # a node is made by one op: nothing else claims its number
-    made = [(op.fwd_thread, op.seq) for op in emitter.ops if op.category == "forward" and op.seq >= 0]
+    made = [
+        (op.fwd_thread, op.seq) for op in emitter.ops if op.category == "forward" and op.seq >= 0
+    ]
     assert len(made) == len(set(made))
 
 
@@ -223,9 +225,7 @@ def test_threads_have_numbers_of_their_own_and_keep_their_nodes(emitter):
     back.start()
     back.join()
     cos = emitter.named("aten::cos")
-    assert [(op.seq, op.fwd_thread, op.category) for op in cos] == [
-        (0, sin.fwd_thread, "backward")
-    ]
+    assert [(op.seq, op.fwd_thread, op.category) for op in cos] == [(0, sin.fwd_thread, "backward")]
     products = [op for op in emitter.named("aten::mul.Tensor", "backward") if op.seq == 0]
     assert {op.fwd_thread for op in products} == {exp.fwd_thread, sin.fwd_thread}
 

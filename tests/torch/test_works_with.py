@@ -146,7 +146,10 @@ def test_export_fx_fake_and_symbolic_sizes(emitter):
     assert dynamic.module()(torch.ones(7, 4)).shape == (7, 2)
     torch.fx.symbolic_trace(model())
     graph = make_fx(lambda x: x.sin() @ x.t(), tracing_mode="symbolic")(torch.ones(3, 4))
-    assert any(str(dim).startswith("s") for dim in graph.graph.find_nodes(op="placeholder")[0].meta["val"].shape)
+    assert any(
+        str(dim).startswith("s")
+        for dim in graph.graph.find_nodes(op="placeholder")[0].meta["val"].shape
+    )
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(torch.ones(3))
         assert (fake + fake).shape == (3,)

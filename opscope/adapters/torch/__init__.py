@@ -72,14 +72,17 @@ class TorchAdapter:
         mode, emitter = self._mode, self._emitter
         if mode is None or emitter is None or self.broken or mode.on == emitter.active:
             return
-        if emitter.active:
-            mode.threads.run += 1
-            mode.on = True
-            for part in self._parts:
-                part.install()
-            enter(mode)
-        else:
-            self._stop(mode)
+        try:
+            if emitter.active:
+                mode.threads.run += 1
+                mode.on = True
+                for part in self._parts:
+                    part.install()
+                enter(mode)
+            else:
+                self._stop(mode)
+        except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
+            self._failed("hooks could not be set")
 
     def _stop(self, mode: OpMode) -> None:
         mode.on = False

@@ -117,10 +117,11 @@ def _row_major(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
     return True
 
 
-_SchemaArg: TypeAlias = "tuple[str, bool, Any]"
+#: Of a schema's argument: its name, whether it is a tensor or a list of them, its default.
+SchemaArg: TypeAlias = "tuple[str, bool, Any]"
 
 
-def schema_arguments(func: Any) -> tuple[_SchemaArg, ...] | None:
+def schema_arguments(func: Any) -> tuple[SchemaArg, ...] | None:
     """``(name, is a tensor or a list of tensors, default)`` of each, or None: it has no schema."""
     schema = getattr(func, "_schema", None)
     if schema is None:
@@ -136,7 +137,7 @@ def schema_arguments(func: Any) -> tuple[_SchemaArg, ...] | None:
 
 
 def tensor_arguments(
-    arguments: tuple[_SchemaArg, ...] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    arguments: tuple[SchemaArg, ...] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[Any]:
     """The values of the tensor arguments in the schema's order; None where absent."""
     if arguments is None:  # a higher-order op: what it calls is no argument for a reader
@@ -150,7 +151,7 @@ def tensor_arguments(
 
 def describe(
     name: str,
-    arguments: tuple[_SchemaArg, ...] | None,
+    arguments: tuple[SchemaArg, ...] | None,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     frames: tuple[Frame, ...],
@@ -172,7 +173,7 @@ def describe(
 
 def with_result(
     call: OpCall,
-    arguments: tuple[_SchemaArg, ...] | None,
+    arguments: tuple[SchemaArg, ...] | None,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     result: Any,

@@ -19,6 +19,7 @@ from opscope.core.emit import Emitter
 from opscope.core.schema import OpCall
 
 from .call import Unsigned, describe, schema_arguments, sign, with_result
+from .dynamo import CAN_MARK, untraced
 from .source import NOWHERE, Source, Sources
 from .state import Entry, Threads, ThreadState
 
@@ -81,24 +82,7 @@ class OpInfo:
         self.call: Callable[..., Any] = func._op if type(func) is torch._ops.OpOverload else func
 
 
-def _exec_strategy() -> Any:
-    """What marks a code object as not to be traced, and nothing it calls; None in older torch."""
-    try:
-        from torch._C._dynamo.eval_frame import (
-            _FrameAction,
-            _FrameExecStrategy,
-            set_code_exec_strategy,
-        )
-    except ImportError:  # there TorchDispatchMode's own wrapper does it, at 1 µs per op
-        return None
-    skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-    return lambda code: set_code_exec_strategy(code, skip)
-
-
-_mark_untraced: Final = _exec_strategy()
-
-
-class OpMode(TorchDispatchMode):
+class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
     """Pushes a range for each op. One object for all threads; ``on`` is its switch."""
 
     #: Higher-order ops (``cond``, ``flex_attention``) are refused under a mode that does not say so.
@@ -123,6 +107,7 @@ class OpMode(TorchDispatchMode):
         self._failed = failed
         self._infos: dict[int, OpInfo] = {}
         self._entries: dict[tuple[Any, ...], Entry] = {}
+        self._texts: dict[tuple[str, str], Entry] = {}
         #: Calls with the numbers left out → how many with them were seen, or the entry for all.
         self._variants: dict[tuple[Any, ...], int | Entry] = {}
 
@@ -134,7 +119,7 @@ class OpMode(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         # PyTorch would wrap the method, which costs 1 µs per op; its code is marked instead.
-        return _mark_untraced is None
+        return not CAN_MARK
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.on:
@@ -152,6 +137,8 @@ class OpMode(TorchDispatchMode):
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an op could not be described")
             call = func
+        # Asked here, not after the op: by then another thread may have completed the entry.
+        known = entry is not None and entry.known
         try:
             result = call(*args, **kwargs) if kwargs else call(*args)
         except BaseException:
@@ -159,10 +146,10 @@ class OpMode(TorchDispatchMode):
                 self.emitter.pop()
             raise
         if entry is not None:
-            if entry.known:
+            if known:
                 self.emitter.pop()
             else:
-                self._end(entry, info, args, kwargs, result)
+                self._end(entry, args, kwargs, result)
         return result
 
     def _begin(self, info: OpInfo, args: Any, kwargs: Any) -> Entry:
@@ -286,11 +273,20 @@ class OpMode(TorchDispatchMode):
         else:
             call = OpCall(info.name, frames=source.frames)
             dynamic = False
-        entry = Entry(call, category, source, self.emitter.prepare(call, category), dynamic)
+        prepared = self.emitter.prepare(call, category)
+        # A call without a signature comes this way each time: one entry for each text.
+        found = self._texts.get((category, prepared.text)) if dynamic else None
+        if found is not None:
+            return found
+        entry = Entry(call, info.arguments, category, source, prepared, dynamic)
         entry.known = not self._shapes
+        if dynamic:
+            if len(self._texts) >= MAX_ENTRIES:
+                self._texts.clear()
+            self._texts[category, prepared.text] = entry
         return entry
 
-    def _end(self, entry: Entry, info: OpInfo, args: Any, kwargs: Any, result: Any) -> None:
+    def _end(self, entry: Entry, args: Any, kwargs: Any, result: Any) -> None:
         """Close the range with its outputs, which are seen for the first time, or vary."""
         complete = None
         try:
@@ -305,7 +301,7 @@ class OpMode(TorchDispatchMode):
                 except Unsigned:
                     pass
             if complete is None:
-                call = with_result(entry.call, info.arguments, args, kwargs or {}, result)
+                call = with_result(entry.call, entry.arguments, args, kwargs or {}, result)
                 complete = self.emitter.prepare(call, entry.category)
                 if found is None:
                     entry.prepared = complete
@@ -327,5 +323,4 @@ def _requires_grad(values: Any) -> bool:
     return False
 
 
-if _mark_untraced is not None:
-    _mark_untraced(OpMode.__torch_dispatch__.__code__)
+untraced(OpMode.__torch_dispatch__)

@@ -12,6 +12,7 @@ from torch.nn.modules import module as registry
 
 from opscope.core.emit import Emitter, Prepared
 
+from .dynamo import untraced
 from .state import Threads, ThreadState
 
 #: Wrappers that a path does not name, and the attribute under which they hold the model.
@@ -26,7 +27,11 @@ MAX_MODULES: Final = 65_536
 
 
 class Layers:
-    """The global module hooks. ``outermost`` is told when a model is entered on a thread."""
+    """The global module hooks.
+
+    ``entering`` and ``leaving`` are told when a model is called, not from within another, and when
+    it returns: the thread, whether it is in training, and what it returned.
+    """
 
     def __init__(
         self,
@@ -34,7 +39,7 @@ class Layers:
         threads: Threads,
         failed: Callable[[str], None],
         entering: Callable[[ThreadState, bool], None],
-        leaving: Callable[[ThreadState, Any], None],
+        leaving: Callable[[ThreadState, bool, Any], None],
     ) -> None:
         self._emitter = emitter
         self._threads = threads
@@ -73,7 +78,7 @@ class Layers:
                 return
             leave(module, result)
 
-        return before, after
+        return untraced(before), untraced(after)
 
     def _enter(self, module: nn.Module) -> None:
         try:
@@ -96,7 +101,7 @@ class Layers:
                 return  # entered before the capture began
             close(self._emitter, state, id(module))
             if not state.layers:
-                self._leaving(state, result)
+                self._leaving(state, module.training, result)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a layer could not be closed")
 

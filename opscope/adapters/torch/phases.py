@@ -16,6 +16,7 @@ from opscope.core import session
 from opscope.core.emit import Emitter, Prepared
 
 from .dispatch import OpMode
+from .dynamo import untraced
 from .modules import close
 from .state import STAMP, Threads, ThreadState
 from .threads import enter, leave
@@ -55,7 +56,7 @@ class Phases:
         """A model is called, not from within another: training begins its step and forward here.
 
         The forward phase lasts, loss included, until the backward pass, the optimizer or the
-        step's end; where no gradient is recorded, until the model returns.
+        next batch; where the model is not trained, until it returns.
         """
         if state.open:
             return
@@ -63,9 +64,9 @@ class Phases:
             Steps.begin()
         self.begin(state, FORWARD)
 
-    def leaving(self, state: ThreadState, result: Any) -> None:
+    def leaving(self, state: ThreadState, training: bool, result: Any) -> None:
         """The model returns."""
-        if not torch.is_grad_enabled():
+        if not training or not torch.is_grad_enabled():
             self.end_forward(state)
         elif len(self._threads.makers) > 1:
             stamp(_grad_fns(result), state.number)
@@ -74,14 +75,15 @@ class Phases:
 class Steps:
     """A step ends with the optimizer; with several, with the last of the round.
 
-    The round is known once every live optimizer has stepped, or one of them steps again; from then
-    on the optimizer that was last in it ends each step (a GAN's generator). Backward passes without
+    The round is known once every live optimizer has stepped, or the first of them steps again; from
+    then on the one that was last in it ends each step (a GAN's generator). Backward passes without
     an optimizer step (gradient accumulation) all belong to the step that the optimizer ends. Where
     the user calls ``opscope.step()``, that alone counts.
     """
 
     def __init__(self) -> None:
         self._round: list[weakref.ref[Any]] = []
+        self._first: weakref.ref[Any] | None = None
         self._last: weakref.ref[Any] | None = None
 
     @staticmethod
@@ -98,19 +100,23 @@ class Steps:
             session.step()
 
     def _ends(self, optimizer: Any) -> bool:
+        first = None if self._first is None else self._first()
         last = None if self._last is None else self._last()
+        if first is None:
+            first = optimizer
+            self._first = weakref.ref(optimizer)
+        again = any(one() is optimizer for one in self._round)
+        if self._round and (again or (optimizer is first and optimizer is last)):
+            # A new round begins: the one that was last in the round before ends it from now on.
+            self._last = last_ref = self._round[-1]
+            self._round = []
+            last = last_ref()
         if last is optimizer:
             self._round = []
             return True
-        seen = [one() for one in self._round]
-        if any(one is optimizer for one in seen):
-            # It steps again and the last of the round did not: the round has changed.
-            self._last = self._round[-1]
-            self._round = [weakref.ref(optimizer)]
-            return self._last() is optimizer
         self._round.append(weakref.ref(optimizer))
         if last is None and len(self._round) >= _live_optimizers():
-            self._last = self._round[-1]
+            self._last = self._round.pop()
             self._round = []
             return True
         return False
@@ -118,6 +124,14 @@ class Steps:
 
 def _live_optimizers() -> int:
     """How many there are. Asked once or twice in a run: it looks at every object."""
+    count = _count_optimizers()
+    if count > 1:  # those of an earlier model may only wait to be collected
+        gc.collect()
+        count = _count_optimizers()
+    return count
+
+
+def _count_optimizers() -> int:
     kind = optimizers.Optimizer
     # By type, not isinstance: that would ask proxies for their __class__, which may do anything.
     return sum(1 for one in gc.get_objects() if issubclass(type(one), kind) and one.param_groups)
@@ -162,7 +176,7 @@ class OptimizerHooks:
                 return
             self._after(optimizer)
 
-        return before, after
+        return untraced(before), untraced(after)
 
     def _before(self) -> None:
         try:
@@ -239,48 +253,67 @@ class Patches:
             try:
                 enter(mode)
                 state = threads.current()
-                creating = len(args) > 2 and bool(args[2])
                 if not state.backward:
                     phases.end_forward(state)
                     phases.begin(state, BACKWARD)
                 state.backward += 1
-                mode.creating += creating
                 if len(threads.makers) > 1:
-                    stamp(
-                        [one.grad_fn for one in outputs if hasattr(one, "grad_fn")], None, threads
-                    )
+                    roots = [one.grad_fn for one in outputs if hasattr(one, "grad_fn")]
+                    stamp(roots, None, threads)
+                creating = len(args) > 2 and bool(args[2])
+                mode.creating += creating
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a backward pass could not be begun")
             try:
                 return run(outputs, *args, **kwargs)
             finally:
-                mode.creating = max(0, mode.creating - creating)
-                if state is not None and state.backward:
-                    state.backward -= 1
-                    if not state.backward:
-                        phases.end(state, BACKWARD)
+                mode.creating -= creating
+                if state is not None:
+                    self._end_backward(state)
 
-        return backward
+        return untraced(backward, below=False)
+
+    def _end_backward(self, state: ThreadState) -> None:
+        try:
+            if state.backward:
+                state.backward -= 1
+                if not state.backward:
+                    self._phases.end(state, BACKWARD)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a backward pass could not be ended")
 
     def _fetch(self, following: Any) -> Any:
-        mode, threads, phases = self._mode, self._threads, self._phases
+        mode = self._mode
 
         @functools.wraps(following)
-        def __next__(self: Any) -> Any:
+        def __next__(loader: Any) -> Any:
             if not mode.on:
-                return following(self)
-            state = threads.current()
-            phases.end_forward(state)
-            phases.begin(state, INPUT)
-            state.wait += 1
+                return following(loader)
+            self._begin_fetch()
             try:
-                return following(self)
+                return following(loader)
             finally:
-                if state.wait:
-                    state.wait -= 1
-                    phases.end(state, INPUT)
+                self._end_fetch()
 
-        return __next__
+        return untraced(__next__, below=False)
+
+    def _begin_fetch(self) -> None:
+        try:
+            state = self._threads.current()
+            self._phases.end_forward(state)
+            self._phases.begin(state, INPUT)
+            state.wait += 1
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a fetch could not be begun")
+
+    def _end_fetch(self) -> None:
+        try:
+            state = self._threads.current()
+            if state.wait:
+                state.wait -= 1
+                self._phases.end(state, INPUT)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a fetch could not be ended")
 
 
 def _grad_fns(result: Any, depth: int = 0) -> list[Any]:

@@ -6,9 +6,12 @@ import itertools
 import threading
 from typing import Final
 
+import torch
+
 from opscope.core.emit import Prepared
 from opscope.core.schema import OpCall
 
+from .call import SchemaArg
 from .source import Source
 
 #: Autograd nodes remembered of each thread, so that a backward op finds its forward op's source.
@@ -18,14 +21,20 @@ MAX_NODES: Final = 131_072
 class Entry:
     """A call that was seen before: its range text prepared, with outputs once they are known."""
 
-    __slots__ = ("by_result", "call", "category", "known", "name", "prepared", "source")
+    __slots__ = ("arguments", "by_result", "call", "category", "known", "prepared", "source")
 
     def __init__(
-        self, call: OpCall, category: str, source: Source, prepared: Prepared, dynamic: bool
+        self,
+        call: OpCall,
+        arguments: tuple[SchemaArg, ...] | None,
+        category: str,
+        source: Source,
+        prepared: Prepared,
+        dynamic: bool,
     ) -> None:
-        self.name = call.name
-        #: The call without its outputs.
+        #: The call without its outputs, and the schema that says where they lie in the inputs.
         self.call = call
+        self.arguments = arguments
         self.category = category
         self.source = source
         self.prepared = prepared
@@ -53,12 +62,12 @@ class ThreadState:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.reset(0)
+        self.reset(-1)
         #: Whether the dispatch mode lies on this thread's stack.
         self.entered = False
         #: Sequence number → the op that made the node; forward threads only.
         self.nodes: dict[int, Entry] = {}
-        #: The sequence number the next node would have had, when an op last made one.
+        #: The number that the next node would have had when last an op made one.
         self.peeked = 0
 
     def reset(self, run: int) -> None:
@@ -101,6 +110,7 @@ class Threads:
             state = self.local.state = ThreadState(next(self._numbers))
         if state.run != self.run:
             state.reset(self.run)
+            state.peeked = torch.autograd._get_sequence_nr()
         return state
 
     def first_node(self, state: ThreadState) -> None:
@@ -141,4 +151,4 @@ def node_op(name: str) -> str:
 
 
 def _op_of(entry: Entry) -> str:
-    return entry.name.rsplit("::", 1)[-1].split(".", 1)[0].replace("_", "").lower()
+    return entry.call.name.rsplit("::", 1)[-1].split(".", 1)[0].replace("_", "").lower()

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import (
 )
 
 from .dispatch import OpMode
+from .dynamo import untraced
 
 _modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
 
@@ -64,7 +65,7 @@ class NewThreads:
         original = self._original = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
         @functools.wraps(original)
-        def bootstrap(self: threading.Thread) -> None:
+        def bootstrap(self: threading.Thread) -> Any:
             if not mode.on:
                 return original(self)
             enter(mode)
@@ -73,7 +74,7 @@ class NewThreads:
             finally:
                 leave(mode)
 
-        self._patched = bootstrap
+        self._patched = untraced(bootstrap, below=False)
         threading.Thread._bootstrap_inner = bootstrap  # type: ignore[attr-defined]
         _watch_forks()
         _modes.add(mode)
