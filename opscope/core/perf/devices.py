@@ -7,14 +7,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover - the same library under its older name
-    import tomli as tomllib
+#: tomli is the standard library's tomllib under its older name.
+_toml: Final[Any] = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 _NONE: Final[Mapping[str, float]] = MappingProxyType({})
 #: Memory that the driver reports differs from the label: reserved, and GiB for GB.
@@ -73,7 +72,9 @@ def width_class(dtype: str) -> str:
 
 @cache
 def _tables() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("devices.toml").read_text("utf-8"))
+    text = files(__package__).joinpath("devices.toml").read_text("utf-8")
+    tables: dict[str, Any] = _toml.loads(text)
+    return tables
 
 
 @cache
@@ -106,7 +107,7 @@ def _rates(table: Mapping[str, float], unit: float) -> Mapping[str, float]:
     return MappingProxyType({dtype: rate * unit for dtype, rate in table.items()})
 
 
-def _limits(cc: str | None) -> dict[str, int]:
+def _limits(cc: str | None) -> dict[str, Any]:
     row = _tables()["limits"].get(cc)
     if row is None:
         return {}
