@@ -220,9 +220,7 @@ class _Parser:
         except (ValueError, RecursionError):
             if self.at >= len(self.text):
                 self.fail("expected a value")
-            raise RangeTextError(
-                f"not JSON at column {self.at} of {self.text[:80]!r}"
-            ) from None
+            raise RangeTextError(f"not JSON at column {self.at} of {self.text[:80]!r}") from None
         return value
 
     def word(self, pattern: re.Pattern[str], what: str) -> str:

@@ -56,7 +56,9 @@ class Trace:
     origin: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tables: Mapping[str, pl.DataFrame], origin: Mapping[str, Any] | None = None) -> Trace:
+    def of(
+        cls, tables: Mapping[str, pl.DataFrame], origin: Mapping[str, Any] | None = None
+    ) -> Trace:
         """A trace of the given tables; columns that a reader left out are null."""
         unknown = set(tables) - set(TABLES)
         if unknown:
@@ -107,7 +109,9 @@ def concat(traces: Iterable[Trace]) -> Trace:
         present |= part.present
         for name, frame in part.tables.items():
             moves = {
-                column: base[kind] for column, kind in _RENUMBERED.items() if column in frame.columns
+                column: base[kind]
+                for column, kind in _RENUMBERED.items()
+                if column in frame.columns
             }
             if name in _RANGE_IDS:
                 moves[_RANGE_IDS[name]] = base["range"]
