@@ -7,6 +7,7 @@ from . import (
     attention,
     conv,
     copies,
+    draws,
     elementwise,
     embedding,
     gemm,
@@ -14,7 +15,6 @@ from . import (
     loss,
     normalization,
     pooling,
-    random,
     reduction,
     softmax,
     views,
@@ -24,22 +24,9 @@ from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, with_fo
 from .table import columns
 
 __all__ = [
-    "CannotKnow",
-    "Cost",
-    "Entry",
-    "backward_costs",
-    "backward_of",
-    "columns",
-    "cost",
-    "entries",
-    "entry_of",
-    "input_grad",
-    "is_view",
-    "op",
-    "op_type",
-    "weight_grad",
-    "with_forward",
-]
+    "CannotKnow", "Cost", "Entry", "backward_costs", "backward_of", "columns", "cost", "entries",
+    "entry_of", "input_grad", "is_view", "op", "op_type", "weight_grad", "with_forward",
+]  # fmt: skip
 #: The modules that register the families, named so that importing the package registers them all.
 FAMILIES = (
     activation,
@@ -53,7 +40,7 @@ FAMILIES = (
     loss,
     normalization,
     pooling,
-    random,
+    draws,
     reduction,
     softmax,
     views,

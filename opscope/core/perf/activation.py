@@ -105,7 +105,6 @@ def activation(call: OpCall) -> Cost:
 
 @op(
     "aten::glu",
-    "aten::swiglu",
     "_C::silu_and_mul",
     "vllm::silu_and_mul",
     "_C::gelu_and_mul",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, op
-from .shapes import cost, need, numel, outputs, product, promote, sizes, span, tensors
+from .shapes import Part, cost, need, outputs, product, promote, sizes, span, tensors
 
 _SOURCE = "2·B·H·Nq·Nk·(d_qk + d_v) (torch.utils.flop_counter, masks kept apart)"
 _BACK = "2·B·H·Nq·Nk·(3·d_qk + 2·d_v), scores recomputed (torch.utils.flop_counter)"
@@ -65,7 +65,7 @@ def attention_cost(
     if writes is None:
         writes = outputs(call)
     if writes is None and not backward:
-        written: list = [span(q, rows * d_v)]  # type: ignore[type-arg]
+        written: list[Part] = [span(q, rows * d_v)]
     elif writes is None:
         written = [q, k, v]
     else:
@@ -274,7 +274,6 @@ def flash_backward(call: OpCall) -> Cost:
     "_C::paged_attention_v1",
     "_C::paged_attention_v2",
     "flash_attn::_flash_attn_with_kvcache",
-    "aten::_flash_attention_with_kvcache",
     family="attention",
     source="2·pairs·(d_qk + d_v); the cached lengths are content",
 )
@@ -342,6 +341,3 @@ def attention_backward(call: OpCall) -> tuple[Cost, Cost]:
         call, q, k, v, pairs, (d_qk, d_v), backward=True, grads=(grad,), writes=[q, k, v]
     )
     return both, Cost()
-
-
-__all__ = ["attention_cost", "causal_pairs", "numel", "window_pairs"]

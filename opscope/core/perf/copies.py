@@ -274,7 +274,6 @@ def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
 @op(
     "aten::slice_backward",
     "aten::select_backward",
-    "aten::split_backward",
     "aten::slice_scatter",
     "aten::select_scatter",
     "aten::diagonal_scatter",
@@ -282,7 +281,6 @@ def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
     "aten::as_strided_scatter",
     "aten::unfold_backward",
     "aten::col2im",
-    "aten::constant_pad_nd_backward",
     "aten::reflection_pad1d_backward",
     "aten::reflection_pad2d_backward",
     "aten::replication_pad2d_backward",

@@ -13,7 +13,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, in_place, op
+from .registry import CannotKnow, Cost, in_place, op, words
 from .shapes import (
     Part,
     broadcast,
@@ -34,82 +34,18 @@ from .shapes import (
 UNARY: Final[Mapping[str, int]] = MappingProxyType(
     {
         **dict.fromkeys(
-            [
-                "abs",
-                "absolute",
-                "neg",
-                "negative",
-                "positive",
-                "sign",
-                "sgn",
-                "signbit",
-                "ceil",
-                "floor",
-                "round",
-                "trunc",
-                "fix",
-                "frac",
-                "sqrt",
-                "rsqrt",
-                "reciprocal",
-                "square",
-                "exp",
-                "exp2",
-                "expm1",
-                "log",
-                "log2",
-                "log10",
-                "log1p",
-                "sin",
-                "cos",
-                "tan",
-                "asin",
-                "arcsin",
-                "acos",
-                "arccos",
-                "atan",
-                "arctan",
-                "sinh",
-                "cosh",
-                "tanh",
-                "asinh",
-                "arcsinh",
-                "acosh",
-                "arccosh",
-                "atanh",
-                "arctanh",
-                "erf",
-                "erfc",
-                "erfinv",
-                "lgamma",
-                "digamma",
-                "angle",
-                "real_part",
-                "bitwise_not",
-                "logical_not",
-                "isnan",
-                "isinf",
-                "isfinite",
-                "isposinf",
-                "isneginf",
-                "isreal",
-                "conj_physical",
-                "nan_to_num",
-                "special_i0",
-                "special_i0e",
-                "special_i1",
-                "special_i1e",
-                "i0",
-                "special_ndtri",
-                "special_log_ndtr",
-                "special_erfcx",
-                "mvlgamma",
-                "special_entr",
-                "special_bessel_j0",
-                "special_bessel_j1",
-                "special_ndtr",
-                "polygamma",
-            ],
+            words(
+                """
+                abs absolute neg negative positive sign sgn signbit ceil floor round trunc fix
+                frac sqrt rsqrt reciprocal square exp exp2 expm1 log log2 log10 log1p sin cos
+                tan asin arcsin acos arccos atan arctan sinh cosh tanh asinh arcsinh acosh
+                arccosh atanh arctanh erf erfc erfinv lgamma digamma angle bitwise_not
+                logical_not isnan isinf isfinite isposinf isneginf isreal conj_physical
+                nan_to_num special_i0 special_i0e special_i1 special_i1e i0 special_ndtri
+                special_log_ndtr special_erfcx mvlgamma special_entr special_bessel_j0
+                special_bessel_j1 special_ndtr polygamma
+                """
+            ),
             1,
         ),
         "deg2rad": 1,
@@ -124,54 +60,16 @@ UNARY: Final[Mapping[str, int]] = MappingProxyType(
 BINARY: Final[Mapping[str, int]] = MappingProxyType(
     {
         **dict.fromkeys(
-            [
-                "add",
-                "sub",
-                "subtract",
-                "mul",
-                "multiply",
-                "div",
-                "divide",
-                "true_divide",
-                "rsub",
-                "floor_divide",
-                "remainder",
-                "fmod",
-                "pow",
-                "float_power",
-                "maximum",
-                "minimum",
-                "fmax",
-                "fmin",
-                "atan2",
-                "arctan2",
-                "hypot",
-                "copysign",
-                "nextafter",
-                "ldexp",
-                "bitwise_and",
-                "bitwise_or",
-                "bitwise_xor",
-                "bitwise_left_shift",
-                "bitwise_right_shift",
-                "logical_and",
-                "logical_or",
-                "logical_xor",
-                "gcd",
-                "lcm",
-                "heaviside",
-                "igamma",
-                "igammac",
-                "special_zeta",
-                "__and__",
-                "__or__",
-                "__xor__",
-                "__lshift__",
-                "__rshift__",
-                "__iand__",
-                "__ior__",
-                "__ixor__",
-            ],
+            words(
+                """
+                add sub subtract mul multiply div divide true_divide rsub floor_divide remainder
+                fmod pow float_power maximum minimum fmax fmin atan2 arctan2 hypot copysign
+                nextafter ldexp bitwise_and bitwise_or bitwise_xor bitwise_left_shift
+                bitwise_right_shift logical_and logical_or logical_xor gcd lcm heaviside igamma
+                igammac special_zeta __and__ __or__ __xor__ __lshift__ __rshift__ __iand__
+                __ior__ __ixor__
+                """
+            ),
             1,
         ),
         **dict.fromkeys(
@@ -194,70 +92,21 @@ TERNARY: Final[Mapping[str, int]] = MappingProxyType(
     {"addcmul": 3, "addcdiv": 3, "lerp": 3, "where": 1, "masked_fill": 1}
 )
 _BOOLEAN: Final = frozenset(
-    [
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "not_equal",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "isclose",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-        "logical_not",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "isposinf",
-        "isneginf",
-        "isreal",
-        "signbit",
-    ]
+    words(
+        """
+        eq ne lt le gt ge not_equal less less_equal greater greater_equal isclose logical_and
+        logical_or logical_xor logical_not isnan isinf isfinite isposinf isneginf isreal signbit
+        """
+    )
 )
 _FLOATING: Final = frozenset(
-    [
-        "sqrt",
-        "rsqrt",
-        "reciprocal",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "erfinv",
-        "lgamma",
-        "digamma",
-        "logit",
-        "sinc",
-        "div",
-        "true_divide",
-        "divide",
-        "atan2",
-        "deg2rad",
-        "rad2deg",
-    ]
+    words(
+        """
+        sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
+        sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma logit sinc div
+        true_divide divide atan2 deg2rad rad2deg
+        """
+    )
 )
 
 
@@ -332,7 +181,6 @@ def binary(call: OpCall) -> Cost:
 
 @op(
     *(f"aten::{name}" for name in TERNARY),
-    "aten::_foreach_lerp_scalar",
     family="elementwise",
     source="FLOPs an element: opscope.core.perf.elementwise.TERNARY",
 )
@@ -390,37 +238,12 @@ _FOREACH: Final[Mapping[str, int]] = MappingProxyType(
     {
         **{
             name: UNARY[name]
-            for name in [
-                "abs",
-                "acos",
-                "asin",
-                "atan",
-                "ceil",
-                "cos",
-                "cosh",
-                "erf",
-                "erfc",
-                "exp",
-                "expm1",
-                "floor",
-                "frac",
-                "lgamma",
-                "log",
-                "log10",
-                "log1p",
-                "log2",
-                "neg",
-                "reciprocal",
-                "round",
-                "rsqrt",
-                "sign",
-                "sin",
-                "sinh",
-                "sqrt",
-                "tan",
-                "tanh",
-                "trunc",
-            ]
+            for name in words(
+                """
+                abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10
+                log1p log2 neg reciprocal round rsqrt sign sin sinh sqrt tan tanh trunc
+                """
+            )
         },
         **dict.fromkeys(
             ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "clamp_min", "clamp_max"], 1

@@ -165,7 +165,6 @@ def matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[i
     "aten::dot",
     "aten::vdot",
     "aten::inner",
-    "aten::vecdot",
     "aten::linalg_vecdot",
     "aten::linalg_matmul",
     family="gemm",
@@ -200,7 +199,6 @@ def addmv(call: OpCall) -> Cost:
 @op(
     "aten::linear",
     "aten::mkldnn_linear",
-    "aten::_linear_prepack",
     "mkldnn::_linear_pointwise",
     "mkl::_mkl_linear",
     family="gemm",
@@ -389,7 +387,8 @@ def grouped_mm(call: OpCall) -> Cost:
     a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
     left, right = sizes(a), sizes(b)
     if len(left) == 2 and len(right) == 3:  # ragged M
-        shape, k = (left[0], right[2]), left[1]
+        shape: tuple[int, ...] = (left[0], right[2])
+        k = left[1]
     elif len(left) == 3 and len(right) == 3:
         shape, k = (left[0], left[1], right[2]), left[2]
     elif len(left) == 3 and len(right) == 2:  # ragged N

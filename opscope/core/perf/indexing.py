@@ -34,7 +34,6 @@ _NO_SHAPES = "the trace has no shapes for this call"
     "aten::gather",
     "aten::take",
     "aten::take_along_dim",
-    "aten::gather_nd",
     family="index",
     source="no arithmetic; the elements picked, and the indices",
 )
@@ -72,7 +71,6 @@ def _gathered(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
     "aten::index",
     "aten::_unsafe_index",
     "aten::masked_select",
-    "aten::_index",
     family="index",
     source="no arithmetic; the elements picked, and the indices",
 )
@@ -169,7 +167,6 @@ def scatter(call: OpCall) -> Cost:
 @op(
     "aten::gather_backward",
     "aten::index_select_backward",
-    "aten::index_backward",
     family="index",
     source="an addition an element of the gradient",
 )
@@ -268,7 +265,7 @@ def topk(call: OpCall) -> Cost:
     """A selection pass over each row, then the k found are sorted."""
     x = need(call, 0, "input")
     shape = sizes(x)
-    length, rows = _row(call, shape)
+    _, rows = _row(call, shape)
     recorded = output(call)
     k = 1 if "kthvalue" in call.name else int_param(call, "k", -1)
     if k < 0:

@@ -146,5 +146,5 @@ def ctc_loss(call: OpCall) -> Cost:
     if len(labels) != 2 or len(shape) != 3:
         raise CannotKnow("the targets' lengths are data that no trace records")
     states = shape[0] * shape[1] * (2 * labels[1] + 1)
-    writes = outputs(call) or [TensorSpec(x.dtype, (shape[1],)), span(x, states)]
+    writes = outputs(call) or [TensorSpec(x.dtype, (shape[1],)), TensorSpec(x.dtype, (states,))]
     return cost([x, target], [*writes], vector=7 * states, dtype=x.dtype)

@@ -51,7 +51,6 @@ def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
     "aten::_native_batch_norm_legit",
     "aten::_native_batch_norm_legit_no_training",
     "aten::_native_batch_norm_legit_functional",
-    "aten::sync_batch_norm",
     family="norm",
     source="training 5 an element and 1 each for weight and bias; evaluation 2 and those",
 )
@@ -146,8 +145,6 @@ def layer_norm(call: OpCall) -> Cost:
 @op(
     "aten::native_layer_norm_backward",
     "aten::native_group_norm_backward",
-    "aten::layer_norm_backward",
-    "aten::layer_norm_backward_cuda",
     family="norm",
     source="12 an element: x̂ again 2, dy·w 1, two sums 3, dx 4, dw 1, db 1 … ",
 )

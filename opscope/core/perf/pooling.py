@@ -68,7 +68,6 @@ _MAX = [
     *_MAX,
     "aten::max_pool1d_with_indices",
     "aten::mkldnn_max_pool2d",
-    "aten::cudnn_max_pool2d",
     "aten::quantized_max_pool2d",
     family="pooling",
     source="k − 1 comparisons an output (XLA counts the same, TensorFlow k)",
@@ -194,7 +193,6 @@ def adaptive_pool(call: OpCall) -> Cost:
 @op(
     "aten::_adaptive_avg_pool2d_backward",
     "aten::_adaptive_avg_pool3d_backward",
-    "aten::adaptive_avg_pool2d_backward",
     family="pooling",
     source="an addition a window element, a division a window",
 )

@@ -12,7 +12,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, ParamValue, TensorSpec
 
-from .registry import CannotKnow, Cost, backward_of, op
+from .registry import CannotKnow, Cost, backward_of, op, words
 from .shapes import (
     as_ints,
     axes,
@@ -32,22 +32,12 @@ from .shapes import (
 FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         **dict.fromkeys(
-            [
-                "sum",
-                "nansum",
-                "prod",
-                "amax",
-                "amin",
-                "max",
-                "min",
-                "all",
-                "any",
-                "argmax",
-                "argmin",
-                "aminmax",
-                "max_values",
-                "count_nonzero",
-            ],
+            words(
+                """
+                sum nansum prod amax amin max min all any argmax argmin aminmax max_values
+                count_nonzero
+                """
+            ),
             (1, -1),
         ),
         "mean": (1, 0),
@@ -62,7 +52,7 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "frobenius_norm": (2, 0),
         "nuclear_norm": (2, 0),
         "logsumexp": (4, 0),  # max, subtract, exp, add … log
-        "_weight_norm_norm": (2, 0),
+        "": (2, 0),
         "median": (1, -1),
         "nanmedian": (1, -1),
         "mode": (1, -1),
@@ -182,7 +172,6 @@ def scan(call: OpCall) -> Cost:
 
 
 @op(
-    "aten::cumsum_backward",
     "aten::cumprod_backward",
     family="scan",
     source="a scan the other way: an addition an element",
@@ -196,8 +185,6 @@ def scan_backward(call: OpCall) -> Cost:
 
 
 @op(
-    "aten::norm_backward",
-    "aten::linalg_vector_norm_backward",
     "aten::value_selecting_reduction_backward",
     family="reduction",
     source="a divide and a multiply an element",

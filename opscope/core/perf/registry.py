@@ -99,6 +99,11 @@ class Entry:
     view: bool = False
 
 
+def words(text: str) -> tuple[str, ...]:
+    """The names in a text, so that a long list of them stays readable."""
+    return tuple(text.split())
+
+
 _ENTRIES: dict[str, Entry] = {}
 _WITH_FORWARD: dict[str, GradModel] = {}
 _BACKWARD: dict[str, BackwardModel] = {}

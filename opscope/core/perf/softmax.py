@@ -23,7 +23,6 @@ def _rows(call: OpCall, shape: tuple[int, ...]) -> int:
     "aten::softmin",
     "aten::log_softmax",
     "aten::_log_softmax",
-    "aten::scaled_masked_softmax",
     "aten::gumbel_softmax",
     family="softmax",
     source="5 an element less 2 a row (max n−1, subtract n, exp n, add n−1, divide n); "

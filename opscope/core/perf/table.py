@@ -11,6 +11,8 @@ from opscope.core.schema import OpCall
 
 from . import tensorcore
 from .api import cost, entry_of
+from .registry import Cost
+from .shapes import tensors
 
 SCHEMA = {
     "family": pl.String,
@@ -23,6 +25,7 @@ SCHEMA = {
     "bytes_written": pl.Int64,
     "bytes": pl.Int64,
     "flops_by_dtype": pl.String,
+    "dtype": pl.String,
     "reason": pl.String,
     "bytes_reason": pl.String,
     "tc_eligible": pl.Boolean,
@@ -41,7 +44,7 @@ def columns(
 
     ``directions`` and ``forwards`` go with the calls one by one; ``cc`` is the device's compute
     capability, for ``tc_ready``. FLOPs are null with ``reason`` where not known; bytes may be null on
-    their own, with ``bytes_reason``. ``flops_by_dtype`` is a JSON object.
+    their own, with ``bytes_reason``. ``flops_by_dtype`` is a JSON object; ``dtype`` is the one of most FLOPs.
     """
     rows = []
     for number, call in enumerate(calls):
@@ -63,6 +66,7 @@ def columns(
                 found.bytes_written if found else None,
                 found.bytes if found else None,
                 json.dumps(dict(found.by_dtype)) if found else None,
+                _main_dtype(found, call) if found else None,
                 reason,
                 (found.bytes_reason or None) if found else None,
                 eligible,
@@ -71,3 +75,11 @@ def columns(
             )
         )
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def _main_dtype(found: Cost, call: OpCall) -> str | None:
+    """The dtype of most FLOPs; of an op without FLOPs its first tensor's."""
+    if found.by_dtype:
+        return max(found.by_dtype, key=lambda dtype: found.by_dtype[dtype])
+    first = next(iter(tensors(call)), None)
+    return first.dtype if first is not None else None

@@ -43,7 +43,7 @@ def _word(name: str) -> str:
 @op(
     *(f"aten::{name}" for name in DRAWS),
     family="random",
-    source="FLOPs an element: opscope.core.perf.random.DRAWS",
+    source="FLOPs an element: opscope.core.perf.draws.DRAWS",
 )
 def draw(call: OpCall) -> Cost:
     """A stated number of FLOPs for each number drawn."""

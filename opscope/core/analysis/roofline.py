@@ -1,0 +1,186 @@
+"""Roofline: how near each kernel, op, layer or step comes to what its device can do, and what binds it.
+
+The time that the work must take at least is the longest of three: matrix FLOPs at the tensor peak,
+vector FLOPs at the vector peak, bytes at the bandwidth. Efficiency is that time over the time taken,
+which is attained over attainable (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from opscope.core.perf.devices import Device
+
+#: A kernel's start, its ramp and its drain take of this order (ns); work that ideally takes less and
+#: is far from its roof is bound by latency, not by a unit.
+LATENCY_NS: Final = 2_000
+LATENCY_EFFICIENCY: Final = 0.5
+#: Fewer clock ticks than this and the measured time itself is too coarse to judge by.
+COARSE_TICKS: Final = 10
+#: A working set of up to so many times the L2 may come from there in part.
+CACHE_FACTOR: Final = 2
+
+#: Columns that ``roofline`` adds.
+ADDED: Final = (
+    "intensity",
+    "attained_flops",
+    "attained_bandwidth",
+    "attainable_flops",
+    "ideal_time",
+    "efficiency",
+    "bound",
+    "over_reason",
+)
+
+
+def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl.DataFrame:
+    """The frame with its roofline columns; rows of unknown FLOPs and bytes get nulls.
+
+    Needs ``duration`` (ns), ``matrix_flops``, ``vector_flops``, ``bytes``, ``dtype`` (in which most
+    FLOPs are), and takes ``masked_flops``, ``tensor_core`` (null: not known) and ``fast_algorithm``
+    where there. Adds ``intensity`` (FLOP/byte), ``attained_flops`` (FLOP/s), ``attained_bandwidth``
+    (bytes/s), ``attainable_flops`` (FLOP/s), ``ideal_time`` (ns), ``efficiency`` (1 is the roof),
+    ``bound`` (``tensor``, ``vector``, ``memory``, ``latency``) and ``over_reason`` (null unless the
+    efficiency is above 1: ``cache-resident``, ``timer resolution``, ``fast algorithm``, else
+    ``modelling error``). ``tick_ns`` is the resolution of the durations.
+    """
+    masked = pl.col("masked_flops") if "masked_flops" in frame.columns else pl.lit(0)
+    fast = pl.col("fast_algorithm") if "fast_algorithm" in frame.columns else pl.lit(False)
+    on_tensor = (
+        pl.col("tensor_core") if "tensor_core" in frame.columns else pl.lit(None, pl.Boolean)
+    )
+    dtypes = frame["dtype"].unique().drop_nulls().cast(pl.String).to_list()
+    seconds = pl.col("duration") / 1e9
+    matrix = pl.col("matrix_flops") - masked
+    work = matrix + pl.col("vector_flops")
+    ideal_matrix = matrix / _peak(device, dtypes, on_tensor) * 1e9
+    ideal_vector = pl.col("vector_flops") / _vector_peak(device, dtypes) * 1e9
+    bandwidth = device.bandwidth if device is not None else None
+    ideal_bytes = pl.col("bytes") / pl.lit(bandwidth, pl.Float64) * 1e9
+    timed = frame.with_columns(
+        pl.when(matrix > 0).then(ideal_matrix).otherwise(0.0).alias("_tensor"),
+        pl.when(pl.col("vector_flops") > 0).then(ideal_vector).otherwise(0.0).alias("_vector"),
+        pl.when(pl.col("bytes") > 0)
+        .then(ideal_bytes)
+        .otherwise(pl.when(pl.col("bytes").is_null()).then(None).otherwise(0.0))
+        .alias("_memory"),
+        (work / pl.col("bytes")).alias("intensity"),
+        pl.when(pl.col("duration") > 0).then(work / seconds).alias("attained_flops"),
+        pl.when(pl.col("duration") > 0).then(pl.col("bytes") / seconds).alias("attained_bandwidth"),
+        _working_set_fits(device).alias("_cached"),
+    )
+    # an unknown part of the roof leaves the whole unknown: a null in a maximum must not vanish
+    known = pl.all_horizontal(pl.col("_tensor", "_vector", "_memory").is_not_null())
+    ideal = pl.when(known & pl.col("matrix_flops").is_not_null()).then(
+        pl.max_horizontal("_tensor", "_vector", "_memory")
+    )
+    rated = timed.with_columns(ideal.alias("ideal_time")).with_columns(
+        pl.when((pl.col("duration") > 0) & (pl.col("ideal_time") > 0))
+        .then(pl.col("ideal_time") / pl.col("duration"))
+        .alias("efficiency"),
+        pl.when(pl.col("ideal_time") > 0)
+        .then(work / pl.col("ideal_time") * 1e9)
+        .alias("attainable_flops"),
+    )
+    latency = (pl.col("ideal_time") < LATENCY_NS) & (pl.col("efficiency") < LATENCY_EFFICIENCY)
+    bound = (
+        pl.when(pl.col("efficiency").is_null())
+        .then(None)
+        .when(latency)
+        .then(pl.lit("latency"))
+        .when(pl.col("_memory") >= pl.max_horizontal("_tensor", "_vector"))
+        .then(pl.lit("memory"))
+        .when(pl.col("_tensor") >= pl.col("_vector"))
+        .then(pl.lit("tensor"))
+        .otherwise(pl.lit("vector"))
+    )
+    over = (
+        pl.when(pl.col("efficiency").is_null() | (pl.col("efficiency") <= 1))
+        .then(None)
+        .when(fast)
+        .then(pl.lit("fast algorithm"))
+        .when(pl.col("duration") < COARSE_TICKS * tick_ns)
+        .then(pl.lit("timer resolution"))
+        .when((pl.col("bound") == "memory") & pl.col("_cached"))
+        .then(pl.lit("cache-resident"))
+        .otherwise(pl.lit("modelling error"))
+    )
+    return (
+        rated.with_columns(bound.alias("bound"))
+        .with_columns(over.alias("over_reason"))
+        .drop("_tensor", "_vector", "_memory", "_cached")
+        .select(*frame.columns, *ADDED)
+    )
+
+
+def _working_set_fits(device: Device | None) -> pl.Expr:
+    l2 = device.l2 if device is not None else None
+    if l2 is None:
+        return pl.lit(False)
+    return (pl.col("bytes") <= CACHE_FACTOR * l2).fill_null(False)
+
+
+def _by_dtype(rates: Mapping[str, float | None]) -> pl.Expr:
+    known = {dtype: rate for dtype, rate in rates.items() if rate}
+    if not known:
+        return pl.lit(None, pl.Float64)
+    return (
+        pl.col("dtype")
+        .cast(pl.String)
+        .replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.Float64)
+    )
+
+
+def _peak(device: Device | None, dtypes: list[str], on_tensor: pl.Expr) -> pl.Expr:
+    """The matrix peak: the tensor units' where the dtype has one, the vector units' where it has none.
+
+    f32 is TF32 on tensor units and plain f32 off them, so it follows the kernel; where that is not
+    known the higher roof is taken. A narrower dtype that ran on vector units keeps the tensor roof:
+    that is what it could have attained.
+    """
+    if device is None:
+        return pl.lit(None, pl.Float64)
+    high: dict[str, float | None] = {}
+    plain: dict[str, float | None] = {}
+    for dtype in dtypes:
+        tensor, vector = device.peak(dtype, True), device.peak(dtype, False)
+        high[dtype] = max(filter(None, (tensor, vector)), default=None)
+        plain[dtype] = vector if dtype in ("f32", "f64", "c64", "c128") else high[dtype]
+    return pl.when(on_tensor.fill_null(True)).then(_by_dtype(high)).otherwise(_by_dtype(plain))
+
+
+def _vector_peak(device: Device | None, dtypes: list[str]) -> pl.Expr:
+    if device is None:
+        return pl.lit(None, pl.Float64)
+    # reduced-precision vector work is done in f32 registers, at no less than f32's rate
+    rates: dict[str, float | None] = {}
+    for dtype in dtypes:
+        own, single = device.peak(dtype, False), device.peak("f32", False)
+        rates[dtype] = (
+            own if dtype in ("f64", "c128") else max(filter(None, (own, single)), default=None)
+        )
+    return _by_dtype(rates)
+
+
+def tick(durations: pl.Series) -> int:
+    """The resolution of the durations in ns: 1000 where all are whole µs, else 1.
+
+    Sources that rounded to µs before writing leave nothing finer; an empty column is taken as exact.
+    """
+    kept = durations.drop_nulls()
+    return 1000 if len(kept) and bool((kept % 1000 == 0).all()) else 1
+
+
+def utilization(flops: int, nanoseconds: int, device: Device | None, dtype: str) -> float | None:
+    """FLOPs over what the device could have done in the time: MFU of a model's FLOPs, HFU of all done.
+
+    MFU takes the FLOPs of forward and backward once, HFU those of recomputation as well (A. Chowdhery
+    et al., "PaLM", 2022, appendix B). ``None`` where the peak is not known or no time passed.
+    """
+    peak = device.peak(dtype, True) or device.peak(dtype, False) if device is not None else None
+    if peak is None or nanoseconds <= 0:
+        return None
+    return flops / (peak * nanoseconds / 1e9)
