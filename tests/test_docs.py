@@ -54,7 +54,12 @@ def test_snippets_run(document, tmp_path):
             assert TESTS in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
             continue
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False
+            command,
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
         ran += 1

@@ -47,7 +47,12 @@ def test_a_python_that_is_too_old_is_refused(tmp_path):
     old.chmod(0o755)
     for name in ("python3.13", "python3.12", "python3.11", "python3.10", "python3", "python"):
         (tmp_path / name).symlink_to(old)
-    done = script("test.sh", VENV=str(tmp_path / "venv"), PATH=f"{tmp_path}:{os.environ['PATH']}", PYTHON=str(old))
+    done = script(
+        "test.sh",
+        VENV=str(tmp_path / "venv"),
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        PYTHON=str(old),
+    )
     assert done.returncode != 0
     assert "needs Python 3.10 or later" in done.stderr
     assert not (tmp_path / "venv").exists()

@@ -164,9 +164,7 @@ def totals(
         notes.append(f"{len(shown)} of {len(frame):,} rows; --top 0 shows all")
     rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
     if any(row.get("flops", 0) is None for row in rows):
-        notes.append(
-            f"{units.UNKNOWN} is not known: opscope doctor FILE says why"
-        )
+        notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
     if "name" in keys:
         for row in rows:
             row["name"] = short_kernel(row["name"])
