@@ -18,7 +18,7 @@ environment() {
     local folder=$1 python
     shift
     if [ ! -x "$folder/bin/python" ] || ! "$folder/bin/python" -c 'import pip' 2>/dev/null; then
-        python=$(find_python)
+        python=$(find_python) || return
         echo "making $folder with $python" >&2
         "$python" -m venv --clear "$folder"
     fi

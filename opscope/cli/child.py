@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-BACKENDS: Final = ("auto", "recorder")
+if TYPE_CHECKING:
+    from opscope.core.session import Capture
+
+BACKENDS: Final = ("auto", "recorder", "kineto")
 #: Environment variables by which ``run`` tells its children the plan.
 FOLDER, BACKEND, STEPS, FROM, UNTIL = (
     f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL")
@@ -80,51 +82,20 @@ def parse_steps(text: str) -> tuple[int, int | None]:
     return start, stop
 
 
-class Recording:
-    """The recorder, its part made only when something is recorded: most children record nothing.
-
-    The backend of the same purpose loads what reads the parts back, which no child needs.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-
-    def start(self) -> None:
-        """Begin. Raises OSError where the folder is gone."""
-        from opscope.core import session
-        from opscope.core.record import Recorder
-
-        recorder = Recorder(self.folder)
-        recorder.start(lazy=True)
-        session.listen(recorder)
-
-    def warmup(self) -> None:
-        """Nothing is slow here."""
-
-    def stop(self) -> None:
-        """End, and say whether the process used a GPU, whose kernels this does not see."""
-        import sys
-
-        from opscope.core import session
-
-        recorder = session.recorder()
-        session.listen(None)
-        if recorder is None:
-            return
-        torch_cuda = sys.modules.get("torch.cuda")
-        if torch_cuda is not None and torch_cuda.is_initialized():
-            recorder.fact(gpu=True)
-        recorder.stop()
-
-
 def start(env: Mapping[str, str]) -> None:
     """Hook the frameworks and record as ``env`` says. Called once, before the program begins."""
     import opscope
+    from opscope.backends import choose
     from opscope.core import session
 
+    from .recording import Recording, RecordingWithKernels
+
     plan = Plan.from_environment(env)
-    capture = Recording(env[FOLDER])
+    backend = choose(environ=env).name if plan.backend == "auto" else plan.backend
     opscope.init()
+    if backend == "emit":  # the tool that started us records
+        return
+    capture = (RecordingWithKernels if backend == "kineto" else Recording)(env[FOLDER])
     if plan.steps is not None:
         from opscope.callbacks.steprange import StepRange
 
@@ -137,7 +108,7 @@ def start(env: Mapping[str, str]) -> None:
             os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
 
 
-def _by_time(plan: Plan, capture: Recording) -> None:
+def _by_time(plan: Plan, capture: Capture) -> None:
     from opscope.core import session
 
     now = time.time()

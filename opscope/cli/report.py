@@ -58,6 +58,8 @@ def report(
     if output_path is not None and not kinds:
         kinds = ["csv"]
     profile = common.load(file)
+    if reports is None and profile.cpu_only and not (kinds or json):
+        names.remove("kernel")  # there are none, which the summary says
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file)))[0]
         try:

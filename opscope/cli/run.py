@@ -42,7 +42,10 @@ def run(
     duration: Annotated[
         float | None, typer.Option("--duration", min=0, help="Record for this many seconds.")
     ] = None,
-    backend: Annotated[str, typer.Option("--backend", help="How: auto or recorder.")] = "auto",
+    backend: Annotated[
+        str,
+        typer.Option("--backend", help="How: auto, recorder, or kineto (GPU kernels by PyTorch)."),
+    ] = "auto",
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Print the report at the end, on stderr.")
     ] = True,

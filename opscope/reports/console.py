@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,33 @@ if TYPE_CHECKING:
 
 _TEMPLATE = re.compile(r"<[^<>]*>")
 _flex = partial(Column, flexible=True)
+
+
+def short_kernel(name: object) -> str:
+    """A kernel's name without its template arguments and signature, which fill a screen by themselves."""
+    text = units.text(name)
+    text = text.removeprefix("void ")
+    for _ in range(32):
+        stripped = _TEMPLATE.sub("⟨⟩", text)
+        if stripped == text:
+            break
+        text = stripped
+    text = text.replace("⟨⟩", "<>")
+    if not text.endswith(")"):
+        return text
+    depth = 0
+    for at in range(len(text) - 1, 0, -1):  # back to where the signature opens
+        depth += {")": 1, "(": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[:at]
+    return text
+
+
+def short_source(frames: object) -> str:
+    """The innermost line of the user's, without its folders: ``train.py:42``."""
+    text = units.text(frames).partition(" < ")[0]
+    return text.strip('"').replace("\\", "/").rpartition("/")[2]
+
 
 #: How each column of a frame is shown; the frames' own units are ns, bytes and FLOP.
 KNOWN: Final[Mapping[str, Column]] = {
@@ -40,14 +68,15 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("vector_flops", "vector", units.flop),
         Column("bytes", "bytes", units.size),
         Column("shared_memory", "shared", units.size),
-        _flex("op", "op"),
+        _flex("op", "op", least=40),
+        _flex("name", "name", short_kernel, least=40),
         _flex("op_type", "type"),
         Column("direction", "direction"),
-        _flex("inputs", "inputs"),
+        _flex("inputs", "inputs", least=24),
         _flex("outputs", "outputs"),
         _flex("params", "parameters"),
         _flex("layer", "layer", cut="start"),
-        _flex("source", "source"),
+        _flex("source", "source", short_source, cut="start", least=20),
         _flex("reason", "reason"),
         Column("tensor_core", "TC"),
     )
@@ -57,26 +86,6 @@ KNOWN: Final[Mapping[str, Column]] = {
 def columns(keys: Sequence[str]) -> list[Column]:
     """The columns named, as people read them; a key without a form of its own is shown as text."""
     return [KNOWN.get(key) or _flex(key, key.replace("_", " ")) for key in keys]
-
-
-def short_kernel(name: object) -> str:
-    """A kernel's name without its template arguments and signature, which fill a screen by themselves."""
-    text = units.text(name)
-    text = text.removeprefix("void ")
-    for _ in range(32):
-        stripped = _TEMPLATE.sub("⟨⟩", text)
-        if stripped == text:
-            break
-        text = stripped
-    text = text.replace("⟨⟩", "<>")
-    if not text.endswith(")"):
-        return text
-    depth = 0
-    for at in range(len(text) - 1, 0, -1):  # back to where the signature opens
-        depth += {")": 1, "(": -1}.get(text[at], 0)
-        if depth == 0:
-            return text[:at]
-    return text
 
 
 def summary(profile: Profile) -> Table:
@@ -105,7 +114,7 @@ def summary(profile: Profile) -> Table:
     line(
         "  unattributed",
         units.time(row.get("unattributed_time")),
-        "inside steps, outside any op" if on_cpu else "",
+        "inside steps, outside any op" if on_cpu else _rest(row),
     )
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
@@ -116,7 +125,7 @@ def summary(profile: Profile) -> Table:
     known = "of op time" if on_cpu else "of launched device time"
     line("FLOPs known", units.share(row.get("flops_share")), known)
     if not on_cpu:
-        line("Tensor Cores", units.time(row.get("tensor_core_time")), "in kernels that use them")
+        line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
     return Table(
         "Summary",
         [Column("what", ""), Column("value", "", str), _flex("remark", "", _blank)],
@@ -127,8 +136,11 @@ def summary(profile: Profile) -> Table:
 
 
 def top_ops(profile: Profile, top: int | None = 20) -> Table:
-    """The distinct op calls by device time, most first (self time where the device is the CPU)."""
-    frame = profile.op_totals()
+    """The ops by device time, most first (self time where the device is the CPU).
+
+    Layers that differ in a number alone, such as the blocks of a transformer, are one row.
+    """
+    frame = _over_layers(profile.op_totals())
     keys = ["share", "device_time", "calls", "op", "direction", "inputs", "outputs"]
     return totals(
         "Top ops",
@@ -136,6 +148,30 @@ def top_ops(profile: Profile, top: int | None = 20) -> Table:
         [*keys, "layer", "flops", "source"],
         top,
         "no ops in this profile: nothing annotated the program (opscope doctor FILE)",
+    )
+
+
+def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
+    """Equal calls of layers that differ only in a number, added up; ``h.*.mlp (24)`` is 24 of them."""
+    import polars as pl
+
+    keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]
+    sums = ["share", "device_time", "self_time", "cpu_time", "calls", "kernels", "flops", "bytes"]
+    many = pl.col("layer").n_unique()
+    return (
+        frame.lazy()
+        .with_columns(pl.col("layer", "source").cast(pl.String))
+        .with_columns(pl.col("layer").str.replace_all(r"\d+", "*").alias("pattern"))
+        .group_by(*keys, "pattern", maintain_order=True)
+        .agg(
+            *(pl.when(pl.col(n).is_not_null().any()).then(pl.col(n).sum()).alias(n) for n in sums),
+            pl.when(many > 1)
+            .then(pl.format("{} ({})", pl.col("pattern").first(), many))
+            .otherwise(pl.col("layer").first())
+            .alias("layer"),
+            pl.col("source").first(),
+        )
+        .collect()
     )
 
 
@@ -164,17 +200,12 @@ def totals(
         notes.append(f"{len(shown)} of {len(frame):,} rows; --top 0 shows all")
     rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
     if any(row.get("flops", 0) is None for row in rows):
-        notes.append(
-            f"{units.UNKNOWN} is not known: opscope doctor FILE says why"
-        )
-    if "name" in keys:
-        for row in rows:
-            row["name"] = short_kernel(row["name"])
+        notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
     ranks = {"source": 9, "bytes": 8, "tensor_core": 7, "outputs": 6, "layer": 5, "direction": 4}
     shown_columns = [
-        Column(c.key, c.title, c.show, c.flexible, c.cut, ranks.get(c.key, 0))
-        for c in columns(keys)
-        if c.key in frame.columns
+        replace(column, rank=ranks.get(column.key, 0))
+        for column in columns(keys)
+        if column.key in frame.columns
     ]
     return Table(title, shown_columns, rows, notes)
 
@@ -231,6 +262,11 @@ def _of_wall(row: Mapping[str, Any]) -> str:
     )
 
 
+def _rest(row: Mapping[str, Any]) -> str:
+    share = row.get("attributed_share")
+    return "" if share is None else units.share(1 - share)
+
+
 def _share_of_all(row: Mapping[str, Any]) -> str:
     share = row.get("attributed_share")
     return "" if share is None else units.share(share)
@@ -242,12 +278,19 @@ def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:
     return ", ".join(filter(None, (share, kernels)))
 
 
+def _tensor_share(row: Mapping[str, Any]) -> str:
+    used, whole = row.get("tensor_core_time"), row.get("kernel_time")
+    return units.share(used / whole if used is not None and whole else None)
+
+
 def _told(profile: Profile) -> list[str]:
-    """What the reader had to tell, worst first."""
-    order = {"error": 0, "warning": 1}
-    rows = sorted(profile.notes().to_dicts(), key=lambda row: order.get(row["severity"], 2))
+    """The warnings of whoever read the trace, equal ones once; ``opscope doctor FILE`` has them all."""
+    counts: dict[tuple[str, str], int] = {}
+    for row in profile.notes().to_dicts():
+        if row["severity"] != "info":
+            key = (row["severity"], row["what"])
+            counts[key] = counts.get(key, 0) + (row["how_many"] or 1)
     return [
-        f"{row['severity']}: {units.text(row['what'])}"
-        + (f" ({units.count(row['how_many'])})" if (row["how_many"] or 0) > 1 else "")
-        for row in rows
+        f"{severity}: {units.text(what)}" + (f" ({units.count(times)})" if times > 1 else "")
+        for (severity, what), times in sorted(counts.items())
     ]

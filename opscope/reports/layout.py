@@ -11,8 +11,6 @@ from . import units
 #: Columns of a piped table: fixed, so that the same profile gives the same lines everywhere.
 PIPED_WIDTH: Final = 160
 _GAP: Final = 2
-#: A text column is never made narrower than this: a whole column goes first.
-_LEAST: Final = 12
 Cut = Literal["end", "start"]
 
 
@@ -20,8 +18,9 @@ Cut = Literal["end", "start"]
 class Column:
     """A column: its key in the rows, its heading, how a value is written.
 
-    ``flexible`` columns hold text that may be shortened at the ``cut`` side; numbers never are.
-    Where the width does not hold them all, the columns with the highest ``rank`` go first.
+    ``flexible`` columns hold text that may be shortened at the ``cut`` side, not below ``least``
+    characters; numbers never are. Where the width does not hold them all, the columns with the
+    highest ``rank`` go first.
     """
 
     key: str
@@ -30,6 +29,7 @@ class Column:
     flexible: bool = False
     cut: Cut = "end"
     rank: int = 0
+    least: int = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _fit(table: Table, width: int) -> _Fitted:
 
     def least(column: Column) -> int:
         wide = natural(column)
-        return min(wide, max(_LEAST, len(column.title))) if column.flexible else wide
+        return min(wide, max(column.least, len(column.title))) if column.flexible else wide
 
     dropped: list[str] = []
     if width:

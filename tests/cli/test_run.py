@@ -62,7 +62,9 @@ WORK = """
 
 def test_a_script_runs_as_without_us_and_its_profile_is_written(script, tmp_path):
     script(WORK)
-    done = cli(tmp_path, "run", "--no-report", "--", sys.executable, "train.py", "--steps", "3", "-o")
+    done = cli(
+        tmp_path, "run", "--no-report", "--", sys.executable, "train.py", "--steps", "3", "-o"
+    )
     assert done.returncode == 0
     assert done.stdout == "out ['--steps', '3', '-o']\n"
     assert done.stderr == "err\nopscope: wrote train.opscope\n"
@@ -109,7 +111,12 @@ def test_a_crash_keeps_its_own_traceback_and_leaves_a_readable_profile(script, t
             raise ValueError("mine")
     """)
     plain = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py")
     assert done.returncode == plain.returncode == 1
@@ -184,7 +191,9 @@ def test_processes_that_it_starts_are_in_the_same_profile(script, tmp_path):
 
 def test_children_of_a_program_that_is_not_python_are_recorded(script, tmp_path):
     script("import opscope\nwith opscope.annotate('inner'): pass", "inner.py")
-    done = cli(tmp_path, "run", "--no-report", "-o", "x", "sh", "-c", f"{sys.executable} inner.py; exit 4")
+    done = cli(
+        tmp_path, "run", "--no-report", "-o", "x", "sh", "-c", f"{sys.executable} inner.py; exit 4"
+    )
     assert done.returncode == 4
     assert ranges(tmp_path / "x.opscope") == ["inner"]
 
@@ -206,7 +215,8 @@ STEPS = """
 
 
 @pytest.mark.parametrize(
-    ("option", "kept"), [("3:6", [3, 4, 5]), ("0:2", [0, 1]), ("6:", [6, 7]), (":1", [0]), ("4", [4])]
+    ("option", "kept"),
+    [("3:6", [3, 4, 5]), ("0:2", [0, 1]), ("6:", [6, 7]), (":1", [0]), ("4", [4])],
 )
 def test_only_the_steps_asked_for_are_recorded(option, kept, script, tmp_path):
     script(STEPS)
@@ -237,15 +247,22 @@ def test_options_that_make_no_sense_are_refused_before_anything_runs(options, co
 
 def test_a_command_that_does_not_exist(tmp_path):
     done = cli(tmp_path, "run", "no-such-program-here")
-    assert (done.returncode, done.stderr) == (127, "opscope: no-such-program-here: command not found\n")
+    assert (done.returncode, done.stderr) == (
+        127,
+        "opscope: no-such-program-here: command not found\n",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_python_without_opscope_is_named_with_the_reason(script, tmp_path):
     (tmp_path / "block").mkdir()
-    (tmp_path / "block" / "sitecustomize.py").write_text("import sys; sys.modules['opscope'] = None")
+    (tmp_path / "block" / "sitecustomize.py").write_text(
+        "import sys; sys.modules['opscope'] = None"
+    )
     code = f"import os; os.environ['PYTHONPATH'] += os.pathsep + {str(tmp_path / 'block')!r}"
-    script(f"{code}\nimport subprocess, sys\nsys.exit(subprocess.call([sys.executable, '-c', 'print(1)']))")
+    script(
+        f"{code}\nimport subprocess, sys\nsys.exit(subprocess.call([sys.executable, '-c', 'print(1)']))"
+    )
     done = cli(tmp_path, "run", sys.executable, "train.py")
     assert (done.returncode, done.stdout) == (0, "1\n")
     assert f"not recorded: {sys.executable}: opscope cannot be imported there" in done.stderr

@@ -1,0 +1,117 @@
+"""How a child of ``opscope run`` records: ranges from its start, kernels from when it first uses a GPU."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from opscope.core import session
+from opscope.core.record import Recorder
+from opscope.core.session import Capture, SessionError
+
+_log = logging.getLogger(__name__)
+
+
+class Recording:
+    """The recorder, its part made only when something is recorded: most children record nothing.
+
+    The backend of the same purpose loads what reads the parts back, which no child needs.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def warmup(self) -> None:
+        """Nothing is slow here."""
+
+    def start(self) -> None:
+        """Begin. Raises OSError where the folder is gone."""
+        recorder = Recorder(self.folder)
+        recorder.start(lazy=True)
+        session.listen(recorder)
+
+    def stop(self) -> None:
+        """End, and say whether the process used a GPU, whose kernels this does not see."""
+        recorder = session.recorder()
+        session.listen(None)
+        if recorder is not None:
+            if _cuda_in_use():
+                recorder.fact(gpu=True)
+            recorder.stop()
+
+
+class RecordingWithKernels:
+    """A recording of ranges that gets the kernels too once the program has initialised CUDA.
+
+    Not before: initialising it here would give a context to processes that never use a GPU, and
+    their forked children could no longer use one. A program that profiles itself with
+    ``torch.profiler`` meets ours; then ``--backend recorder`` is the way.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._inner: Capture | None = None
+        _when_cuda_begins(self._cuda_begins)
+
+    def warmup(self) -> None:
+        """Nothing to prepare before CUDA is there."""
+
+    def start(self) -> None:
+        """Begin. Raises OSError where the folder is gone."""
+        self._inner = self._with_kernels() if _cuda_in_use() else None
+        if self._inner is None:
+            self._inner = Recording(self.folder)
+            self._inner.start()
+
+    def stop(self) -> None:
+        """End. Harmless when called twice."""
+        inner, self._inner = self._inner, None
+        if inner is not None:
+            inner.stop()
+
+    def _with_kernels(self) -> Capture | None:
+        """The capture with kernels, started; None, and the reason in the log, where it cannot be."""
+        from opscope.backends.kineto import KinetoCapture
+
+        capture = KinetoCapture(self.folder)
+        try:
+            capture.start()
+        except SessionError as error:
+            _log.warning("opscope: kernels are not recorded: %s", error)
+            return None
+        recorder = session.recorder()
+        if recorder is not None:
+            recorder.fact(gpu=True)
+        return capture
+
+    def _cuda_begins(self) -> None:
+        """The program has just initialised CUDA: what was recorded so far is one part, a new one begins."""
+        try:
+            if isinstance(self._inner, Recording):
+                self._inner.stop()
+                self.start()
+        except Exception as error:  # noqa: BLE001  PyTorch would raise it into the user's program
+            _log.warning("opscope: nothing is recorded from here on: %s", error)
+            self._inner = None
+
+
+def _cuda_in_use() -> bool:
+    cuda = sys.modules.get("torch.cuda")
+    # while it is being initialised it does not say so yet, and the device count is already asked for
+    return cuda is not None and (cuda.is_initialized() or hasattr(cuda._tls, "is_initializing"))
+
+
+def _when_cuda_begins(what: Any) -> None:
+    """Call ``what`` when PyTorch initialises CUDA in this process, at once where it has already."""
+    import wrapt
+
+    def imported(torch: Any) -> None:
+        try:
+            torch.cuda._lazy_call(what)
+        except AttributeError as error:  # private, so it may go: then there are no kernels
+            _log.warning("opscope: kernels are not recorded: %s", error)
+
+    wrapt.register_post_import_hook(imported, "torch")

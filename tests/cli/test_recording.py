@@ -1,0 +1,127 @@
+"""A child's recording gets the kernels when the program initialises CUDA, and never before."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+import opscope.backends.kineto as kineto
+from opscope.backends import recorder
+from opscope.cli.recording import Recording, RecordingWithKernels
+from opscope.core import session
+from opscope.core.record import Recorder
+from opscope.core.session import SessionError
+
+
+class Kineto:
+    """In place of the real capture: a recorder, and a list of what was done."""
+
+    log: list[str] = []
+    fails = False
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def start(self):
+        if self.fails:
+            raise SessionError("no CUPTI")
+        self.log.append("start")
+        mine = Recorder(self.folder)
+        mine.start()
+        session.listen(mine)
+
+    def stop(self):
+        self.log.append("stop")
+        mine = session.recorder()
+        session.listen(None)
+        mine.stop()
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """A PyTorch that has only what tells of CUDA's beginning."""
+    cuda = types.ModuleType("torch.cuda")
+    cuda._tls = types.SimpleNamespace()
+    cuda.ready, cuda.calls = False, []
+    cuda.is_initialized = lambda: cuda.ready
+    cuda._lazy_call = lambda call: call() if cuda.ready else cuda.calls.append(call)
+    module = types.ModuleType("torch")
+    module.cuda = cuda
+    monkeypatch.setitem(sys.modules, "torch", module)
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    monkeypatch.setattr(kineto, "KinetoCapture", Kineto)
+    monkeypatch.setattr(Kineto, "log", [])
+
+    def initialise():
+        cuda._tls.is_initializing = True
+        for call in cuda.calls:
+            call()
+        del cuda._tls.is_initializing
+        cuda.ready = True
+
+    cuda.initialise = initialise
+    yield cuda
+    session.stop()
+
+
+def work(name):
+    with session.annotate(name):
+        pass
+
+
+def texts(folder):
+    return sorted(recorder.collect(folder)["ranges"]["text"].cast(str))
+
+
+def test_kernels_begin_when_cuda_does_and_nothing_before_is_lost(torch, tmp_path):
+    session.start(RecordingWithKernels(tmp_path))
+    work("on the host")
+    assert Kineto.log == []
+    torch.initialise()
+    assert Kineto.log == ["start"]
+    work("on the device")
+    session.stop()
+    assert Kineto.log == ["start", "stop"]
+    assert texts(tmp_path) == ["on the device", "on the host"]
+    assert len(recorder.collect(tmp_path)["processes"]) == 1
+
+
+def test_a_window_that_opens_later_has_kernels_at_once(torch, tmp_path):
+    torch.initialise()
+    session.start(RecordingWithKernels(tmp_path))
+    assert Kineto.log == ["start"]
+
+
+def test_cuda_outside_the_window_starts_nothing(torch, tmp_path):
+    RecordingWithKernels(tmp_path)
+    torch.initialise()
+    assert Kineto.log == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_profiler_the_ranges_go_on(torch, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(Kineto, "fails", True)
+    session.start(RecordingWithKernels(tmp_path))
+    work("before")
+    torch.initialise()
+    work("after")
+    session.stop()
+    assert texts(tmp_path) == ["after", "before"]
+    assert "no CUPTI" in caplog.text
+
+
+def test_a_process_that_records_nothing_leaves_nothing(tmp_path):
+    session.start(Recording(tmp_path))
+    session.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_beside_a_gpu_says_so(torch, tmp_path):
+    torch.initialise()
+    session.start(Recording(tmp_path))
+    work("x")
+    session.stop()
+    (part,) = recorder.parts(tmp_path)
+    assert '"gpu": true' in (part / "facts.jsonl").read_text()

@@ -1,0 +1,215 @@
+"""`report`, `ops`, `kernels`, `doctor`: what they print and write, and how they refuse."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sqlite3
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import opscope.cli.app as application
+from opscope.reports.content import COLUMNS, REPORTS
+
+TOTAL = 2 * (3_000 + 3_001 + 3_002) + 1_000
+
+
+class Result:
+    def __init__(self, status, out, err):
+        self.status, self.out, self.err = status, out, err
+
+
+@pytest.fixture
+def opscope(monkeypatch, capsys):
+    """Runs the command line in this process and returns what came of it."""
+
+    def call(*args):
+        monkeypatch.setattr("sys.argv", ["opscope", *map(str, args)])
+        status = application.run()
+        out, err = capsys.readouterr()
+        return Result(status, out, err)
+
+    return call
+
+
+def test_the_summary_s_first_lines_give_attributed_and_unattributed_time(opscope, saved):
+    done = opscope("report", saved)
+    assert (done.status, done.err) == (0, "")
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert lines[0] == "Summary"
+    assert lines[1].startswith("wall time 190 µs 2 steps, 1 process, 1 device")
+    assert "kernel time 19.0 µs 7 kernels" in lines
+    assert "attributed 18.0 µs 94.7 %" in lines
+    assert "unattributed 1.00 µs 5.3 %" in lines
+    assert "no launch record 1.00 µs 5.3 %, 1 kernel" in lines
+    assert "warning: a clock jumped (2)" in lines
+    assert "fine" not in done.out
+
+
+def test_the_unknown_is_a_dash_and_what_is_known_to_be_none_is_0(opscope, saved):
+    lines = opscope("report", saved).out.splitlines()
+    custom = next(line for line in lines if "mine::op" in line)
+    mm = next(line for line in lines if "aten::mm" in line)
+    assert " – " in custom
+    assert "131 kFLOP" in mm  # two steps
+    assert "None" not in "".join(lines)
+    assert "nan" not in "".join(lines)
+
+
+def test_layers_that_differ_in_a_number_are_one_row(opscope, saved):
+    out = opscope("report", saved).out
+    assert out.count("aten::relu") == 2  # as an op, and as the op of a kernel
+    assert "Net.layers.* (2)" in out
+    assert "train.py:42" in out
+    assert "/home/me" not in out
+
+
+def test_json_has_a_key_a_report_summary_first_and_null_for_the_unknown(opscope, saved):
+    done = opscope("report", saved, "--json")
+    report = json.loads(done.out)
+    assert list(report) == list(REPORTS)
+    summary = report["summary"]
+    assert summary["kernel_time"] == TOTAL
+    assert summary["attributed_time"] + summary["unattributed_time"] == TOTAL
+    assert report["unattributed"] == [
+        {"reason": "no launch record", "kernels": 1, "time": 1_000, "share": 1_000 / TOTAL}
+    ]
+    (custom,) = {row["flops"] for row in report["detail"] if row["op"] == "mine::op"}
+    assert custom is None
+    assert "mine::op" in {row["op"] for row in report["missing"]}
+    assert all(row["why"] for row in report["missing"])
+
+
+def test_every_column_that_is_written_is_documented(opscope, saved):
+    report = json.loads(opscope("report", saved, "--json").out)
+    written = set(report.pop("summary"))
+    for rows in report.values():
+        written |= set(rows[0]) if rows else set()
+    assert written <= set(COLUMNS)
+
+
+def test_files_in_every_format_agree(opscope, saved, tmp_path):
+    done = opscope("report", saved, "--formats", "csv,json,parquet", "--output_path", "out", "--reports", "detail,summary")
+    assert (done.status, done.out) == (0, "")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {f"run_{r}.{f}" for r in ("summary", "detail") for f in ("csv", "json", "parquet")}
+    rows = json.loads((tmp_path / "out" / "run_detail.json").read_text())
+    frame = pl.read_parquet(tmp_path / "out" / "run_detail.parquet")
+    table = list(csv.DictReader(io.StringIO((tmp_path / "out" / "run_detail.csv").read_text())))
+    assert frame["device_time"].to_list() == [row["device_time"] for row in rows]
+    assert [row["flops"] for row in table] == ["" if r["flops"] is None else str(r["flops"]) for r in rows]
+
+
+def test_ops_and_kernels_sorted_chosen_and_cut(opscope, saved):
+    done = opscope("ops", saved, "--sort", "flops", "--top", "2", "-c", "op,flops,layer", "--csv")
+    assert done.out.splitlines() == [
+        "op,flops,layer",
+        "aten::mm,65536,Net.layers.0",
+        "aten::mm,65536,Net.layers.1",
+    ]
+    rows = json.loads(opscope("kernels", saved, "--json").out)
+    assert [row["name"] for row in rows] == ["k2<float>(int)", "k1<float>(int)", "k0<float>(int)", "stray"]
+    each = json.loads(opscope("kernels", saved, "--each", "--json", "-c", "name,reason,duration").out)
+    assert len(each) == 7
+    assert {row["reason"] for row in each if row["name"] == "stray"} == {"no launch record"}
+    assert sum(row["duration"] for row in each) == TOTAL
+    assert len(json.loads(opscope("ops", saved, "--each", "--json").out)) == 6
+
+
+def test_a_width_holds_and_without_limit_all_is_shown(opscope, saved):
+    narrow = opscope("ops", saved, "-w", "60").out
+    body = [line for line in narrow.splitlines() if "not shown" not in line]
+    assert max(map(len, body)) <= 60
+    assert "not shown for lack of width" in narrow
+    wide = opscope("ops", saved, "-w", "0", "-c", "op,inputs,source").out
+    assert "f16[64,32], f16[32,16]" in wide
+
+
+def test_piped_output_does_not_depend_on_the_terminal(opscope, saved, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = opscope("report", saved).out
+    monkeypatch.setenv("COLUMNS", "400")
+    assert opscope("report", saved).out == narrow
+
+
+def test_doctor_explains_a_file_s_gaps(opscope, saved):
+    done = opscope("doctor", saved)
+    assert done.status == 0
+    assert "mine::op" in done.out
+    assert "no launch record" in done.out
+    assert "graph_nodes" in done.out
+    assert "not recorded" in done.out
+    gaps = json.loads(opscope("doctor", saved, "--json").out)
+    assert {row["table"]: row["rows"] for row in gaps["tables"]}["kernels"] == "7"
+    assert len(gaps["notes"]) == 2
+
+
+def test_doctor_lists_the_models_and_this_machine(opscope):
+    models = json.loads(opscope("doctor", "--ops", "--json").out)
+    assert {"aten::mm", "aten::convolution"} <= {row["name"] for row in models}
+    machine = {row["what"]: row for row in json.loads(opscope("doctor", "--json").out)}
+    assert {"opscope", "torch", "GPU", "Nsight Systems", "NVTX"} <= set(machine)
+    assert machine["opscope"]["state"] == "ok"
+    for row in machine.values():
+        assert row["state"] == "ok" or row["advice"]
+
+
+# ---------------------------------------------------------------------------------- bad input
+
+
+def bad_files(folder):
+    (folder / "empty.json").write_bytes(b"")
+    whole = gzip.compress(json.dumps({"traceEvents": [{"ph": "X", "name": "a" * 999, "ts": 1}] * 50}).encode())
+    (folder / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
+    (folder / "cut.json").write_text('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "a"')
+    with sqlite3.connect(folder / "other.sqlite") as base:
+        base.execute("create table cats (name text)")
+    base.close()
+    (folder / "cut.sqlite").write_bytes((folder / "other.sqlite").read_bytes()[:3000])
+    (folder / "program").write_bytes(b"\x7fELF" + bytes(range(256)) * 20)
+    (folder / "folder").mkdir()
+    (folder / "half.opscope").mkdir()
+    (folder / "half.opscope" / "meta.json").write_text("{}")
+    return ["missing", *sorted(path.name for path in folder.iterdir())]
+
+
+NAMES = ["missing", "cut.json", "cut.json.gz", "cut.sqlite", "empty.json", "folder", "half.opscope", "other.sqlite", "program"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("command", [("report",), ("ops", "--csv"), ("kernels", "--json"), ("doctor",)])
+def test_bad_input_is_one_line_and_leaves_nothing(command, name, opscope, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert sorted(bad_files(tmp_path)) == sorted(NAMES)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    done = opscope(command[0], name, *command[1:])
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"opscope: {name}")
+    assert len(done.err.splitlines()) == 1
+    assert "Traceback" not in done.err
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (("report", "--reports", "nonsense"), "no report named 'nonsense'; there are summary"),
+        (("report", "--formats", "xlsx"), "no format named 'xlsx'; there are csv"),
+        (("ops", "--sort", "beauty"), "no column 'beauty'; there are "),
+        (("kernels", "-c", "name,beauty"), "no column 'beauty'"),
+    ],
+)
+def test_what_does_not_exist_is_answered_with_what_does(args, complaint, opscope, saved):
+    done = opscope(args[0], saved, *args[1:])
+    assert (done.status, done.out) == (2, "")
+    assert complaint in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_usage_errors_exit_2():
+    result = CliRunner().invoke(application.app, ["report"])
+    assert result.exit_code == 2
