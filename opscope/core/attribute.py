@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.columns import at
+from opscope.core.compiled import REGION_NAMES
 from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
 from opscope.core.intervals import NONE, Ints, Nest, nest
@@ -107,7 +108,7 @@ def attribute(trace: Trace) -> Attribution:
     name_groups(ranges, meaning, is_op)
     launched = {name: _launched(link, call_op, why) for name, link in links.items()}
     if graph is not None:
-        _follow_graph(graph, launched["kernels"], call_op, nests)
+        _follow_graph(graph, launched["kernels"], call_op, nests, _is_region(meaning))
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
 
 
@@ -141,16 +142,33 @@ def _launched(
 
 
 def _follow_graph(
-    graph: Replayed, kernels: Launched, call_op: NDArray[np.int32], nests: _Nests
+    graph: Replayed,
+    kernels: Launched,
+    call_op: NDArray[np.int32],
+    nests: _Nests,
+    is_region: NDArray[np.bool_],
 ) -> None:
-    """Rule 5: the op that captured the node, never the op that replayed the graph."""
+    """Rule 5: the op that captured the node, never the op that replayed the graph.
+
+    A compiled region that replays its own graph is the one exception: where the capture is not in
+    the trace it has the kernels (rule 6), and they are marked as inferred.
+    """
     op = at(call_op, graph.call)
     for key, (tree, rows) in nests.items():
         here = graph.has_node & (graph.node_process == key[0]) & (graph.node_thread == key[1])
         op[here] = at(rows, tree.innermost(graph.node_time[here]))
+    replaying = kernels.op[graph.kernels]
+    region = (op < 0) & at(is_region, replaying, False)
+    op = np.where(region, replaying, op)
     kernels.op[graph.kernels] = op
     kernels.reason[graph.kernels] = np.where(op >= 0, HAS_OP, NO_CAPTURE)
-    kernels.inferred[graph.kernels] = graph.inferred & (op >= 0)
+    kernels.inferred[graph.kernels] = (graph.inferred | region) & (op >= 0)
+
+
+def _is_region(meaning: Meaning) -> NDArray[np.bool_]:
+    """Per range row: whether it is a region that torch.compile made."""
+    names = [r.call.name if r.role == "op" and r.call is not None else "" for r in meaning.readings]
+    return np.array([name.startswith(REGION_NAMES) for name in names], bool)[meaning.reading]
 
 
 def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:

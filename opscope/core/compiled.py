@@ -11,6 +11,13 @@ from typing import Final
 
 import polars as pl
 
+#: How the ops begin that stand for a whole compiled region.
+REGION_NAMES: Final = (
+    "CompiledFunction",
+    "Torch-Compiled Region",
+    "## Call CompiledFxGraph",
+    "autograd::engine::evaluate_function: CompiledFunctionBackward",
+)
 #: The start of a generated kernel's name.
 GENERATED: Final = r"^triton_(poi|red|per|tem|for|mm|split_scan|spl)_fused_"
 _FUSED: Final = re.compile(rf"{GENERATED}(?P<ops>.*?)_?\d+(?:d\d+.*)?\Z")

@@ -106,3 +106,13 @@ def test_kernels_launched_beside_the_graph_are_their_own(trace_of):
         kernels=[kernel(200, 50), kernel(205, 51), kernel(210, 50)],
     )
     assert owners(trace) == [("mm()", None, True), ("replay()", None, False), ("add()", None, True)]
+
+
+def test_a_compiled_region_that_replays_its_own_graph_has_the_kernels(trace_of):
+    region = op("x", 100, 110, text="CompiledFunction(f32[2])")
+    trace = trace_of(
+        ranges=[region],
+        calls=[call("cudaGraphLaunch", 101, 50)],
+        kernels=[kernel(200, 50), kernel(210, 50)],
+    )
+    assert owners(trace) == [("CompiledFunction(f32[2])", None, True)] * 2

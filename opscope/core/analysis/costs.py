@@ -3,8 +3,9 @@
 In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only one level counts:
 
 1. of matrix ops (gemm, convolution, attention, recurrent) the innermost whose cost is known;
-2. of the others the innermost whose cost is known and not nothing, unless a counting matrix op
-   encloses it: what a matrix op does inside itself is its own business.
+2. of the others those whose cost is known and not nothing that are innermost, or that launched
+   kernels themselves, unless a counting matrix op encloses them: what a matrix op does inside
+   itself is its own business.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def costs(attribution: Attribution) -> Costs:
     others = others[outside]
     canonical[others] = ~attribution.above(np.flatnonzero(canonical))[others]
     others = others[canonical[others]]
-    canonical[others] = ~attribution.above(others)[others]
+    launches = np.zeros(len(canonical), bool)
+    for launched in (attribution.kernels, attribution.memops):
+        launches[launched.op[launched.op >= 0]] = True
+    canonical[others] = launches[others] | ~attribution.above(others)[others]
     free = (known & ~something_known)[meaning.reading] & attribution.is_op
     return Costs(catalogue, canonical, free, attribution)
 

@@ -8,9 +8,10 @@ import polars as pl
 from opscope.core.analysis.costs import Sharing, cost_column
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import REASONS, Launched
-from opscope.core.columns import gather, matching, spread
+from opscope.core.columns import compact, gather, matching, spread
 from opscope.core.compiled import GENERATED, name_fused
 from opscope.core.intervals import NONE
+from opscope.core.perf.tensorcore import used
 
 
 def kernels_frame(ops: Ops) -> pl.DataFrame:
@@ -106,5 +107,6 @@ def _described(ops: Ops, launched: Launched) -> pl.DataFrame:
 
 def _tensor_core(names: pl.Series) -> pl.Series:
     """Whether each kernel, by its name, computes on Tensor Cores; null where the name cannot tell."""
-    column: pl.Series = pl.Series("tensor_core", [None], dtype=pl.Boolean)
-    return column.new_from_index(0, len(names))
+    codes, distinct = compact(names)
+    known = pl.Series([None if name is None else used(name) for name in distinct], dtype=pl.Boolean)
+    return gather(known, codes).alias("tensor_core")
