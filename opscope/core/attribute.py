@@ -42,13 +42,16 @@ class Launched:
     """For each row of ``kernels`` or ``memops``: its call, its op (rows, -1 for none), the reason.
 
     ``reason`` is a place in REASONS. ``call`` is a row of ``calls``, ``op`` a row of ``ranges``.
-    ``inferred``: only the order of events tells, no identifier does.
+    ``inferred``: only the order of events tells, no identifier does. ``replay``: the call that
+    replayed the graph which the kernel is part of, -1 for every other: each replay does all the
+    work of the op that was captured once.
     """
 
     call: NDArray[np.int32]
     op: NDArray[np.int32]
     reason: NDArray[np.uint8]
     inferred: NDArray[np.bool_]
+    replay: NDArray[np.int32]
 
 
 @dataclass(slots=True)
@@ -138,7 +141,8 @@ def _launched(
     reason = np.full(len(link), NO_LAUNCH, np.uint8)
     has = link >= 0
     op[has], reason[has] = call_op[link[has]], why[link[has]]
-    return Launched(link, op, reason, np.zeros(len(link), bool))
+    none = np.full(len(link), NONE, np.int32)
+    return Launched(link, op, reason, np.zeros(len(link), bool), none)
 
 
 def _follow_graph(
@@ -163,6 +167,7 @@ def _follow_graph(
     kernels.op[graph.kernels] = op
     kernels.reason[graph.kernels] = np.where(op >= 0, HAS_OP, NO_CAPTURE)
     kernels.inferred[graph.kernels] = (graph.inferred | region) & (op >= 0)
+    kernels.replay[graph.kernels] = kernels.call[graph.kernels]
 
 
 def _is_region(meaning: Meaning) -> NDArray[np.bool_]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opscope.core.attribute import REASONS, attribute
+from opscope.profile import Profile
 
 NOT_CAPTURED = "replayed from a CUDA graph whose capture is not in the trace"
 
@@ -116,3 +117,11 @@ def test_a_compiled_region_that_replays_its_own_graph_has_the_kernels(trace_of):
         kernels=[kernel(200, 50), kernel(210, 50)],
     )
     assert owners(trace) == [("CompiledFunction(f32[2])", None, True)] * 2
+
+
+def test_every_replay_does_the_whole_work_of_the_captured_op(trace_of):
+    launches = [call("cudaGraphLaunch", 100 + n, 50 + n) for n in range(3)]
+    mm = op("x", 10, 30, text="aten::mm(f32[2,3], f32[3,4])")
+    kernels = [kernel(200 + 100 * n + 10 * k, 50 + n) for n in range(3) for k in range(2)]
+    profile = Profile(trace_of(ranges=[mm], calls=CAPTURE + launches, kernels=kernels))
+    assert profile.kernels()["matrix_flops"].to_list() == [24] * 6  # 2 * 2*3*4, over two kernels

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.analysis.costs import Sharing, cost_column
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import REASONS, Launched
 from opscope.core.columns import compact, gather, matching, spread
 from opscope.core.compiled import GENERATED, name_fused
-from opscope.core.intervals import NONE
+from opscope.core.intervals import NONE, Ints
 from opscope.core.perf.tensorcore import used
 
 
@@ -24,7 +25,7 @@ def kernels_frame(ops: Ops) -> pl.DataFrame:
     op = launched.op.astype(np.int64)
     duration = (table["end"] - table["start"]).to_numpy()
     costing = ops.costs.costing(op)
-    sharing = Sharing(costing, duration)
+    sharing = Sharing(_executions(costing, launched.replay), duration)
     shares = {
         name: sharing.split(cost_column(ops.costs, name, costing))
         for name in ("matrix_flops", "vector_flops", "bytes")
@@ -64,6 +65,14 @@ def kernels_frame(ops: Ops) -> pl.DataFrame:
         how="horizontal",
     )
     return name_fused(frame) if matching(table["name"], GENERATED).any() else frame
+
+
+def _executions(costing: Ints, replay: NDArray[np.int32]) -> Ints:
+    """Per kernel a number for each time that its op ran: each replay of a graph is one more."""
+    if not (replay >= 0).any():
+        return costing
+    _, number = np.unique(np.stack((costing, replay), axis=1), axis=0, return_inverse=True)
+    return np.where(costing >= 0, number.reshape(-1), NONE)
 
 
 def memops_frame(ops: Ops) -> pl.DataFrame:
