@@ -148,6 +148,7 @@ def test_view_written_in_place_keeps_its_source(emitter):
     backward = [op for op in emitter.named("aten::new_empty_strided") if op.category == "backward"]
     assert backward
     assert {op.call.frames for op in backward} == {forward.call.frames}
+    assert {(op.seq, op.fwd_thread) for op in backward} == {(forward.seq, forward.fwd_thread)}
 
 
 def test_layers_are_paths_of_the_model(emitter):

@@ -183,7 +183,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             if number != NO_SEQ:
                 maker = self.threads.maker(number, node)
                 if maker is not None:
-                    seq, thread = number, maker.number
+                    seq, thread = maker.aliases.get(number, number), maker.number
                     forward = maker.nodes.get(number)
                     if forward is not None:
                         source = forward.source
@@ -218,6 +218,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             if last is not None:
                 for seq in range(max(state.peeked, peeked - 16), peeked - 1):
                     state.made(seq, last)
+                    state.aliases[seq] = state.peeked - 1
         state.made(peeked - 1, entry)
         state.peeked = peeked
 

@@ -48,6 +48,7 @@ class ThreadState:
     """One thread. ``number`` is the 1-based forward thread of range payloads."""
 
     __slots__ = (
+        "aliases",
         "backward",
         "entered",
         "layers",
@@ -67,6 +68,9 @@ class ThreadState:
         self.entered = False
         #: Sequence number → the op that made the node; forward threads only.
         self.nodes: dict[int, Entry] = {}
+        #: Nodes made after the op that made the one before (a view written in place makes two) →
+        #: that one's number, which is what its range carries.
+        self.aliases: dict[int, int] = {}
         #: The number that the next node would have had when last an op made one.
         self.peeked = 0
 
@@ -88,6 +92,7 @@ class ThreadState:
         if len(nodes) > MAX_NODES:
             for old in list(itertools.islice(nodes, MAX_NODES // 2)):
                 del nodes[old]
+                self.aliases.pop(old, None)
 
 
 class Threads:

@@ -1,0 +1,95 @@
+"""Models of torch.nn trained with Adam: every op described, every backward op linked to its forward op."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+
+
+class Recurrent(nn.Module):
+    """A bidirectional GRU over sequences of different lengths: writes views in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(8, 16, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        packed = nn.utils.rnn.pack_padded_sequence(x, [5, 3], batch_first=True)
+        return nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
+
+
+class Experts(nn.Module):
+    """A mixture of experts: how many rows each gets depends on data."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        rows = x.reshape(-1, 8)
+        choice = self.gate(rows).argmax(-1)
+        out = torch.zeros_like(rows)
+        for number, expert in enumerate(self.experts):
+            out[choice == number] = expert(rows[choice == number])
+        return out + self.gate(rows).sum(-1, keepdim=True)
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Conv2d(3, 8, 3, 2, 1)
+        self.norm = nn.BatchNorm2d(8)
+        self.up = nn.ConvTranspose2d(8, 3, 2, 2)
+        self.drop = nn.Dropout2d()
+
+    def forward(self, x):
+        small = F.interpolate(F.avg_pool2d(x, 2), scale_factor=2.0, mode="bilinear")
+        return self.drop(self.up(F.silu(self.norm(self.down(x))))) + small
+
+
+MODELS = {
+    "GRU": lambda: (Recurrent(), torch.randn(2, 5, 8)),
+    "experts": lambda: (Experts(), torch.randn(2, 5, 8)),
+    "U-Net": lambda: (UNet(), torch.randn(2, 3, 16, 16)),
+    "transformer": lambda: (
+        nn.Transformer(16, 2, 1, 1, 32, batch_first=True),
+        torch.randn(2, 5, 16),
+        torch.randn(2, 4, 16),
+    ),
+    "embedding": lambda: (
+        nn.Sequential(nn.Embedding(10, 8), nn.Flatten(), nn.Linear(40, 2)),
+        torch.randint(0, 10, (2, 5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_op_is_described_and_every_backward_op_linked(watched, name):
+    model, *inputs = MODELS[name]()
+    optimizer = torch.optim.Adam(model.parameters())
+    emitter = watched.install()
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(*inputs).square().sum().backward()
+        optimizer.step()
+    assert not watched.broken
+    made = {}
+    for op in emitter.ops:
+        assert op.call.outputs is not None, op
+        assert op.call.device == "cpu" or not op.call.inputs, op
+        if op.category == "forward" and op.seq >= 0:
+            assert (op.fwd_thread, op.seq) not in made, op
+            made[op.fwd_thread, op.seq] = op
+    model_ops = [
+        op for op in made.values() if op.call.name not in ("aten::pow.Tensor_Scalar", "aten::sum")
+    ]
+    assert all(op.layer for op in model_ops)
+    backward = [op for op in emitter.ops if op.category == "backward"]
+    # AccumulateGrad has no forward op; with gradients set to none all it does is to detach
+    unlinked = [op for op in backward if (op.fwd_thread, op.seq) not in made]
+    assert {op.call.name for op in unlinked} <= {"aten::detach"}
+    assert all(op.call.frames for op in backward if op.seq >= 0)
+    assert backward
