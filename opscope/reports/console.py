@@ -201,7 +201,7 @@ def totals(
     rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
     if any(row.get("flops", 0) is None for row in rows):
         notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
-    ranks = {"source": 9, "bytes": 8, "tensor_core": 7, "outputs": 6, "layer": 5, "direction": 4}
+    ranks = {"outputs": 9, "bytes": 8, "tensor_core": 7, "source": 6, "layer": 5, "direction": 4}
     shown_columns = [
         replace(column, rank=ranks.get(column.key, 0))
         for column in columns(keys)
