@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+import opscope
+
 from . import common, launch
 
 _SUFFIX = ".opscope"
@@ -134,7 +136,12 @@ def _collect(parts: Path, target: Path, command: list[str], force: bool) -> bool
         )
         return False
     trace = recorder.collect(parts)
-    trace.origin["command"] = list(redact(command))
+    # where the parts lay is of no use once they are gone
+    trace.origin = {
+        "format": "opscope",
+        "tool": f"opscope {opscope.__version__}",
+        "command": list(redact(command)),
+    }
     # on a GPU without a source of kernels, device time is not known: CPU time never stands for it
     if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):
         trace.origin["gpu"] = True

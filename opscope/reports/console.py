@@ -68,11 +68,11 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("vector_flops", "vector", units.flop),
         Column("bytes", "bytes", units.size),
         Column("shared_memory", "shared", units.size),
-        _flex("op", "op", least=40),
+        _flex("op", "op", least=30),
         _flex("name", "name", short_kernel, least=40),
         _flex("op_type", "type"),
         Column("direction", "direction"),
-        _flex("inputs", "inputs", least=24),
+        _flex("inputs", "inputs", least=20),
         _flex("outputs", "outputs"),
         _flex("params", "parameters"),
         _flex("layer", "layer", cut="start"),
@@ -201,7 +201,7 @@ def totals(
     rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
     if any(row.get("flops", 0) is None for row in rows):
         notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
-    ranks = {"source": 9, "bytes": 8, "tensor_core": 7, "outputs": 6, "layer": 5, "direction": 4}
+    ranks = {"outputs": 9, "bytes": 8, "tensor_core": 7, "source": 6, "layer": 5, "direction": 4}
     shown_columns = [
         replace(column, rank=ranks.get(column.key, 0))
         for column in columns(keys)

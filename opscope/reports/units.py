@@ -74,7 +74,7 @@ def share(part: object) -> str:
 
 def text(value: object) -> str:
     """Any other value; control characters made visible, so that no name can drive a terminal."""
-    if value is None or value == "":
+    if value is None:
         return UNKNOWN
     if isinstance(value, bool):
         return "yes" if value else "no"
