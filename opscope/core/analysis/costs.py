@@ -123,7 +123,8 @@ class Sharing:
         known = amount >= 0
         values = np.full(self._many, NONE, np.int64)
         values[self._order[known]] = part[known]
-        return pl.Series(total.name, values).replace(NONE, None)
+        column = pl.Series(total.name, values).replace(NONE, None)
+        return column
 
 
 def cost_column(costs: Costs, name: str, rows: Ints) -> pl.Series:
