@@ -35,6 +35,10 @@ def open(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Tra
     found = format_of(place)
     if found == "folder":
         return _join(_traces(place), f"{place}: a folder without traces")
+    if found == "opscope_profile":
+        from . import opscope_profile
+
+        return opscope_profile.read(place)[0]
     trace: Trace = import_module(f"opscope.readers.{found}").read(place)
     return trace
 

@@ -23,7 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.columns import spread
-from opscope.core.trace import Trace
+from opscope.core.trace import Trace, conform
 
 from . import kineto_links as links
 from .errors import BadInput
@@ -34,7 +34,9 @@ from .kineto_json import KinetoFile
 from .kineto_target import devices, process_row, threads
 
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})\Z")
-_BACKWARD = re.compile(r"autograd::engine::|torch::autograd::|.*Backward[0-9]*\Z|<backward op>\Z", re.S)
+_BACKWARD = re.compile(
+    r"autograd::engine::|torch::autograd::|.*Backward[0-9]*\Z|<backward op>\Z", re.S
+)
 _COMMUNICATION = re.compile(r"nccl:|c10d::|gloo:|record_param_comms\Z")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?|Copy(\w+)To(\w+)")
@@ -81,8 +83,13 @@ def read(path: str | PathLike[str]) -> Trace:
     if len(columns["memory"]):
         tables["allocations"] = _allocations(columns, number, files, base)
     unlinked = None
-    if metrics:
-        tables["counters"], unlinked = counters(columns, metrics, files, calls)
+    if len(columns["metrics"]):
+        tables["counters"], marks, unlinked = counters(
+            columns, metrics, files.main, base, calls, len(tables["ranges"])
+        )
+        tables["ranges"] = pl.concat(
+            [conform("ranges", tables["ranges"]), conform("ranges", marks)]
+        )
     origin = {
         "format": "kineto",
         "tool": "torch.profiler",
@@ -252,7 +259,11 @@ def _calls(
 
 
 def _device(
-    rows: Gathered, files: links.Processes, base: int, calls: pl.DataFrame, correlation: NDArray[np.int64]
+    rows: Gathered,
+    files: links.Processes,
+    base: int,
+    calls: pl.DataFrame,
+    correlation: NDArray[np.int64],
 ) -> dict[str, Any]:
     owner = links.owners(
         files,
@@ -279,10 +290,9 @@ def _linked(
     missing = (correlation == NONE) | ~np.isin(
         correlation, calls["correlation"].drop_nulls().to_numpy()
     )
-    found = links.launches_by_flow(columns, number, kind, missing)
-    for row, value in found.items():
-        correlation[row] = value
-    return correlation, len(found)
+    rows, found = links.launches_by_flow(columns, number, kind, missing)
+    correlation[rows] = found
+    return correlation, len(rows)
 
 
 def _kernels(

@@ -20,6 +20,8 @@ from .kineto_events import ABSENT, NO_TIME, Args, Event, Inexact, nanoseconds
 from .kineto_ops import op_text
 
 Column = NDArray[Any]
+#: The start and the duration of each event of a block, in ns.
+Times = tuple[NDArray[np.int64], NDArray[np.int64]]
 #: Stands for null in an integer column.
 NONE: Final = -(1 << 63)
 _EMPTY: Final = Args()
@@ -74,9 +76,9 @@ def kind_of(phase: str, category: str) -> str:
     low = category.lower()
     if phase == "X":
         return CATEGORIES.get(low, f"?{category}")
-    if phase in "BE" and CATEGORIES.get(low) in HOST:
+    if phase in ("B", "E") and (CATEGORIES.get(low) in HOST or (phase == "E" and not low)):
         return "open"
-    if phase in "sf" and low in FLOWS:
+    if phase in ("s", "f") and low in FLOWS:
         return "flow"
     if phase == "M":
         return "meta"
@@ -109,52 +111,49 @@ class Columns:
 
     def add(self, events: list[Event]) -> None:
         """Gathers a block. Raises Inexact, having kept nothing, where its times need decimals."""
-        self._check_times(events)
+        start = nanoseconds([event.ts for event in events])
+        duration = nanoseconds([event.dur for event in events])
+        self._look_at(start, duration)
         pairs = self._pairs.of(list(map(attrgetter("ph", "cat"), events)))
         rows = np.empty(len(events), object)
         rows[:] = events
-        kinds = [kind_of(*pair) for pair in self._pairs]
-        for code in np.unique(pairs).tolist():
-            chosen = rows[pairs == code].tolist()
-            kind = kinds[code]
+        kinds = Codes()
+        of_pair = np.array([kinds[kind_of(*pair)] for pair in self._pairs], np.int32)
+        of_row = of_pair[pairs]
+        for kind, code in kinds.items():
+            chosen = np.flatnonzero(of_row == code)
             gather = _GATHER.get(kind)
-            if gather is not None:
-                gather(self, kind, chosen)
-            else:
+            if gather is None:
                 self.unknown[kind[1:]] = self.unknown.get(kind[1:], 0) + len(chosen)
+                continue
+            timed = chosen[start[chosen] != NO_TIME]
+            self.untimed += len(chosen) - len(timed)
+            if len(timed):
+                gather(self, kind, rows[timed].tolist(), (start[timed], duration[timed]))
 
-    def _check_times(self, events: list[Event]) -> None:
-        times = nanoseconds([event.ts for event in events if event.ts is not None])
-        nanoseconds([event.dur for event in events if event.dur is not None])
-        if not self.fractional and bool(np.any(times % 1000)):
-            self.fractional = True
-
-    def timed(self, events: list[Event]) -> tuple[list[Event], NDArray[np.int64]]:
-        """The events that have a time, and their start."""
-        if any(event.ts is None for event in events):
-            kept = [event for event in events if event.ts is not None]
-            self.untimed += len(events) - len(kept)
-            events = kept
-        start = nanoseconds([event.ts for event in events])
-        bad = start == NO_TIME
-        if bool(bad.any()):
-            self.untimed += int(bad.sum())
-            events = [event for event, wrong in zip(events, bad.tolist(), strict=True) if not wrong]
-            start = start[~bad]
-        return events, start
-
-    def spans(self, events: list[Event]) -> tuple[list[Event], dict[str, Column]]:
-        """The columns that every complete event has."""
-        events, start = self.timed(events)
-        duration = nanoseconds([event.dur or 0.0 for event in events])
+    def _look_at(self, start: NDArray[np.int64], duration: NDArray[np.int64]) -> None:
+        """Makes every duration one, and remembers how fine and how sound the times are."""
+        duration[duration == NO_TIME] = 0
         wrong = duration < 0
-        if bool(wrong.any()):
+        if wrong.any():
             self.negative += int(wrong.sum())
             duration[wrong] = 0
-        return events, {
+        if not self.fractional:
+            self.fractional = bool(((start != NO_TIME) & (start % 1000 != 0)).any())
+
+    def spans(self, events: list[Event], times: Times) -> dict[str, Column]:
+        """The columns that every complete event has."""
+        start, duration = times
+        return {
             "start": start,
             "end": start + duration,
             "name": self.names.of([event.name for event in events]),
+            **self.where(events),
+        }
+
+    def where(self, events: list[Event]) -> dict[str, Column]:
+        """Process and thread as the trace writes them."""
+        return {
             "pid": self.places.of([event.pid for event in events]),
             "tid": self.places.of([event.tid for event in events]),
         }
@@ -170,20 +169,20 @@ def ints(values: Sequence[int | None]) -> NDArray[np.int64]:
         )
 
 
-def _host(columns: Columns, kind: str, events: list[Event]) -> None:
-    events, data = columns.spans(events)
+def _host(columns: Columns, kind: str, events: list[Event], times: Times) -> None:
+    data = columns.spans(events, times)
     args = [event.args or _EMPTY for event in events]
     data["seq"] = ints([a.seq for a in args])
     data["fwd"] = ints([a.fwd for a in args])
-    data["external"] = ints([a.external for a in args])
-    data["text"] = np.fromiter(
-        map(columns_text(columns), events, args), np.int32, len(events)
-    )
+    data["text"] = np.fromiter(map(_texts(columns), events, args), np.int32, len(events))
     data["attrs"] = columns.attrs.of(list(map(_attrs, args)))
+    if kind == "open":  # begin and end events, paired once all are here: kineto_links.pair
+        data["begins"] = np.array([event.ph == "B" for event in events], np.bool_)
+        data["category"] = columns.categories.of([event.cat.lower() for event in events])
     columns[kind].blocks.append(data)
 
 
-def columns_text(columns: Columns) -> Callable[[Event, Args], int]:
+def _texts(columns: Columns) -> Callable[[Event, Args], int]:
     """The code of an op's range text, formatted once per distinct op, shapes and values."""
     known, texts = columns._op_texts, columns.texts
 
@@ -210,21 +209,19 @@ def columns_text(columns: Columns) -> Callable[[Event, Args], int]:
     return text
 
 
-def _calls(columns: Columns, kind: str, events: list[Event]) -> None:
-    events, data = columns.spans(events)
+def _calls(columns: Columns, kind: str, events: list[Event], times: Times) -> None:
+    data = columns.spans(events, times)
     data["correlation"] = ints([(e.args or _EMPTY).correlation for e in events])
-    data["external"] = ints([_external(e.args or _EMPTY) for e in events])
     columns[kind].blocks.append(data)
 
 
-def _device(columns: Columns, kind: str, events: list[Event]) -> None:
-    events, data = columns.spans(events)
+def _device(columns: Columns, kind: str, events: list[Event], times: Times) -> None:
+    data = columns.spans(events, times)
     args = [event.args or _EMPTY for event in events]
     data["device"] = ints([_device_of(e, a) for e, a in zip(events, args, strict=True)])
     data["stream"] = ints([_stream_of(e, a) for e, a in zip(events, args, strict=True)])
     data["context"] = ints([a.context for a in args])
     data["correlation"] = ints([a.correlation for a in args])
-    data["external"] = ints([_external(a) for a in args])
     if kind == "kernel":
         data["grid"] = columns.shapes.of([_triple(a.grid) for a in args])
         data["block"] = columns.shapes.of([_triple(a.block) for a in args])
@@ -242,10 +239,6 @@ def _device(columns: Columns, kind: str, events: list[Event]) -> None:
         )
         data["event_id"] = ints([a.sync_event for a in args])
     columns[kind].blocks.append(data)
-
-
-def _external(args: Args) -> int | None:
-    return args.external if args.external is not None else args.external_old
 
 
 def _device_of(event: Event, args: Args) -> int | None:
@@ -302,32 +295,30 @@ def _attrs(args: Args) -> bytes:
     return b"{" + b",".join(found) + b"}" if found else b""
 
 
-def _flows(columns: Columns, kind: str, events: list[Event]) -> None:
-    events, start = columns.timed(events)
+def _flows(columns: Columns, kind: str, events: list[Event], times: Times) -> None:
     columns[kind].blocks.append(
         {
-            "start": start,
+            "start": times[0],
             "id": columns.places.of([event.id if event.id is not None else "" for event in events]),
-            "pid": columns.places.of([event.pid for event in events]),
-            "tid": columns.places.of([event.tid for event in events]),
+            **columns.where(events),
             "begins": np.array([event.ph == "s" for event in events], np.bool_),
             "category": columns.categories.of([event.cat.lower() for event in events]),
         }
     )
 
 
-def _instants(columns: Columns, kind: str, events: list[Event]) -> None:
-    memory = [e for e in events if e.name == "[memory]" and e.args is not None]
-    others = len(events) - len(memory)
-    memory, start = columns.timed(memory)
+def _instants(columns: Columns, kind: str, events: list[Event], times: Times) -> None:
+    memory = np.array([e.name == "[memory]" and e.args is not None for e in events], np.bool_)
+    others = int((~memory).sum())
     if others:
         columns.unknown["i"] = columns.unknown.get("i", 0) + others
-    args = [event.args or _EMPTY for event in memory]
+        events = [event for event, chosen in zip(events, memory.tolist(), strict=True) if chosen]
+    args = [event.args or _EMPTY for event in events]
     columns["memory"].blocks.append(
         {
-            "start": start,
-            "pid": columns.places.of([event.pid for event in memory]),
-            "tid": columns.places.of([event.tid for event in memory]),
+            "start": times[0][memory],
+            **columns.where(events),
+            # 0 is the host's memory, which has no device number
             "device": ints([-1 if a.device_type == 0 else a.device_id for a in args]),
             "address": ints([a.address for a in args]),
             "bytes": ints([a.size for a in args]),
@@ -337,21 +328,7 @@ def _instants(columns: Columns, kind: str, events: list[Event]) -> None:
     )
 
 
-def _opens(columns: Columns, kind: str, events: list[Event]) -> None:
-    """Begin and end events: paired once all are here (``kineto_links.pair``)."""
-    events, data = columns.spans(events)
-    args = [event.args or _EMPTY for event in events]
-    data["begins"] = np.array([event.ph == "B" for event in events], np.bool_)
-    data["category"] = columns.categories.of([event.cat.lower() for event in events])
-    data["seq"] = ints([a.seq for a in args])
-    data["fwd"] = ints([a.fwd for a in args])
-    data["external"] = ints([a.external for a in args])
-    data["text"] = np.fromiter(map(columns_text(columns), events, args), np.int32, len(events))
-    data["attrs"] = columns.attrs.of(list(map(_attrs, args)))
-    columns[kind].blocks.append(data)
-
-
-def _metadata(columns: Columns, kind: str, events: list[Event]) -> None:
+def _metadata(columns: Columns, kind: str, events: list[Event], times: Times) -> None:
     for event in events:  # a few dozen in a file: names of processes and threads
         if event.args is not None and event.args.name is not ABSENT and len(columns.meta) < 100_000:
             try:
@@ -361,13 +338,13 @@ def _metadata(columns: Columns, kind: str, events: list[Event]) -> None:
             columns.meta.append((event.name, event.pid, event.tid, label))
 
 
-_GATHER: Final[dict[str, Callable[[Columns, str, list[Event]], None]]] = {
+_GATHER: Final[dict[str, Callable[[Columns, str, list[Event], Times], None]]] = {
     **dict.fromkeys(HOST, _host),
     **dict.fromkeys(DEVICE, _device),
     "call": _calls,
     "flow": _flows,
     "instant": _instants,
-    "open": _opens,
+    "open": _host,
     "meta": _metadata,
 }
 

@@ -1,4 +1,4 @@
-"""CUPTI counters in a Kineto trace: measured per kernel, and tied to launches by order."""
+"""CUPTI counters in a Kineto trace: measured per kernel, tied to launches by order."""
 
 from __future__ import annotations
 
@@ -10,53 +10,60 @@ import polars as pl
 
 from opscope.core.columns import spread
 
-from .kineto_columns import NONE, Codes, Columns
-from .kineto_links import Processes
+from .kineto_columns import NONE, Columns
 
 #: Calls that run a kernel on the device, which the range profiler each measures.
 _LAUNCHES = r"^(cuda|cu|hip)(Launch\w*Kernel\w*|ModuleLaunchKernel|ExtModuleLaunchKernel|LaunchCooperative\w*)(_v[0-9]+|ExC)?$"
 
 
 def counters(
-    columns: Columns, metrics: list[dict[str, Any]], files: Processes, calls: pl.DataFrame
-) -> tuple[pl.DataFrame, str | None]:
-    """The ``counters`` table, one row per (kernel, metric), and what to tell where it has no links.
+    columns: Columns,
+    metrics: list[dict[str, Any]],
+    process: int,
+    base: int,
+    calls: pl.DataFrame,
+    first_id: int,
+) -> tuple[pl.DataFrame, pl.DataFrame, str | None]:
+    """The ``counters``, one row per (kernel, metric); a mark per kernel; what to tell, if anything.
 
-    The profiler runs kernels one at a time and gives its ranges no correlation id, so the n-th range
-    is the n-th launch. That is believed only where both are equally many; else the values stay,
-    without a launch.
+    The marks are rows for ``ranges`` (ids from ``first_id``) with the kernel's name as text: the
+    profiler replays kernels, so a range's own times are not when or how long its kernel ran. It runs
+    one kernel at a time and gives no correlation id, so the n-th range is the n-th launch. That is
+    believed only where both are equally many; else the values stay, without a launch.
     """
     rows = columns["metrics"]
-    order = np.argsort(rows.column("start"), kind="stable")
+    start = rows.column("start")
+    order = np.argsort(start, kind="stable")
     launches = calls.filter(pl.col("name").cast(pl.String).str.contains(_LAUNCHES)).sort("start")
     linked = len(launches) == len(order)
-    correlation = (
-        launches["correlation"].fill_null(NONE).to_numpy()
-        if linked
-        else np.full(len(order), NONE, np.int64)
+    correlation = launches["correlation"].to_list() if linked else [None] * len(order)
+    device = [None if value == NONE else value for value in rows.column("device").tolist()]
+    sound = len(metrics) == len(order)
+    found = [
+        (process, device[row], correlation[place], first_id + place, name, float(value))
+        for place, row in enumerate(order.tolist() if sound else ())
+        for name, value in metrics[row].items()
+        if isinstance(value, (int, float)) and math.isfinite(value)
+    ]
+    marks = pl.DataFrame(
+        {
+            "id": np.arange(first_id, first_id + len(order)),
+            "process": np.full(len(order), process, np.int32),
+            "start": start[order] + base,
+            "end": start[order] + base,
+            "domain": pl.repeat("cuda_profiler_range", len(order), dtype=pl.String, eager=True),
+            "text": spread("text", list(columns.names), rows.column("name", np.int32)[order]),
+            "kind": pl.repeat("mark", len(order), dtype=pl.String, eager=True),
+        }
     )
-    device = rows.column("device")
-    names = Codes()
-    found: list[tuple[int, int | None, int | None, int, float]] = []
-    for place, row in enumerate(order.tolist()):
-        for name, value in metrics[row].items() if row < len(metrics) else ():
-            if isinstance(value, (int, float)) and math.isfinite(value):
-                found.append(
-                    (
-                        files.main,
-                        int(device[row]) if device[row] != NONE else None,
-                        int(correlation[place]) if correlation[place] != NONE else None,
-                        names[name],
-                        float(value),
-                    )
-                )
-    frame = pl.DataFrame(
+    table = pl.DataFrame(
         found,
         schema={"process": pl.Int32, "device": pl.Int32, "correlation": pl.Int64,
-                "name": pl.Int32, "value": pl.Float64},
+                "range_id": pl.Int64, "name": pl.String, "value": pl.Float64},
         orient="row",
     )  # fmt: skip
-    named = frame.with_columns(spread("name", list(names), frame["name"].to_numpy()))
-    if linked:
-        return named, None
-    return named, f"counters of {len(order)} kernels have no launch: {len(launches)} were recorded"
+    if not sound:
+        return table, marks, "hardware counters could not be read"
+    if not linked:
+        return table, marks, f"counters have no launch: {len(launches)} launches were recorded"
+    return table, marks, None

@@ -17,13 +17,14 @@ ABSENT: Final = Raw(b"")
 
 
 class Args(Struct, gc=False):
-    """The ``args`` of any event. Raw fields are bytes of JSON, decoded only once per distinct value."""
+    """The ``args`` of any event. Raw fields are bytes of JSON, decoded only once per distinct value.
+
+    ``External id`` is left out on purpose: it is no link (see ``kineto``).
+    """
 
     correlation: int | None = None
     seq: int | None = f(default=None, name="Sequence number")
     fwd: int | None = f(default=None, name="Fwd thread id")
-    external: int | None = f(default=None, name="External id")
-    external_old: int | None = f(default=None, name="external id")
     index: Raw = f(default=ABSENT, name="Ev Idx")
     record: Raw = f(default=ABSENT, name="Record function id")
     dims: Raw = f(default=ABSENT, name="Input Dims")
@@ -143,7 +144,10 @@ def decode_events(text: bytes, exact: bool = False) -> list[Event] | None:
 
 def decode_metrics(text: bytes, category: str) -> list[dict[str, Any]]:
     """The ``args`` of the events of one category, as they are, in their order."""
-    return [event.args or {} for event in _decode_counted(text) if event.cat == category]
+    try:
+        return [event.args or {} for event in _decode_counted(text) if event.cat == category]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
 
 
 def repair(text: bytes) -> bytes:
@@ -152,25 +156,34 @@ def repair(text: bytes) -> bytes:
     return _ESCAPE.sub(lambda found: found[0] if found[1] else b"\\\\", clean)
 
 
+#: Stands for a time that is absent or beyond 64 bits of ns.
+NO_TIME: Final = -(1 << 62)
+
+
 def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
-    """Microseconds, floats or Decimals, as whole ns. Raises Inexact where floats cannot tell them."""
-    if any(isinstance(value, Decimal) for value in values[:1]):
+    """Microseconds, floats or Decimals, as whole ns; NO_TIME where absent.
+
+    Raises Inexact where floats do not hold them to the ns.
+    """
+    if Decimal in set(map(type, values)):
         return np.array([_decimal_ns(value) for value in values], np.int64)
     micros = np.array(values, np.float64)  # an absent time becomes NaN
+    known = ~np.isnan(micros)
+    if not known.all():
+        micros[~known] = 0
     whole = np.floor(micros)
     part = micros - whole
     size = np.abs(micros)
     if not bool(np.all((size < _EXACT_BELOW) | ((size < _WHOLE_BELOW) & (part == 0)))):
         raise Inexact
-    return whole.astype(np.int64) * 1000 + np.rint(part * 1000).astype(np.int64)
+    result = whole.astype(np.int64) * 1000 + np.rint(part * 1000).astype(np.int64)
+    if not known.all():
+        result[~known] = NO_TIME
+    return result
 
 
-#: Stands for a time that is absent or beyond 64 bits of ns.
-NO_TIME: Final = -(1 << 62)
-
-
-def _decimal_ns(value: Decimal | None) -> int:
-    if value is None or not value.is_finite() or value.adjusted() > 15:
+def _decimal_ns(value: float | Decimal | None) -> int:
+    if not isinstance(value, Decimal) or not value.is_finite() or value.adjusted() > 14:
         return NO_TIME
     return int((value * 1000).to_integral_value())
 

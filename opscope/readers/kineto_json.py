@@ -287,4 +287,3 @@ class _Prefetched(Iterator[bytes]):
     def close(self) -> None:
         self._stop.set()
         self._thread.join()
-

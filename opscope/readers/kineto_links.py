@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from .kineto_columns import LAUNCH_FLOWS, NONE, Codes, Columns, Gathered, place_number
+from .kineto_columns import CATEGORIES, LAUNCH_FLOWS, NONE, Codes, Columns, Gathered, place_number
 
 Ints = NDArray[np.int64]
 
@@ -22,44 +23,6 @@ def numbers(places: Codes) -> Ints:
         ],
         np.int64,
     )
-
-
-def pair(columns: Columns) -> int:
-    """Turn begin and end events into complete ones; how many had no partner.
-
-    On one thread an end closes the latest begin that is open, so at each depth they alternate.
-    """
-    opens = columns["open"]
-    if not len(opens):
-        return 0
-    block = {name: opens.column(name) for name in opens.blocks[0]}
-    order = np.lexsort((~block["begins"], block["start"], block["tid"], block["pid"]))
-    begins = block["begins"][order]
-    place = block["pid"][order].astype(np.int64) << 32 | block["tid"][order]
-    first = np.r_[True, place[1:] != place[:-1]]
-    level = np.cumsum(np.where(begins, 1, -1))
-    before = np.repeat(level[first] - np.where(begins[first], 1, -1), np.diff(np.r_[np.flatnonzero(first), len(level)]))
-    level = level - before + np.where(begins, 0, 1)  # an end has the level of its begin
-    by_level = np.lexsort((np.arange(len(level)), level, place))
-    a, b = by_level[:-1], by_level[1:]
-    joined = (place[a] == place[b]) & (level[a] == level[b]) & begins[a] & ~begins[b]
-    opened, closed = order[a[joined]], order[b[joined]]
-    names = {code: name for name, code in columns.categories.items()}
-    from .kineto_columns import CATEGORIES
-
-    for code in np.unique(block["category"][opened]).tolist():
-        own = block["category"][opened] == code
-        rows = {name: values[opened[own]] for name, values in block.items()}
-        rows["end"] = block["start"][closed[own]]
-        columns[CATEGORIES[names[code]]].blocks.append(
-            {name: rows[name] for name in _HOST_COLUMNS}
-        )
-    return len(begins) - 2 * int(joined.sum())
-
-
-_HOST_COLUMNS = (
-    "start", "end", "name", "pid", "tid", "seq", "fwd", "external", "text", "attrs",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -111,54 +74,66 @@ def owners(
 
 def launches_by_flow(
     columns: Columns, number: Ints, kind: str, missing: NDArray[np.bool_]
-) -> dict[int, int]:
-    """Correlation ids for rows of ``kind`` that have no call of their own, by the flow arrows.
+) -> tuple[Ints, Ints]:
+    """Rows of ``kind`` among the ``missing`` that a flow arrow ties to a call, and its correlation.
 
-    An arrow starts at a call (thread and start time) and ends at what it launched (stream and start
-    time). Returns ``{row: correlation of the call}``.
+    An arrow starts at a call (thread and start time) and ends at what it launched (device, stream
+    and start time).
     """
-    flows, calls, rows = columns["flow"], columns["call"], columns[kind]
-    if not len(flows) or not len(calls) or not missing.any():
-        return {}
-    wanted = np.array([name in LAUNCH_FLOWS for name in columns.categories], bool)
+    rows, calls = columns[kind], columns["call"]
+    arrows = _arrows(columns, number, launches=True)
+    if arrows is None or not len(calls) or not missing.any():
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    called = _places(calls, number).with_columns(correlation=pl.Series(calls.column("correlation")))
+    source = (
+        arrows.filter("begins")
+        .join(called.filter(pl.col("correlation") != NONE), on=_PLACE)
+        .select("id", "correlation")
+        .unique("id", keep="first", maintain_order=True)
+    )
+    target = (
+        arrows.filter(~pl.col("begins"))
+        .join(source, on="id")
+        .unique(_PLACE, keep="first", maintain_order=True)
+    )
+    found = (
+        _places(rows, number)
+        .with_row_index("row")
+        .filter(pl.Series(missing))
+        .join(target, on=_PLACE)
+        .select(pl.col("row").cast(pl.Int64), "correlation")
+    )
+    return found["row"].to_numpy(), found["correlation"].to_numpy()
+
+
+_PLACE = ["pid", "tid", "start"]
+
+
+def _places(rows: Gathered, number: Ints) -> pl.DataFrame:
+    """Where and when each row is: what an arrow points with."""
+    return pl.DataFrame(
+        {
+            "pid": number[rows.column("pid", np.int32)],
+            "tid": number[rows.column("tid", np.int32)],
+            "start": rows.column("start"),
+        }
+    )
+
+
+def _arrows(columns: Columns, number: Ints, launches: bool) -> pl.DataFrame | None:
+    """The ends of the flow arrows from launches, or of those from forward to backward."""
+    flows = columns["flow"]
+    if not len(flows):
+        return None
+    wanted = np.array([(name in LAUNCH_FLOWS) == launches for name in columns.categories], bool)
     chosen = wanted[flows.column("category")]
-    begins, ids = flows.column("begins")[chosen], flows.column("id")[chosen]
-    start = flows.column("start")[chosen]
-    thread = number[flows.column("tid")[chosen]]
-    call_at = {
-        key: row
-        for row, key in enumerate(
-            zip(
-                number[calls.column("tid")].tolist(), calls.column("start").tolist(), strict=True
-            )
-        )
-    }
-    source = {
-        flow: call_at[thread_time]
-        for flow, thread_time in zip(
-            ids[begins].tolist(),
-            zip(thread[begins].tolist(), start[begins].tolist(), strict=True),
-            strict=True,
-        )
-        if thread_time in call_at
-    }
-    target = {
-        place: flow
-        for place, flow in zip(
-            zip(thread[~begins].tolist(), start[~begins].tolist(), strict=True),
-            ids[~begins].tolist(),
-            strict=True,
-        )
-        if flow in source
-    }
-    correlation = calls.column("correlation")
-    stream, time = number[rows.column("tid")], rows.column("start")
-    found = {}
-    for row in np.flatnonzero(missing).tolist():
-        flow = target.get((int(stream[row]), int(time[row])))
-        if flow is not None and correlation[source[flow]] != NONE:
-            found[row] = int(correlation[source[flow]])
-    return found
+    if not chosen.any():
+        return None
+    return (
+        _places(flows, number)
+        .with_columns(id=pl.Series(flows.column("id")), begins=pl.Series(flows.column("begins")))
+        .filter(pl.Series(chosen))
+    )
 
 
 def forward_threads(
@@ -177,7 +152,7 @@ def forward_threads(
     forward = (given == 0) & (seq != NONE)
     if not backward.any() or not forward.any():
         return result
-    votes = _arrows(columns, number, thread, ops)
+    votes = _votes(columns, number, ops)
     place = (process.astype(np.int64), thread)
     taken: set[tuple[int, int]] = set()
     for owner in np.unique(process[backward]).tolist():
@@ -198,31 +173,55 @@ def forward_threads(
     return result
 
 
-def _arrows(columns: Columns, number: Ints, thread: Ints, ops: Gathered) -> dict[tuple[int, int], int]:
+def _votes(columns: Columns, number: Ints, ops: Gathered) -> dict[tuple[int, int], int]:
     """``{(number of the forward thread, thread): arrows that say so}``."""
-    flows = columns["flow"]
-    if not len(flows):
+    arrows = _arrows(columns, number, launches=False)
+    if arrows is None:
         return {}
-    wanted = np.array([name not in LAUNCH_FLOWS for name in columns.categories], bool)
-    chosen = wanted[flows.column("category")]
-    if not chosen.any():
-        return {}
-    begins, ids = flows.column("begins")[chosen], flows.column("id")[chosen]
-    on, start = number[flows.column("tid")[chosen]], flows.column("start")[chosen]
-    source = dict(zip(ids[begins].tolist(), on[begins].tolist(), strict=True))
-    given = ops.column("fwd")
-    rows = np.flatnonzero(given > 0)
-    at = {
-        key: fwd
-        for key, fwd in zip(
-            zip(thread[rows].tolist(), ops.column("start")[rows].tolist(), strict=True),
-            given[rows].tolist(),
-            strict=True,
-        )
-    }
-    votes: dict[tuple[int, int], int] = {}
-    for flow, *key in zip(ids[~begins].tolist(), on[~begins].tolist(), start[~begins].tolist(), strict=True):
-        fwd = at.get((key[0], key[1]))
-        if fwd is not None and flow in source:
-            votes[fwd, source[flow]] = votes.get((fwd, source[flow]), 0) + 1
-    return votes
+    backward = _places(ops, number).with_columns(fwd=pl.Series(ops.column("fwd")))
+    source = arrows.filter("begins").select("id", pl.col("tid").alias("forward"))
+    counted = (
+        arrows.filter(~pl.col("begins"))
+        .join(backward.filter(pl.col("fwd") > 0), on=_PLACE)
+        .join(source, on="id")
+        .group_by("fwd", "forward")
+        .len()
+    )
+    return {(fwd, thread): count for fwd, thread, count in counted.rows()}
+
+
+def pair(columns: Columns) -> int:
+    """Turn begin and end events into complete ones; how many had no partner.
+
+    On one thread an end closes the latest begin that is open, so at each depth they alternate.
+    """
+    opens = columns["open"]
+    if not len(opens):
+        return 0
+    block = {name: opens.column(name) for name in opens.blocks[0]}
+    order = np.lexsort((block["start"], block["tid"], block["pid"]))  # stable: as in the file
+    begins = block["begins"][order]
+    place = block["pid"][order].astype(np.int64) << 32 | block["tid"][order]
+    first = np.r_[True, place[1:] != place[:-1]]
+    level = np.cumsum(np.where(begins, 1, -1))
+    before = np.repeat(
+        level[first] - np.where(begins[first], 1, -1),
+        np.diff(np.r_[np.flatnonzero(first), len(level)]),
+    )
+    level = level - before + np.where(begins, 0, 1)  # an end has the level of its begin
+    by_level = np.lexsort((np.arange(len(level)), level, place))
+    a, b = by_level[:-1], by_level[1:]
+    joined = (place[a] == place[b]) & (level[a] == level[b]) & begins[a] & ~begins[b]
+    opened, closed = order[a[joined]], order[b[joined]]
+    names = {code: name for name, code in columns.categories.items()}
+    for code in np.unique(block["category"][opened]).tolist():
+        own = block["category"][opened] == code
+        rows = {name: values[opened[own]] for name, values in block.items()}
+        rows["end"] = block["start"][closed[own]]
+        columns[CATEGORIES[names[code]]].blocks.append({name: rows[name] for name in _HOST_COLUMNS})
+    return len(begins) - 2 * int(joined.sum())
+
+
+_HOST_COLUMNS = (
+    "start", "end", "name", "pid", "tid", "seq", "fwd", "text", "attrs",
+)  # fmt: skip

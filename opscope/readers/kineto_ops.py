@@ -53,7 +53,9 @@ _NOT_USER = re.compile(r"site-packages|dist-packages|/lib/python[0-9.]+/|^<|^tor
 _MOST_FRAMES: Final = 3
 
 
-def op_text(name: str, dims: bytes, types: bytes, strides: bytes, values: bytes, stack: bytes) -> str:
+def op_text(
+    name: str, dims: bytes, types: bytes, strides: bytes, values: bytes, stack: bytes
+) -> str:
     """The range text of one op; each argument but ``name`` is the raw JSON that Kineto wrote, or b"".
 
     An op without recorded dimensions, or whose arguments cannot be read, has none: ``aten::add()``.
@@ -127,7 +129,11 @@ def _tensor(label: str, size: Any, strides: Any, argument: Argument | None) -> A
     if label in _LISTS or nested or (argument is not None and argument.kind == "tensors"):
         if not isinstance(size, list) or not nested:
             return (_UNKNOWN,)  # a list of tensors whose sizes were not recorded
-        apart = strides if isinstance(strides, list) and len(strides) == len(size) else [None] * len(size)
+        apart = (
+            strides
+            if isinstance(strides, list) and len(strides) == len(size)
+            else [None] * len(size)
+        )
         element = DTYPES.get(label, "?")
         return tuple(_spec(element, one, step) for one, step in zip(size, apart, strict=True))
     return _spec(DTYPES.get(label, "?"), size, strides)

@@ -1,0 +1,298 @@
+"""Profiles of our own on disk: a folder ``NAME.opscope`` of Parquet tables, opened without being read.
+
+``meta.json`` says what is in it; each table is one Parquet file, or several where there are several
+ranks, in the order of the rows. ``docs/profile-format.md`` has the layout and what a later version
+may change. A profile is written under another name and then renamed: there is never half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from opscope import __version__
+from opscope.core.process import redact
+from opscope.core.schema import TABLES
+from opscope.core.trace import Trace, conform, table_schema
+
+from .errors import BadInput
+
+#: The format's version: a reader refuses a greater one. Tables and columns may be added within it.
+VERSION: Final = 1
+META: Final = "meta.json"
+_LARGEST_META: Final = 16 << 20
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
+_FILE = re.compile(r"[a-z][a-z0-9_.]{0,80}(/[a-z0-9-]{1,40})?\.parquet\Z")
+#: What a trace says about the process's environment is not ours to pass on.
+_PRIVATE: Final = frozenset({"env", "environ", "environment"})
+#: A table whose rows change rank more often than this is kept in one file.
+_MOST_PARTS: Final = 4096
+
+
+# ----------------------------------------------------------------------------------- writing
+
+
+def write(
+    path: str | os.PathLike[str],
+    trace: Trace,
+    extra: Mapping[str, pl.DataFrame] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    force: bool = False,
+) -> None:
+    """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
+
+    Row order is kept, so extra tables may refer to rows by number. Raises FileExistsError where
+    ``path`` exists, unless ``force`` and it is a profile; ValueError for a name that is no word.
+    Whatever fails, ``path`` stays as it was.
+    """
+    target = Path(path)
+    _refuse(target, force)
+    for name in extra or ():
+        if not _NAME.match(name):
+            raise ValueError(f"not a name for a table: {name!r}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        _fill(temporary, trace, extra or {}, meta or {})
+        _refuse(target, force)
+        if target.exists():
+            _replace(temporary, target)
+        else:
+            temporary.rename(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _refuse(target: Path, force: bool) -> None:
+    if target.is_symlink() or target.exists():
+        if not force:
+            raise FileExistsError(f"{target}: exists")
+        if not (target / META).is_file():
+            raise FileExistsError(f"{target}: exists and is no profile, so it is not replaced")
+
+
+def _replace(temporary: Path, target: Path) -> None:
+    """Exchange an older profile for the new one; a folder cannot be renamed over another."""
+    old = target.with_name(f".{target.name}.{secrets.token_hex(6)}.old")
+    target.rename(old)
+    try:
+        temporary.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _fill(
+    folder: Path, trace: Trace, extra: Mapping[str, pl.DataFrame], meta: Mapping[str, Any]
+) -> None:
+    rank = _ranks(trace)
+    tables: dict[str, Any] = {}
+    for name in sorted(trace.present):
+        tables[name] = _store(folder, name, trace[name], rank if "process" in TABLES[name] else {})
+    others = {
+        name: _store(folder, f"extra.{name}", frame, {}) for name, frame in sorted(extra.items())
+    }
+    origin = _public(trace.origin)
+    if isinstance(origin.get("command"), list):
+        origin["command"] = list(redact([str(word) for word in origin["command"]]))
+    head = {
+        "format": "opscope",
+        "version": VERSION,
+        "opscope": __version__,
+        "origin": origin,
+        "tables": tables,
+        "extra": others,
+        "meta": _public(meta),
+    }
+    (folder / META).write_text(json.dumps(head, indent=1) + "\n", "utf-8")
+
+
+def _ranks(trace: Trace) -> dict[int, int]:
+    """The rank of each process, where there are several ranks; tables are then kept apart by it."""
+    known = trace["processes"].select("process", "rank").drop_nulls()
+    ranks = dict(known.rows())
+    return ranks if len(set(ranks.values())) > 1 else {}
+
+
+def _store(folder: Path, name: str, frame: pl.DataFrame, rank: dict[int, int]) -> dict[str, Any]:
+    files = []
+    parts = list(_parts(frame, rank)) if rank and name != "processes" else [(None, frame)]
+    for number, (owner, part) in enumerate(parts):
+        if owner is None:
+            file = f"{name}.parquet"
+        else:
+            (folder / name).mkdir(exist_ok=True)
+            file = f"{name}/{number:04}-rank{owner}.parquet"
+        if len(part):
+            part.write_parquet(folder / file, compression="zstd", statistics=True)
+            files.append(file)
+    return {"rows": len(frame), "files": files}
+
+
+def _parts(frame: pl.DataFrame, rank: dict[int, int]) -> Iterator[tuple[int | None, pl.DataFrame]]:
+    """Stretches of rows of one rank, in the order of the rows."""
+    column = frame["process"].replace_strict(rank, default=-1, return_dtype=pl.Int64).fill_null(-1)
+    ranks = column.to_numpy()
+    edges = np.flatnonzero(ranks[1:] != ranks[:-1]) + 1
+    if len(edges) >= _MOST_PARTS or not len(frame) or bool((ranks < 0).any()):
+        yield None, frame
+        return
+    for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(frame)], strict=True):
+        yield int(ranks[start]), frame.slice(start, end - start)
+
+
+def _public(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        str(key): _public(item) if isinstance(item, Mapping) else item
+        for key, item in value.items()
+        if str(key).lower() not in _PRIVATE
+    }
+
+
+# ----------------------------------------------------------------------------------- reading
+
+
+class _Tables(dict[str, pl.DataFrame]):
+    """The tables of a profile, each read from its files when it is first asked for."""
+
+    def __init__(self, path: Path, files: Mapping[str, list[Path]], own: bool) -> None:
+        super().__init__()
+        self._path, self._files, self._own = path, dict(files), own
+        for name in files:
+            super().__setitem__(name, pl.DataFrame())
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        files = self._files.get(name)
+        if files is not None:
+            self[name] = _load(self._path, name, files, self._own)
+        return super().__getitem__(name)
+
+    def __setitem__(self, name: str, frame: pl.DataFrame) -> None:
+        self._files.pop(name, None)
+        super().__setitem__(name, frame)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def copy(self) -> dict[str, pl.DataFrame]:
+        return dict(self.items())
+
+
+def read(
+    path: str | os.PathLike[str],
+) -> tuple[Trace, dict[str, pl.DataFrame], dict[str, Any]]:
+    """The trace, the extra tables and the meta that ``write`` was given. Raises BadInput.
+
+    Nothing but ``meta.json`` and the files' footers is read before a table is asked for; a table
+    whose file turns out to be damaged raises BadInput then.
+    """
+    folder = Path(path)
+    head = _head(folder)
+    own = {name: files for name, files in _files(folder, head, "tables").items() if name in TABLES}
+    for name, files in own.items():
+        _check(folder, name, files)
+    present = frozenset(own)
+    own.update({name: [] for name in TABLES if name not in own})
+    origin = head.get("origin")
+    meta = head.get("meta")
+    trace = Trace(_Tables(folder, own, True), present, origin if isinstance(origin, dict) else {})
+    extra = _Tables(folder, _files(folder, head, "extra"), False)
+    return trace, extra, meta if isinstance(meta, dict) else {}
+
+
+def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
+    """One table of a profile, or ``extra.NAME``, for lazy queries. Raises BadInput, KeyError."""
+    folder = Path(path)
+    head = _head(folder)
+    kind, _, name = (
+        ("extra", "", table[6:]) if table.startswith("extra.") else ("tables", "", table)
+    )
+    files = _files(folder, head, kind).get(name)
+    if files is None:
+        raise KeyError(table)
+    if not files:
+        return pl.LazyFrame(schema=table_schema(name) if kind == "tables" else None)
+    return pl.scan_parquet(files)
+
+
+def _head(folder: Path) -> dict[str, Any]:
+    place = folder / META
+    try:
+        if place.stat().st_size > _LARGEST_META:
+            raise BadInput(folder, f"{META} is larger than any profile's")
+        head = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
+    except OSError as error:
+        raise BadInput(folder, f"{META}: {error.strerror or error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(folder, f"{META} is not valid JSON ({error})") from error
+    version = head.get("version")
+    if head.get("format") != "opscope" or type(version) is not int:
+        raise BadInput(folder, f"{META} is not of a profile")
+    if version > VERSION:
+        raise BadInput(
+            folder, f"written by a newer opscope (format {version}; this one reads up to {VERSION})"
+        )
+    return head
+
+
+def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path]]:
+    """The files of each table; names that could lead out of the folder are refused."""
+    found: dict[str, list[Path]] = {}
+    listed = head.get(kind)
+    for name, entry in listed.items() if isinstance(listed, dict) else ():
+        files = entry.get("files") if isinstance(entry, dict) else None
+        if not isinstance(files, list) or not all(
+            isinstance(file, str) and _FILE.match(file) for file in files
+        ):
+            raise BadInput(folder, f"{META} does not list the files of table {str(name)[:64]!r}")
+        found[name] = [folder / file for file in files]
+    return found
+
+
+def _check(folder: Path, name: str, files: list[Path]) -> None:
+    for file in files:
+        try:
+            pl.read_parquet_schema(file)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise _damaged(folder, file, error) from error
+
+
+def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame:
+    frames = []
+    for file in files:
+        try:
+            frame = pl.read_parquet(file)
+            if own:  # columns that a later version added are left out
+                kept = [column for column in TABLES[name] if column in frame.columns]
+                frame = conform(name, frame.select(kept))
+        except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+            raise _damaged(folder, file, error) from error
+        frames.append(frame)
+    if frames:
+        return pl.concat(frames)
+    return pl.DataFrame(schema=table_schema(name)) if own else pl.DataFrame()
+
+
+def _damaged(folder: Path, file: Path, error: Exception) -> BadInput:
+    said = (str(error) or type(error).__name__).splitlines()[0][:200]
+    return BadInput(folder, f"{file.name} is damaged ({said})")
