@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
 import sys
@@ -10,6 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from opscope.core import session
+from opscope.core.session import Capture
+
+_log = logging.getLogger(__name__)
 
 #: What nsys sets in the processes that it starts.
 _NSYS_SIGNS: Final = ("NSYS_PROFILING_SESSION_ID", "QUADD_INJECTION_PROXY")
@@ -67,3 +73,48 @@ def has_gpu(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> 
 def has_torch() -> bool:
     """Whether PyTorch is imported or can be."""
     return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
+
+
+def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
+    """The capture of that backend into ``folder``, not yet started; None for ``emit``.
+
+    Raises ValueError on a backend that cannot be made in the process.
+    """
+    if name == "emit":
+        return None
+    if name == "kineto":
+        from .kineto import KinetoCapture
+
+        return KinetoCapture(folder)
+    if name == "recorder":
+        from .recorder import RecorderCapture
+
+        return RecorderCapture(folder)
+    raise ValueError(f"no backend {name!r} in the process; there are kineto, recorder and emit")
+
+
+def begin(folder: str | os.PathLike[str], backend: str = "auto") -> Choice:
+    """Start a capture of this process into ``folder``; what was started, and why.
+
+    ``auto`` falls back to the recorder where the profiler cannot start, and the reason says so.
+    Raises ValueError on an unknown backend, and what ``session.start`` does on one that was asked
+    for by name.
+    """
+    choice = choose() if backend == "auto" else Choice(backend, "asked for")
+    capture = make(choice.name, folder)
+    if capture is None:
+        return choice
+    try:
+        session.start(capture)
+    except session.SessionError as error:
+        if backend != "auto" or choice.name == "recorder" or session.capturing() is not None:
+            raise
+        choice = Choice("recorder", f"kernels are not captured: {error}")
+        _log.warning("%s", choice.reason)
+        fallback = make("recorder", folder)
+        assert fallback is not None
+        session.start(fallback)
+        recorder = session.recorder()
+        if recorder is not None:
+            recorder.note("warning", choice.reason)
+    return choice

@@ -90,13 +90,17 @@ class KinetoCapture:
         """Begin. Raises SessionError where torch or CUDA is missing or another profiler runs."""
         self.warmup()
         assert self._profiler is not None
-        recorder = Recorder(self.folder)
-        recorder.start()
         try:
             self._profiler.start()
         except (RuntimeError, AssertionError) as error:  # CUPTI taken, a profiler on, no activity
-            recorder.stop()
+            self._profiler = None
             raise SessionError(f"torch.profiler cannot start: {error}") from error
+        recorder = Recorder(self.folder)
+        try:
+            recorder.start()
+        except OSError:
+            self._profiler.stop()
+            raise
         self._recorder = recorder
         self._pid = os.getpid()
         self._probe(PROBES)

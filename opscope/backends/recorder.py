@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -47,11 +50,43 @@ class RecorderCapture:
         """End. Afterwards ``collect(folder)`` has the trace."""
         recorder = session.recorder()
         session.listen(None)
-        if recorder is not None:
-            recorder.stop()
+        if recorder is None:
+            return
+        cuda = sys.modules.get("torch.cuda")
+        if cuda is not None and cuda.is_initialized():
+            recorder.fact(gpu=True)  # whose kernels this does not see
+        recorder.stop()
 
     def __repr__(self) -> str:
         return f"RecorderCapture({str(self.folder)!r})"
+
+
+@contextmanager
+def capture(
+    path: str | os.PathLike[str], *, backend: str = "auto", force: bool = False
+) -> Iterator[None]:
+    """Capture what runs inside, and write it as the profile ``path``, an error inside or not.
+
+    ``backend`` is ``auto``, ``kineto``, ``recorder``, or ``emit`` (which writes nothing: the tool
+    that runs the process does). Raises FileExistsError where ``path`` exists and not ``force``,
+    ValueError on an unknown backend, SessionError while another capture runs.
+    """
+    from . import begin
+
+    target = Path(path)
+    if target.exists() and not force:
+        raise FileExistsError(f"{target} exists; force=True replaces it")
+    target.absolute().parent.mkdir(parents=True, exist_ok=True)
+    # beside the profile, so that the disk which will hold it holds the recording too
+    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.absolute().parent) as folder:
+        choice = begin(folder, backend)
+        try:
+            yield
+        finally:
+            if choice.name != "emit":
+                session.stop()
+                trace = collect(folder)
+                import_module("opscope.readers.opscope_profile").write(target, trace, force=force)
 
 
 def parts(folder: str | os.PathLike[str]) -> list[Path]:
@@ -62,7 +97,8 @@ def parts(folder: str | os.PathLike[str]) -> list[Path]:
 def collect(folder: str | os.PathLike[str]) -> Trace:
     """All parts below ``folder`` as one trace, kernels merged in where a part has them.
 
-    Raises BadInput when there is none, or one is bad.
+    ``origin["gpu"]`` is set where a process used a GPU whose kernels were not captured. Raises
+    BadInput when there is none, or one is bad.
     """
     found = parts(folder)
     if not found:
@@ -72,7 +108,12 @@ def collect(folder: str | os.PathLike[str]) -> Trace:
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
         born[host, pid] = trace.origin.pop("parent_pid")
-    return _with_parents(concat(traces), born)
+    # with a GPU and no source of kernels device time is unknown: CPU time never stands for it
+    gpu = any(trace.origin.get("gpu") and not trace.has("kernels") for trace in traces)
+    whole = _with_parents(concat(traces), born)
+    if gpu:
+        whole.origin["gpu"] = True
+    return whole
 
 
 def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:
@@ -139,6 +180,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "paths": [str(part)],
         "command": meta.get("command"),
         "probes": facts.probes,
+        "gpu": facts.gpu,
         "parent_pid": meta.get("parent"),
     }
     return Trace.of(tables, origin)
@@ -193,6 +235,7 @@ class _Facts:
     versions: Mapping[str, str] | None
     #: [before, after, thread] of runtime calls that a backend bracketed, recorder's clock
     probes: list[list[int]]
+    gpu: bool = False
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
@@ -209,6 +252,8 @@ class _Facts:
                 elif "probe" in line:
                     before, after, thread = map(int, line["probe"])
                     facts.probes.append([before, after, thread])
+                elif "gpu" in line:
+                    facts.gpu = bool(line["gpu"])
                 elif "note" in line:
                     facts.notes.append(
                         (str(line["severity"]), str(line["note"]), int(line["how_many"]))

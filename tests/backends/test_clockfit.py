@@ -106,7 +106,9 @@ def test_probes_are_found_among_the_programs_own_calls(
     others: list[tuple[int, int]],
 ) -> None:
     before, after, start, end = readings(gaps, offset, min(max(drift, -1e-7), 1e-7))
-    # calls of the program's own, clear of every probe (and so of no use to one)
+    # calls of the program's own, clear of every probe and fewer than these: as many calls in the
+    # very rhythm of the probes could not be told from them
+    others = others[: (len(gaps) - 1) // 2]
     own = np.array([start[n % len(start)] - 50_000 - by for n, by in others], dtype=np.int64)
     calls = np.concatenate([start, own])
     order = np.argsort(calls, kind="stable")

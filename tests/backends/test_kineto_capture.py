@@ -16,7 +16,7 @@ import pytest
 
 import opscope.backends as backends
 from opscope.backends import kineto
-from opscope.backends.recorder import read_part
+from opscope.backends.recorder import collect, read_part
 from opscope.core import session
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace
@@ -87,7 +87,33 @@ class FakeGpu:
         self.on = False
 
     def export_chrome_trace(self, path: str) -> None:
-        Path(path).write_text("{}")
+        """As Kineto writes it: times in µs after a base in ns."""
+        base = AHEAD
+
+        def event(category: str, row: dict[str, Any], **args: Any) -> dict[str, Any]:
+            return {
+                "ph": "X",
+                "cat": category,
+                "name": row["name"],
+                "pid": os.getpid(),
+                "tid": row.get("thread", 7),
+                "ts": (row["start"] - base) / 1000,
+                "dur": (row["end"] - row["start"]) / 1000,
+                "args": {"correlation": row["correlation"], "External id": 0, **args},
+            }
+
+        calls = [event("cuda_runtime", row) for row in self.calls]
+        kernels = [event("kernel", row, device=0, context=1, stream=7) for row in self.kernels]
+        Path(path).write_text(
+            json.dumps(
+                {
+                    "schemaVersion": 1,
+                    "deviceProperties": [],
+                    "baseTimeNanoseconds": base,
+                    "traceEvents": calls + kernels,
+                }
+            )
+        )
 
     def trace(self) -> Trace:
         unix = pl.DataFrame({"clock_domain": [0], "kind": ["unix"], "to_unix_ns": [0]})
@@ -156,6 +182,24 @@ def test_launches_fall_into_the_ranges_that_made_them(tmp_path: Path) -> None:
     )  # a busy machine may interrupt a bracket; a GPU box has < 1000
     assert "probes" in merged["notes"]["what"][-1]
     assert "probes" not in merged.origin
+
+
+@pytest.mark.usefixtures("unix_as_fake")
+def test_collected_from_the_disk_the_kernels_are_there(tmp_path: Path) -> None:
+    pytest.importorskip("opscope.readers.kineto")
+    gpu = FakeGpu()
+    captured(tmp_path, gpu)
+    trace = collect(tmp_path / "rec")
+    assert trace["kernels"].height == 80
+    assert trace["processes"].height == 1
+    launches = trace["calls"].filter(pl.col("name").cast(pl.String) == "cudaLaunchKernel")
+    inside = launches.sort("start").join_where(
+        trace["ranges"].select("seq", first="start", last="end"),
+        pl.col("start") >= pl.col("first"),
+        pl.col("start") < pl.col("last"),
+    )
+    assert inside["seq"].sort().to_list() == list(range(40))
+    assert launches.join(trace["kernels"], on=["process", "correlation"]).height == 80
 
 
 @pytest.mark.usefixtures("unix_as_fake")
@@ -265,3 +309,24 @@ def test_nothing_of_this_loads_a_framework() -> None:
         check=True,
     )
     assert json.loads(done.stdout) == []
+
+
+def test_auto_falls_back_to_the_recorder_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = FakeGpu()
+    gpu.fail = True
+    monkeypatch.setattr(backends, "choose", lambda: backends.Choice("kineto", "a test"))
+    monkeypatch.setattr(kineto, "_torch_profiler", lambda: gpu)
+    monkeypatch.setattr(kineto, "_TorchCuda", lambda: gpu)
+    assert backends.begin(tmp_path / "rec").name == "recorder"
+    with session.annotate("still seen"):
+        pass
+    session.stop()
+    parts = [read_part(part) for part in sorted((tmp_path / "rec").iterdir())]
+    assert sum(part["ranges"].height for part in parts) == 1
+    assert any("CUPTI is taken" in what for part in parts for what in part["notes"]["what"])
+    with pytest.raises(SessionError, match="CUPTI is taken"):
+        backends.begin(tmp_path / "named", "kineto")
+    with pytest.raises(ValueError, match="no backend"):
+        backends.begin(tmp_path / "named", "magic")

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.backends.recorder import RecorderCapture, collect, parts, read_part
+from opscope.backends.recorder import RecorderCapture, capture, collect, parts, read_part
 from opscope.core import record, session
 from opscope.core.emit import Emitter
 from opscope.core.record import Recorder
@@ -142,8 +142,8 @@ def test_recording_equals_a_stack_machine(
 def test_threads_processes_and_clocks(tmp_path: Path) -> None:
     emitter = session.emitter("torch")
     call = OpCall("aten::add", (TensorSpec("f32", (2,)),), ())
-    capture = RecorderCapture(tmp_path / "rec")
-    session.start(capture)
+    recording = RecorderCapture(tmp_path / "rec")
+    session.start(recording)
     prepared = emitter.prepare(call, "backward")
 
     def work() -> None:
@@ -157,7 +157,7 @@ def test_threads_processes_and_clocks(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert emitter.active
-    assert session.stop() is capture
+    assert session.stop() is recording
     assert not emitter.active
     trace = collect(tmp_path / "rec")
     ranges = trace["ranges"]
@@ -369,3 +369,38 @@ def test_no_recording_is_said(tmp_path: Path) -> None:
         collect(tmp_path)
     with pytest.raises(BadInput):
         read_part(tmp_path / "absent")
+
+
+def test_capture_writes_a_profile_even_when_the_program_fails(tmp_path: Path) -> None:
+    profile = pytest.importorskip("opscope.readers.opscope_profile")
+    target = tmp_path / "deep" / "run.opscope"
+
+    def program() -> None:
+        with capture(target, backend="recorder"):
+            with session.annotate("before the fault"):
+                pass
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        program()
+    assert [path.name for path in target.parent.iterdir()] == ["run.opscope"]
+    trace = profile.read(target)[0]
+    assert trace["ranges"]["text"].cast(pl.String).to_list() == ["before the fault"]
+    with pytest.raises(FileExistsError), capture(target):
+        raise AssertionError("never begun")
+    assert session.capturing() is None
+
+
+def test_a_gpu_without_kernels_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cuda:
+        @staticmethod
+        def is_initialized() -> bool:
+            return True
+
+    for number, used in enumerate((False, True)):
+        if used:
+            monkeypatch.setitem(sys.modules, "torch.cuda", Cuda)  # type: ignore[arg-type]
+        folder = tmp_path / str(number)
+        session.start(RecorderCapture(folder))
+        session.stop()
+        assert bool(collect(folder).origin.get("gpu")) is used
