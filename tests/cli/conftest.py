@@ -27,22 +27,39 @@ def trace() -> Trace:
             start = at + 2_000 + number * 20_000
             ranges.append((start, start + 10_000, "opscope.torch", "forward", text))
             calls.append((start + 1_000, start + 2_000, step * 10 + number))
-            kernels.append((start + 5_000, start + 8_000 + number, f"k{number}<float>(int)", step * 10 + number))
+            kernels.append(
+                (
+                    start + 5_000,
+                    start + 8_000 + number,
+                    f"k{number}<float>(int)",
+                    step * 10 + number,
+                )
+            )
     kernels.append((150_000, 151_000, "stray", 99))
     common = {"process": 0, "thread": 1}
     tables = {
         "processes": pl.DataFrame({"process": [0], "pid": [1], "host": ["h"], "start_time": [5]}),
-        "ranges": pl.DataFrame(ranges, schema=["start", "end", "domain", "category", "text"], orient="row")
+        "ranges": pl.DataFrame(
+            ranges, schema=["start", "end", "domain", "category", "text"], orient="row"
+        )
         .with_row_index("id")
         .with_columns(pl.lit("pushpop").alias("kind"), **{k: pl.lit(v) for k, v in common.items()}),
-        "calls": pl.DataFrame(calls, schema=["start", "end", "correlation"], orient="row").with_columns(
+        "calls": pl.DataFrame(
+            calls, schema=["start", "end", "correlation"], orient="row"
+        ).with_columns(
             pl.lit("cudaLaunchKernel").alias("name"), **{k: pl.lit(v) for k, v in common.items()}
         ),
-        "kernels": pl.DataFrame(kernels, schema=["start", "end", "name", "correlation"], orient="row").with_columns(
-            process=pl.lit(0), device=pl.lit(0), stream=pl.lit(7)
-        ),
+        "kernels": pl.DataFrame(
+            kernels, schema=["start", "end", "name", "correlation"], orient="row"
+        ).with_columns(process=pl.lit(0), device=pl.lit(0), stream=pl.lit(7)),
         "memops": pl.DataFrame(schema={"process": pl.Int32}),
-        "notes": pl.DataFrame({"severity": ["warning", "info"], "what": ["a clock jumped", "fine"], "how_many": [2, 1]}),
+        "notes": pl.DataFrame(
+            {
+                "severity": ["warning", "info"],
+                "what": ["a clock jumped", "fine"],
+                "how_many": [2, 1],
+            }
+        ),
     }
     return Trace.of(tables, {"format": "test"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from typing import ClassVar
 
 import pytest
 
@@ -18,7 +19,7 @@ from opscope.core.session import SessionError
 class Kineto:
     """In place of the real capture: a recorder, and a list of what was done."""
 
-    log: list[str] = []
+    log: ClassVar[list[str]] = []
     fails = False
 
     def __init__(self, folder):

@@ -93,15 +93,28 @@ def test_every_column_that_is_written_is_documented(opscope, saved):
 
 
 def test_files_in_every_format_agree(opscope, saved, tmp_path):
-    done = opscope("report", saved, "--formats", "csv,json,parquet", "--output_path", "out", "--reports", "detail,summary")
+    done = opscope(
+        "report",
+        saved,
+        "--formats",
+        "csv,json,parquet",
+        "--output_path",
+        "out",
+        "--reports",
+        "detail,summary",
+    )
     assert (done.status, done.out) == (0, "")
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {f"run_{r}.{f}" for r in ("summary", "detail") for f in ("csv", "json", "parquet")}
+    assert names == {
+        f"run_{r}.{f}" for r in ("summary", "detail") for f in ("csv", "json", "parquet")
+    }
     rows = json.loads((tmp_path / "out" / "run_detail.json").read_text())
     frame = pl.read_parquet(tmp_path / "out" / "run_detail.parquet")
     table = list(csv.DictReader(io.StringIO((tmp_path / "out" / "run_detail.csv").read_text())))
     assert frame["device_time"].to_list() == [row["device_time"] for row in rows]
-    assert [row["flops"] for row in table] == ["" if r["flops"] is None else str(r["flops"]) for r in rows]
+    assert [row["flops"] for row in table] == [
+        "" if r["flops"] is None else str(r["flops"]) for r in rows
+    ]
 
 
 def test_ops_and_kernels_sorted_chosen_and_cut(opscope, saved):
@@ -112,8 +125,15 @@ def test_ops_and_kernels_sorted_chosen_and_cut(opscope, saved):
         "aten::mm,65536,Net.layers.1",
     ]
     rows = json.loads(opscope("kernels", saved, "--json").out)
-    assert [row["name"] for row in rows] == ["k2<float>(int)", "k1<float>(int)", "k0<float>(int)", "stray"]
-    each = json.loads(opscope("kernels", saved, "--each", "--json", "-c", "name,reason,duration").out)
+    assert [row["name"] for row in rows] == [
+        "k2<float>(int)",
+        "k1<float>(int)",
+        "k0<float>(int)",
+        "stray",
+    ]
+    each = json.loads(
+        opscope("kernels", saved, "--each", "--json", "-c", "name,reason,duration").out
+    )
     assert len(each) == 7
     assert {row["reason"] for row in each if row["name"] == "stray"} == {"no launch record"}
     assert sum(row["duration"] for row in each) == TOTAL
@@ -163,7 +183,9 @@ def test_doctor_lists_the_models_and_this_machine(opscope):
 
 def bad_files(folder):
     (folder / "empty.json").write_bytes(b"")
-    whole = gzip.compress(json.dumps({"traceEvents": [{"ph": "X", "name": "a" * 999, "ts": 1}] * 50}).encode())
+    whole = gzip.compress(
+        json.dumps({"traceEvents": [{"ph": "X", "name": "a" * 999, "ts": 1}] * 50}).encode()
+    )
     (folder / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
     (folder / "cut.json").write_text('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "a"')
     with sqlite3.connect(folder / "other.sqlite") as base:
@@ -177,11 +199,23 @@ def bad_files(folder):
     return ["missing", *sorted(path.name for path in folder.iterdir())]
 
 
-NAMES = ["missing", "cut.json", "cut.json.gz", "cut.sqlite", "empty.json", "folder", "half.opscope", "other.sqlite", "program"]
+NAMES = [
+    "missing",
+    "cut.json",
+    "cut.json.gz",
+    "cut.sqlite",
+    "empty.json",
+    "folder",
+    "half.opscope",
+    "other.sqlite",
+    "program",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("command", [("report",), ("ops", "--csv"), ("kernels", "--json"), ("doctor",)])
+@pytest.mark.parametrize(
+    "command", [("report",), ("ops", "--csv"), ("kernels", "--json"), ("doctor",)]
+)
 def test_bad_input_is_one_line_and_leaves_nothing(command, name, opscope, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert sorted(bad_files(tmp_path)) == sorted(NAMES)
