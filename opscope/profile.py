@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import polars as pl
 
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.coverage import missing_costs
-from opscope.core.analysis.kernels import kernels_frame, memops_frame
+from opscope.core.analysis.kernels import (
+    KERNEL_COLUMNS,
+    MEMOP_COLUMNS,
+    kernels_frame,
+    memops_frame,
+)
 from opscope.core.analysis.ops import Ops, ops_frame
-from opscope.core.analysis.summary import summary
+from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.interpret import ROLE
 from opscope.core.trace import Trace
 
 Path: TypeAlias = "str | PathLike[str]"
 
+#: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
+ANALYSIS: Final = 1
 #: Columns of ``Profile.ops`` that only the totals need.
-_INTERNAL = ("own_device_time", "own_kernels")
+_INTERNAL: Final = ("own_device_time", "own_kernels")
+#: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
+_STORED: Final[Mapping[str, str | None]] = {
+    "kernels": "kernels",
+    "memops": "memops",
+    "summary": None,
+    "op_totals": None,
+    "kernel_totals": None,
+    "unattributed": None,
+    "missing_costs": None,
+    "communication": None,
+}
 
 
 class Profile:
-    """A trace, attributed. Every method's frame is worked out when first asked for, then kept."""
+    """A trace, attributed. Every method's frame is worked out when first asked for, then kept.
 
-    def __init__(self, trace: Trace) -> None:
+    ``stored`` are frames that ``save`` left: they are taken as they are.
+    """
+
+    def __init__(self, trace: Trace, stored: Mapping[str, pl.DataFrame] | None = None) -> None:
         self.trace = trace
+        self._stored = stored or {}
+        self._frames: dict[str, pl.DataFrame] = {}
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -43,14 +66,6 @@ class Profile:
     def _ops_frame(self) -> pl.DataFrame:
         return ops_frame(self._ops)
 
-    @cached_property
-    def _kernels_frame(self) -> pl.DataFrame:
-        return kernels_frame(self._ops)
-
-    @cached_property
-    def _memops_frame(self) -> pl.DataFrame:
-        return memops_frame(self._ops)
-
     @property
     def cpu_only(self) -> bool:
         """Whether the program ran without a GPU, so that the CPU is the device."""
@@ -62,47 +77,81 @@ class Profile:
 
     def kernels(self) -> pl.DataFrame:
         """One row per kernel execution; see ``core.analysis.kernels.kernels_frame``."""
-        return self._kernels_frame
+        return self._frame("kernels", lambda: kernels_frame(self._ops))
 
     def memops(self) -> pl.DataFrame:
         """One row per copy or set."""
-        return self._memops_frame
+        return self._frame("memops", lambda: memops_frame(self._ops))
 
     def summary(self) -> pl.DataFrame:
         """One row; see ``core.analysis.summary.summary``."""
+        return self._frame("summary", self._summary)
+
+    def _summary(self) -> pl.DataFrame:
         steps = int((self.attribution.meaning.role == ROLE["step"]).sum())
         ops = self._ops_frame if self.cpu_only else None
         return summary(self.trace, self.kernels(), self.memops(), ops, steps)
 
     def op_totals(self) -> pl.DataFrame:
         """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""
-        return totals.op_totals(self._ops_frame)
+        return self._frame("op_totals", lambda: totals.op_totals(self._ops_frame))
 
     def kernel_totals(self) -> pl.DataFrame:
         """One row per kernel name, by time."""
-        return totals.kernel_totals(self.kernels())
+        return self._frame("kernel_totals", lambda: totals.kernel_totals(self.kernels()))
 
     def unattributed(self) -> pl.DataFrame:
-        """One row per reason for which kernels have no op."""
-        return totals.unattributed(self.kernels())
+        """One row per reason for which time has no op: reason, kernels, time (ns), share."""
+        if self.cpu_only:
+            return unattributed_on_cpu(self.summary())
+        return self._frame("unattributed", lambda: totals.unattributed(self.kernels()))
 
     def missing_costs(self) -> pl.DataFrame:
-        """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, reason."""
-        return missing_costs(self._ops, self._ops_frame, cpu_only=self.cpu_only)
+        """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, why."""
+        return self._frame(
+            "missing_costs",
+            lambda: missing_costs(self._ops, self._ops_frame, cpu_only=self.cpu_only),
+        )
 
     def communication(self) -> pl.DataFrame:
         """One row per process: communication's share of the time, and how much of it is hidden."""
-        return distributed.communication(self.trace)
+        return self._frame("communication", lambda: distributed.communication(self.trace))
 
     def notes(self) -> pl.DataFrame:
         """What the reader of the trace had to tell: severity, what, how_many."""
         return self.trace["notes"]
 
     def save(self, path: Path, *, force: bool = False) -> None:
-        """Write the profile as a directory ``NAME.opscope``. Raises FileExistsError unless ``force``."""
+        """Write the trace and what was made of it as a directory ``NAME.opscope``.
+
+        Raises FileExistsError where there is one, unless ``force``.
+        """
         from opscope.readers import opscope_profile
 
-        opscope_profile.write(path, self.trace, force=force)
+        kept: dict[str, pl.DataFrame] = {}
+        for name, table in _STORED.items():
+            frame: pl.DataFrame = getattr(self, name)()
+            kept[name] = frame if table is None else frame.drop(self._in_trace(frame, table))
+        opscope_profile.write(path, self.trace, kept, {"analysis": ANALYSIS}, force)
+
+    def _in_trace(self, frame: pl.DataFrame, table: str) -> list[str]:
+        return [column for column in frame.columns if column in self.trace[table].columns]
+
+    def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        if name not in self._frames:
+            self._frames[name] = self._from_stored(name) if name in self._stored else make()
+        return self._frames[name]
+
+    def _from_stored(self, name: str) -> pl.DataFrame:
+        frame, table = self._stored[name], _STORED[name]
+        if table is None:
+            return frame
+        rows = self.trace[table]
+        if len(rows) != len(frame):
+            raise ValueError(f"{name}: {len(frame)} rows were stored for {len(rows)} of the trace")
+        columns = {"kernels": KERNEL_COLUMNS, "memops": MEMOP_COLUMNS}[name]
+        both = [column for column in columns if column in rows.columns]
+        return pl.concat([rows.select(both), frame], how="horizontal").select(columns)
 
 
 def load(path: Path | Sequence[Path]) -> Profile:
@@ -111,5 +160,9 @@ def load(path: Path | Sequence[Path]) -> Profile:
     Raises opscope.readers.errors.BadInput, naming the file and what is wrong with it.
     """
     from opscope import readers
+    from opscope.readers import opscope_profile
 
+    if isinstance(path, (str, PathLike)) and readers.format_of(path) == "opscope_profile":
+        trace, stored, meta = opscope_profile.read(path)
+        return Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
     return Profile(readers.open(path))

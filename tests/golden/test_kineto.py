@@ -89,9 +89,15 @@ def test_every_launched_kernel_of_qwen_has_an_op_with_shapes(qwen):
 def test_ops_by_device_time_are_tracelens_s(qwen, shared):
     """Kernels launched by each op, in µs: its table leaves out what was launched before the trace."""
     with open(shared / "kineto/qwen_tracelens/ops_summary.csv", newline="") as file:
-        theirs = {row["name"]: float(row["total_direct_kernel_time_sum"]) for row in csv.DictReader(file)}
+        theirs = {
+            row["name"]: float(row["total_direct_kernel_time_sum"]) for row in csv.DictReader(file)
+        }
     ours = dict(
-        qwen.op_totals().group_by("op").agg(pl.col("device_time").sum()).cast({"op": pl.String}).rows()
+        qwen.op_totals()
+        .group_by("op")
+        .agg(pl.col("device_time").sum())
+        .cast({"op": pl.String})
+        .rows()
     )
     for name, micros in theirs.items():
         if micros:

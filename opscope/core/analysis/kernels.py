@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -13,6 +15,39 @@ from opscope.core.columns import compact, gather, matching, spread
 from opscope.core.compiled import GENERATED, name_fused
 from opscope.core.intervals import NONE, Ints
 from opscope.core.perf.tensorcore import used
+
+_ABOUT: Final = (
+    "call_start",
+    "call_end",
+    "op_id",
+    "op",
+    "op_type",
+    "direction",
+    "seq",
+    "layer",
+    "step",
+    "source",
+    "inputs",
+    "outputs",
+    "dtypes",
+    "params",
+)
+_WHERE: Final = ("process", "device", "context", "stream", "start", "end", "duration")
+#: The columns of ``kernels_frame``, in order.
+KERNEL_COLUMNS: Final = (
+    *_WHERE,
+    *("name", "correlation", "grid", "block", "registers", "shared_memory", "graph", "graph_node"),
+    *_ABOUT,
+    *("matrix_flops", "vector_flops", "flops", "bytes"),
+    *("tensor_core", "tc_eligible", "tc_ready", "tc_reason", "reason", "inferred"),
+)
+#: The columns of ``memops_frame``, in order.
+MEMOP_COLUMNS: Final = (
+    *_WHERE,
+    *("kind", "src_kind", "dst_kind", "peer", "bytes", "correlation", "graph_node"),
+    *_ABOUT,
+    "reason",
+)
 
 
 def kernels_frame(ops: Ops) -> pl.DataFrame:

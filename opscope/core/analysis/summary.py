@@ -137,3 +137,14 @@ def _distinct(trace: Trace, column: str) -> int:
 def _devices(kernels: pl.DataFrame, memops: pl.DataFrame) -> int:
     """Devices that did something."""
     return pl.concat([kernels["device"], memops["device"]]).drop_nulls().n_unique()
+
+
+def unattributed_on_cpu(summary: pl.DataFrame) -> pl.DataFrame:
+    """The columns of ``totals.unattributed`` for a CPU-only profile: one reason, or no row."""
+    whole = summary["kernel_time"].item()
+    return summary.filter(pl.col("unattributed_time") > 0).select(
+        pl.lit("inside steps, outside any op").alias("reason"),
+        pl.lit(None, pl.Int64).alias("kernels"),
+        pl.col("unattributed_time").alias("time"),
+        (pl.col("unattributed_time") / whole).alias("share"),
+    )

@@ -1,0 +1,93 @@
+"""The facade: documented columns, and a saved profile that answers as the trace did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import opscope
+from opscope.core.analysis.kernels import KERNEL_COLUMNS, MEMOP_COLUMNS
+from opscope.profile import Profile
+
+FRAMES = (
+    "kernels",
+    "memops",
+    "ops",
+    "summary",
+    "op_totals",
+    "kernel_totals",
+    "unattributed",
+    "missing_costs",
+    "communication",
+    "notes",
+)
+
+
+@pytest.fixture
+def profile(trace_of) -> Profile:
+    place = {"process": 0, "thread": 1}
+    texts = ["aten::mm(f32[2,3], f32[3,4]) -> f32[2,4]", "mystery::op(f32[2])"]
+    ranges = [
+        {**place, "text": text, "domain": "opscope.torch", "category": "forward",
+         "kind": "pushpop", "start": 100 * n, "end": 100 * n + 90}
+        for n, text in enumerate(texts)
+    ]  # fmt: skip
+    calls = [
+        {
+            **place,
+            "start": 100 * n + 5,
+            "end": 100 * n + 9,
+            "name": "cudaLaunchKernel",
+            "correlation": n,
+        }
+        for n in range(3)
+    ]
+    on_gpu = {"process": 0, "device": 0, "stream": 7}
+    kernels = [
+        {**on_gpu, "start": 1000 + 50 * n, "end": 1040 + 50 * n, "name": f"k{n}", "correlation": n}
+        for n in range(4)
+    ]
+    memops = [{**on_gpu, "start": 2000, "end": 2010, "kind": "HtoD", "bytes": 64, "correlation": 1}]
+    return Profile(trace_of(ranges=ranges, calls=calls, kernels=kernels, memops=memops))
+
+
+def test_columns_are_the_documented_ones(profile):
+    assert tuple(profile.kernels().columns) == KERNEL_COLUMNS
+    assert tuple(profile.memops().columns) == MEMOP_COLUMNS
+
+
+def test_a_saved_profile_answers_as_the_trace_did(profile, tmp_path: Path):
+    path = tmp_path / "p.opscope"
+    profile.save(path)
+    again = opscope.load(path)
+    for name in FRAMES:
+        frame: pl.DataFrame = getattr(again, name)()
+        assert_frame_equal(
+            frame, getattr(profile, name)(), categorical_as_str=True, check_row_order=True
+        )
+    with pytest.raises(FileExistsError):
+        profile.save(path)
+    profile.save(path, force=True)
+
+
+def test_what_an_older_analysis_stored_is_worked_out_anew(profile, tmp_path: Path, monkeypatch):
+    path = tmp_path / "p.opscope"
+    profile.save(path)
+    monkeypatch.setattr(opscope.profile, "ANALYSIS", 999)
+    again = opscope.load(path)
+    assert not again._stored
+    assert_frame_equal(again.summary(), profile.summary())
+
+
+def test_unknown_is_null_with_a_reason(profile):
+    missing = profile.missing_costs()
+    assert missing["op"].to_list() == ["mystery::op"]
+    assert missing["why"].to_list() == ["no cost model for mystery::op"]
+    kernels = profile.kernels()
+    assert kernels["flops"].to_list() == [48, None, None, None]
+    assert kernels["reason"].cast(pl.String).to_list() == [
+        None, None, "launched outside any op range", "no launch record",
+    ]  # fmt: skip
