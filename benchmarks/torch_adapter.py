@@ -133,7 +133,7 @@ def main():
         "  ops only": (nothing, *record(source=False, layers=False, steps=False)),
     }
     workloads = {"tiny ops": tiny_ops, "LeNet": lenet, "4-block transformer": transformer}
-    print(f"{'':22}{'':18}{'µs/step':>10}{'ratio':>8}{'µs/op added':>13}")
+    print(f"{'':32}{'':18}{'µs/step':>10}{'ratio':>8}{'µs/op added':>13}")
     for title, make in workloads.items():
         step = make()
         step()
@@ -148,7 +148,7 @@ def main():
         for name, value in best.items():
             added = (value - base) / ops * 1e6
             head = f"{title} ({ops} ops)" if name == "nothing" else ""
-            print(f"{head:22}{name:18}{value * 1e6:10.0f}{value / base:8.2f}{added:13.2f}")
+            print(f"{head:32}{name:18}{value * 1e6:10.0f}{value / base:8.2f}{added:13.2f}")
 
 
 if __name__ == "__main__":

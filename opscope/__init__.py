@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .capturing import capture
+    import os
+    from contextlib import AbstractContextManager
+
     from .core.session import annotate
     from .profile import load
 
@@ -14,7 +16,7 @@ __version__ = "0.1.0"
 __all__ = ["annotate", "capture", "init", "load", "shutdown", "step", "wrap"]
 
 # Each is imported when it is first asked for: importing opscope loads no framework, no Polars.
-_LAZY = {"annotate": "core.session", "capture": "capturing", "load": "profile"}
+_LAZY = {"annotate": "core.session", "load": "profile"}
 
 
 def __getattr__(name: str) -> Any:
@@ -81,3 +83,20 @@ def wrap(owner: Any, name: str) -> None:
     from . import wrapping
 
     wrapping.wrap(owner, name)
+
+
+def capture(
+    path: str | os.PathLike[str], *, backend: str = "auto", force: bool = False
+) -> AbstractContextManager[None]:
+    """Record what runs inside ``with opscope.capture("run.opscope"):`` into that profile.
+
+    It begins with ``init()``. ``backend`` is ``auto`` (kernels by Kineto beside our ranges where
+    there is a GPU, else the recorder; under Nsight Systems nothing is written, it records the ranges
+    itself), ``kineto``, ``recorder`` or ``emit``. A block that raises still leaves its profile.
+    Entering it raises FileExistsError where ``path`` exists and not ``force``, ValueError on an
+    unknown backend, and opscope.core.session.SessionError while another capture runs.
+    """
+    from .backends.recorder import capture as record
+
+    init()
+    return record(path, backend=backend, force=force)

@@ -141,8 +141,9 @@ def test_wrap_refuses_what_is_no_function():
 
 
 def test_capture_refuses_before_anything_runs(tmp_path):
-    with pytest.raises(ValueError, match="no backend 'magic'"):
-        opscope.capture(tmp_path / "a.opscope", backend="magic")
+    unknown = opscope.capture(tmp_path / "a.opscope", backend="magic")
+    with pytest.raises(ValueError, match="no backend 'magic'"), unknown:
+        raise AssertionError("must not be entered")
     taken = tmp_path / "b.opscope"
     taken.mkdir()
     with pytest.raises(FileExistsError), opscope.capture(taken):

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from opscope.adapters.base import Options
 from opscope.core.emit import Emitter
 
@@ -46,6 +48,10 @@ class TorchAdapter:
             return
         self.broken = False
         self._emitter = emitter
+        if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
+            _log.warning(
+                "opscope: while this PyTorch is observed, torch.compile runs functions uncompiled"
+            )
         threads = Threads()
         sources = Sources() if options.source else None
         mode = OpMode(emitter, threads, sources, options.shapes, self._failed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -34,7 +34,7 @@ class Unsigned(Exception):
     """No signature can be made: a tensor subclass, a layout without strides, a symbolic size."""
 
 
-def sign(key: list[Any], values: Sequence[Any], numbers: bool = True) -> None:
+def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
     """Append to ``key`` what the text of a call depends on.
 
     Without ``numbers``, the values of int, float and complex arguments are left out (not their

@@ -99,6 +99,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         super().__init__()
         self.emitter = emitter
         self.threads = threads
+        self._local = threads.local
         self.on = False
         #: Backward passes running that build a graph of their own (``create_graph=True``).
         self.creating = 0
@@ -153,7 +154,12 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return result
 
     def _begin(self, info: OpInfo, args: Any, kwargs: Any) -> Entry:
-        state = self.threads.current()
+        try:
+            state: ThreadState = self._local.state
+            if state.run != self.threads.run:
+                state = self.threads.current()
+        except AttributeError:
+            state = self.threads.current()
         node = _node()
         seq = -1
         thread = 0
@@ -195,7 +201,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
                 sign(key, args)
                 if kwargs:
                     key.extend(kwargs)
-                    sign(key, tuple(kwargs.values()))
+                    sign(key, kwargs.values())
             entry = self._entries.get(tuple(key))
             if entry is None:
                 entry = self._enter(key, info, category, source, args, kwargs or {})
@@ -245,7 +251,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         if self._shapes:
             sign(bare, args, False)
             bare.extend(kwargs)
-            sign(bare, tuple(kwargs.values()), False)
+            sign(bare, kwargs.values(), False)
         variant = tuple(bare)
         seen = self._variants.get(variant, 0)
         if isinstance(seen, Entry):
