@@ -30,6 +30,7 @@ class Cost:
     types are not (or a list's shapes are not); ``bytes_reason`` then says which.
     ``masked_flops`` are those of ``matrix_flops`` that a causal or banded mask makes needless: the
     convention counts them (as torch.utils.flop_counter does), a good kernel skips them.
+    ``note`` is set where a figure rests on an assumption that the call does not settle, and says it.
     """
 
     matrix_flops: int = 0
@@ -39,6 +40,7 @@ class Cost:
     by_dtype: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     bytes_reason: str = ""
     masked_flops: int = 0
+    note: str = ""
 
     @property
     def flops(self) -> int:
@@ -70,6 +72,7 @@ class Cost:
             split,
             self.bytes_reason or other.bytes_reason,
             self.masked_flops + other.masked_flops,
+            self.note or other.note,
         )
 
 

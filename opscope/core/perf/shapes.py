@@ -172,6 +172,7 @@ def cost(
     vector_dtype: str | None = None,
     masked: int = 0,
     reason: str = "",
+    note: str = "",
 ) -> Cost:
     """A Cost from counts (FLOP) and the parts read and written; ``None`` parts are absent tensors.
 
@@ -188,7 +189,7 @@ def cost(
         key = vector_dtype or dtype
         split[key] = split.get(key, 0) + vector
     why = why_read if read is None else why_written if written is None else ""
-    return Cost(matrix, vector, read, written, split, why, masked)
+    return Cost(matrix, vector, read, written, split, why, masked, note)
 
 
 # ------------------------------------------------------------------------------- parameters

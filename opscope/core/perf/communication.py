@@ -1,0 +1,164 @@
+"""Collectives: no FLOPs of the model, the bytes that each rank must send and receive.
+
+For n ranks and a buffer of S bytes the least that a rank sends (and receives) is, as nccl-tests
+defines its bus bandwidth (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md):
+all-reduce 2·(n − 1)/n·S; all-gather, reduce-scatter and all-to-all (n − 1)/n·S, S the larger buffer;
+broadcast, reduce, send and receive S.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from opscope.core.schema import OpCall
+
+from .registry import Cost, op, words
+from .shapes import Span, distinct_tensors, numel, outputs
+from .shapes import cost as cost_of_parts
+
+#: Numerator and denominator of the share of S that crosses the wire, from the number of ranks.
+FACTORS: Final[dict[str, Callable[[int], tuple[int, int]]]] = {
+    "all_reduce": lambda n: (2 * (n - 1), n),
+    "all_gather": lambda n: (n - 1, n),
+    "reduce_scatter": lambda n: (n - 1, n),
+    "all_to_all": lambda n: (n - 1, n),
+    "broadcast": lambda n: (1, 1),
+    "reduce": lambda n: (1, 1),
+    "gather": lambda n: (n - 1, n),
+    "scatter": lambda n: (n - 1, n),
+    "send": lambda n: (1, 1),
+    "recv": lambda n: (1, 1),
+    "barrier": lambda n: (0, 1),
+}
+_WORDS: Final = (
+    (re.compile(r"all_?reduce", re.I), "all_reduce"),
+    (re.compile(r"all_?gather", re.I), "all_gather"),
+    (re.compile(r"reduce_?scatter", re.I), "reduce_scatter"),
+    (re.compile(r"all_?to_?all", re.I), "all_to_all"),
+    (re.compile(r"broadcast", re.I), "broadcast"),
+    (re.compile(r"barrier", re.I), "barrier"),
+    (re.compile(r"scatter", re.I), "scatter"),
+    (re.compile(r"gather", re.I), "gather"),
+    (re.compile(r"reduce", re.I), "reduce"),
+    (re.compile(r"send", re.I), "send"),
+    (re.compile(r"recv", re.I), "recv"),
+)
+
+
+def collective(text: str) -> str | None:
+    """The kind of collective that a name speaks of (``ncclDevKernel_AllReduce_…``: ``all_reduce``)."""
+    return next((kind for pattern, kind in _WORDS if pattern.search(text)), None)
+
+
+def wire_bytes(kind: str, size: int, ranks: int) -> int:
+    """Bytes that one rank must send for a buffer of ``size`` bytes (the larger of input and output)."""
+    over, under = FACTORS[kind](max(ranks, 1))
+    return size * over // under if ranks > 1 else 0
+
+
+_NAMES = (
+    *(
+        f"c10d::{name}"
+        for name in words(
+            "allreduce_ allreduce_coalesced_ allgather_ allgather_coalesced_ "
+            "allgather_into_tensor_coalesced_ _allgather_base_ reduce_scatter_ _reduce_scatter_base_ "
+            "reduce_scatter_tensor_coalesced_ alltoall_ alltoall_base_ broadcast_ reduce_ gather_ "
+            "scatter_ send recv_ recv_any_source_ barrier monitored_barrier_"
+        )
+    ),
+    *(
+        f"_c10d_functional::{name}"
+        for name in words(
+            "all_reduce all_reduce_ all_reduce_coalesced all_gather_into_tensor "
+            "all_gather_into_tensor_coalesced all_gather_into_tensor_out reduce_scatter_tensor "
+            "reduce_scatter_tensor_coalesced all_to_all_single broadcast broadcast_ wait_tensor"
+        )
+    ),
+    *(
+        f"{library}:{name}"
+        for library in ("nccl", "gloo", "mpi", "ucc")
+        for name in words(
+            "all_reduce _all_reduce all_gather _all_gather_base all_gather_into_tensor "
+            "_allgather_base reduce_scatter _reduce_scatter_base reduce_scatter_tensor all_to_all "
+            "all_to_allv all_to_all_single broadcast reduce gather scatter send recv barrier coalesced"
+        )
+    ),
+    "record_param_comms",
+    "ncclAllReduce",
+    "ncclAllGather",
+    "ncclReduceScatter",
+    "ncclBroadcast",
+    "ncclReduce",
+    "ncclSend",
+    "ncclRecv",
+    "ncclAlltoAll",
+    "ncclGather",
+    "ncclScatter",
+    "ncclGroupEnd",
+    "ncclGroupStart",
+    # TensorFlow, Horovod, MindSpore, HLO
+    "NcclAllReduce",
+    "CollectiveReduce",
+    "CollectiveReduceV2",
+    "CollectiveGather",
+    "CollectiveBcastSend",
+    "CollectiveBcastRecv",
+    "HorovodAllreduce",
+    "HorovodAllgather",
+    "HorovodBroadcast",
+    "AllReduce",
+    "AllGather",
+    "ReduceScatter",
+    "AllToAll",
+    "Broadcast",
+    "hlo::all-reduce",
+    "hlo::all-gather",
+    "hlo::reduce-scatter",
+    "hlo::all-to-all",
+    "hlo::collective-permute",
+    "hlo::collective-broadcast",
+    "hlo::all-reduce-start",
+    "hlo::all-reduce-done",
+    "hlo::all-gather-start",
+    "hlo::all-gather-done",
+    "hlo::collective-permute-start",
+    "hlo::collective-permute-done",
+)
+
+
+@op(*_NAMES, family="communication", source="bytes on the wire a rank: nccl-tests, PERFORMANCE.md")
+def communicate(call: OpCall) -> Cost:
+    """bytes_read is what a rank sends, bytes_written what it receives; no FLOPs of the model."""
+    named = call.param("Collective name", call.param("collective", call.name))
+    kind = collective(str(named)) or ("send" if "permute" in call.name else None)
+    if kind is None or "wait" in call.name or call.name.endswith("-done") or "Group" in call.name:
+        return Cost()
+    parts = distinct_tensors(call)
+    ranks = next(
+        (
+            value
+            for key in ("Group size", "group_size", "world_size", "ranks")
+            if isinstance(value := call.param(key), int) and not isinstance(value, bool)
+        ),
+        None,
+    )
+    if ranks is None and kind not in ("broadcast", "reduce", "send", "recv", "barrier"):
+        return _unknown("the trace does not record how many ranks take part")
+    if not parts and kind != "barrier":
+        return _unknown("the trace has no shapes for this call")
+    both = [*parts, *(outputs(call) or [])]
+    whole = max((t.nbytes or 0 for t in both), default=0)
+    if kind in ("all_gather", "reduce_scatter") and len(both) == 1 and ranks:
+        whole *= ranks if kind == "all_gather" else 1
+    if not whole and any(numel(t) for t in both):
+        return _unknown("the trace gives sizes without element types")
+    crossing = Span("u8", wire_bytes(kind, whole, ranks or 2))
+    sent = [] if kind == "recv" else [crossing]
+    received = [] if kind == "send" else [crossing]
+    return cost_of_parts(sent, received)
+
+
+def _unknown(reason: str) -> Cost:
+    return cost_of_parts(None, None, reason=reason)
