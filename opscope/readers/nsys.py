@@ -23,7 +23,7 @@ from . import nsys_cuda, nsys_samples, nsys_target
 from .errors import BadInput
 from .nsys_nvtx import read_ranges
 from .nsys_source import Folder, Source
-from .nsys_strings import Codes, Strings
+from .nsys_strings import Codes, Strings, Threads
 from .sqlite import MAGIC, Database
 
 _REPORTS: Final = (".nsys-rep", ".qdrep", ".qdstrm")
@@ -109,19 +109,19 @@ def _read_report(path: Path, gpu: str | None) -> Trace:
 def _read(source: Source, gpu: str | None) -> Trace:
     if "StringIds" not in source.tables or not any(name in source.tables for name in _KNOWN):
         raise BadInput(source.path, "not an Nsight Systems export (its tables are not there)")
-    strings, processes = Strings(source), Codes()
+    strings, threads = Strings(source), Threads()
     meta = nsys_target.read_meta(source)
     notes = nsys_target.read_notes(source)
     tables: dict[str, pl.DataFrame | None] = {
-        "kernels": nsys_cuda.read_kernels(source, strings, processes),
-        "calls": nsys_cuda.read_calls(source, strings, processes),
-        "memops": nsys_cuda.read_memops(source, processes),
-        "syncs": nsys_cuda.read_syncs(source, processes),
-        "graph_nodes": nsys_cuda.read_graph_nodes(source, processes),
-        "allocations": nsys_samples.read_allocations(source, processes),
-        "samples": nsys_samples.read_samples(source, strings, processes),
+        "kernels": nsys_cuda.read_kernels(source, strings, threads),
+        "calls": nsys_cuda.read_calls(source, strings, threads),
+        "memops": nsys_cuda.read_memops(source, threads),
+        "syncs": nsys_cuda.read_syncs(source, threads),
+        "graph_nodes": nsys_cuda.read_graph_nodes(source, threads),
+        "allocations": nsys_samples.read_allocations(source, threads),
+        "samples": nsys_samples.read_samples(source, strings, threads),
     }
-    graphs = nsys_cuda.read_graph_launches(source, processes)
+    graphs = nsys_cuda.read_graph_launches(source, threads)
     if graphs is not None:
         kernels = tables["kernels"]
         joined = [graphs] if kernels is None else [kernels, graphs]
@@ -132,20 +132,19 @@ def _read(source: Source, gpu: str | None) -> Trace:
         )
         notes.append(("warning", what, graphs.height))
     if source.has("NVTX_EVENTS", "start", "end", "eventType"):
-        ranges = read_ranges(source, strings, processes)
+        ranges = read_ranges(source, strings, threads)
         tables["ranges"] = ranges.frame
         notes += ranges.notes
     present = {name: frame for name, frame in tables.items() if frame is not None}
     notes += _mend(present)
+    processes = threads.processes
     _renumber(present, processes)
     if "calls" in present and "kernels" not in present:
         notes.append(("warning", "CUDA calls were recorded, kernels were not", 1))
     present["processes"] = nsys_target.read_processes(source, strings, processes)
-    present["threads"] = nsys_target.read_threads(
-        source, strings, processes, _used(present, ("ranges", "calls"), "thread")
-    )
+    present["threads"] = nsys_target.read_threads(source, strings, threads)
     present["clocks"] = nsys_target.read_clock(source)
-    devices = _used(present, ("kernels", "memops"), "device")
+    devices = _devices(present)
     present["devices"], unnamed = nsys_target.read_devices(source, processes, devices, gpu)
     if unnamed and gpu is None:
         what = "devices that the trace does not name; give their name with --gpu"
@@ -205,12 +204,13 @@ def _renumber(tables: dict[str, pl.DataFrame], processes: Codes) -> None:
             tables[name] = frame.with_columns(numbers.gather(frame["process"]))
 
 
-def _used(tables: dict[str, pl.DataFrame], names: tuple[str, ...], what: str) -> pl.DataFrame:
-    """The distinct (process, ``what``) of some tables."""
-    schema = {"process": pl.Int32, what: pl.Int32 if what == "device" else pl.Int64}
+def _devices(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
+    """The distinct (process, device) that executed something."""
     parts = [
-        tables[name].select("process", what).unique()
-        for name in names
-        if name in tables and what in tables[name].columns
+        tables[name].select("process", "device").unique()
+        for name in ("kernels", "memops")
+        if name in tables and "device" in tables[name].columns
     ]
-    return pl.concat([pl.DataFrame(schema=schema), *parts]).unique()
+    return pl.concat(
+        [pl.DataFrame(schema={"process": pl.Int32, "device": pl.Int32}), *parts]
+    ).unique()

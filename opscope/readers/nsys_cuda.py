@@ -8,10 +8,9 @@ from typing import Final
 import polars as pl
 
 from .nsys_source import Source
-from .nsys_strings import Codes, Strings, constant, labels, named
+from .nsys_strings import Codes, Strings, Threads, constant, labels, named
 from .sqlite import Column, Kind
 
-_TID_BITS: Final = 24
 _CALLS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
 _CALL: Final[Mapping[str, Kind]] = {
     "start": "int", "end": "int", "globalTid": "int", "correlationId": "int", "nameId": "int",
@@ -53,16 +52,14 @@ _SYNC: Final[Mapping[int, str]] = {
 _NONE32: Final = (1 << 32) - 1
 
 
-def read_calls(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame | None:
+def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
     """The ``calls`` table: runtime and driver calls. None where the export has neither."""
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
         if "globalTid" not in frame.columns:
             frame = frame.with_columns(pl.lit(0, pl.Int64).alias("globalTid"))
-        threads = frame["globalTid"].fill_null(0)
         columns = [
-            processes.of(threads // (1 << _TID_BITS)).cast(pl.Int32).alias("process"),
-            (threads % (1 << _TID_BITS)).alias("thread"),
+            *threads.split(frame["globalTid"]),
             frame["start"],
             frame["end"],
         ]
@@ -76,11 +73,11 @@ def read_calls(source: Source, strings: Strings, processes: Codes) -> pl.DataFra
     return pl.concat(pieces, how="diagonal") if pieces else None
 
 
-def read_kernels(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame | None:
+def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
     """The ``kernels`` table, named by demangled name. None where the export has none."""
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = _placed(frame, processes)
+        columns = _placed(frame, threads)
         columns.append(_kernel_names(frame, strings))
         for name in _EXTENTS:
             if name in frame.columns:
@@ -98,11 +95,11 @@ def read_kernels(source: Source, strings: Strings, processes: Codes) -> pl.DataF
     return pl.concat(pieces, how="diagonal") if pieces else None
 
 
-def read_memops(source: Source, processes: Codes) -> pl.DataFrame | None:
+def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
     """The ``memops`` table: copies and sets. None where the export has neither."""
 
     def copies(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = _placed(frame, processes)
+        columns = _placed(frame, threads)
         if "copyKind" in frame.columns:
             columns.append(labels(frame["copyKind"], _COPY, "kind {}").alias("kind"))
         for theirs, ours in (("srcKind", "src_kind"), ("dstKind", "dst_kind")):
@@ -123,7 +120,7 @@ def read_memops(source: Source, processes: Codes) -> pl.DataFrame | None:
         return pl.DataFrame(columns + _sized(frame))
 
     def sets(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = _placed(frame, processes)
+        columns = _placed(frame, threads)
         columns.append(constant("kind", "memset", pl.Categorical, frame.height))
         if "memKind" in frame.columns:
             columns.append(labels(frame["memKind"], _MEMORY, "unknown").alias("dst_kind"))
@@ -141,11 +138,11 @@ def read_memops(source: Source, processes: Codes) -> pl.DataFrame | None:
     return pl.concat(pieces, how="diagonal") if pieces else None
 
 
-def read_syncs(source: Source, processes: Codes) -> pl.DataFrame | None:
+def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
     """The ``syncs`` table: synchronisations as the device saw them."""
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = _placed(frame, processes)
+        columns = _placed(frame, threads)
         if "syncType" in frame.columns:
             columns.append(labels(frame["syncType"], _SYNC, "unknown").alias("kind"))
         if "eventId" in frame.columns:
@@ -162,7 +159,7 @@ def read_syncs(source: Source, processes: Codes) -> pl.DataFrame | None:
     return pl.concat(pieces, how="diagonal") if pieces else None
 
 
-def read_graph_nodes(source: Source, processes: Codes) -> pl.DataFrame | None:
+def read_graph_nodes(source: Source, threads: Threads) -> pl.DataFrame | None:
     """The ``graph_nodes`` table. Versions of 2022–23 call it CUDA_GRAPH_EVENTS, a row a node."""
     for table in ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"):
         if source.has(table, "graphNodeId"):
@@ -171,11 +168,9 @@ def read_graph_nodes(source: Source, processes: Codes) -> pl.DataFrame | None:
         return None
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        threads = frame["globalTid"].fill_null(0)
         columns = [
-            processes.of(threads // (1 << _TID_BITS)).cast(pl.Int32).alias("process"),
+            *threads.split(frame["globalTid"]),
             frame["graphNodeId"].alias("node"),
-            (threads % (1 << _TID_BITS)).alias("thread"),
             frame["start"].alias("time"),
         ]
         for theirs, ours in (("graphId", "graph"), ("originalGraphNodeId", "original_node")):
@@ -189,7 +184,7 @@ def read_graph_nodes(source: Source, processes: Codes) -> pl.DataFrame | None:
     return pl.concat(source.scan(table, wanted, convert), how="diagonal")
 
 
-def read_graph_launches(source: Source, processes: Codes) -> pl.DataFrame | None:
+def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None:
     """Whole CUDA graphs that were traced as one row each, as rows of ``kernels``.
 
     The capture recorded no kernel of these graphs; their device time is real, what ran in it is not
@@ -200,7 +195,7 @@ def read_graph_launches(source: Source, processes: Codes) -> pl.DataFrame | None
         return None
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = _placed(frame, processes)
+        columns = _placed(frame, threads)
         known = "graphId" in frame.columns
         graph = frame["graphId"] if known else pl.Series([None], dtype=pl.Int64)
         names = pl.DataFrame({"graph": graph}).select(
@@ -220,14 +215,14 @@ def read_graph_launches(source: Source, processes: Codes) -> pl.DataFrame | None
     return frame if frame.height else None
 
 
-def _placed(frame: pl.DataFrame, processes: Codes) -> list[pl.Series]:
+def _placed(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:
     """Process, device, context, stream, times and correlation: what every device record has."""
     pids = (
-        frame["globalPid"].fill_null(0)
+        frame["globalPid"]
         if "globalPid" in frame.columns
         else constant("globalPid", 0, pl.Int64, frame.height)
     )
-    columns = [processes.of(pids // (1 << _TID_BITS)).cast(pl.Int32).alias("process")]
+    columns = [threads.process(pids)]
     for name in ("deviceId", "contextId", "streamId"):
         if name in frame.columns:
             columns.append(_renamed(frame[name]))

@@ -11,7 +11,7 @@ import polars as pl
 
 from .nsys_payload import Schemas
 from .nsys_source import Source
-from .nsys_strings import Codes, Strings, constant, named
+from .nsys_strings import TID_BITS, Codes, Strings, Threads, constant, named
 from .sqlite import ROW, Kind
 
 #: Event types (ENUM_NSYS_EVENT_TYPE): of NVTX, and of NVTXT text files that were imported.
@@ -52,7 +52,6 @@ _RARE: Final[Mapping[str, Kind]] = {
 }
 #: design: bits 0–47 of our payload are the sequence number, 48–62 the forward thread, from 1.
 _SEQ_BITS: Final = 48
-_TID_BITS: Final = 24
 
 
 @dataclass(slots=True)
@@ -70,8 +69,8 @@ class _Piece:
     odd: int
 
 
-def read_ranges(source: Source, strings: Strings, processes: Codes) -> Ranges:
-    """The rows of ``NVTX_EVENTS``. ``process`` holds provisional codes of ``processes``."""
+def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
+    """The rows of ``NVTX_EVENTS``. ``process`` holds provisional codes of ``threads``."""
     domains, categories, schemas = Codes(), Codes(), Schemas(source)
 
     def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> _Piece:
@@ -80,11 +79,11 @@ def read_ranges(source: Source, strings: Strings, processes: Codes) -> Ranges:
                 frame = frame.with_columns(pl.lit(None, pl.Int64).alias(column))
         if rare is not None:
             frame = _with_rare(frame, rare, strings, schemas)
-        process = processes.of(frame["globalTid"].fill_null(0) // (1 << _TID_BITS))
+        process, thread = threads.split(frame["globalTid"])
         domain = domains.of(_key(process, frame["domainId"].fill_null(0)))
         category = categories.of(_key(domain, frame["category"]))
         frame = frame.with_columns(
-            process.alias("process"), domain.alias("domain"), category.alias("category_code")
+            process, thread, domain.alias("domain"), category.alias("category_code")
         )
         wanted = frame["eventType"].is_in(_EVENTS)
         if wanted.all():
@@ -122,8 +121,8 @@ def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
     """The piece's events in the columns of the trace; columns without a value are left out."""
     types = frame["eventType"]
     columns = [
-        frame["process"].cast(pl.Int32),
-        (frame["globalTid"].fill_null(0) % (1 << _TID_BITS)).alias("thread"),
+        frame["process"],
+        frame["thread"],
         frame["start"],
         frame["end"],
         frame["domain"],
@@ -135,7 +134,7 @@ def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
         at_start = pl.when(pl.col("eventType").is_in(_MARKS)).then("start").otherwise("end")
         columns[3] = frame.select(at_start.alias("end")).to_series()
     if "endGlobalTid" in frame.columns:
-        columns.append((frame["endGlobalTid"] % (1 << _TID_BITS)).alias("end_thread"))
+        columns.append((frame["endGlobalTid"] % (1 << TID_BITS)).alias("end_thread"))
     if frame["category_code"].null_count() < len(types):
         columns.append(frame["category_code"].alias("category"))
     columns.append(_texts(frame, strings))

@@ -8,15 +8,14 @@ from typing import Any, Final
 import polars as pl
 
 from .nsys_source import Source
-from .nsys_strings import Codes, Strings, constant, named
+from .nsys_strings import Codes, Strings, Threads, constant, named
 from .sqlite import Kind
 
-_TID_BITS: Final = 24
 #: The lowest byte of a GPU metric's typeId is the GPU's number.
 _GPU_BITS: Final = 8
 
 
-def read_samples(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame | None:
+def read_samples(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
     """The ``samples`` table: GPU metrics, and CPU samples by the function that was running.
 
     None where the export has neither. A GPU metric has no process; a CPU sample has no device, its
@@ -24,7 +23,7 @@ def read_samples(source: Source, strings: Strings, processes: Codes) -> pl.DataF
     """
     parts = [
         part
-        for part in (_gpu_metrics(source), _cpu_samples(source, strings, processes))
+        for part in (_gpu_metrics(source), _cpu_samples(source, strings, threads))
         if part is not None
     ]
     return pl.concat(parts, how="diagonal") if parts else None
@@ -77,7 +76,7 @@ def _gpu_metrics(source: Source) -> pl.DataFrame | None:
     return frame.with_columns(named(frame["name"], texts))
 
 
-def _cpu_samples(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame | None:
+def _cpu_samples(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
     table = "COMPOSITE_EVENTS"
     if not source.has(table, "id", "start", "globalTid"):
         return None
@@ -97,11 +96,11 @@ def _cpu_samples(source: Source, strings: Strings, processes: Codes) -> pl.DataF
     unknown = pl.Series("name", ["cpu: ?"], dtype=pl.Categorical)
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        process = processes.of(frame["globalTid"].fill_null(0) // (1 << _TID_BITS))
+        process, _thread = threads.split(frame["globalTid"])
         named_rows = frame.join(symbols, on="id", how="left", maintain_order="left")
         return pl.DataFrame(
             [
-                process.cast(pl.Int32).alias("process"),
+                process,
                 frame["start"].alias("time"),
                 named_rows["name"].fill_null(unknown[0]),
                 constant("value", 1.0, pl.Float64, frame.height),
@@ -111,7 +110,7 @@ def _cpu_samples(source: Source, strings: Strings, processes: Codes) -> pl.DataF
     return pl.concat(source.scan(table, {"id": "int", "start": "int", "globalTid": "int"}, convert))
 
 
-def read_allocations(source: Source, processes: Codes) -> pl.DataFrame | None:
+def read_allocations(source: Source, threads: Threads) -> pl.DataFrame | None:
     """The ``allocations`` table (``--cuda-memory-usage``): frees count negative, ``total`` runs.
 
     None where the export has no such table.
@@ -125,9 +124,8 @@ def read_allocations(source: Source, processes: Codes) -> pl.DataFrame | None:
     )
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        process = processes.of(frame["globalPid"].fill_null(0) // (1 << _TID_BITS))
         return frame.select(
-            process.cast(pl.Int32).alias("process"),
+            threads.process(frame["globalPid"]),
             pl.col("deviceId").cast(pl.Int32).alias("device"),
             pl.col("start").alias("time"),
             pl.col("address"),

@@ -1,16 +1,20 @@
-"""The string table of an Nsight Systems export as a Polars dictionary: ids become codes by gather."""
+"""The identities in an Nsight Systems export: texts by string id, processes and threads by global id."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from .nsys_source import Source
+
+#: A globalTid holds the thread's id in its lowest bits, the process's id in as many above them.
+TID_BITS: Final = 24
+TID_MASK: Final = (1 << TID_BITS) - 1
 
 
 class Strings:
@@ -67,7 +71,8 @@ class Codes:
     @property
     def keys(self) -> list[int]:
         """The keys in the order of their codes."""
-        return list(self._codes)
+        with self._lock:
+            return list(self._codes)
 
     def code(self, key: int) -> int:
         """The code of one key."""
@@ -87,6 +92,36 @@ class Codes:
             distinct, pl.Series(numbers, dtype=pl.UInt32), default=None, return_dtype=pl.UInt32
         )
         return codes
+
+
+class Threads:
+    """The processes and threads of an export: Nsight's globalTid and globalPid apart.
+
+    ``processes`` has a provisional code for each globalPid >> 24 that was met.
+    """
+
+    def __init__(self) -> None:
+        self.processes = Codes()
+        self._codes = Codes()
+
+    def split(self, global_tids: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """``process`` (provisional codes, Int32) and ``thread`` (the operating system's id)."""
+        codes = self._codes.of(global_tids.fill_null(0))
+        keys = self._codes.keys
+        numbers = pl.Series([self.processes.code(key >> TID_BITS) for key in keys], dtype=pl.Int32)
+        tids = pl.Series([key & TID_MASK for key in keys], dtype=pl.Int64)
+        return numbers.gather(codes).alias("process"), tids.gather(codes).alias("thread")
+
+    def process(self, global_pids: pl.Series) -> pl.Series:
+        """``process`` of records that name no thread."""
+        keys = global_pids.fill_null(0) // (1 << TID_BITS)
+        codes: pl.Series = self.processes.of(keys).cast(pl.Int32).alias("process")
+        return codes
+
+    @property
+    def met(self) -> list[tuple[int, int]]:
+        """The threads met: globalPid >> 24 and the operating system's thread id."""
+        return [(key >> TID_BITS, key & TID_MASK) for key in self._codes.keys]
 
 
 def constant(name: str, value: object, dtype: Any, height: int) -> pl.Series:

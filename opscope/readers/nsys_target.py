@@ -13,11 +13,9 @@ from typing import Any, Final
 import polars as pl
 
 from .nsys_source import Source
-from .nsys_strings import Codes, Strings
+from .nsys_strings import TID_BITS, TID_MASK, Codes, Strings, Threads
 from .sqlite import Kind
 
-_TID_BITS: Final = 24
-_MASK: Final = (1 << _TID_BITS) - 1
 #: The only rows of TARGET_INFO_SYSTEM_ENV that are read.
 _HOST, _DRIVER, _CUDA = "Hostname", "NvDriverVersion", "CudaDriverVersion"
 _SECRET: Final = re.compile(r"token|secret|passw|api[-_]?key|credential", re.IGNORECASE)
@@ -76,15 +74,15 @@ def redacted(command: list[str]) -> list[str]:
 def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame:
     """The ``processes`` table, a row for each process that recorded something, in order of pid."""
     names = {
-        row["globalPid"] >> _TID_BITS: row["name"]
+        row["globalPid"] >> TID_BITS: row["name"]
         for row in _dicts(source, "PROCESSES", {"globalPid": "int", "name": "text"})
         if row["globalPid"] is not None
     }
     for key, name in _thread_names(source, strings).items():
-        if key & _MASK == key >> _TID_BITS & _MASK:  # the main thread bears the program's name
-            names.setdefault(key >> _TID_BITS, name)
+        if key & TID_MASK == key >> TID_BITS & TID_MASK:  # the main thread bears the program's name
+            names.setdefault(key >> TID_BITS, name)
     ranks = {
-        row["globalTid"] >> _TID_BITS: row["rank"]
+        row["globalTid"] >> TID_BITS: row["rank"]
         for row in _dicts(source, "MPI_RANKS", {"globalTid": "int", "rank": "int"})
         if row["globalTid"] is not None
     }
@@ -104,7 +102,7 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
         {
             "process": range(len(keys)),
             "host": [env.get(_HOST)] * len(keys),
-            "pid": [key & _MASK for key in keys],
+            "pid": [key & TID_MASK for key in keys],
             "rank": [ranks.get(key) for key in keys],
             "world_size": [len(set(ranks.values())) or None] * len(keys),
             "clock_domain": [0] * len(keys),
@@ -119,18 +117,16 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
     )  # fmt: skip
 
 
-def read_threads(
-    source: Source, strings: Strings, processes: Codes, used: pl.DataFrame
-) -> pl.DataFrame:
-    """The ``threads`` table: the ``used`` (process, thread) and the named ones of these processes."""
-    order = {key: number for number, key in enumerate(sorted(processes.keys))}
+def read_threads(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame:
+    """The ``threads`` table: the threads met and the named ones of their processes."""
+    order = {key: number for number, key in enumerate(sorted(threads.processes.keys))}
     rows: dict[tuple[int, int], str | None] = {
-        (order[key >> _TID_BITS], key & _MASK): name
+        (order[key >> TID_BITS], key & TID_MASK): name
         for key, name in _thread_names(source, strings).items()
-        if key >> _TID_BITS in order
+        if key >> TID_BITS in order
     }
-    for process, thread in used.iter_rows():
-        rows.setdefault((process, thread), None)
+    for process, thread in threads.met:
+        rows.setdefault((order[process], thread), None)
     ordered = sorted(rows)
     return pl.DataFrame(
         {
@@ -172,7 +168,7 @@ def read_devices(
     for row in _dicts(source, "TARGET_INFO_CUDA_GPU", _OLD_GPU):
         if row["deviceId"] is not None and row["pid"] is not None:
             seen.setdefault((row["pid"], row["deviceId"]), _old_gpu(row))
-    pids = [key & _MASK for key in sorted(processes.keys)]
+    pids = [key & TID_MASK for key in sorted(processes.keys)]
     by_place = {gpu["device"]: gpu for gpu in gpus.values()}
     rows, unnamed = [], 0
     for process, device in sorted(used.drop_nulls().iter_rows()):

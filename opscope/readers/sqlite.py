@@ -32,9 +32,11 @@ T = TypeVar("T")
 _C = TypeVar("_C", bound="Column")
 
 MAGIC: Final = b"SQLite format 3\0"
-#: Rows of one piece, read as one Arrow batch: 20 columns of it take 80 MB while it is converted.
+#: Rows of one piece: 20 columns of it take 80 MB while it is converted.
 PIECE: Final = 500_000
-_BATCH: Final = PIECE
+#: Rows of one Arrow batch. Smaller than a piece, so that joining the batches copies: a column that
+#: stays would else keep all columns of its batch in memory.
+_BATCH: Final = 65_536
 _DTYPES: Final[Mapping[str, Any]] = {
     "int": pl.Int64,
     "text": pl.String,
