@@ -383,14 +383,18 @@ def insert(
     done["ranges"] += count
     done["kernels"] += launches
     done["calls"] += int(known.sum())
-    return pl.DataFrame(
-        {
-            "process": np.full(launches, thread.process),
-            "correlation": correlation,
-            "duration": lasts,
-            "range": where,
-        }
-    ).with_columns(pl.when(pl.col("range") >= 0).then("range")).to_arrow()
+    return (
+        pl.DataFrame(
+            {
+                "process": np.full(launches, thread.process),
+                "correlation": correlation,
+                "duration": lasts,
+                "range": where,
+            }
+        )
+        .with_columns(pl.when(pl.col("range") >= 0).then("range"))
+        .to_arrow()
+    )
 
 
 def main() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     import os
     from contextlib import AbstractContextManager
@@ -12,7 +14,6 @@ if TYPE_CHECKING:
     from .core.session import annotate
     from .profile import load
 
-__version__ = "0.1.0"
 __all__ = ["annotate", "capture", "init", "load", "shutdown", "step", "wrap"]
 
 # Each is imported when it is first asked for: importing opscope loads no framework, no Polars.

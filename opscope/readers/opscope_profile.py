@@ -20,10 +20,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from opscope import __version__
 from opscope.core.process import redact
 from opscope.core.schema import TABLES
 from opscope.core.trace import Trace, conform, table_schema
+from opscope.version import __version__
 
 from .errors import BadInput
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,7 +62,7 @@ def covered(spans: list) -> set[int]:
 def cells(spans: tuple[np.ndarray, np.ndarray]) -> set[int]:
     pairs = list(zip(*spans, strict=True))
     assert all(start < end for start, end in pairs)
-    assert all(a[1] <= b[0] for a, b in zip(pairs, pairs[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(pairs))
     return covered(pairs)
 
 
