@@ -88,7 +88,10 @@ class Profile:
         return self._frame("summary", self._summary)
 
     def _summary(self) -> pl.DataFrame:
-        steps = int((self.attribution.meaning.role == ROLE["step"]).sum())
+        # A step that nothing ended is none: the one that the last optimizer step began, say.
+        attrs = self.trace["ranges"]["attrs"]
+        ended = ~attrs.str.contains('"unclosed":true', literal=True).fill_null(False).to_numpy()
+        steps = int(((self.attribution.meaning.role == ROLE["step"]) & ended).sum())
         ops = self._ops_frame if self.cpu_only else None
         return summary(self.trace, self.kernels(), self.memops(), ops, steps)
 
