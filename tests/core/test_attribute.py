@@ -33,7 +33,7 @@ def traces(draw) -> tuple[list[dict], list[dict], list[dict]]:
                 "kind": draw(st.sampled_from(["pushpop"] * 5 + ["startend"])),
             }
         )
-    for number in range(draw(st.integers(0, 12))):
+    for _ in range(draw(st.integers(0, 12))):
         process, thread = draw(place)
         time = draw(TIME)
         calls.append(
