@@ -263,8 +263,8 @@ _FORMS: Final[Mapping[Kind, str]] = {
 def _form(name: str, column: Column) -> str:
     if isinstance(column, tuple):
         x, y, z = map(_quoted, column)
-        return (
-            f"(ifnull({x}, 0) & {_EXTENT_X}) << 32 | (ifnull({y}, 0) & {_EXTENT_YZ}) << 16 "
+        return (  # in SQLite << and | bind alike, from the left
+            f"((ifnull({x}, 0) & {_EXTENT_X}) << 32) | ((ifnull({y}, 0) & {_EXTENT_YZ}) << 16) "
             f"| (ifnull({z}, 0) & {_EXTENT_YZ}) AS {_quoted(name)}"
         )
     return _FORMS[column].format(_quoted(name))
