@@ -227,6 +227,9 @@ class Database:
         if where is not None:
             sql += f" WHERE {where}"
         frame = self._fetch(connection, sql, f"table {table}")
+        for name, kind in columns.items():
+            if kind == "int" and frame.schema[name] in (pl.String, pl.Binary):
+                raise BadInput(self.path, f"column {name} of {table} holds more than integers")
         return frame.with_columns(_typed(frame, columns))
 
     def _fetch(self, connection: Any, sql: str, what: str) -> pl.DataFrame:
