@@ -37,15 +37,15 @@ _RENAMED: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _SMALL: Final = {"device": pl.Int32, "registers": pl.Int32, "peer": pl.Int32}
 #: CUpti_ActivityMemcpyKind, as the trace's kinds; CUPTI names memory kinds likewise below.
-_COPY: Final[Mapping[int, str]] = {
+COPIES: Final[Mapping[int, str]] = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
     9: "HtoH", 10: "PtoP", 11: "UvmHtoD", 12: "UvmDtoH", 13: "UvmDtoD",
 }  # fmt: skip
-_MEMORY: Final[Mapping[int, str]] = {
+MEMORIES: Final[Mapping[int, str]] = {
     0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "device",
     6: "managed",
 }  # fmt: skip
-_SYNC: Final[Mapping[int, str]] = {
+SYNCS: Final[Mapping[int, str]] = {
     1: "event", 2: "stream wait", 3: "stream", 4: "context",
 }  # fmt: skip
 #: CUPTI's "no such thing" in 32 bits (a context-wide synchronisation has no stream).
@@ -101,10 +101,10 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
     def copies(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
         columns = _placed(frame, threads)
         if "copyKind" in frame.columns:
-            columns.append(labels(frame["copyKind"], _COPY, "kind {}").alias("kind"))
+            columns.append(labels(frame["copyKind"], COPIES, "kind {}").alias("kind"))
         for theirs, ours in (("srcKind", "src_kind"), ("dstKind", "dst_kind")):
             if theirs in frame.columns:
-                columns.append(labels(frame[theirs], _MEMORY, "unknown").alias(ours))
+                columns.append(labels(frame[theirs], MEMORIES, "unknown").alias(ours))
         if "dstDeviceId" in frame.columns and "srcDeviceId" in frame.columns:
             other = frame["dstDeviceId"]
             same = other == frame["deviceId"]
@@ -123,7 +123,7 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
         columns = _placed(frame, threads)
         columns.append(constant("kind", "memset", pl.Categorical, frame.height))
         if "memKind" in frame.columns:
-            columns.append(labels(frame["memKind"], _MEMORY, "unknown").alias("dst_kind"))
+            columns.append(labels(frame["memKind"], MEMORIES, "unknown").alias("dst_kind"))
         return pl.DataFrame(columns + _sized(frame))
 
     extra: dict[str, Kind] = {"bytes": "int", "graphNodeId": "int"}
@@ -144,7 +144,7 @@ def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
         columns = _placed(frame, threads)
         if "syncType" in frame.columns:
-            columns.append(labels(frame["syncType"], _SYNC, "unknown").alias("kind"))
+            columns.append(labels(frame["syncType"], SYNCS, "unknown").alias("kind"))
         if "eventId" in frame.columns:
             columns.append(_none32(frame["eventId"]).alias("event_id"))
         return pl.DataFrame(columns).with_columns(

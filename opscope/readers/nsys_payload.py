@@ -118,7 +118,8 @@ class Schemas:
             domain, schema, start = (int(part) for part in key)
             found = self._decode_group((domain, schema), start, whole.gather(rows))
             if found is not None:
-                texts = texts.scatter(places.gather(rows), found)
+                known = found.is_not_null()
+                texts = texts.scatter(places.gather(rows).filter(known), found.filter(known))
         return texts
 
     def _decode_group(
@@ -130,12 +131,15 @@ class Schemas:
             return None
         fields, size = layout
         enough = payloads.bin.size() >= start + size
-        if start < _HEADER or not enough.all():
-            self._fail("an NVTX payload shorter than its schema", int((~enough).sum()) or 1)
+        if not enough.all():
+            self._fail("an NVTX payload shorter than its schema", int((~enough).sum()))
+        if not enough.any():
             return None
-        raw = _matrix(payloads.bin.slice(start, size), size)
+        raw = _matrix(payloads.filter(enough).bin.slice(start, size), size)
         columns = [_column(raw, field) for field in fields]
-        return pl.DataFrame(columns).select(pl.struct(pl.all()).struct.json_encode()).to_series()
+        found = pl.DataFrame(columns).select(pl.struct(pl.all()).struct.json_encode()).to_series()
+        texts = constant("attrs", None, pl.String, len(payloads))
+        return texts.scatter(enough.arg_true(), found)
 
     def _layout(self, key: tuple[int, int]) -> tuple[list[_Field], int] | str:
         with self._lock:

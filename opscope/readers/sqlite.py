@@ -227,6 +227,9 @@ class Database:
         if where is not None:
             sql += f" WHERE {where}"
         frame = self._fetch(connection, sql, f"table {table}")
+        for name, kind in columns.items():
+            if kind == "int" and frame.schema[name] in (pl.String, pl.Binary):
+                raise BadInput(self.path, f"column {name} of {table} holds more than integers")
         return frame.with_columns(_typed(frame, columns))
 
     def _fetch(self, connection: Any, sql: str, what: str) -> pl.DataFrame:
@@ -263,8 +266,8 @@ _FORMS: Final[Mapping[Kind, str]] = {
 def _form(name: str, column: Column) -> str:
     if isinstance(column, tuple):
         x, y, z = map(_quoted, column)
-        return (
-            f"(ifnull({x}, 0) & {_EXTENT_X}) << 32 | (ifnull({y}, 0) & {_EXTENT_YZ}) << 16 "
+        return (  # in SQLite << and | bind alike, from the left
+            f"((ifnull({x}, 0) & {_EXTENT_X}) << 32) | ((ifnull({y}, 0) & {_EXTENT_YZ}) << 16) "
             f"| (ifnull({z}, 0) & {_EXTENT_YZ}) AS {_quoted(name)}"
         )
     return _FORMS[column].format(_quoted(name))

@@ -21,7 +21,7 @@ from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec
 _LIMIT: Final = 64 * 1024
 _MAX_NODES: Final = 20_000
 _MAX_DEPTH: Final = 16
-_DTYPES: Final = {
+DTYPES: Final = {
     "float64": "f64", "double": "f64", "float32": "f32", "float": "f32", "float16": "f16",
     "half": "f16", "bfloat16": "bf16", "int64": "i64", "long": "i64", "int32": "i32", "int": "i32",
     "int16": "i16", "short": "i16", "int8": "i8", "uint8": "u8", "bool": "bool",
@@ -47,8 +47,8 @@ def read(domain: str, text: str) -> Reading | None:
         stack = value.get("funcStack")
         return Reading(
             "source",
-            frames=_frames(value["traceMarker"]),
-            layer=_layer(stack) if isinstance(stack, str) else None,
+            frames=frames_of(value["traceMarker"]),
+            layer=layer_of(stack) if isinstance(stack, str) else None,
         )
     return Reading("user") if "model_config" in value else None
 
@@ -110,7 +110,7 @@ def _tensors(arg: dict[Any, Any]) -> Any:
     shape = arg.get("shape")
     if isinstance(shape, (list, tuple)) and "dtype" in arg:
         dims = tuple(dim if type(dim) is int and dim >= 0 else "?" for dim in shape)
-        return TensorSpec(_DTYPES.get(str(arg["dtype"]).removeprefix("torch."), "?"), dims)
+        return TensorSpec(DTYPES.get(str(arg["dtype"]).removeprefix("torch."), "?"), dims)
     items = arg.get("value")
     if isinstance(items, (list, tuple)) and items and all(isinstance(i, dict) for i in items):
         found = tuple(_tensors(item) for item in items)
@@ -119,7 +119,7 @@ def _tensors(arg: dict[Any, Any]) -> Any:
     return _NO_TENSOR
 
 
-def _frames(lines: object) -> tuple[Frame, ...]:
+def frames_of(lines: object) -> tuple[Frame, ...]:
     """The user's frames, innermost first (the marker lists them outermost first).
 
     Frames inside installed packages are left out, unless there are no others.
@@ -132,7 +132,7 @@ def _frames(lines: object) -> tuple[Frame, ...]:
     return tuple(frame for frame in frames if not _LIBRARY.search(frame[0])) or tuple(frames)
 
 
-def _layer(stack: str) -> str | None:
+def layer_of(stack: str) -> str | None:
     """The path of module classes whose call is open: ``Net.Conv2d(2)``."""
     calls = (_MODULE_CALL.match(part) for part in stack.split("/"))
     return ".".join(call.group(1) + (call.group(2) or "") for call in calls if call) or None

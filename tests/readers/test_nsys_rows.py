@@ -1,0 +1,428 @@
+"""The Nsight Systems reader on rows made for one question each."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from opscope.readers import nsys, sqlite
+from opscope.readers.errors import BadInput
+
+
+def texts(trace) -> list[str | None]:
+    return trace["ranges"]["text"].cast(pl.String).to_list()
+
+
+def test_text_is_plain_or_registered(nsys_file, event):
+    rows = [event(0, 9, textId=1), event(1, 2, text="plain"), event(3, 4), event(5, 6, textId=77)]
+    trace = nsys.read(nsys_file(("no", "registered"), NVTX_EVENTS=rows))
+    assert texts(trace) == ["registered", "plain", None, None]
+    assert trace["ranges"]["id"].to_list() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("plain", [1, 40, 200])
+def test_plain_texts_are_read_whether_rare_or_not(nsys_file, event, plain):
+    rows = [event(n, n + 1, textId=0) for n in range(200)]
+    for n in range(plain):
+        rows[n].update(text=f"t{n}", textId=None)
+    got = texts(nsys.read(nsys_file(NVTX_EVENTS=rows)))
+    assert got == [f"t{n}" if n < plain else "kernel" for n in range(200)]
+
+
+def test_domains_and_categories_belong_to_a_process(nsys_file, event, ids):
+    other = ids.gtid(ids.other, ids.other)
+    rows = [
+        event(0, None, eventType=75, domainId=1, text="first"),
+        event(0, None, eventType=75, domainId=1, text="second", globalTid=other),
+        event(0, None, eventType=33, domainId=1, category=5, text="five"),
+        event(1, 2, domainId=1, category=5, text="a"),
+        event(1, 2, domainId=1, category=5, text="b", globalTid=other),
+        event(3, 4, category=0, text="c"),
+        event(9, None, eventType=76, domainId=1),
+    ]
+    ranges = nsys.read(nsys_file(NVTX_EVENTS=rows))["ranges"]
+    got = ranges.select(pl.col("process", "domain", "category", "text").cast(pl.String)).rows()
+    assert got == [("0", "first", "five", "a"), ("1", "second", "5", "b"), ("0", "", None, "c")]
+
+
+def test_our_payload_is_a_sequence_and_a_thread(nsys_file, event):
+    packed = (3 << 48) | 41
+    rows = [
+        event(0, None, eventType=75, domainId=1, text="opscope.torch"),
+        event(1, 2, domainId=1, int64Value=packed),
+        event(2, 3, domainId=1, int64Value=7),
+        event(3, 4, domainId=1, int64Value=-1),
+        event(4, 5, domainId=0, int64Value=packed),
+        event(5, 6, domainId=1, int64Value=None),
+    ]
+    ranges = nsys.read(nsys_file(NVTX_EVENTS=rows))["ranges"]
+    assert ranges.select("seq", "fwd_thread", "payload").rows() == [
+        (41, 3, packed), (7, None, 7), (None, None, -1), (None, None, packed), (None, None, None),
+    ]  # fmt: skip
+
+
+def test_payloads_of_every_type(nsys_file, event):
+    rows = [
+        event(0, 1, uint64Value=5), event(1, 2, int64Value=-6), event(2, 3, uint32Value=7),
+        event(3, 4, int32Value=-8), event(4, 5, doubleValue=1.5), event(5, 6, floatValue=0.25),
+        event(6, 7, jsonText='{"a": [1, 2]}'), event(7, 8, jsonTextId=1), event(8, 9),
+        event(9, 10, jsonText="not json"),
+    ]  # fmt: skip
+    ranges = nsys.read(nsys_file(("x", "[3]"), NVTX_EVENTS=rows))["ranges"]
+    assert ranges["payload"].to_list() == [5, -6, 7, -8, *[None] * 6]
+    attrs = [None if text is None else json.loads(text) for text in ranges["attrs"]]
+    assert attrs == [
+        None, None, None, None, {"payload": 1.5}, {"payload": 0.25}, {"a": [1, 2]},
+        {"payload": [3]}, None, {"payload": "not json"},
+    ]  # fmt: skip
+
+
+def test_marks_starts_ends_and_what_never_ended(nsys_file, event, ids):
+    rows = [
+        event(10, None, eventType=34, text="mark"),
+        event(10, 20, eventType=60, rangeId=1, text="se", endGlobalTid=ids.gtid(4009)),
+        event(11, None, text="open"),
+        event(12, 15, text="closed"),
+    ]
+    calls = [{"start": 5, "end": 90, "globalTid": ids.gtid(), "correlationId": 1, "nameId": 0}]
+    trace = nsys.read(nsys_file(NVTX_EVENTS=rows, CUPTI_ACTIVITY_KIND_RUNTIME=calls))
+    got = trace["ranges"].select(
+        pl.col("kind", "text").cast(pl.String), "start", "end", "thread", "end_thread"
+    )
+    assert got.rows() == [
+        ("mark", "mark", 10, 10, 4000, None),
+        ("startend", "se", 10, 20, 4000, 4009),
+        ("pushpop", "open", 11, 90, 4000, None),
+        ("pushpop", "closed", 12, 15, 4000, None),
+    ]
+    assert trace["notes"].filter(pl.col("what").str.contains("never ended"))["how_many"][0] == 1
+
+
+def nccl_tables(rows):
+    """NCCL's collective and communicator schemas as Nsight exports them, with an enumeration."""
+    schema, init, enum = (1 << 24) + 7, (1 << 24) + 2, (1 << 24) + 16
+    entries = [
+        (schema, 0, 18, "NCCL communicator ID", None),
+        (schema, 1, 22, "Message size [bytes]", 8),
+        (schema, 2, enum, "Reduction operation", 16),
+        (init, 0, 18, "NCCL communicator ID", None),
+        (init, 1, 5, "No. of ranks", 8),
+        (init, 2, 5, "Rank", 12),
+        (init, 3, 5, "CUDA device", 16),
+    ]
+    return {
+        "NVTX_EVENTS": rows,
+        "NVTX_PAYLOAD_SCHEMAS": [
+            {"domainId": 1, "schemaId": one, "type": 1, "numEntries": 3, "payloadSize": 24}
+            for one in (schema, init, schema)
+        ],
+        "NVTX_PAYLOAD_SCHEMA_ENTRIES": [
+            {"domainId": 1, "schemaId": one, "idx": idx, "flags": None, "type": kind, "name": name,
+             "arrayOrUnionDetail": None, "offset": offset}
+            for one, idx, kind, name, offset in [*entries, *entries]
+        ],
+        "NVTX_PAYLOAD_ENUM_ENTRIES": [
+            {"domainId": 1, "schemaId": enum, "idx": 0, "name": "Sum", "value": 0},
+            {"domainId": 1, "schemaId": enum, "idx": 1, "name": "Max", "value": 2},
+        ],
+    }  # fmt: skip
+
+
+def blob(schema: int, payload: bytes, last: int | None = None) -> bytes:
+    return struct.pack("<4Q", 1, schema, len(payload), 32 if last is None else last) + payload
+
+
+def test_nccl_payloads_are_decoded(nsys_file, event):
+    schema, init = (1 << 24) + 7, (1 << 24) + 2
+    collective = struct.pack("<QQiI", 2**64 - 5, 4096, 2, 0)
+    rows = [
+        event(0, None, eventType=75, domainId=1, text="NCCL"),
+        event(1, 2, domainId=1, text="ncclAllReduce", binaryData=blob(schema, collective)),
+        event(2, 3, domainId=1, text="ncclGroupStart"),
+        # another version's header ends with the whole's length
+        event(3, 4, domainId=1, text="ncclMax", binaryData=blob(schema, collective, 56)),
+        event(4, 5, domainId=1, text="ncclCommInitRank",
+              binaryData=blob(init, struct.pack("<Q4i", 9, 8, 3, 1, 0))),
+        event(5, 6, domainId=1, text="short", binaryData=blob(schema, b"12345678")),
+        event(6, 7, domainId=1, text="unknown", binaryData=blob(99, collective)),
+        event(7, 8, domainId=1, text="cut", binaryData=b"abc"),
+    ]  # fmt: skip
+    trace = nsys.read(nsys_file(**nccl_tables(rows)))
+    attrs = [None if text is None else json.loads(text) for text in trace["ranges"]["attrs"]]
+    full = {
+        "NCCL communicator ID": 2**64 - 5, "Message size [bytes]": 4096,
+        "Reduction operation": "Max",
+    }  # fmt: skip
+    assert attrs[:4] == [
+        full, None, full,
+        {"NCCL communicator ID": 9, "No. of ranks": 8, "Rank": 3, "CUDA device": 1},
+    ]  # fmt: skip
+    assert attrs[4:] == [None, None, None]
+    assert trace["notes"].filter(pl.col("severity") == "warning")["how_many"].sum() == 3
+
+
+def test_schemas_with_arrays_structs_and_padding(nsys_file, event):
+    outer, inner = (1 << 24) + 1, (1 << 24) + 2
+    entries = [
+        (inner, 0, 0, 12, "byte", None, None),
+        (inner, 1, 0, 20, "real", None, None),  # at 8, by C's alignment
+        (outer, 0, 0, 15, "number", None, 0),
+        (outer, 1, 1 << 4, 14, "pair", 2, 4),
+        (outer, 2, 1 << 4, 1, "text", 8, 8),
+        (outer, 3, 0, inner, "inner", None, 16),
+    ]
+    payload = struct.pack("<iHH8sB7xd", -3, 7, 8, b"name", 200, 2.5)
+    tables = {
+        "NVTX_EVENTS": [event(0, 1, domainId=1, binaryData=blob(outer, payload))] * 3,
+        "NVTX_PAYLOAD_SCHEMAS": [
+            {"domainId": 1, "schemaId": one, "type": 1, "payloadSize": size}
+            for one, size in ((outer, 32), (inner, 16))
+        ],
+        "NVTX_PAYLOAD_SCHEMA_ENTRIES": [
+            {"domainId": 1, "schemaId": one, "idx": idx, "flags": flags, "type": kind, "name": name,
+             "arrayOrUnionDetail": detail, "offset": offset}
+            for one, idx, flags, kind, name, detail, offset in entries
+        ],
+    }  # fmt: skip
+    ranges = nsys.read(nsys_file(**tables))["ranges"]
+    want = {"number": -3, "pair": [7, 8], "text": "name", "inner.byte": 200, "inner.real": 2.5}
+    assert [json.loads(text) for text in ranges["attrs"]] == [want] * 3
+
+
+def kernel(start: int, end: int, correlation: int, ids, **columns):
+    row = {
+        "start": start, "end": end, "deviceId": 0, "contextId": 1, "streamId": 7,
+        "correlationId": correlation, "globalPid": ids.gpid(), "demangledName": 0, "gridX": 5,
+        "gridY": 65_535, "gridZ": 3, "blockX": 1024, "blockY": 2, "blockZ": 1,
+    }  # fmt: skip
+    return {**row, **columns}
+
+
+def test_extents_at_their_limits(nsys_file, ids):
+    rows = [kernel(1, 2, 1, ids, gridX=2**31 - 1), kernel(3, 4, 2, ids, gridX=0)]
+    kernels = nsys.read(nsys_file(CUPTI_ACTIVITY_KIND_KERNEL=rows))["kernels"]
+    assert kernels["grid"].cast(pl.String).to_list() == ["2147483647,65535,3", None]
+    assert kernels["block"].cast(pl.String).to_list() == ["1024,2,1"] * 2
+    assert kernels["registers"].null_count() == 2  # a version without the column
+
+
+@pytest.mark.parametrize("table", ["CUDA_GRAPH_EVENTS", "CUDA_GRAPH_NODE_EVENTS"])
+def test_graph_nodes_of_both_tables(nsys_file, ids, table):
+    rows = [
+        {"start": 5, "end": 6, "globalTid": ids.gtid(4003), "nameId": 0, "graphNodeId": 11,
+         "originalGraphNodeId": None},
+        {"start": 7, "end": 8, "globalTid": ids.gtid(4003), "nameId": 0, "graphNodeId": 12,
+         "originalGraphNodeId": 11},
+    ]  # fmt: skip
+    trace = nsys.read(
+        nsys_file(
+            CUPTI_ACTIVITY_KIND_KERNEL=[kernel(1, 2, 1, ids, graphNodeId=12, graphId=3)],
+            **{table: rows},
+        )
+    )
+    nodes = trace["graph_nodes"].select("node", "original_node", "thread", "time")
+    assert nodes.rows() == [(11, None, 4003, 5), (12, 11, 4003, 7)]
+    assert trace["kernels"].select("graph", "graph_node").rows() == [(3, 12)]
+
+
+def test_graphs_traced_as_a_whole_are_told_and_counted(nsys_file, ids):
+    graph = {
+        "start": 10, "end": 90, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 2,
+        "globalPid": ids.gpid(), "graphId": 4, "graphExecId": 5,
+    }  # fmt: skip
+    path = nsys_file(
+        CUPTI_ACTIVITY_KIND_KERNEL=[kernel(1, 2, 1, ids)], CUPTI_ACTIVITY_KIND_GRAPH_TRACE=[graph]
+    )
+    trace = nsys.read(path)
+    row = trace["kernels"].filter(pl.col("correlation") == 2).row(0, named=True)
+    assert (row["name"], row["end"] - row["start"], row["graph"]) == ("CUDA graph 4", 80, 4)
+    assert json.loads(row["attrs"]) == {"graph_trace": True}
+    assert any("as a whole" in what for what in trace["notes"]["what"])
+
+
+def test_copies_and_sets(nsys_file, ids):
+    place = {"deviceId": 1, "contextId": 1, "streamId": 7, "globalPid": ids.gpid(), "start": 1}
+    copies = [
+        {**place, "end": 2, "correlationId": 1, "bytes": 100, "copyKind": 1, "srcKind": 1,
+         "dstKind": 2, "srcDeviceId": None, "dstDeviceId": None},
+        {**place, "end": 3, "correlationId": 2, "bytes": 7, "copyKind": 10, "srcKind": 2,
+         "dstKind": 2, "srcDeviceId": 0, "dstDeviceId": 1},
+    ]  # fmt: skip
+    sets = [{**place, "end": 4, "correlationId": 3, "bytes": 8, "value": 0, "memKind": 4}]
+    path = nsys_file(CUPTI_ACTIVITY_KIND_MEMCPY=copies, CUPTI_ACTIVITY_KIND_MEMSET=sets)
+    memops = nsys.read(path)["memops"].select(
+        pl.col("kind", "src_kind", "dst_kind").cast(pl.String), "peer", "bytes"
+    )
+    assert memops.rows() == [
+        ("HtoD", "pinned", "device", None, 100),
+        ("PtoP", "device", "device", 0, 7),
+        ("memset", None, "managed", None, 8),
+    ]
+
+
+def test_samples_allocations_and_diagnostics(nsys_file, ids):
+    trace = nsys.read(
+        nsys_file(
+            ("main", "hot"),
+            GPU_METRICS=[
+                {"timestamp": 5, "typeId": 0x1001, "metricId": 2, "value": 40},
+                {"timestamp": 6, "typeId": 0x1001, "metricId": 9, "value": 1.5},
+            ],
+            TARGET_INFO_GPU_METRICS=[
+                {"typeId": 0x1001, "metricId": 2, "metricName": "SMs Active [Throughput %]"}
+            ],
+            COMPOSITE_EVENTS=[{"id": 1, "start": 8, "cpu": 0, "globalTid": ids.gtid()}],
+            SAMPLING_CALLCHAINS=[
+                {"id": 1, "symbol": 1, "stackDepth": 0},
+                {"id": 1, "symbol": 0, "stackDepth": 1},
+            ],
+            CUDA_GPU_MEMORY_USAGE_EVENTS=[
+                {"start": 1, "globalPid": ids.gpid(), "deviceId": 0, "address": 64, "bytes": 100,
+                 "memoryOperationType": 0},
+                {"start": 2, "globalPid": ids.gpid(), "deviceId": 0, "address": 64, "bytes": 100,
+                 "memoryOperationType": 1},
+            ],
+            DIAGNOSTIC_EVENT=[{"timestamp": 1, "severity": 2, "text": "buffers were lost"}] * 3,
+        )
+    )  # fmt: skip
+    samples = trace["samples"].select("device", "time", pl.col("name").cast(pl.String), "value")
+    assert samples.rows() == [
+        (1, 5, "SMs Active [Throughput %]", 40.0), (1, 6, "metric 9", 1.5), (None, 8, "cpu: hot", 1.0),
+    ]  # fmt: skip
+    assert trace["allocations"].select("bytes", "total").rows() == [(100, 100), (-100, 0)]
+    assert ("warning", "Nsight Systems: buffers were lost", 3) in trace["notes"].rows()
+
+
+def test_the_command_is_kept_without_its_secrets(nsys_file, event):
+    words = ["--lr=1", "--api-key=abc", "--hf-token", "xyz", "train"]
+    rows = [{"name": "PROCESS_0:COMMAND", "value": "python"}]
+    rows += [{"name": f"PROCESS_0:ARGUMENT_{n}", "value": w} for n, w in enumerate(words)]
+    rows.append({"name": "PROCESS_0:ENVIRONMENT_0", "value": "HOME=/root"})
+    trace = nsys.read(nsys_file(NVTX_EVENTS=[event(0, 1)], META_DATA_CAPTURE=rows))
+    assert trace.origin["command"] == [
+        "python", "--lr=1", "--api-key=<redacted>", "--hf-token", "<redacted>", "train",
+    ]  # fmt: skip
+    assert "HOME" not in repr(trace.origin)
+
+
+def test_records_without_a_time_are_left_out_and_told(nsys_file, ids):
+    rows = [kernel(10, 20, 1, ids), kernel(30, 0, 2, ids)]
+    trace = nsys.read(nsys_file(CUPTI_ACTIVITY_KIND_KERNEL=rows))
+    assert trace["kernels"]["correlation"].to_list() == [1]
+    assert ("warning", "rows of kernels whose end is missing or before its start", 1) in trace[
+        "notes"
+    ].rows()
+
+
+def test_pieces_joined_equal_the_whole(nsys_file, event, ids, monkeypatch):
+    rows = [event(0, None, eventType=75, domainId=1, text="lib")]
+    for n in range(300):
+        rows.append(
+            event(n, n + 5, text=f"r{n % 7}", domainId=n % 2, eventType=60 if n % 11 == 0 else 59,
+                  globalTid=ids.gtid(4000 + n % 3, 4000 + n % 2),
+                  jsonText="{}" if n % 50 == 3 else None, endGlobalTid=None)
+        )  # fmt: skip
+    kernels = [kernel(n, n + 3, n, ids, gridX=n % 5 + 1) for n in range(300)]
+    path = nsys_file(NVTX_EVENTS=rows, CUPTI_ACTIVITY_KIND_KERNEL=kernels)
+    whole = nsys.read(path)
+    monkeypatch.setattr(sqlite, "PIECE", 17)
+    monkeypatch.setattr(sqlite.os, "cpu_count", lambda: 4)
+    pieces = nsys.read(path)
+    for table in ("ranges", "kernels", "processes", "threads"):
+        assert pieces[table].equals(whole[table]), table
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "stream"])
+def test_folders_of_parquet_and_arrow_give_the_same(nsys_file, event, ids, tmp_path, kind):
+    rows = [
+        event(0, None, eventType=75, domainId=1, text="lib"),
+        event(1, 9, domainId=1, textId=0, int64Value=4),
+        event(2, 3, text="t", doubleValue=0.5),
+    ]
+    path = nsys_file(
+        NVTX_EVENTS=rows,
+        CUPTI_ACTIVITY_KIND_KERNEL=[kernel(1, 2, 1, ids)],
+        TARGET_INFO_SYSTEM_ENV=[{"name": "Hostname", "value": "h"}, {"name": "X", "value": "y"}],
+    )
+    folder = tmp_path / "export"
+    folder.mkdir()
+    with sqlite3.connect(path) as db:
+        for (table,) in db.execute("SELECT name FROM sqlite_master").fetchall():
+            cursor = db.execute(f"SELECT * FROM {table}")
+            names = [column[0] for column in cursor.description]
+            frame = pl.DataFrame(cursor.fetchall(), schema=names, orient="row")
+            if kind == "parquet":
+                frame.write_parquet(folder / f"{table}.parquet")
+            elif kind == "arrow":
+                frame.write_ipc(folder / f"{table}.arrow")
+            else:
+                frame.write_ipc_stream(folder / f"{table}.arrow")
+    assert nsys.recognise(folder)
+    ours, theirs = nsys.read(folder), nsys.read(path)
+    for table in theirs.present:
+        assert ours[table].equals(theirs[table]), table
+
+
+def test_reports_need_nsys(tmp_path, monkeypatch):
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"\x01\x02binary")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadInput, match=r"run\.nsys-rep: .*not on PATH.*nsys export"):
+        nsys.read(report)
+
+
+def test_reports_are_exported_where_nsys_is(nsys_file, event, tmp_path, monkeypatch):
+    made = nsys_file(NVTX_EVENTS=[event(0, 1, text="through nsys")])
+    tool = tmp_path / "bin" / "nsys"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\n[ "$1 $2 $3" = "export --type sqlite" ] && cp {made} "$5"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"binary")
+    trace = nsys.read(report)
+    assert texts(trace) == ["through nsys"]
+    assert trace.origin["paths"] == [str(report)]
+    tool.write_text("#!/bin/sh\necho 'cannot read it' >&2\nexit 3\n")
+    with pytest.raises(BadInput, match="nsys export failed: cannot read it"):
+        nsys.read(report)
+
+
+def test_bad_files(tmp_path: Path, nsys_file, event):
+    cases = {
+        "missing.sqlite": (None, "no such file"),
+        "empty.sqlite": (b"", "empty"),
+        "text.sqlite": (b"hello", "not a SQLite"),
+        "header.sqlite": (sqlite.MAGIC + b"\0" * 50, "database"),
+    }
+    for name, (content, says) in cases.items():
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
+        assert not nsys.recognise(path)
+        with pytest.raises(BadInput, match=says) as caught:
+            nsys.read(path)
+        assert str(path) in str(caught.value)
+    whole = nsys_file(NVTX_EVENTS=[event(n, n + 1, text="x" * 50) for n in range(2000)])
+    cut = tmp_path / "cut.sqlite"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    with pytest.raises(BadInput):
+        nsys.read(cut)
+
+
+def test_columns_that_hold_something_else(nsys_file, event):
+    rows = [event(0, 1, text="a"), event("yesterday", 2, text="b")]
+    with pytest.raises(BadInput, match="NVTX_EVENTS"):
+        nsys.read(nsys_file(NVTX_EVENTS=rows))
+
+
+def test_texts_that_are_not_utf8(nsys_file, event):
+    path = nsys_file(NVTX_EVENTS=[event(0, 1, text="good"), event(1, 2, text="bad")])
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE NVTX_EVENTS SET text = CAST(x'61ff62' AS TEXT) WHERE text = 'bad'")
+    assert texts(nsys.read(path)) == ["good", "a\ufffdb"]
