@@ -14,7 +14,7 @@ import torch
 TARGET = Path(__file__).resolve().parents[1] / "opscope/core/dialects/aten_schemas.json"
 #: Namespaces whose ops a profiler records; the others are compiler-internal.
 NAMESPACES = ("aten",)
-MARKS = {"tensor": "*", "tensors": "+", "any": "~", "scalar": ""}
+MARKS = {"tensor": "*", "tensors": "+", "scalar": ""}
 
 
 def kind(argument_type: str) -> str:
@@ -40,13 +40,12 @@ def main() -> None:
     for name, by_arity in sorted(overloads.items()):
         lines = []
         for _, found in sorted(by_arity.items()):
-            # the default overload names the arguments, else the one that takes most tensors
+            # the default overload first, else the one that takes most tensors
             found.sort(key=lambda item: (item[0] != "", -sum(k != "scalar" for _, k in item[1])))
-            merged = []
-            for place, (argument, own) in enumerate(found[0][1]):
-                kinds = {arguments[place][1] for _, arguments in found}
-                merged.append(MARKS[own if len(kinds) == 1 else "any"] + argument)
-            lines.append(" ".join(merged))
+            for _, arguments in found:
+                line = " ".join(MARKS[kind] + argument for argument, kind in arguments)
+                if line not in lines:
+                    lines.append(line)
         table[name] = lines
     text = json.dumps({"torch": torch.__version__.split("+")[0], "aten": table}, indent=0)
     TARGET.write_text(text + "\n")

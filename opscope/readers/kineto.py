@@ -106,7 +106,7 @@ def read(path: str | PathLike[str]) -> Trace:
 
 def _base(meta: dict[str, Any]) -> int:
     base = meta.get("baseTimeNanoseconds")
-    return base if type(base) is int and 0 <= base < 1 << 62 else 0
+    return base if type(base) is int and 0 <= base < 1 << 61 else 0
 
 
 def _is_unix(columns: Columns) -> bool:

@@ -122,7 +122,8 @@ _FIELDS: Final = {field.encode_name: field for field in msgspec.structs.fields(A
 #: Doubles hold whole ns up to here: 2**43 µs, 101 days. Kineto's ``baseTimeNanoseconds`` is no
 #: further back than that; other writers give Unix time.
 _EXACT_BELOW: Final = float(1 << 43)
-_WHOLE_BELOW: Final = float(1 << 53)
+#: Beyond this, the year 2043 in Unix µs, is no time: sums of three such times stay within 64 bits.
+_LARGEST: Final = (1 << 61) // 1000
 _ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _CONTROL = bytes(0x20 if code < 0x20 else code for code in range(256))
 
@@ -156,7 +157,7 @@ def repair(text: bytes) -> bytes:
     return _ESCAPE.sub(lambda found: found[0] if found[1] else b"\\\\", clean)
 
 
-#: Stands for a time that is absent or beyond 64 bits of ns.
+#: Stands for a time that is absent or beyond all bounds.
 NO_TIME: Final = -(1 << 62)
 
 
@@ -174,7 +175,7 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
     whole = np.floor(micros)
     part = micros - whole
     size = np.abs(micros)
-    if not bool(np.all((size < _EXACT_BELOW) | ((size < _WHOLE_BELOW) & (part == 0)))):
+    if not bool(np.all((size < _EXACT_BELOW) | ((size < _LARGEST) & (part == 0)))):
         raise Inexact
     result = whole.astype(np.int64) * 1000 + np.rint(part * 1000).astype(np.int64)
     if not known.all():
@@ -183,7 +184,7 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
 
 
 def _decimal_ns(value: float | Decimal | None) -> int:
-    if not isinstance(value, Decimal) or not value.is_finite() or value.adjusted() > 14:
+    if not isinstance(value, Decimal) or not value.is_finite() or abs(value) > _LARGEST:
         return NO_TIME
     return int((value * 1000).to_integral_value())
 

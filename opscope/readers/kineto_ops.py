@@ -87,7 +87,9 @@ def _call(
     values: list[Any],
     frames: tuple[Frame, ...],
 ) -> OpCall:
-    schema = arguments(name, len(sizes)) if name.startswith("aten::") else None
+    schema = None
+    if name.startswith("aten::"):
+        schema = arguments(name, len(sizes), tuple(map(_surely_tensor, types, sizes)))
     inputs: list[Arg] = []
     params: list[tuple[str, ParamValue]] = []
     for place, size in enumerate(sizes):
@@ -111,6 +113,13 @@ def _call(
     while inputs and inputs[-1] is None:
         inputs.pop()
     return OpCall(name, tuple(inputs), None, tuple(params), None, frames)
+
+
+def _surely_tensor(label: Any, size: Any) -> bool | None:
+    """Whether an argument is a tensor as far as the trace itself tells."""
+    if not isinstance(label, str) or not label:
+        return True if size else None
+    return label in _LISTS or label not in _SCALARS
 
 
 def _is_tensor(label: str, size: Any, argument: Argument | None, typed: bool) -> bool:

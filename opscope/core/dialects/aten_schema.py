@@ -15,7 +15,7 @@ import msgspec
 
 #: ``any``: a tensor in one overload and a scalar in another; the trace's own types decide.
 Kind = Literal["tensor", "tensors", "any", "scalar"]
-_MARKS: Final[dict[str, Kind]] = {"*": "tensor", "+": "tensors", "~": "any"}
+_MARKS: Final[dict[str, Kind]] = {"*": "tensor", "+": "tensors"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,37 @@ def _table() -> dict[str, list[str]]:
 
 
 @lru_cache(maxsize=8192)
-def arguments(name: str, arity: int) -> tuple[Argument, ...] | None:
+def arguments(
+    name: str, arity: int, tensors: tuple[bool | None, ...] | None = None
+) -> tuple[Argument, ...] | None:
     """The arguments of ``aten::name`` when it is given ``arity`` of them; ``None`` where unknown.
 
     ``name`` may carry ``aten::`` and an overload (``aten::sum.dim_IntList``), which are ignored.
+    Overloads may have equally many arguments: ``tensors``, where given, tells of each argument
+    whether it is a tensor or a list of them (``None``: not known), and so which one it is.
     """
-    plain = name.removeprefix("aten::").partition(".")[0]
-    for line in _table().get(plain, ()):
-        words = line.split(" ") if line else []
-        if len(words) == arity:
-            return tuple(
-                Argument(word.lstrip("*+~"), _MARKS.get(word[:1], "scalar")) for word in words
-            )
-    return None
+    found = _overloads(name.removeprefix("aten::").partition(".")[0], arity)
+    if not found:
+        return None
+    for overload in found if tensors else ():
+        if all(
+            is_tensor is None or is_tensor == (argument.kind != "scalar")
+            for argument, is_tensor in zip(overload, tensors or (), strict=True)
+        ):
+            return overload
+    return tuple(
+        argument
+        if len({other[place].kind for other in found}) == 1
+        else Argument(argument.name, "any")
+        for place, argument in enumerate(found[0])
+    )
+
+
+@lru_cache(maxsize=8192)
+def _overloads(name: str, arity: int) -> list[tuple[Argument, ...]]:
+    lines = [line.split(" ") if line else [] for line in _table().get(name, ())]
+    return [
+        tuple(Argument(word.lstrip("*+"), _MARKS.get(word[:1], "scalar")) for word in words)
+        for words in lines
+        if len(words) == arity
+    ]
