@@ -52,7 +52,6 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "frobenius_norm": (2, 0),
         "nuclear_norm": (2, 0),
         "logsumexp": (4, 0),  # max, subtract, exp, add … log
-        "": (2, 0),
         "median": (1, -1),
         "nanmedian": (1, -1),
         "mode": (1, -1),

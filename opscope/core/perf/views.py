@@ -33,7 +33,7 @@ QUERIES = words(
 ALLOCATIONS = words(
     """
     empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_as
-    resize_output _resize_output empty_quantized
+    _resize_output empty_quantized
     """
 )
 
