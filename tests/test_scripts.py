@@ -23,8 +23,8 @@ def script(name: str, *args: object, **env: str) -> subprocess.CompletedProcess[
 
 
 def test_the_gpu_check_refuses_without_cuda_and_leaves_nothing(tmp_path):
-    torch = pytest.importorskip("torch")
-    if torch.cuda.is_available():
+    cuda = pytest.importorskip("torch.cuda")
+    if cuda.is_available():
         pytest.skip("there is a CUDA device here: run scripts/gpu_check.sh itself")
     done = script("gpu_check.sh", tmp_path / "out", PYTHON=sys.executable)
     assert (done.returncode, done.stdout) == (2, "")

@@ -47,7 +47,10 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
     width: common.Width = None,
 ) -> None:
-    """Say what works here and how to make the rest work; of a FILE, what it lacks and why."""
+    """Say what works here, or what a FILE lacks.
+
+    And how to make the rest work, or why it is not there.
+    """
     from opscope.reports.console import columns, frame_table
     from opscope.reports.layout import Table
 

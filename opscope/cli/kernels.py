@@ -18,7 +18,10 @@ def kernels(
     json: common.Json = False,
     width: common.Width = None,
 ) -> None:
-    """List the kernels by the time they took; with --each every execution, as it was launched."""
+    """List the kernels by the time they took.
+
+    With --each every execution is a row, with the operator that launched it.
+    """
     profile = common.load(file)
     frame = profile.kernels() if each else profile.kernel_totals()
     ordered, keys = common.arrange(frame, sort or ("duration" if each else "total"), columns)

@@ -22,7 +22,10 @@ def ops(
     json: common.Json = False,
     width: common.Width = None,
 ) -> None:
-    """List the operators by the time they took on the device (on a CPU, their self time)."""
+    """List the operators by the time they took.
+
+    That is the time on the device; on a CPU-only profile, the operator's self time.
+    """
     profile = common.load(file)
     frame = profile.ops() if each else profile.op_totals()
     ordered, keys = common.arrange(frame, sort, columns)

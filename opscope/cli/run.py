@@ -6,13 +6,17 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import opscope
 
 from . import common, launch
+
+if TYPE_CHECKING:
+    from opscope.core.trace import Trace
+    from opscope.profile import Profile
 
 _SUFFIX = ".opscope"
 _HOOK = Path(__file__).parent / "_child"
@@ -59,6 +63,8 @@ def run(
     The program's input, output, exit status and signals pass through; what opscope has to say goes
     to stderr. Processes that it starts, torchrun's ranks among them, go into the same profile.
     """
+    from opscope.readers.errors import BadInput
+
     settings = _settings(steps, delay, duration, backend)
     command = _runnable(command)
     target = _target(output, command, force)
@@ -72,12 +78,13 @@ def run(
         except OSError as error:
             common.fail(*launch.explain_start_failure(error, command))
         try:
-            written = _collect(parts, target, command, force)
-        except OSError as error:
-            common.say(f"{target}: {error.strerror or error}: the profile is not written")
+            profile = _collect(parts, target, command, force)
+        except (OSError, BadInput) as error:
+            said = error.strerror if isinstance(error, OSError) else None
+            common.say(f"{target}: not written: {said or error}")
             raise typer.Exit(status or 2) from None
-    if written and report:
-        _report(target, top, width)
+    if profile is not None and report:
+        _report(profile, target, top, width)
     raise typer.Exit(status)
 
 
@@ -85,8 +92,12 @@ def _settings(
     steps: str | None, delay: float, duration: float | None, backend: str
 ) -> dict[str, str]:
     """What the child's hook needs to know, as environment variables; refuses what makes no sense."""
+    from opscope.backends import has_gpu
+
     from .child import Plan
 
+    if backend == "kineto" and not has_gpu():
+        common.fail("--backend kineto: no NVIDIA GPU is visible here; recorder needs none")
     try:
         return Plan.of(steps=steps, delay=delay, duration=duration, backend=backend).environment()
     except ValueError as error:
@@ -122,10 +133,11 @@ def _target(output: Path | None, command: list[str], force: bool) -> Path:
     return target
 
 
-def _collect(parts: Path, target: Path, command: list[str], force: bool) -> bool:
-    """Turn what the processes left in ``parts`` into the profile ``target``; whether there was any."""
+def _collect(parts: Path, target: Path, command: list[str], force: bool) -> Profile | None:
+    """Turn what the processes left in ``parts`` into ``target``; None where there is nothing to report."""
     from opscope.backends import recorder
     from opscope.core.process import redact
+    from opscope.profile import Profile
     from opscope.readers import opscope_profile
 
     _tell_unrecorded(parts)
@@ -134,8 +146,8 @@ def _collect(parts: Path, target: Path, command: list[str], force: bool) -> bool
             "nothing was recorded: no Python process in which opscope is installed ran a framework"
             " that it knows (opscope doctor)"
         )
-        return False
-    trace = recorder.collect(parts)
+        return None
+    trace = _readable(parts)
     # where the parts lay is of no use once they are gone
     trace.origin = {
         "format": "opscope",
@@ -145,9 +157,43 @@ def _collect(parts: Path, target: Path, command: list[str], force: bool) -> bool
     # on a GPU without a source of kernels, device time is not known: CPU time never stands for it
     if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):
         trace.origin["gpu"] = True
-    opscope_profile.write(target, trace, force=force)
+    profile = Profile(trace)
+    try:
+        profile.save(target, force=force)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001  a fault of the analysis must not cost the recording
+        common.say(f"not analysed: {type(error).__name__}: {error}")
+        opscope_profile.write(target, trace, force=force)
+        common.say(f"wrote {target}")
+        return None
     common.say(f"wrote {target}")
-    return True
+    return profile
+
+
+def _readable(parts: Path) -> Trace:
+    """The trace of all parts that can be read; what one process left damaged costs no other's."""
+    from opscope.backends import kineto, recorder
+    from opscope.core import record
+    from opscope.readers.errors import BadInput
+
+    lost: list[str] = []
+    while True:
+        try:
+            trace = recorder.collect(parts)
+            break
+        except BadInput as error:
+            damaged = Path(error.path)
+            part = next((p for p in recorder.parts(parts) if damaged.is_relative_to(p)), None)
+            if part is None or (len(recorder.parts(parts)) == 1 and damaged.name != kineto.TRACE):
+                raise
+            # of a damaged trace of kernels the ranges beside it are still good
+            (damaged if damaged.name == kineto.TRACE else part / record.META).unlink()
+            lost.append(f"{damaged.relative_to(parts)}: {error.what}")
+    for what in lost:
+        common.say(f"left out: {what}")
+        trace.note("warning", f"left out: {what}")
+    return trace
 
 
 def _tell_unrecorded(parts: Path) -> None:
@@ -161,17 +207,11 @@ def _tell_unrecorded(parts: Path) -> None:
         common.say(f"not recorded: {python}: {reason}{times}")
 
 
-def _report(target: Path, top: int | None, width: int | None) -> None:
+def _report(profile: Profile, target: Path, top: int | None, width: int | None) -> None:
     from opscope.reports import console
     from opscope.reports.layout import write
 
     rows = (common.TOP if top is None else top) or None
-    try:
-        profile = common.load(str(target))
-        names = ["summary", "detail"] + (["kernel"] if len(profile.kernel_totals()) else [])
-        tables = console.tables(profile, names, rows)
-    except Exception as error:  # noqa: BLE001  the program's status counts, and the profile is there
-        common.say(f"no report: {type(error).__name__}: {error}; see opscope report {target}")
-        return
-    write(tables, sys.stderr, width)
+    names = ["summary", "detail"] + ([] if profile.cpu_only else ["kernel"])
+    write(console.tables(profile, names, rows), sys.stderr, width)
     common.say(f"more: opscope report {target}")

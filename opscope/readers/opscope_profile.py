@@ -134,7 +134,7 @@ def _store(folder: Path, name: str, frame: pl.DataFrame, rank: dict[int, int]) -
         else:
             (folder / name).mkdir(exist_ok=True)
             file = f"{name}/{number:04}-rank{owner}.parquet"
-        if len(part):
+        if len(part) or name.startswith("extra."):  # whose columns only the file tells
             part.write_parquet(folder / file, compression="zstd", statistics=True)
             files.append(file)
     return {"rows": len(frame), "files": files}

@@ -52,6 +52,8 @@ KNOWN: Final[Mapping[str, Column]] = {
     for column in (
         Column("share", "share", units.share),
         Column("device_time", "time", units.time),
+        Column("time", "time", units.time),
+        Column("how_many", "how many", units.count),
         Column("self_time", "self", units.time),
         Column("cpu_time", "CPU time", units.time),
         Column("total", "total", units.time),
@@ -114,7 +116,7 @@ def summary(profile: Profile) -> Table:
     line(
         "  unattributed",
         units.time(row.get("unattributed_time")),
-        "inside steps, outside any op" if on_cpu else _rest(row),
+        _rest(row) + (", inside steps but outside any op" if on_cpu else ""),
     )
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
@@ -263,8 +265,9 @@ def _of_wall(row: Mapping[str, Any]) -> str:
 
 
 def _rest(row: Mapping[str, Any]) -> str:
-    share = row.get("attributed_share")
-    return "" if share is None else units.share(1 - share)
+    """The unattributed share, from the times: one minus the other share would round."""
+    rest, whole = row.get("unattributed_time"), row.get("kernel_time")
+    return units.share(rest / whole) if rest is not None and whole else units.UNKNOWN
 
 
 def _share_of_all(row: Mapping[str, Any]) -> str:

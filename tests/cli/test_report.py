@@ -13,6 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import opscope.cli.app as application
+from opscope.core.trace import Trace
+from opscope.profile import Profile
 from opscope.reports.content import COLUMNS, REPORTS
 
 TOTAL = 2 * (3_000 + 3_001 + 3_002) + 1_000
@@ -58,6 +60,22 @@ def test_the_unknown_is_a_dash_and_what_is_known_to_be_none_is_0(opscope, saved)
     assert "131 kFLOP" in mm  # two steps
     assert "None" not in "".join(lines)
     assert "nan" not in "".join(lines)
+
+
+def test_a_gpu_without_kernels_says_so_and_never_shows_cpu_time_in_their_place(
+    opscope, trace, tmp_path
+):
+    tables = {name: trace[name] for name in ("processes", "ranges")}
+    Profile(Trace.of(tables, {"gpu": True})).save(tmp_path / "x.opscope")
+    lines = [
+        " ".join(line.split())
+        for line in opscope("report", tmp_path / "x.opscope").out.splitlines()
+    ]
+    assert "kernel time – kernels were not captured" in lines
+    assert "attributed –" in lines
+    report = json.loads(opscope("report", tmp_path / "x.opscope", "--json").out)
+    assert report["summary"]["kernel_time"] is None
+    assert {row["device_time"] for row in report["detail"]} == {None}
 
 
 def test_layers_that_differ_in_a_number_are_one_row(opscope, saved):

@@ -235,9 +235,13 @@ def test_only_the_steps_asked_for_are_recorded(option, kept, script, tmp_path):
         (("--steps", "1:2", "--delay", "1"), "--steps excludes"),
         (("--backend", "magic"), "no backend 'magic'"),
         (("-o", "nowhere/x"), "nowhere: no such directory"),
+        (("--backend", "kineto"), "no NVIDIA GPU is visible"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_before_anything_runs(options, complaint, tmp_path):
+def test_options_that_make_no_sense_are_refused_before_anything_runs(
+    options, complaint, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = cli(tmp_path, "run", *options, "--", "sh", "-c", "echo ran")
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
@@ -274,3 +278,21 @@ def test_secrets_on_the_command_line_do_not_reach_the_profile(script, tmp_path):
     assert done.returncode == 0
     for path in (tmp_path / "train.opscope").rglob("*"):
         assert b"s3cr3t-value" not in path.read_bytes()
+
+
+def test_one_process_s_damaged_part_costs_only_itself(script, tmp_path):
+    script("""
+        import glob, os, subprocess, sys, opscope
+        with opscope.annotate("whole"):
+            pass
+        code = "import opscope\\nwith opscope.annotate('damaged'): pass"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        parts = glob.glob(os.environ["OPSCOPE_RUN_DIR"] + "/part-*")
+        (part,) = [part for part in parts if f"-{os.getpid()}-" not in part]
+        open(part + "/strings.jsonl", "w").write("nonsense\\n")
+    """)
+    done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py")
+    assert done.returncode == 0
+    assert "opscope: left out: part-" in done.stderr
+    assert ranges(tmp_path / "train.opscope") == ["whole"]
+    assert "left out" in opscope.load(tmp_path / "train.opscope").notes()["what"][0]
