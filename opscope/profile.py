@@ -11,6 +11,7 @@ import polars as pl
 
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.coverage import missing_costs
+from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.kernels import (
     KERNEL_COLUMNS,
     MEMOP_COLUMNS,
@@ -66,6 +67,10 @@ class Profile:
     def _ops_frame(self) -> pl.DataFrame:
         return ops_frame(self._ops)
 
+    @cached_property
+    def _executed(self) -> pl.DataFrame:
+        return executed_kernels(self._ops)
+
     @property
     def cpu_only(self) -> bool:
         """Whether the program ran without a GPU, so that the CPU is the device."""
@@ -77,7 +82,7 @@ class Profile:
 
     def kernels(self) -> pl.DataFrame:
         """One row per kernel execution; see ``core.analysis.kernels.kernels_frame``."""
-        return self._frame("kernels", lambda: kernels_frame(self._ops))
+        return self._frame("kernels", lambda: kernels_frame(self._ops, self._executed))
 
     def memops(self) -> pl.DataFrame:
         """One row per copy or set."""
@@ -93,7 +98,7 @@ class Profile:
         ended = ~attrs.str.contains('"unclosed":true', literal=True).fill_null(False).to_numpy()
         steps = int(((self.attribution.meaning.role == ROLE["step"]) & ended).sum())
         ops = self._ops_frame if self.cpu_only else None
-        return summary(self.trace, self.kernels(), self.memops(), ops, steps)
+        return summary(self.trace, self._executed, executed_memops(self._ops), ops, steps)
 
     def op_totals(self) -> pl.DataFrame:
         """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""
@@ -101,13 +106,13 @@ class Profile:
 
     def kernel_totals(self) -> pl.DataFrame:
         """One row per kernel name, by time."""
-        return self._frame("kernel_totals", lambda: totals.kernel_totals(self.kernels()))
+        return self._frame("kernel_totals", lambda: totals.kernel_totals(self._executed))
 
     def unattributed(self) -> pl.DataFrame:
         """One row per reason for which time has no op: reason, kernels, time (ns), share."""
         if self.cpu_only:
             return unattributed_on_cpu(self.summary())
-        return self._frame("unattributed", lambda: totals.unattributed(self.kernels()))
+        return self._frame("unattributed", lambda: totals.unattributed(self._executed))
 
     def missing_costs(self) -> pl.DataFrame:
         """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, why."""

@@ -25,6 +25,8 @@ from opscope.core.trace import Trace
 #: Per (process, thread): the nesting of its op ranges, and the range row of each of its intervals.
 _Nests: TypeAlias = "dict[tuple[int, ...], tuple[Nest, Ints]]"
 
+_PLACE: Final = ("process", "thread")
+_FEW_THREADS: Final = 32
 #: Why a kernel or copy has no op: a closed list; the first means that it has one.
 REASONS: Final = (
     None,
@@ -242,22 +244,29 @@ def _by_thread(
     """For each (process, thread) the chosen rows' numbers and the values of ``columns``."""
     if not chosen.any():
         return {}
+    place = frame.lazy().select(pl.col("process", "thread").fill_null(NONE))
+    keys = place.unique().collect().rows()
+    found: dict[tuple[int, ...], tuple[Ints, ...]] = {}
+    if len(keys) <= _FEW_THREADS:  # a look at every row for each thread needs no room for a sort
+        process, thread = (place.select(name).collect().to_series().to_numpy() for name in _PLACE)
+        for key in keys:
+            rows = np.flatnonzero((process == key[0]) & (thread == key[1]) & chosen)
+            if len(rows):
+                found[key] = (rows, *(frame[name].gather(rows).to_numpy() for name in columns))
+        return found
     part = (
-        frame.lazy()
-        .select("process", "thread", *columns)
+        place.with_columns(frame[name] for name in columns)
         .with_row_index("row")
         .with_columns(pl.col("row").cast(pl.Int64))
         .filter(pl.Series(chosen))
-        .group_by("process", "thread")
+        .group_by(_PLACE)
         .agg(pl.all())
         .collect()
     )
-    keys = part.select(pl.col("process").fill_null(NONE), pl.col("thread").fill_null(NONE)).rows()
     lists = [[group.to_numpy() for group in part[name]] for name in ("row", *columns)]
-    return {
-        (int(process), int(thread)): tuple(values[number] for values in lists)
-        for number, (process, thread) in enumerate(keys)
-    }
+    for number, key in enumerate(part.select(_PLACE).rows()):
+        found[key] = tuple(values[number] for values in lists)
+    return found
 
 
 def _open_ranges(

@@ -39,7 +39,7 @@ def matching(column: pl.Series, pattern: str) -> NDArray[np.bool_]:
 
 def compact(
     column: pl.Series, values: pl.Series | None = None
-) -> tuple[NDArray[np.int64], list[str | None]]:
+) -> tuple[NDArray[np.int32], list[str | None]]:
     """A Categorical column as numbers 0, 1, 2 … and the text of each number (null is one of them).
 
     ``values`` gives the distinct values, every one of the column's among them, where the caller
@@ -52,10 +52,10 @@ def compact(
     null_at = len(distinct)  # where the numbering has no null, none is asked for
     if distinct.null_count():
         null_at = int(distinct.is_null().arg_max() or 0)
-    table = np.zeros(1 if top is None else int(top) + 1, np.int64)
+    table = np.zeros(1 if top is None else int(top) + 1, np.int32)
     held = known.drop_nulls().to_numpy()
     table[held] = np.flatnonzero(distinct.is_not_null().to_numpy())
-    numbers: NDArray[np.int64] = table[codes.fill_null(0).to_numpy()]
+    numbers: NDArray[np.int32] = table[codes.fill_null(0).to_numpy()]
     if codes.null_count():
         numbers[codes.is_null().to_numpy()] = null_at
     return numbers, distinct.cast(pl.String).to_list()

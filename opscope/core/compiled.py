@@ -33,9 +33,9 @@ def fused_ops(kernel: str) -> str | None:
 
 
 def name_fused(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Give each generated kernel that has an op its own name as that op, and the region as layer.
+    """Give each generated kernel that has an op its own name as that op.
 
-    ``kernels`` has ``name``, ``op``, ``op_type``, ``layer`` and ``reason``. A region's op (such as
+    ``kernels`` has ``name``, ``op``, ``op_type`` and ``reason``. A region's op (such as
     ``Torch-Compiled Region: 0/0``) launches many different kernels: the kernel's name says more.
     """
     name = pl.col("name").cast(pl.String)
@@ -44,5 +44,11 @@ def name_fused(kernels: pl.DataFrame) -> pl.DataFrame:
     return kernels.with_columns(
         pl.when(other).then("name").otherwise("op").alias("op"),
         pl.when(other).then(pl.lit("fused", pl.Categorical)).otherwise("op_type").alias("op_type"),
-        pl.when(other).then(pl.coalesce("layer", "op")).otherwise("layer").alias("layer"),
     )
+
+
+def region_as_layer(kernels: pl.DataFrame, region: pl.Series) -> pl.Series:
+    """The column ``layer``, with the region where ``name_fused`` put a kernel's name over it."""
+    replaced = (kernels["op"] != region).fill_null(False) & kernels["layer"].is_null()
+    column: pl.Series = region.zip_with(replaced, kernels["layer"]).alias("layer")
+    return column

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -38,14 +38,14 @@ class Meaning:
     """The ranges of a trace, understood.
 
     ``reading``: for each range row its place in ``readings``. ``seq``, ``fwd_thread``: per row,
-    -1 where unknown, from the columns or else from the text.
+    null where unknown, from the columns or else from the text.
     """
 
     readings: list[Reading]
     texts: list[str]
     reading: NDArray[np.int32]
-    seq: NDArray[np.int64]
-    fwd_thread: NDArray[np.int64]
+    seq: pl.Series
+    fwd_thread: pl.Series
 
     @property
     def role(self) -> NDArray[np.uint8]:
@@ -70,8 +70,8 @@ def interpret(trace: Trace) -> Meaning:
         readings,
         [words or "" for _, _, words in distinct],
         reading,
-        seq.fill_null(-1).to_numpy(),
-        ranges["fwd_thread"].fill_null(-1).to_numpy(),
+        seq,
+        ranges["fwd_thread"],
     )
 
 
@@ -79,12 +79,17 @@ def _distinct(
     columns: Sequence[pl.Series],
 ) -> tuple[NDArray[np.int32], list[tuple[str | None, ...]]]:
     """For each row the number of its combination of values, and the combinations."""
-    parts = [compact(column) for column in columns]
-    key = np.zeros(len(columns[0]), np.int64)
+    key: NDArray[np.integer[Any]] = np.zeros(len(columns[0]), np.int32)
     size = 1
-    for codes, values in parts:
-        key = key * len(values) + codes
+    parts = []
+    for column in columns:
+        codes, values = compact(column)
         size *= len(values)
+        if size > np.iinfo(np.int32).max:
+            key = key.astype(np.int64)
+        key *= len(values)
+        key += codes
+        parts.append(values)
     if size <= 4 * len(key) + (1 << 20):  # a table is several times faster than a sort or a join
         seen = np.zeros(size, bool)
         seen[key] = True
@@ -98,7 +103,7 @@ def _distinct(
     combinations = []
     for one in distinct.tolist():
         values_of_one: list[str | None] = []
-        for _, values in reversed(parts):
+        for values in reversed(parts):
             one, place = divmod(one, len(values))
             values_of_one.append(values[place])
         combinations.append(tuple(reversed(values_of_one)))

@@ -79,7 +79,8 @@ class Ops:
     def _forward_keys(self) -> pl.DataFrame:
         """(process, fwd_thread, seq) → the latest-starting forward op that has it."""
         meaning = self.attribution.meaning
-        rows = self.rows[meaning.seq[self.rows] >= 0]
+        known = (meaning.seq >= 0).fill_null(False).to_numpy()
+        rows = np.flatnonzero(self.attribution.is_op & known)
         rows = rows[self.direction(rows) != _BACKWARD]
         return (
             self._keys(rows)
@@ -94,8 +95,8 @@ class Ops:
         return pl.DataFrame(
             {
                 "process": self._process.gather(rows),
-                "fwd_thread": meaning.fwd_thread[rows],
-                "seq": meaning.seq[rows],
+                "fwd_thread": meaning.fwd_thread.gather(rows).fill_null(NONE),
+                "seq": meaning.seq.gather(rows),
             }
         )
 
@@ -108,7 +109,8 @@ class Ops:
         found = np.full(len(rows), NONE, np.int64)
         backward = np.flatnonzero(self.direction(rows) == _BACKWARD)
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading]
-        keyed = (meaning.seq >= 0) & ((meaning.fwd_thread > 0) | is_node)
+        told = (meaning.fwd_thread > 0).fill_null(False).to_numpy()
+        keyed = (meaning.seq >= 0).fill_null(False).to_numpy() & (told | is_node)
         node = self.attribution.climb(rows[backward], keyed)
         backward, node = backward[node >= 0], node[node >= 0]
         if len(node) and len(self._forward_keys):
@@ -171,10 +173,10 @@ class Ops:
                 call[name].zip_with(shaped, gather(theirs.call[name], inherited))
                 for name in _INHERITED
             )
-        seq = at(meaning.seq, rows)
+        seq = gather(meaning.seq, rows)
         return Described(
             direction,
-            pl.Series("seq", seq).replace(NONE, None),
+            seq.alias("seq"),
             forward,
             layer.alias("layer"),
             self.context.step(process, thread, time).alias("step"),

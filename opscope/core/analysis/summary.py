@@ -56,15 +56,14 @@ def summary(
 
 def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
     total = int(kernels["duration"].sum())
-    has_op = kernels["reason"].is_null()
-    attributed = int(kernels.filter(has_op)["duration"].sum())
+    attributed = _time(kernels, pl.col("reason").is_null())
     columns = ["device", "start", "end"]
     busy = 0
     both = pl.concat([kernels.select(columns), memops.select(columns)])
     for part in both.partition_by("device"):
         busy += union_length(part["start"].to_numpy(), part["end"].to_numpy())
     whole = total + int(memops["duration"].sum())
-    launched = pl.col("call_start").is_not_null()
+    launched = pl.col("launched")
     known = pl.col("flops").is_not_null() | pl.col("op_type").cast(pl.String).is_in(FREE)
     with_launch = _time(kernels, launched) + _time(memops, launched)
     with_flops = _time(kernels, launched & known.fill_null(False)) + _time(memops, launched)
@@ -82,7 +81,7 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
 
 
 def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
-    return int(frame.filter(chosen)["duration"].sum())
+    return int(frame.select(pl.col("duration").filter(chosen).sum()).item())
 
 
 def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:

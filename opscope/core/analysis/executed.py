@@ -1,0 +1,77 @@
+"""What ran on the device in the few columns that totals need: ten million kernels fit in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.costs import Sharing, cost_column
+from opscope.core.analysis.ops import Ops
+from opscope.core.attribute import REASONS, Launched
+from opscope.core.columns import at, compact, gather, matching, spread
+from opscope.core.compiled import GENERATED, name_fused
+from opscope.core.intervals import NONE, Ints
+from opscope.core.perf.tensorcore import used
+
+
+def executed_kernels(ops: Ops) -> pl.DataFrame:
+    """One row per kernel: device, start, end, duration (ns), name, launched, op, op_type, reason,
+    matrix_flops, vector_flops, flops, bytes, tensor_core.
+
+    FLOPs and bytes are the op's, split over its kernels by duration; the parts of an op sum to it.
+    ``launched`` tells whether the kernel has a launch record.
+    """
+    table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
+    frame = _where(table, launched).with_columns(
+        table["name"],
+        *_named(ops, launched),
+        spread("reason", list(REASONS), launched.reason),
+    )
+    if matching(table["name"], GENERATED).any():
+        frame = name_fused(frame)
+    costing = ops.costs.costing(launched.op.astype(np.int64))
+    sharing = Sharing(_executions(costing, launched.replay), frame["duration"].to_numpy())
+    frame = frame.with_columns(
+        sharing.split(cost_column(ops.costs, name, costing))
+        for name in ("matrix_flops", "vector_flops", "bytes")
+    )
+    return frame.with_columns(
+        (pl.col("matrix_flops") + pl.col("vector_flops")).alias("flops"),
+        _tensor_core(table["name"]),
+    )
+
+
+def executed_memops(ops: Ops) -> pl.DataFrame:
+    """One row per copy or set: device, start, end, duration (ns), launched."""
+    return _where(ops.attribution.trace["memops"], ops.attribution.memops)
+
+
+def _where(table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
+    return table.select(
+        "device",
+        "start",
+        "end",
+        (pl.col("end") - pl.col("start")).alias("duration"),
+        pl.Series("launched", launched.call >= 0),
+    )
+
+
+def _named(ops: Ops, launched: Launched) -> list[pl.Series]:
+    reading = at(ops.attribution.meaning.reading, launched.op)
+    return [gather(ops.readings[name], reading) for name in ("op", "op_type")]
+
+
+def _executions(costing: Ints, replay: NDArray[np.int32]) -> Ints:
+    """Per kernel a number for each time that its op ran: each replay of a graph is one more."""
+    if not (replay >= 0).any():
+        return costing
+    _, number = np.unique(np.stack((costing, replay), axis=1), axis=0, return_inverse=True)
+    return np.where(costing >= 0, number.reshape(-1), NONE)
+
+
+def _tensor_core(names: pl.Series) -> pl.Series:
+    """Whether each kernel, by its name, computes on Tensor Cores; null where the name cannot tell."""
+    codes, distinct = compact(names)
+    known = pl.Series([None if name is None else used(name) for name in distinct], dtype=pl.Boolean)
+    return gather(known, codes).alias("tensor_core")
