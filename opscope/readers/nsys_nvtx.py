@@ -102,6 +102,11 @@ def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
     frame = pl.concat([piece.events for piece in pieces], how="diagonal")
     result = Ranges(frame)
     names = pl.concat([piece.names for piece in pieces], how="diagonal_relaxed")
+    # one value for all rows takes no room; pieces of push/pop ranges only have left it out
+    usual = pl.lit("pushpop", pl.Categorical)
+    mixed = "kind" in frame.columns
+    kind = pl.col("kind").fill_null(usual) if mixed else usual
+    result.frame = frame.with_columns(kind.alias("kind"))
     _name_domains(result, source, strings, names, domains)
     _name_categories(result, strings, names, categories)
     odd = sum(piece.odd for piece in pieces)
@@ -127,9 +132,7 @@ def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
         frame["end"],
         frame["domain"],
     ]
-    if types.min() == types.max() and types.len():
-        columns.append(constant("kind", _KIND[int(types[0])], pl.Categorical, len(types)))
-    else:
+    if not types.is_in(_PUSHPOP).all():
         columns.append(types.replace_strict(_KIND, return_dtype=pl.Categorical).alias("kind"))
         at_start = pl.when(pl.col("eventType").is_in(_MARKS)).then("start").otherwise("end")
         columns[3] = frame.select(at_start.alias("end")).to_series()

@@ -43,7 +43,11 @@ def test_shapes_direction_layer_and_source(trace):
     row = ops.row(0, named=True)
     call = parse(row["text"])
     assert call.name == "conv2d"
-    assert [tensor.shape for tensor in call.input_leaves()] == [(32, 6, 15, 15), (16, 6, 5, 5), (16,)]
+    assert [tensor.shape for tensor in call.input_leaves()] == [
+        (32, 6, 15, 15),
+        (16, 6, 5, 5),
+        (16,),
+    ]
     assert {tensor.dtype for tensor in call.input_leaves()} == {"f32"}
     assert [tensor.shape for tensor in call.output_leaves()] == [(32, 16, 11, 11)]
     assert call.frames == (("dummy_network.py", 26), ("dummy_network.py", 42))

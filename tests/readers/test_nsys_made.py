@@ -34,9 +34,11 @@ def test_attribution_finds_the_truth(make_nsys, tmp_path, style):
     trace = nsys.read(path)
     assert (len(trace["kernels"]), len(trace["ranges"])) == (done["kernels"], done["ranges"])
     truth = pl.read_parquet(path.with_suffix(".truth.parquet"))
-    found = trace["kernels"].select(
-        "process", "correlation", (pl.col("end") - pl.col("start")).alias("duration")
-    ).with_columns(pl.Series("range", attribute(trace).kernels.op).cast(pl.Int64))
+    found = (
+        trace["kernels"]
+        .select("process", "correlation", (pl.col("end") - pl.col("start")).alias("duration"))
+        .with_columns(pl.Series("range", attribute(trace).kernels.op).cast(pl.Int64))
+    )
     found = found.with_columns(pl.when(pl.col("range") >= 0).then("range"))
     order = ["process", "correlation"]
     assert found.sort(order).equals(truth.sort(order))

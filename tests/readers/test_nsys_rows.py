@@ -103,6 +103,15 @@ def test_marks_starts_ends_and_what_never_ended(nsys_file, event, ids):
     assert trace["notes"].filter(pl.col("what").str.contains("never ended"))["how_many"][0] == 1
 
 
+def test_a_file_of_marks_only(nsys_file, event):
+    ranges = nsys.read(
+        nsys_file(NVTX_EVENTS=[event(5, None, eventType=34), event(900, None, eventType=34)])
+    )["ranges"]
+    assert ranges.select("start", "end", pl.col("kind").cast(pl.String)).rows() == [
+        (5, 5, "mark"), (900, 900, "mark"),
+    ]  # fmt: skip
+
+
 def nccl_tables(rows):
     """NCCL's collective and communicator schemas as Nsight exports them, with an enumeration."""
     schema, init, enum = (1 << 24) + 7, (1 << 24) + 2, (1 << 24) + 16
