@@ -1,6 +1,6 @@
 """Times reading, attribution and summary of a Kineto trace, each in a process of its own.
 
-Usage: python benchmarks/kineto_read.py TRACE.json[.gz] [--peers]
+Usage: python benchmarks/kineto_read.py TRACE.json[.gz] [--peer PYTHON]
 
 Beside each figure its ratio to the floor: decompressing the file and decoding every event to typed
 structs that are thrown away. ``--peers`` also loads the file with Holistic Trace Analysis, where it
@@ -49,17 +49,20 @@ RUNS = {
     ),
 }
 PEER = (
-    "import gzip, os, tempfile\nfrom hta.trace_analysis import TraceAnalysis",
-    "TraceAnalysis(trace_files={0: os.path.abspath(path)}, trace_dir=os.path.dirname(os.path.abspath(path)))",
+    "import os\nfrom hta.trace_analysis import TraceAnalysis",
+    "folder, file = os.path.split(os.path.abspath(path))\n"
+    "TraceAnalysis(trace_files={0: file}, trace_dir=folder)",
     "0",
 )
 
 
-def measure(path: Path, name: str, parts: tuple[str, str, str]) -> tuple[float, float, int] | None:
+def measure(
+    path: Path, name: str, parts: tuple[str, str, str], python: str
+) -> tuple[float, float, int] | None:
     setup, body, count = parts
     code = _CHILD.format(setup=setup, body=body, count=count)
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+        [python, "-c", code, str(path)], capture_output=True, text=True, check=False
     )
     if done.returncode:
         print(f"{name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
@@ -71,13 +74,15 @@ def measure(path: Path, name: str, parts: tuple[str, str, str]) -> tuple[float, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("trace", type=Path)
-    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--peer", metavar="PYTHON")
     chosen = parser.parse_args()
-    runs = {**RUNS, **({"Holistic Trace Analysis, load": PEER} if chosen.peers else {})}
+    runs = [(name, parts, sys.executable) for name, parts in RUNS.items()]
+    if chosen.peer:
+        runs.append(("Holistic Trace Analysis, load", PEER, chosen.peer))
     floor = None
     print(f"{'':32}{'s':>8}{'× floor':>9}{'peak MiB':>10}{'rows':>12}")
-    for name, parts in runs.items():
-        found = measure(chosen.trace, name, parts)
+    for name, parts, python in runs:
+        found = measure(chosen.trace, name, parts, python)
         if found is None:
             continue
         floor = floor or found[0]
