@@ -266,7 +266,7 @@ def test_scaled_mm(m, n, k):
 
 
 def test_flex_attention():
-    flex = next((t for t in flop_registry if "flex_attention" == getattr(t, "_name", "")), None)
+    flex = next((t for t in flop_registry if getattr(t, "_name", "") == "flex_attention"), None)
     if flex is None:
         pytest.skip("this torch has no formula for flex_attention")
     q, k = (2, 4, 16, 8), (2, 2, 24, 8)

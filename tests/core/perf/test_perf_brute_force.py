@@ -306,7 +306,7 @@ def test_batched_product(lead, m, k, n):
     assert by_input.matrix_flops == 2 * adds
 
 
-@given(sizes=st.fixed_dictionaries({name: SMALL for name in "bijk"}))
+@given(sizes=st.fixed_dictionaries(dict.fromkeys("bijk", SMALL)))
 def test_einsum(sizes):
     shapes = [tuple(sizes[c] for c in "bij"), tuple(sizes[c] for c in "bjk")]
     adds = 0
