@@ -83,7 +83,11 @@ def meta(*shape, dtype=torch.float32, grad=False):
 
 
 def test_every_aten_op_of_the_flop_counter_is_known():
-    names = {target._qualified_op_name for target in flop_registry if hasattr(target, "_qualified_op_name")}
+    names = {
+        target._qualified_op_name
+        for target in flop_registry
+        if hasattr(target, "_qualified_op_name")
+    }
     assert len(names) > 15
     missing = {name for name in names if perf.entry_of(name) is None}
     assert not missing
@@ -110,9 +114,7 @@ def test_linear_forward_and_backward(m, n, k):
     x, w, bias = meta(m, k, grad=True), meta(n, k, grad=True), meta(n, grad=True)
     ours, theirs, _ = both(lambda: torch.nn.functional.linear(x, w, bias).sum().backward())
     assert ours == theirs == 3 * 2 * m * n * k
-    gradients, why = perf.backward_costs(
-        OpCall("aten::linear", (spec(x), spec(w), spec(bias)))
-    )
+    gradients, why = perf.backward_costs(OpCall("aten::linear", (spec(x), spec(w), spec(bias))))
     assert gradients is not None, why
     assert gradients.matrix_flops == theirs - 2 * m * n * k
 
@@ -138,7 +140,9 @@ def _convolution(case, transposed, dtype=torch.float32):
     name = f"conv{'_transpose' if transposed else ''}{rank}d"
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     if transposed:
-        options["padding"] = [min(p, d * (k - 1) // 2) for p, d, k in zip(padding, dilation, kernel, strict=True)]
+        options["padding"] = [
+            min(p, d * (k - 1) // 2) for p, d, k in zip(padding, dilation, kernel, strict=True)
+        ]
     return x, w, lambda: getattr(torch.nn.functional, name)(x, w, **options)
 
 
@@ -188,7 +192,9 @@ def test_attention_kernels(b, kv, ratio, nq, nk, d, dv):
         operands = tuple(TensorSpec("bf16", shape) for shape in (q, k, v))
         ours, _ = perf.cost(OpCall(forward._qualified_op_name, operands))
         assert ours.matrix_flops == flop_registry[forward](meta(*q), meta(*k), meta(*v))
-        ours, _ = perf.cost(OpCall(backward._qualified_op_name, (TensorSpec("bf16", grad), *operands)))
+        ours, _ = perf.cost(
+            OpCall(backward._qualified_op_name, (TensorSpec("bf16", grad), *operands))
+        )
         theirs = flop_registry[backward](meta(*grad), meta(*q), meta(*k), meta(*v))
         assert ours.matrix_flops == theirs
 
@@ -208,8 +214,16 @@ def test_flash_forward_and_backward_have_tokens_before_heads(b, h, nq, nk, d):
     assert ours.matrix_flops == h * theirs
     back, _ = perf.cost(OpCall("aten::_flash_attention_backward", tuple(map(spec, (q, q, k, k)))))
     theirs = flop_registry[aten._flash_attention_backward](
-        one_q.transpose(1, 2), one_q.transpose(1, 2), one_k.transpose(1, 2), one_k.transpose(1, 2),
-        None, None, None, None, nq, nk,
+        one_q.transpose(1, 2),
+        one_q.transpose(1, 2),
+        one_k.transpose(1, 2),
+        one_k.transpose(1, 2),
+        None,
+        None,
+        None,
+        None,
+        nq,
+        nk,
     )
     assert back.matrix_flops == h * theirs
 
@@ -219,7 +233,9 @@ def test_packed_sequences_of_one_length():
     q = TensorSpec("f16", (12, 2, 8))
     offsets = TensorSpec("i32", (4,))
     params = (("max_q", 4), ("max_k", 4))
-    ours, _ = perf.cost(OpCall("aten::_flash_attention_forward", (q, q, q, offsets, offsets), None, params))
+    ours, _ = perf.cost(
+        OpCall("aten::_flash_attention_forward", (q, q, q, offsets, offsets), None, params)
+    )
     packed = torch.empty(12, 2, 8, dtype=torch.float16)
     cumulative = torch.tensor([0, 4, 8, 12], dtype=torch.int32)
     theirs = flop_registry[torch.ops.aten._flash_attention_forward](
@@ -227,7 +243,9 @@ def test_packed_sequences_of_one_length():
     )
     assert ours.matrix_flops == theirs
     ragged = (("max_q", 5), ("max_k", 5))
-    cost, why = perf.cost(OpCall("aten::_flash_attention_forward", (q, q, q, offsets, offsets), None, ragged))
+    cost, why = perf.cost(
+        OpCall("aten::_flash_attention_forward", (q, q, q, offsets, offsets), None, ragged)
+    )
     assert cost is None
     assert "lengths" in why
 
@@ -248,7 +266,7 @@ def test_scaled_mm(m, n, k):
 
 
 def test_flex_attention():
-    flex = next((t for t in flop_registry if "flex_attention" == getattr(t, "_name", "")), None)
+    flex = next((t for t in flop_registry if getattr(t, "_name", "") == "flex_attention"), None)
     if flex is None:
         pytest.skip("this torch has no formula for flex_attention")
     q, k = (2, 4, 16, 8), (2, 2, 24, 8)
@@ -261,9 +279,14 @@ def test_whole_model():
     """A convolutional network and a transformer, forward and backward, to the last digit."""
     with torch.device("meta"):
         net = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
-            torch.nn.MaxPool2d(2), torch.nn.ConvTranspose2d(8, 4, 2, stride=2), torch.nn.Flatten(),
-            torch.nn.Linear(4 * 16 * 16, 10), torch.nn.LogSoftmax(1),
+            torch.nn.Conv2d(3, 8, 3, padding=1),
+            torch.nn.BatchNorm2d(8),
+            torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2),
+            torch.nn.ConvTranspose2d(8, 4, 2, stride=2),
+            torch.nn.Flatten(),
+            torch.nn.Linear(4 * 16 * 16, 10),
+            torch.nn.LogSoftmax(1),
         )
         block = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0)
     ours, theirs, _ = both(lambda: net(meta(2, 3, 16, 16, grad=True)).sum().backward())

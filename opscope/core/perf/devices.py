@@ -54,6 +54,8 @@ class Device:
         On vector units a narrower dtype without a rate of its own runs at f32's; integers too.
         """
         table = self.tensor if tensor else self.vector
+        if dtype == "?":
+            return None
         key = width_class(dtype)
         if key in table:
             return table[key]
@@ -64,9 +66,8 @@ class Device:
 
 def width_class(dtype: str) -> str:
     """The key of a dtype's rate: every 8-bit float is ``f8``, integers by their width."""
-    for prefix in ("f8", "f6", "f4"):
-        if dtype.startswith(prefix):
-            return prefix
+    if dtype[:1] == "f" and dtype[2:3] == "e":  # f8e4m3fn, f6e2m3fn, f4e2m1
+        return dtype[:2]
     return {"u8": "i8", "u4": "i4", "c64": "f32", "c128": "f64", "c32": "f16"}.get(dtype, dtype)
 
 

@@ -108,7 +108,9 @@ def test_transposed_convolution(window, extra, n, channels, outs):
     spatial, kernel, stride, padding, dilation = window
     adds = 0
     for _ in range(n):
-        for _, _, _, _ in itertools.product(range(channels), range(spatial[0]), range(outs), range(kernel[0])):
+        for _, _, _, _ in itertools.product(
+            range(channels), range(spatial[0]), range(outs), range(kernel[0])
+        ):
             adds += 1
     call = OpCall(
         "aten::conv_transpose1d",
@@ -130,9 +132,9 @@ def test_transposed_convolution(window, extra, n, channels, outs):
 )  # fmt: skip
 def test_positions_touched_along_a_dimension(size, kernel, stride, before, dilation):
     out = max((size + 2 * before - dilation * (kernel - 1) - 1) // stride + 1, 0)
-    seen = {
-        o * stride - before + t * dilation for o in range(out) for t in range(kernel)
-    } & set(range(size))
+    seen = {o * stride - before + t * dilation for o in range(out) for t in range(kernel)} & set(
+        range(size)
+    )
     assert covered(size, out, kernel, stride, before, dilation) == len(seen)
 
 
@@ -157,14 +159,18 @@ def test_sliding_window(queries, keys, left, right, shift):
     assert window_pairs(queries, keys, left, right, shift) == pairs
 
 
-@given(b=SMALL, kv=st.integers(1, 2), ratio=st.integers(1, 3), n=SMALL, d=SMALL, causal=st.booleans())
+@given(
+    b=SMALL, kv=st.integers(1, 2), ratio=st.integers(1, 3), n=SMALL, d=SMALL, causal=st.booleans()
+)
 def test_attention(b, kv, ratio, n, d, causal):
     adds = live = 0
     for _, i, j in itertools.product(range(b * kv * ratio), range(n), range(n)):
         adds += 2 * d  # a score and its weighted value
         live += 2 * d if not causal or j <= i else 0
     q, k = TensorSpec("bf16", (b, kv * ratio, n, d)), TensorSpec("bf16", (b, kv, n, d))
-    call = OpCall("aten::scaled_dot_product_attention", (q, k, SameAs(1)), None, (("is_causal", causal),))
+    call = OpCall(
+        "aten::scaled_dot_product_attention", (q, k, SameAs(1)), None, (("is_causal", causal),)
+    )
     cost = known(call)
     assert cost.matrix_flops == 2 * adds
     assert cost.matrix_flops - cost.masked_flops == 2 * live
@@ -188,7 +194,11 @@ def test_pooling(window, planes):
             comparisons += len(taps) - 1
             additions += len(taps) - 1
             divisions += 1
-    params = (("kernel_size", tuple(kernel)), ("stride", tuple(stride)), ("padding", tuple(padding)))
+    params = (
+        ("kernel_size", tuple(kernel)),
+        ("stride", tuple(stride)),
+        ("padding", tuple(padding)),
+    )
     x = TensorSpec("f32", (1, planes, *spatial))
     top = known(OpCall("aten::max_pool2d", (x,), None, params))
     mean = known(OpCall("aten::avg_pool2d", (x,), None, params))
@@ -296,7 +306,7 @@ def test_batched_product(lead, m, k, n):
     assert by_input.matrix_flops == 2 * adds
 
 
-@given(sizes=st.fixed_dictionaries({name: SMALL for name in "bijk"}))
+@given(sizes=st.fixed_dictionaries(dict.fromkeys("bijk", SMALL)))
 def test_einsum(sizes):
     shapes = [tuple(sizes[c] for c in "bij"), tuple(sizes[c] for c in "bjk")]
     adds = 0
@@ -315,13 +325,18 @@ def test_lstm(tokens, features, hidden, both_ways):
     ways = 2 if both_ways else 1
     weights = []
     for _ in range(ways):
-        weights += [TensorSpec("f32", (4 * hidden, features)), TensorSpec("f32", (4 * hidden, hidden))]
+        weights += [
+            TensorSpec("f32", (4 * hidden, features)),
+            TensorSpec("f32", (4 * hidden, hidden)),
+        ]
     adds = 0
     for _ in range(tokens * 2 * ways):  # two entries in the batch
         for _ in range(4 * hidden):
             adds += features + hidden
     state = TensorSpec("f32", (ways, 2, hidden))
-    call = OpCall("aten::lstm", (TensorSpec("f32", (tokens, 2, features)), (state, state), tuple(weights)))
+    call = OpCall(
+        "aten::lstm", (TensorSpec("f32", (tokens, 2, features)), (state, state), tuple(weights))
+    )
     cost = known(call)
     assert cost.matrix_flops == 2 * adds
     assert cost.vector_flops == 22 * hidden * tokens * 2 * ways
