@@ -107,17 +107,15 @@ def summary(profile: Profile) -> Table:
     ]
     line("wall time", units.time(row.get("wall_time")), ", ".join(filter(None, counts)))
     if on_cpu:
-        line("op time", units.time(row.get("kernel_time")), "no GPU: time of ops on the CPU")
+        line(
+            "CPU time", units.time(row.get("kernel_time")), "no GPU: ops, and steps outside any op"
+        )
     else:
         line("device busy", units.time(row.get("device_busy")), _of_wall(row))
         remark = _plural(row.get("kernels"), "kernel") if captured else "kernels were not captured"
         line("kernel time", units.time(row.get("kernel_time")), remark)
     line("  attributed", units.time(row.get("attributed_time")), _share_of_all(row))
-    line(
-        "  unattributed",
-        units.time(row.get("unattributed_time")),
-        _rest(row) + (", inside steps but outside any op" if on_cpu else ""),
-    )
+    line("  unattributed", units.time(row.get("unattributed_time")), _rest(row))
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
     if not on_cpu:
