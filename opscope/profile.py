@@ -21,7 +21,6 @@ from opscope.core.analysis.kernels import (
 from opscope.core.analysis.ops import Ops, ops_frame
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.attribute import Attribution, attribute
-from opscope.core.interpret import ROLE
 from opscope.core.trace import Trace
 
 Path: TypeAlias = "str | PathLike[str]"
@@ -93,12 +92,8 @@ class Profile:
         return self._frame("summary", self._summary)
 
     def _summary(self) -> pl.DataFrame:
-        # A step that nothing ended is none: the one that the last optimizer step began, say.
-        attrs = self.trace["ranges"]["attrs"]
-        ended = ~attrs.str.contains('"unclosed":true', literal=True).fill_null(False).to_numpy()
-        steps = int(((self.attribution.meaning.role == ROLE["step"]) & ended).sum())
         ops = self._ops_frame if self.cpu_only else None
-        return summary(self.trace, self._executed, executed_memops(self._ops), ops, steps)
+        return summary(self.trace, self._executed, executed_memops(self._ops), ops)
 
     def op_totals(self) -> pl.DataFrame:
         """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""

@@ -29,7 +29,7 @@ FREE: Final = ("communication", "copy", "view")
 
 
 def summary(
-    trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame, ops: pl.DataFrame | None, steps: int
+    trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame, ops: pl.DataFrame | None
 ) -> pl.DataFrame:
     """One row: times in ns, shares in 0 … 1, null where the trace cannot tell.
 
@@ -42,7 +42,7 @@ def summary(
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     row |= {
         "wall_time": _wall_time(trace),
-        "steps": steps,
+        "steps": len(ended_steps(trace["ranges"])),
         "processes": len(trace["processes"]) or _distinct(trace, "process"),
         "devices": _devices(kernels, memops),
         "kernels": len(kernels) if trace.has("kernels") else None,
@@ -88,7 +88,7 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
     """Op self time, and the time of the steps' own threads inside steps but outside any op."""
     attributed = int(ops["self_time"].sum())
     outside = 0
-    steps = trace["ranges"].filter(pl.col("category") == "step")
+    steps = ended_steps(trace["ranges"])
     top = ops.filter(pl.col("parent_id").is_null())
     for key, part in steps.group_by("process", "thread"):
         on_thread = top.filter((pl.col("process") == key[0]) & (pl.col("thread") == key[1]))
@@ -112,6 +112,12 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
         "attributed_share": attributed / (attributed + outside) if attributed + outside else None,
         "flops_share": int(known["self_time"].sum()) / attributed if attributed else None,
     }
+
+
+def ended_steps(ranges: pl.DataFrame) -> pl.DataFrame:
+    """The step ranges that something ended: the one that a last optimizer step began is none."""
+    unclosed = pl.col("attrs").str.contains('"unclosed":true', literal=True).fill_null(False)
+    return ranges.filter((pl.col("category") == "step") & ~unclosed)
 
 
 def _wall_time(trace: Trace) -> int | None:
