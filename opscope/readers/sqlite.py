@@ -53,7 +53,8 @@ ROW: Final = "row"
 class Database:
     """A SQLite file, opened read-only and immutable: no lock, no journal, nothing left beside it.
 
-    ``tables`` maps each table and view to its columns in order. Raises BadInput where the file is
+    ``tables`` maps each table to its columns in order; views are left out, because a view in a
+    stranger's file may compute without end. Raises BadInput where the file is
     missing, is no SQLite database or is damaged.
     """
 
@@ -65,7 +66,7 @@ class Database:
             connection = sqlite3.connect(self._uri, uri=True)
             try:
                 names = connection.execute(
-                    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+                    "SELECT name FROM sqlite_master WHERE type = 'table'"
                 ).fetchall()
                 self.tables: dict[str, tuple[str, ...]] = {
                     name: tuple(
@@ -197,7 +198,7 @@ class Database:
                 f"SELECT min(rowid) AS low, max(rowid) AS high FROM {_quoted(table)}"
             )
         except BadInput:
-            return [None]  # a view, or a table WITHOUT ROWID
+            return [None]  # a table WITHOUT ROWID
         low, high = span.row(0)
         if not isinstance(low, int) or not isinstance(high, int):
             return [None]

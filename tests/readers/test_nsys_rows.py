@@ -435,3 +435,28 @@ def test_texts_that_are_not_utf8(nsys_file, event):
     with sqlite3.connect(path) as db:
         db.execute("UPDATE NVTX_EVENTS SET text = CAST(x'61ff62' AS TEXT) WHERE text = 'bad'")
     assert texts(nsys.read(path)) == ["good", "a\ufffdb"]
+
+
+def test_views_are_not_run(nsys_file, event):
+    path = nsys_file(NVTX_EVENTS=[event(0, 1, text="a")])
+    with sqlite3.connect(path) as db:
+        db.execute(
+            "CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS WITH RECURSIVE n(start) AS (SELECT 1 UNION "
+            "ALL SELECT start + 1 FROM n) SELECT start, start AS end, 0 AS globalTid FROM n"
+        )
+    assert not nsys.read(path).has("calls")
+
+
+def test_tables_without_row_numbers(nsys_file, event):
+    path = nsys_file(NVTX_EVENTS=[event(0, 1, text="a"), event(2, 3, textId=0)])
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE NVTX_EVENTS RENAME TO old")
+        db.execute(
+            "CREATE TABLE NVTX_EVENTS (start INTEGER PRIMARY KEY, end, eventType, globalTid, "
+            "domainId, text, textId, category) WITHOUT ROWID"
+        )
+        db.execute(
+            "INSERT INTO NVTX_EVENTS SELECT start, end, eventType, globalTid, domainId, text, "
+            "textId, category FROM old"
+        )
+    assert texts(nsys.read(path)) == ["a", "kernel"]
