@@ -98,6 +98,7 @@ class Columns:
     shapes: Codes = field(default_factory=Codes)  # "x,y,z" of grids and blocks
     attrs: Codes = field(default_factory=Codes)
     categories: Codes = field(default_factory=Codes)
+    flows: Codes = field(default_factory=Codes)  # ids of flow arrows
     meta: list[tuple[str, int | str, int | str, str]] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
     untimed: int = 0
@@ -281,25 +282,29 @@ _ATTRS: Final = (
     "kernel_num_gb", "occupancy",
 )  # fmt: skip
 _attr_values = attrgetter(*_ATTRS)
+_NO_ATTRS: Final = (ABSENT,) * len(_ATTRS)
 
 
 def _attrs(args: Args) -> bytes:
     """A JSON object of what an event tells about collectives, compiled kernels and occupancy."""
-    if args is _EMPTY:
+    values = _attr_values(args)
+    if values == _NO_ATTRS:  # nearly every op: one comparison of identities
         return b""
+    if values[:-1] == _NO_ATTRS[:-1]:  # nearly every kernel
+        return b'{"occupancy":%s}' % bytes(values[-1])
     found = [
         b'"%s":%s' % (name.encode(), bytes(value))
-        for name, value in zip(_ATTRS, _attr_values(args), strict=True)
+        for name, value in zip(_ATTRS, values, strict=True)
         if value is not ABSENT
     ]
-    return b"{" + b",".join(found) + b"}" if found else b""
+    return b"{" + b",".join(found) + b"}"
 
 
 def _flows(columns: Columns, kind: str, events: list[Event], times: Times) -> None:
     columns[kind].blocks.append(
         {
             "start": times[0],
-            "id": columns.places.of([event.id if event.id is not None else "" for event in events]),
+            "id": columns.flows.of([event.id for event in events]),
             **columns.where(events),
             "begins": np.array([event.ph == "s" for event in events], np.bool_),
             "category": columns.categories.of([event.cat.lower() for event in events]),
