@@ -12,12 +12,17 @@ import pytest
 
 from opscope import profile
 from opscope.core import perf
-from opscope.core.analysis.roofline import roofline, tick
-from opscope.core.perf import tensorcore
+from opscope.core.analysis.efficiency import op_efficiency
 from opscope.core.perf.devices import find
 from opscope.core.schema import OpCall, TensorSpec
 
-DTYPES = {"c10::BFloat16": "bf16", "float": "f32", "double": "f64", "long int": "i64", "bool": "bool"}
+DTYPES = {
+    "c10::BFloat16": "bf16",
+    "float": "f32",
+    "double": "f64",
+    "long int": "i64",
+    "bool": "bool",
+}
 MIB = 2**20
 QWEN = "qwen1.5_0.5b_h100.json.gz"
 
@@ -143,7 +148,11 @@ def test_what_is_not_covered_is_named(shared):
     """vision_transformer: compiled regions, a fused optimizer without shapes, sums without their dim."""
     missing = load(shared, "vision_transformer_rank0.json.gz").missing_costs()
     names = set(missing["op"].cast(pl.String))
-    assert {"CompiledFunction", "CompiledFunctionBackward", "Optimizer.step#FusedAdam.step"} <= names
+    assert {
+        "CompiledFunction",
+        "CompiledFunctionBackward",
+        "Optimizer.step#FusedAdam.step",
+    } <= names
     assert missing["why"].null_count() == 0
     assert missing["share"].sum() < 0.40
 
@@ -165,12 +174,8 @@ def test_backward_of_a_trace_without_parameters(shared):
     assert forward / (6 * 32) / 2 == pytest.approx(4.09e9, rel=0.005)
 
 
-ROOFED = {
-    QWEN: "NVIDIA H100 80GB HBM3",
-    "timesformer_h100.json.gz": "NVIDIA H100 80GB HBM3",
-    "resnet50_nw0_step_span1.pt.trace.json.gz": "Tesla V100-DGXS-32GB",
-    "ddp_rank3of8_a100_stacks.json.gz": "NVIDIA A100-SXM4-40GB",
-}
+#: Files whose trace names its device, and has shapes.
+ROOFED = (*SHARES, "vision_transformer_rank0.json.gz")
 
 
 @pytest.mark.parametrize("name", ROOFED)
@@ -178,21 +183,11 @@ def test_nothing_beats_its_roof_without_a_reason(shared, name):
     """An op's kernels together against its roof: above it only in cache, by the timer, or by a fast
     algorithm."""
     loaded = load(shared, name)
-    device, _ = find(ROOFED[name])
-    ops = loaded.ops().filter(pl.col("canonical") & (pl.col("device_time") > 0))
-    kernels = loaded.kernels()
-    names = kernels["name"].cast(pl.String)
-    marked = kernels.select(
-        "op_id",
-        tensor_core=pl.Series([tensorcore.used(n) for n in names], dtype=pl.Boolean),
-        fast_algorithm=pl.Series([tensorcore.fast_algorithm(n) for n in names], dtype=pl.Boolean),
-    ).group_by("op_id").agg(pl.col("tensor_core").any(), pl.col("fast_algorithm").any())
-    ops = ops.join(marked, on="op_id", how="left").with_columns(
-        pl.col("device_time").alias("duration"),
-        pl.col("dtypes").cast(pl.String).str.split(",").list.first().alias("dtype"),
-        pl.col("fast_algorithm").fill_null(False),
-    )  # fmt: skip
-    found = roofline(ops, device, tick(kernels["duration"]))
+    told = loaded.trace["devices"].row(0, named=True)
+    device, why = find(told["name"], told["cc"], told["sm_count"], told["memory"])
+    assert device is not None, why
+    assert not device.computed
+    found = op_efficiency(loaded._ops, loaded._ops_frame, loaded.kernels(), device)
     rated = found.filter(pl.col("efficiency").is_not_null())
     assert len(rated) > 100
     wrong = rated.filter(pl.col("over_reason") == "modelling error").select(

@@ -18,7 +18,8 @@ from opscope.core.attribute import Attribution
 from opscope.core.columns import at
 from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints
-from opscope.core.schema import OpCall
+from opscope.core.perf.shapes import expanded
+from opscope.core.schema import OpCall, TensorSpec
 
 ForwardOf = Callable[[Ints], Ints]
 _NO_CALL: Final = OpCall("")
@@ -58,7 +59,7 @@ def linked_costs(
     kept = origin >= 0
     nodes, origin = nodes[kept], origin[kept]
     kept = unknown[meaning.reading[origin]]
-    return _complete(
+    catalogue, place = _complete(
         catalogue,
         place,
         origin[kept],
@@ -67,6 +68,29 @@ def linked_costs(
         lambda own, node: perf.columns([replace(own, outputs=node.inputs)]),
         calls,
     )
+    divides = np.array([call.name == "aten::div" for call in calls], bool)
+    spread = ops[divides[reading[ops]]]
+    means = np.array([call.name.startswith("MeanBackward") for call in calls], bool)
+    node = attribution.climb(spread, attribution.is_op & means[reading])
+    kept = node >= 0
+    return _complete(catalogue, place, spread[kept], node[kept], reading, _divided_gradient, calls)
+
+
+def _divided_gradient(call: OpCall, node: OpCall) -> pl.DataFrame:
+    """A mean's gradient is its result's, expanded and divided: traces without strides hide that.
+
+    The dimensions that the expansion repeats are read once.
+    """
+    grad, *rest = call.inputs or (None,)
+    kept = node.inputs[0] if node.inputs else None
+    if (
+        isinstance(grad, TensorSpec)
+        and isinstance(kept, TensorSpec)
+        and grad.strides is None
+        and len(grad.shape) == len(kept.shape)
+    ):
+        call = replace(call, inputs=(expanded(kept, grad), *rest))
+    return perf.columns([call])
 
 
 def _complete(
