@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -212,3 +216,13 @@ def test_the_registry_is_wide_and_says_where_formulas_are_from():
 def test_a_name_cannot_be_taken_twice():
     with pytest.raises(ValueError, match="already has a cost model"):
         perf.op("aten::mm", family="gemm")(lambda call: perf.Cost())
+
+
+def test_the_page_of_ops_is_up_to_date():
+    script = Path(__file__).parents[3] / "scripts" / "make_ops_doc.py"
+    if not script.is_file():
+        pytest.skip("the source distribution has no scripts")
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
