@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import perf
+from opscope.core.analysis.linking import ForwardOf, linked_costs
 from opscope.core.attribute import Attribution
 from opscope.core.columns import at, gather
 from opscope.core.intervals import NONE, Ints
@@ -31,12 +32,14 @@ _NO_CALL: Final = OpCall("")
 class Costs:
     """Costs of the ops of a trace.
 
-    ``catalogue``: one row per reading, the columns of ``perf.columns``. ``canonical``: per range
+    ``catalogue``: one row per reading, the columns of ``perf.columns``, then one per call that its
+    other side of autograd completed. ``place``: per range row its row there. ``canonical``: per range
     row, whether this op counts. ``free``: per range row, whether this op is known to cost nothing
     (a view, an allocation).
     """
 
     catalogue: pl.DataFrame
+    place: Ints
     canonical: NDArray[np.bool_]
     free: NDArray[np.bool_]
     _attribution: Attribution
@@ -49,11 +52,15 @@ class Costs:
         return np.where(free, rows, found)
 
 
-def costs(attribution: Attribution) -> Costs:
-    """The cost model's figures for every distinct call, and the ops that count."""
+def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
+    """The cost model's figures for every distinct call, and the ops that count.
+
+    ``forward_of`` gives for backward op rows the op row that each differentiates (-1: none).
+    """
     meaning = attribution.meaning
     calls = [reading.call or _NO_CALL for reading in meaning.readings]
     catalogue = perf.columns(calls, [reading.direction for reading in meaning.readings])
+    catalogue, place = linked_costs(attribution, catalogue, forward_of)
     known = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
         pl.sum_horizontal(
@@ -65,7 +72,7 @@ def costs(attribution: Attribution) -> Costs:
     something_known = catalogue.select(something).to_series().to_numpy() & known
     matrix = catalogue["family"].is_in(list(MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
     ops = np.flatnonzero(attribution.is_op)
-    reading = meaning.reading[ops]
+    reading = place[ops]
     canonical = np.zeros(len(attribution.is_op), bool)
     rows = ops[matrix[reading]]
     canonical[rows] = ~attribution.above(rows)[rows]
@@ -78,8 +85,8 @@ def costs(attribution: Attribution) -> Costs:
     for launched in (attribution.kernels, attribution.memops):
         launches[launched.op[launched.op >= 0]] = True
     canonical[others] = launches[others] | ~attribution.above(others)[others]
-    free = (known & ~something_known)[meaning.reading] & attribution.is_op
-    return Costs(catalogue, canonical, free, attribution)
+    free = (known & ~something_known)[place] & attribution.is_op
+    return Costs(catalogue, place, canonical, free, attribution)
 
 
 class Sharing:
@@ -129,4 +136,4 @@ class Sharing:
 
 def cost_column(costs: Costs, name: str, rows: Ints) -> pl.Series:
     """One column of the catalogue for op rows (-1: null)."""
-    return gather(costs.catalogue[name], at(costs._attribution.meaning.reading, rows))
+    return gather(costs.catalogue[name], at(costs.place, rows))

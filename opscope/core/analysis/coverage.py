@@ -19,13 +19,13 @@ def missing_costs(ops: Ops, frame: pl.DataFrame, *, cpu_only: bool) -> pl.DataFr
     """
     rows = ops.rows
     unknown = ops.costs.costing(rows) == NONE
-    reading = np.where(unknown, ops.attribution.meaning.reading[rows], NONE)
+    priced = np.where(unknown, ops.costs.place[rows], NONE)
     time = "self_time" if cpu_only else "own_device_time"
     whole = frame[time].sum() or None
     return (
         frame.lazy()
         .select("op", "op_type", pl.col(time).alias("time"))
-        .with_columns(gather(ops.costs.catalogue["reason"], reading).alias("why"))
+        .with_columns(gather(ops.costs.catalogue["reason"], priced).alias("why"))
         .filter(
             pl.Series(unknown)
             & (pl.col("time") > 0)

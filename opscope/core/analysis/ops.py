@@ -58,7 +58,7 @@ class Ops:
     @cached_property
     def costs(self) -> Costs:
         """The cost model's figures and the ops that count."""
-        return costs(self.attribution)
+        return costs(self.attribution, self.forward_of)
 
     @cached_property
     def _own_direction(self) -> NDArray[np.int8]:
@@ -227,7 +227,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
     leaf[parent[parent >= 0]] = False
     canonical = ops.costs.canonical[rows]
     counted = np.where(canonical | ops.costs.free[rows], rows, NONE)
-    reading = at(attribution.meaning.reading, counted)
+    priced = at(ops.costs.place, counted)
     has_device = trace.has("kernels") or trace.has("memops")
     return pl.DataFrame(
         {
@@ -254,7 +254,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
             "source": described.source,
             **{name: described.call[name] for name in ("inputs", "outputs", "dtypes", "params")},
             **{
-                name: gather(ops.costs.catalogue[name], reading)
+                name: gather(ops.costs.catalogue[name], priced)
                 for name in ("matrix_flops", "vector_flops", "flops", "bytes")
             },
             "kernels": inside[1],

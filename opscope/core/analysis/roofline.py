@@ -70,7 +70,7 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
         (work / pl.col("bytes")).alias("intensity"),
         pl.when(pl.col("duration") > 0).then(work / seconds).alias("attained_flops"),
         pl.when(pl.col("duration") > 0).then(pl.col("bytes") / seconds).alias("attained_bandwidth"),
-        _working_set_fits(device).alias("_cached"),
+        _working_set_fits(device, frame.columns).alias("_cached"),
     )
     # an unknown part of the roof leaves the whole unknown: a null in a maximum must not vanish
     known = pl.all_horizontal(pl.col("_tensor", "_vector", "_memory").is_not_null())
@@ -116,11 +116,18 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
     )
 
 
-def _working_set_fits(device: Device | None) -> pl.Expr:
+def _working_set_fits(device: Device | None, columns: list[str]) -> pl.Expr:
+    """Whether the larger of what is read and what is written is within twice the L2.
+
+    Reads may be what the op before left there, writes may stay there, and an op in place has one
+    tensor for both. Where the two are not told apart, their sum is taken.
+    """
     l2 = device.l2 if device is not None else None
     if l2 is None:
         return pl.lit(False)
-    return (pl.col("bytes") <= CACHE_FACTOR * l2).fill_null(False)
+    apart = {"bytes_read", "bytes_written"} <= set(columns)
+    size = pl.max_horizontal("bytes_read", "bytes_written") if apart else pl.col("bytes")
+    return (size <= CACHE_FACTOR * l2).fill_null(False)
 
 
 def _by_dtype(rates: Mapping[str, float | None]) -> pl.Expr:

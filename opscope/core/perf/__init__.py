@@ -31,13 +31,22 @@ from . import (
     softmax,
     views,
 )
-from .api import backward_costs, cost, entry_of, input_grad, is_view, op_type, weight_grad
+from .api import (
+    backward_costs,
+    cost,
+    entry_of,
+    input_grad,
+    is_view,
+    op_type,
+    wants_forward,
+    weight_grad,
+)
 from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, with_forward
 from .table import columns
 
 __all__ = [
     "CannotKnow", "Cost", "Entry", "backward_costs", "backward_of", "columns", "cost", "entries",
-    "entry_of", "input_grad", "is_view", "op", "op_type", "weight_grad", "with_forward",
+    "entry_of", "input_grad", "is_view", "op", "op_type", "wants_forward", "weight_grad", "with_forward",
 ]  # fmt: skip
 #: The modules that register the families, named so that importing the package registers them all.
 FAMILIES = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opscope.core.schema import OpCall
 
 from .registry import (
@@ -12,9 +14,15 @@ from .registry import (
     grad_model,
     lookup,
 )
+from .shapes import LARGEST, knows_params
 
 #: Families whose FLOPs are zero whatever the shapes: a missing shape leaves only the bytes unknown.
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})
+
+
+#: Families whose figures follow from parameters that have defaults (dim, approximate, training …).
+_PARAMETRIC = frozenset({"softmax", "activation", "norm", "sort", "dropout", "loss", "embedding"})
+_DEFAULTS = "the trace records no parameters: their defaults are taken"
 
 
 def cost(
@@ -37,16 +45,20 @@ def cost(
         return None, f"no cost model for {call.name}"
     reason = "a cut text" if call.truncated else ""
     try:
-        return entry.model(call), None
+        found = _bounded(entry.model(call))
     except CannotKnow as why:
         reason = str(why)
     except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:
         # a stranger's shapes need not fit the op; that is unknown, not a crash
         reason = f"the shapes do not fit {call.name}: {why}"
+    else:
+        if not found.note and entry.family in _PARAMETRIC and not knows_params(call):
+            found = replace(found, note=_DEFAULTS)
+        return found, None
     linked = grad_model(call.name)
     if linked is not None and forward is not None:
         try:
-            return linked(call, forward), None
+            return _bounded(linked(call, forward)), None
         except CannotKnow as why:
             reason = str(why)
         except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:
@@ -54,6 +66,21 @@ def cost(
     if entry.family in FREE_FAMILIES:
         return Cost(bytes_read=None, bytes_written=None, bytes_reason=reason), None
     return None, reason
+
+
+def _bounded(found: Cost) -> Cost:
+    """The cost, unless a size beyond any machine makes a figure that no column holds."""
+    figures = (found.flops, found.bytes_read or 0, found.bytes_written or 0)
+    if max(figures) + (found.bytes_read or 0) > LARGEST:
+        raise CannotKnow("the sizes are too large to be true")
+    if min(figures) < 0 or found.matrix_flops < 0 or found.vector_flops < 0:
+        raise CannotKnow("inputs and outputs do not fit one another")
+    return found
+
+
+def wants_forward(name: str) -> bool:
+    """Whether the op's cost may follow from its forward op's call where its own does not tell it."""
+    return grad_model(name) is not None
 
 
 def input_grad(forward: OpCall) -> tuple[Cost | None, str | None]:
@@ -88,7 +115,7 @@ def _gradient(forward: OpCall, part: int) -> tuple[Cost | None, str | None]:
             return Cost(), None
         return None, f"no model of the gradient of {forward.name}"
     try:
-        return model(forward)[part], None
+        return _bounded(model(forward)[part]), None
     except CannotKnow as why:
         return None, str(why)
     except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:

@@ -91,18 +91,35 @@ def packed_matmul(call: OpCall) -> Cost:
 # ---------------------------------------------------------------------------- convolutions
 
 
-def channels_last(call: OpCall, x: tuple[int, ...], w: tuple[int, ...]) -> bool:
-    """Whether data is [N, …, C] and weights are [k…, I, O] (TensorFlow), by parameter or by shape."""
+def channels_last(
+    call: OpCall, x: tuple[int, ...], w: tuple[int, ...], out: TensorSpec | None
+) -> bool:
+    """Whether data is [N, …, C], by parameter, else as the weights fit it."""
     layout = call.param("data_format", call.param("format"))
     if isinstance(layout, str) and layout:
         return layout.endswith("C")
+    return call.name.startswith("Nhwc") or weights_last(call, x, w, out)
+
+
+def weights_last(
+    call: OpCall, x: tuple[int, ...], w: tuple[int, ...], out: TensorSpec | None
+) -> bool:
+    """Whether weights are [k…, I, O] as TensorFlow has them in every data layout, not [O, I, k…].
+
+    ONNX and MindSpore (``pad_mode``) have the second. Where the name is shared, the channels of data and result
+    (``out``, or its gradient) decide, and TensorFlow's order where both do.
+    """
     if call.param("pad_mode") is not None or call.param("kernel_shape") is not None:
         return False
-    last = len(w) > 2 and x[-1] % max(w[-2], 1) == 0 and x[-1] >= w[-2]
-    first = len(x) > 1 and x[1] % max(w[1], 1) == 0 and x[1] >= w[1]
-    if last != first:
-        return last
-    return call.name not in ("Conv", "ConvTranspose", "FusedConv", "QLinearConv", "ConvInteger")
+    if "Conv2D" not in call.name and "Conv3D" not in call.name and "Conv2d" not in call.name:
+        return False
+    channels = (x[-1], x[1]) if len(x) > 1 else (1, 1)
+    results = (out.shape[-1], out.shape[1]) if out is not None and len(out.shape) > 1 else None
+    first, last = (
+        any(c % max(inner, 1) == 0 for c in channels) and (results is None or outer in results)
+        for inner, outer in ((w[1], w[0]), (w[-2], w[-1]))
+    )
+    return last or not first
 
 
 _FORWARD = words(
@@ -125,12 +142,14 @@ def conv(call: OpCall) -> Cost:
     x, w = operands[0], operands[1]
     out = output(call) or _conv_result(call, x, w)
     rest: list[Part] = [t for t in tensors(call) if t is not x and t is not w]
-    flops = 2 * numel(out) * _weights_per_output(call, sizes(x), sizes(w))
+    flops = 2 * numel(out) * _weights_per_output(call, sizes(x), sizes(w), out)
     return cost([x, w, *rest], [out], matrix=flops, dtype=promote([x, w]))
 
 
-def _weights_per_output(call: OpCall, x: tuple[int, ...], w: tuple[int, ...]) -> int:
-    last = channels_last(call, x, w)
+def _weights_per_output(
+    call: OpCall, x: tuple[int, ...], w: tuple[int, ...], out: TensorSpec
+) -> int:
+    last = weights_last(call, x, w, out)
     if "epthwise" in call.name:
         # TensorFlow [k…, C, multiplier]; MindSpore [1 or C, 1, k…]
         return product(w[:-2]) if last else product(w[2:])
@@ -142,9 +161,9 @@ def _conv_result(call: OpCall, x: TensorSpec, w: TensorSpec) -> TensorSpec:
     from .conv import windows
 
     xs, ws = sizes(x), sizes(w)
-    last = channels_last(call, xs, ws)
+    last, behind = channels_last(call, xs, ws, None), weights_last(call, xs, ws, None)
     rank = len(ws) - 2
-    kernel = ws[:rank] if last else ws[2:]
+    kernel = ws[:rank] if behind else ws[2:]
     spatial = xs[1:-1] if last else xs[2:]
     params: list[tuple[str, object]] = []
     for ours, theirs in (
@@ -168,9 +187,9 @@ def _conv_result(call: OpCall, x: TensorSpec, w: TensorSpec) -> TensorSpec:
         )
     known = OpCall("conv", params=tuple(params))  # type: ignore[arg-type]
     out, _ = windows(known, spatial, kernel)
-    channels = ws[-1] if last else ws[0]
+    channels = ws[-1] if behind else ws[0]
     if "epthwise" in call.name:
-        channels = ws[-1] * ws[-2] if last else xs[1]
+        channels = ws[-1] * ws[-2] if behind else xs[1]
     shape = (xs[0], *out, channels) if last else (xs[0], channels, *out)
     return TensorSpec(x.dtype, shape)
 
@@ -217,7 +236,7 @@ def conv_backprop(call: OpCall) -> Cost:
         grad = operands[0]
         x = operands[1] if by_filter else out
         w = out if by_filter else operands[1]
-    flops = 2 * numel(grad) * _weights_per_output(call, sizes(x), sizes(w))
+    flops = 2 * numel(grad) * _weights_per_output(call, sizes(x), sizes(w), grad)
     return cost([*operands[-2:]], [*(outputs(call) or [])], matrix=flops, dtype=promote([grad, w]))
 
 

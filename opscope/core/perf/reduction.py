@@ -61,8 +61,6 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 )
 _KEEPS_TYPE = frozenset(["amax", "amin", "max", "min", "median", "nanmedian", "mode"])
 _INDEX = frozenset(["argmax", "argmin", "count_nonzero"])
-#: These reduce the whole tensor where no dimension is given, and have no list of dimensions then.
-_WHOLE: Final = 1
 
 
 def _word(name: str) -> str:
@@ -80,9 +78,9 @@ def reduced_shape(shape: tuple[int, ...], dim: ParamValue, keepdim: bool) -> tup
     return tuple(n for d, n in enumerate(shape) if d not in gone)
 
 
-def dims_known(call: OpCall) -> bool:
-    """Whether an absent ``dim`` means all: parameters recorded, or no argument but the tensor."""
-    return knows_params(call) or len(call.inputs) <= _WHOLE
+def dims_known(call: OpCall, rank: int) -> bool:
+    """Whether an absent ``dim`` means all: parameters recorded, or a vector, which has but one."""
+    return knows_params(call) or rank <= 1
 
 
 @op(
@@ -104,7 +102,7 @@ def reduction(call: OpCall) -> Cost:
     recorded = output(call)
     if recorded is None:
         dim = call.param("dim", call.param("axis"))
-        if dim is None and not dims_known(call):
+        if dim is None and not dims_known(call, len(shape)):
             if per_out == 0:  # the count does not depend on the shape of the result
                 return cost(
                     [x],

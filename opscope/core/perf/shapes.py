@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from opscope.core.schema import DTYPE_BITS, Arg, OpCall, ParamValue, SameAs, TensorSpec, leaves
+from opscope.core.schema import DTYPE_BITS, Arg, Dim, OpCall, ParamValue, SameAs, TensorSpec, leaves
 
 from .registry import CannotKnow, Cost, in_place
 
@@ -135,6 +135,16 @@ def touched(tensor: TensorSpec) -> int:
             distinct *= size
             reach += (size - 1) * abs(stride)
     return min(distinct, reach)
+
+
+def expanded(small: TensorSpec, large: TensorSpec) -> TensorSpec:
+    """``large`` as a view of ``small`` (same rank): stride 0 where a size of 1 is repeated."""
+    strides: list[Dim] = []
+    step: Dim = 1
+    for size, repeated in zip(reversed(small.shape), reversed(large.shape), strict=True):
+        strides.insert(0, 0 if size == 1 and repeated != 1 else step)
+        step = step * size if isinstance(step, int) and isinstance(size, int) else "?"
+    return TensorSpec(large.dtype, large.shape, None, tuple(strides))
 
 
 def span(tensor: TensorSpec | Span, count: int) -> Span:

@@ -1,0 +1,78 @@
+"""How near each op comes to its roof: the roofline of every op that counts, with its own kernels."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.roofline import roofline, tick
+from opscope.core.columns import gather
+from opscope.core.perf import tensorcore
+from opscope.core.perf.devices import Device
+
+#: What the roofline needs of the cost model's catalogue, beside what the ops' own frame has.
+_PRICED = ("masked_flops", "bytes_read", "bytes_written", "dtype", "note")
+
+
+def op_efficiency(
+    ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame, device: Device | None
+) -> pl.DataFrame:
+    """One row per op that counts and took device time: op_id, op, inputs, duration (ns), and the roofline.
+
+    ``frame`` is ``ops_frame(ops)``, ``kernels`` the profile's kernels. Adds the cost's columns
+    (``matrix_flops``, ``vector_flops``, ``masked_flops``, ``bytes``, ``dtype``, ``note``),
+    ``tensor_core`` (any of its kernels), ``fast_algorithm`` and those of ``roofline``.
+    """
+    priced = ops.costs.place[ops.rows]
+    whole = frame.with_columns(gather(ops.costs.catalogue[name], priced) for name in _PRICED)
+    counted = whole.filter(
+        pl.col("canonical") & (pl.col("device_time") > 0) & pl.col("matrix_flops").is_not_null()
+    )
+    table = counted.select(
+        "op_id",
+        "op",
+        "inputs",
+        pl.col("device_time").alias("duration"),
+        "matrix_flops",
+        "vector_flops",
+        "bytes",
+        *_PRICED,
+    ).join(_kernel_marks(kernels), on="op_id", how="left", maintain_order="left")
+    return roofline(
+        table.with_columns(pl.col("fast_algorithm").fill_null(False)),
+        device,
+        tick(kernels["duration"]),
+    )
+
+
+def _kernel_marks(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Per op id, whether any of its kernels is on Tensor Cores, and a fast algorithm's."""
+    names = kernels["name"].unique().cast(pl.String)
+    marks = pl.DataFrame(
+        {
+            "name": names,
+            "tensor_core": pl.Series([tensorcore.used(n or "") for n in names], dtype=pl.Boolean),
+            "fast_algorithm": pl.Series(
+                [tensorcore.fast_algorithm(n or "") for n in names], dtype=pl.Boolean
+            ),
+        }
+    )
+    return (
+        kernels.select("op_id", pl.col("name").cast(pl.String))
+        .join(marks, on="name", how="left")
+        .group_by("op_id")
+        .agg(pl.col("tensor_core", "fast_algorithm").any(ignore_nulls=True))
+    )
+
+
+def worst(found: pl.DataFrame, least_ns: int = 0) -> pl.DataFrame:
+    """Op names by the time above their roof's: what reaching the roof would save (ns), ranked."""
+    lost = (pl.col("duration") * (1 - pl.col("efficiency").clip(0, 1))).alias("lost")
+    return (
+        found.filter(pl.col("efficiency").is_not_null())
+        .with_columns(lost)
+        .group_by("op", "bound")
+        .agg(pl.len().alias("calls"), pl.col("duration").sum(), pl.col("lost").sum())
+        .filter(pl.col("lost") >= least_ns)
+        .sort("lost", "op", descending=[True, False])
+    )
