@@ -39,7 +39,7 @@ class Costs:
     """
 
     catalogue: pl.DataFrame
-    place: Ints
+    place: NDArray[np.int32]
     canonical: NDArray[np.bool_]
     free: NDArray[np.bool_]
     _attribution: Attribution

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core import perf
 from opscope.core.attribute import Attribution
@@ -22,18 +23,19 @@ from opscope.core.perf.shapes import expanded
 from opscope.core.schema import OpCall, TensorSpec
 
 ForwardOf = Callable[[Ints], Ints]
+Numbers: TypeAlias = NDArray[np.int32]
 _NO_CALL: Final = OpCall("")
 
 
 def linked_costs(
     attribution: Attribution, catalogue: pl.DataFrame, forward_of: ForwardOf
-) -> tuple[pl.DataFrame, Ints]:
+) -> tuple[pl.DataFrame, Numbers]:
     """The catalogue with a row for each completed call, and each range row's place in it.
 
     Only ops whose own cost is not known are completed, and only where that makes it known.
     """
     meaning = attribution.meaning
-    reading = meaning.reading.astype(np.int64)
+    reading = meaning.reading
     place = reading.copy()
     unknown = catalogue["matrix_flops"].is_null().to_numpy()
     ops = np.flatnonzero(attribution.is_op)
@@ -45,7 +47,7 @@ def linked_costs(
     )
     rows = wanting[backward[meaning.reading[wanting]]]
     forward = _lookups(attribution, calls, rows, forward_of(rows))
-    catalogue, place = _complete(
+    catalogue = _complete(
         catalogue,
         place,
         rows[forward >= 0],
@@ -59,7 +61,7 @@ def linked_costs(
     kept = origin >= 0
     nodes, origin = nodes[kept], origin[kept]
     kept = unknown[meaning.reading[origin]]
-    catalogue, place = _complete(
+    catalogue = _complete(
         catalogue,
         place,
         origin[kept],
@@ -73,7 +75,10 @@ def linked_costs(
     means = np.array([call.name.startswith("MeanBackward") for call in calls], bool)
     node = attribution.climb(spread, attribution.is_op & means[reading])
     kept = node >= 0
-    return _complete(catalogue, place, spread[kept], node[kept], reading, _divided_gradient, calls)
+    catalogue = _complete(
+        catalogue, place, spread[kept], node[kept], reading, _divided_gradient, calls
+    )
+    return catalogue, place
 
 
 def _divided_gradient(call: OpCall, node: OpCall) -> pl.DataFrame:
@@ -95,16 +100,19 @@ def _divided_gradient(call: OpCall, node: OpCall) -> pl.DataFrame:
 
 def _complete(
     catalogue: pl.DataFrame,
-    place: Ints,
+    place: Numbers,
     rows: Ints,
     others: Ints,
-    reading: Ints,
+    reading: Numbers,
     cost: Callable[[OpCall, OpCall], pl.DataFrame],
     calls: list[OpCall],
-) -> tuple[pl.DataFrame, Ints]:
-    """Costs of distinct (own, other) pairs of readings, appended where they are known."""
+) -> pl.DataFrame:
+    """Costs of distinct (own, other) pairs of readings, appended where they are known.
+
+    ``place`` is changed for the rows whose cost became known.
+    """
     if not len(rows):
-        return catalogue, place
+        return catalogue
     pairs, which = np.unique(
         np.stack((reading[rows], reading[others])), axis=1, return_inverse=True
     )
@@ -112,9 +120,8 @@ def _complete(
     known = found["matrix_flops"].is_not_null().to_numpy()
     number = np.where(known, len(catalogue) + np.cumsum(known) - 1, NONE)
     placed = number[which.reshape(-1)]
-    place = place.copy()
     place[rows[placed >= 0]] = placed[placed >= 0]
-    return pl.concat([catalogue, found.filter(pl.Series(known))]), place
+    return pl.concat([catalogue, found.filter(pl.Series(known))])
 
 
 def _gives_outputs(reading: Reading) -> bool:
@@ -153,13 +160,14 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
     process = ranges["process"].fill_null(NONE).to_numpy()
     lane = np.unique(np.stack((process, thread)), axis=1, return_inverse=True)[1].reshape(-1)
     order = lookups[np.lexsort((start[lookups], lane[lookups]))]
-    numbered = np.flatnonzero(attribution.is_op & (meaning.seq >= 0))
+    seq = meaning.seq.fill_null(NONE).to_numpy()
+    numbered = np.flatnonzero(attribution.is_op & (seq >= 0))
     numbered = numbered[np.lexsort((start[numbered], lane[numbered]))]
     here = forward[asking]
     after = _next(order, lane, start, here)
     # the last numbered op before the lookup must still have the node's number
     before = _last(numbered, lane, start, after)
-    fits = (after >= 0) & (at(meaning.seq, before) == meaning.seq[here])
+    fits = (after >= 0) & (at(seq, before) == seq[here])
     forward = forward.copy()
     forward[asking] = np.where(fits, after, NONE)
     return forward
