@@ -18,7 +18,8 @@ from opscope.core.analysis.kernels import (
     kernels_frame,
     memops_frame,
 )
-from opscope.core.analysis.ops import Ops, ops_frame
+from opscope.core.analysis.op_frame import ops_frame
+from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.trace import Trace
@@ -27,8 +28,6 @@ Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
 ANALYSIS: Final = 1
-#: Columns of ``Profile.ops`` that only the totals need.
-_INTERNAL: Final = ("own_device_time", "own_kernels")
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
@@ -76,8 +75,8 @@ class Profile:
         return not (self.trace.has("kernels") or self.trace.origin.get("gpu"))
 
     def ops(self) -> pl.DataFrame:
-        """One row per op instance; see ``core.analysis.ops.ops_frame``."""
-        return self._ops_frame.drop(_INTERNAL)
+        """One row per op instance; see ``core.analysis.op_frame.ops_frame``."""
+        return self._ops_frame
 
     def kernels(self) -> pl.DataFrame:
         """One row per kernel execution; see ``core.analysis.kernels.kernels_frame``."""
@@ -97,7 +96,7 @@ class Profile:
 
     def op_totals(self) -> pl.DataFrame:
         """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""
-        return self._frame("op_totals", lambda: totals.op_totals(self._ops_frame))
+        return self._frame("op_totals", lambda: totals.op_totals(self._ops))
 
     def kernel_totals(self) -> pl.DataFrame:
         """One row per kernel name, by time."""
@@ -113,7 +112,7 @@ class Profile:
         """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, why."""
         return self._frame(
             "missing_costs",
-            lambda: missing_costs(self._ops, self._ops_frame, cpu_only=self.cpu_only),
+            lambda: missing_costs(self._ops),
         )
 
     def communication(self) -> pl.DataFrame:

@@ -146,10 +146,10 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
     """
     meaning = attribution.meaning
     named = np.array(
-        [call.name.startswith("fbgemm::split_embedding_codegen_lookup") for call in calls]
+        [call.name.startswith("fbgemm::split_embedding_codegen_lookup") for call in calls], bool
     )
     node = np.array(
-        [call.name.startswith("torch::autograd::CppNode<SplitLookup") for call in calls]
+        [call.name.startswith("torch::autograd::CppNode<SplitLookup") for call in calls], bool
     )
     asking = np.flatnonzero(node[meaning.reading[rows]] & (forward >= 0)) if len(rows) else rows
     lookups = np.flatnonzero(attribution.is_op & named[meaning.reading])

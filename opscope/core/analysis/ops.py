@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.calls import readings_table
 from opscope.core.analysis.costs import Costs, costs
+from opscope.core.analysis.op_times import Times, times
 from opscope.core.attribute import Attribution
 from opscope.core.columns import at, gather, spread
 from opscope.core.context import Context
 from opscope.core.dialects import Reading
-from opscope.core.intervals import NONE, Ints, depth
+from opscope.core.intervals import NONE, Ints
 from opscope.core.schema import DIRECTIONS
 
 _BACKWARD: Final = DIRECTIONS.index("backward")
@@ -54,6 +55,17 @@ class Ops:
     def readings(self) -> pl.DataFrame:
         """One row per distinct reading (``readings_table``)."""
         return readings_table(self.attribution.meaning)
+
+    @cached_property
+    def times(self) -> Times:
+        """The ops' own times and those of what they launched."""
+        return times(self.attribution)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the trace has what ran on a device, so that the CPU is not the device."""
+        trace = self.attribution.trace
+        return trace.has("kernels") or trace.has("memops")
 
     @cached_property
     def costs(self) -> Costs:
@@ -192,113 +204,3 @@ def _is_node(reading: Reading) -> bool:
 def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
     column: pl.Series = preferred.zip_with(preferred.is_not_null(), otherwise)
     return column
-
-
-def self_time(start: Ints, end: Ints, parent: Ints) -> Ints:
-    """The time (ns) of each node of a forest that none of its children covers."""
-    own: Ints = end - start
-    inner = parent >= 0
-    covered = np.bincount(parent[inner], weights=own[inner], minlength=len(own))
-    alone: Ints = np.maximum(own - covered.astype(np.int64), 0)
-    return alone
-
-
-def ops_frame(ops: Ops) -> pl.DataFrame:
-    """One row per op instance; times in ns, bytes, FLOP.
-
-    ``device_time`` is the summed duration of the kernels and copies that the op and the ops inside
-    it launched, ``own_device_time`` without those inside; on a CPU-only profile both are the op's
-    self time. ``kernels`` and ``own_kernels`` count likewise. FLOPs and bytes stand at the op that
-    counts (``canonical``), so that they may be summed.
-    """
-    attribution, rows = ops.attribution, ops.rows
-    trace = attribution.trace
-    ranges = trace["ranges"]
-    place = np.full(len(ranges) + 1, NONE, np.int64)
-    place[rows] = np.arange(len(rows))
-    parent = place[attribution.parent[rows]]
-    start, end = (ranges[name].gather(rows).to_numpy() for name in ("start", "end"))
-    described = ops.describe(rows)
-    own = self_time(start, end, parent)
-    direct = _launched(attribution, place, len(rows))
-    inside = [_with_descendants(values, parent) for values in direct]
-    ids = ranges["id"].fill_null(NONE)
-    leaf = np.ones(len(rows), bool)
-    leaf[parent[parent >= 0]] = False
-    canonical = ops.costs.canonical[rows]
-    counted = np.where(canonical | ops.costs.free[rows], rows, NONE)
-    priced = at(ops.costs.place, counted)
-    has_device = trace.has("kernels") or trace.has("memops")
-    return pl.DataFrame(
-        {
-            "op_id": ids.gather(rows),
-            "parent_id": _ids(ids, rows, parent),
-            "depth": depth(parent),
-            "leaf": leaf,
-            "canonical": canonical,
-            "process": ranges["process"].gather(rows),
-            "thread": ranges["thread"].gather(rows),
-            "device": described.call["device"],
-            "start": start,
-            "end": end,
-            "cpu_time": end - start,
-            "self_time": own,
-            "device_time": inside[0] if has_device else _cpu_device_time(trace.origin, own),
-            "op": described.call["op"],
-            "op_type": described.call["op_type"],
-            "direction": described.direction,
-            "seq": described.seq,
-            "forward_op_id": gather(ids, described.forward),
-            "layer": described.layer,
-            "step": described.step,
-            "source": described.source,
-            **{name: described.call[name] for name in ("inputs", "outputs", "dtypes", "params")},
-            **{
-                name: gather(ops.costs.catalogue[name], priced)
-                for name in ("matrix_flops", "vector_flops", "flops", "bytes")
-            },
-            "kernels": inside[1],
-            "own_device_time": direct[0] if has_device else _cpu_device_time(trace.origin, own),
-            "own_kernels": direct[1],
-        }
-    )
-
-
-def _ids(ids: pl.Series, rows: Ints, parent: Ints) -> pl.Series:
-    return gather(ids, at(rows, parent))
-
-
-def _cpu_device_time(origin: dict[str, object], own: Ints) -> pl.Series:
-    """Self time where the program ran on the CPU; null where a GPU's kernels were not captured."""
-    column: pl.Series = pl.Series("device_time", own)
-    if origin.get("gpu"):
-        column = pl.Series("device_time", [None], dtype=pl.Int64).new_from_index(0, len(own))
-    return column
-
-
-def _launched(attribution: Attribution, place: Ints, many: int) -> tuple[Ints, Ints]:
-    """Per op: ns of the kernels and copies that it launched itself, and how many kernels."""
-    time, count = np.zeros(many, np.int64), np.zeros(many, np.int64)
-    for name, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
-        table = attribution.trace[name]
-        has = launched.op >= 0
-        at = place[launched.op[has]]
-        duration = (table["end"] - table["start"]).fill_null(0).to_numpy()[has]
-        # sums of ns below 2**53 are exact in the float64 that bincount adds in
-        time += np.bincount(at, duration, many).astype(np.int64)
-        if name == "kernels":
-            count += np.bincount(at, minlength=many)
-    return time, count
-
-
-def _with_descendants(values: Ints, parent: Ints) -> Ints:
-    """Each node's value plus those of all nodes inside it."""
-    total: Ints = values.copy()
-    at, moving = parent, values
-    while True:
-        inner = (at >= 0) & (moving != 0)
-        if not inner.any():
-            return total
-        at, moving = at[inner], moving[inner]
-        total += np.bincount(at, moving, len(values)).astype(np.int64)
-        at = parent[at]

@@ -6,6 +6,10 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.analysis.op_frame import COST_COLUMNS, costs_of, identity_of
+from opscope.core.analysis.op_times import device_column
+from opscope.core.analysis.ops import Ops
+
 #: What makes two op instances the same op in a table of totals.
 SAME_OP: Final = (
     "op",
@@ -18,6 +22,10 @@ SAME_OP: Final = (
     "dtypes",
     "params",
 )
+#: Sums that are null where nothing is known.
+_PARTIAL: Final = ("device_time", *COST_COLUMNS)
+#: Ops described at a time.
+_PIECE: Final = 2_000_000
 
 
 def _total(name: str) -> pl.Expr:
@@ -63,29 +71,52 @@ def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def op_totals(ops: pl.DataFrame) -> pl.DataFrame:
+def op_totals(ops: Ops) -> pl.DataFrame:
     """One row per distinct op (name, direction, layer, source, shapes, params): calls, kernels,
     cpu_time, self_time, own device_time (ns, without the ops inside), FLOPs, bytes, share.
 
     ``share`` is of the summed device time; a nest's time is counted once, at the op that launched.
+    Worked out piece by piece, so that thirty million instances need not be described at once.
     """
-    own = ops.with_columns(device_time="own_device_time", kernels="own_kernels")
-    whole = own["device_time"].sum()
+    many = len(ops.rows)
+    pieces = [_piece(ops, at, min(at + _PIECE, many)) for at in range(0, max(many, 1), _PIECE)]
+    whole = None if ops.times.device_time is None else int(ops.times.device_time.sum())
+    share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
     return (
-        own.lazy()
+        pl.concat(pieces)
+        .lazy()
         .group_by(SAME_OP)
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("kernels", "cpu_time", "self_time").sum(),
-            *(_total(n) for n in ("device_time", "matrix_flops", "vector_flops", "flops", "bytes")),
+        .agg(pl.col("calls", "kernels", "cpu_time", "self_time").sum(), *map(_total, _PARTIAL))
+        .with_columns(share.alias("share"))
+        .sort(
+            "device_time",
+            "self_time",
+            *SAME_OP,
+            descending=[True, True, *[False] * len(SAME_OP)],
+            nulls_last=True,
         )
-        .with_columns(
-            pl.when(whole > 0).then(pl.col("device_time") / whole).alias("share")
-            if whole
-            else pl.lit(None, pl.Float64).alias("share")
-        )
-        .sort("device_time", "self_time", descending=True, nulls_last=True)
         .collect()
+    )
+
+
+def _piece(ops: Ops, begin: int, end: int) -> pl.DataFrame:
+    times, rows = ops.times, ops.rows[begin:end]
+    ranges = ops.attribution.trace["ranges"]
+    device = None if times.device_time is None else times.device_time[begin:end]
+    frame = pl.DataFrame(
+        {
+            **identity_of(ops, rows),
+            "kernels": times.kernels[begin:end].astype("int64"),
+            "cpu_time": ranges["end"].gather(rows) - ranges["start"].gather(rows),
+            "self_time": times.self_time[begin:end],
+            "device_time": device_column("device_time", device, len(rows)),
+            **costs_of(ops, rows),
+        }
+    )
+    return frame.group_by(SAME_OP).agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        pl.col("kernels", "cpu_time", "self_time").sum(),
+        *map(_total, _PARTIAL),
     )
 
 

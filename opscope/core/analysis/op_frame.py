@@ -1,0 +1,81 @@
+"""The frame of op instances, and the columns that tell one op from another."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.op_times import device_column, with_descendants
+from opscope.core.analysis.ops import Ops
+from opscope.core.columns import at, gather
+from opscope.core.intervals import NONE, Ints, depth
+
+_CALL = ("inputs", "outputs", "dtypes", "params")
+COST_COLUMNS = ("matrix_flops", "vector_flops", "flops", "bytes")
+
+
+def ops_frame(ops: Ops) -> pl.DataFrame:
+    """One row per op instance; times in ns, bytes, FLOP.
+
+    ``device_time`` is the summed duration of the kernels and copies that the op and the ops inside
+    it launched; on a CPU-only profile it is the op's self time. ``kernels`` counts likewise. FLOPs
+    and bytes stand at the op that counts (``canonical``), so that they may be summed.
+    """
+    rows, times = ops.rows, ops.times
+    ranges = ops.attribution.trace["ranges"]
+    described = ops.describe(rows)
+    ids = ranges["id"].fill_null(NONE)
+    leaf = np.ones(len(rows), bool)
+    leaf[times.parent[times.parent >= 0]] = False
+    device, many = times.device_time, len(rows)
+    if device is not None and ops.on_device:
+        device = with_descendants(device, times.parent)
+    start, end = (ranges[name].gather(rows) for name in ("start", "end"))
+    return pl.DataFrame(
+        {
+            "op_id": ids.gather(rows),
+            "parent_id": gather(ids, at(rows, times.parent)),
+            "depth": depth(times.parent.astype(np.int64)),
+            "leaf": leaf,
+            "canonical": ops.costs.canonical[rows],
+            "process": ranges["process"].gather(rows),
+            "thread": ranges["thread"].gather(rows),
+            "device": described.call["device"],
+            "start": start,
+            "end": end,
+            "cpu_time": end - start,
+            "self_time": times.self_time,
+            "device_time": device_column("device_time", device, many),
+            "op": described.call["op"],
+            "op_type": described.call["op_type"],
+            "direction": described.direction,
+            "seq": described.seq,
+            "forward_op_id": gather(ids, described.forward),
+            "layer": described.layer,
+            "step": described.step,
+            "source": described.source,
+            **{name: described.call[name] for name in _CALL},
+            **costs_of(ops, rows),
+            "kernels": with_descendants(times.kernels.astype(np.int64), times.parent),
+        }
+    )
+
+
+def costs_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
+    """The columns of COST_COLUMNS for op rows: at the op that counts, or that costs nothing."""
+    counted = np.where(ops.costs.canonical[rows] | ops.costs.free[rows], rows, NONE)
+    priced = at(ops.costs.place, counted)
+    return {name: gather(ops.costs.catalogue[name], priced) for name in COST_COLUMNS}
+
+
+def identity_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
+    """What makes two op instances the same op, for op rows: the columns of ``totals.SAME_OP``."""
+    described = ops.describe(rows)
+    return {
+        "op": described.call["op"],
+        "op_type": described.call["op_type"],
+        "direction": described.direction,
+        "layer": described.layer,
+        "source": described.source,
+        **{name: described.call[name] for name in _CALL},
+    }
