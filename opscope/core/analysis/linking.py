@@ -160,14 +160,14 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
     process = ranges["process"].fill_null(NONE).to_numpy()
     lane = np.unique(np.stack((process, thread)), axis=1, return_inverse=True)[1].reshape(-1)
     order = lookups[np.lexsort((start[lookups], lane[lookups]))]
-    seq = meaning.seq.fill_null(NONE).to_numpy()
-    numbered = np.flatnonzero(attribution.is_op & (seq >= 0))
+    sequence = np.asarray(meaning.seq)
+    numbered = np.flatnonzero(attribution.is_op & (sequence >= 0))
     numbered = numbered[np.lexsort((start[numbered], lane[numbered]))]
     here = forward[asking]
     after = _next(order, lane, start, here)
     # the last numbered op before the lookup must still have the node's number
     before = _last(numbered, lane, start, after)
-    fits = (after >= 0) & (at(seq, before) == seq[here])
+    fits = (after >= 0) & (at(sequence, before) == sequence[here])
     forward = forward.copy()
     forward[asking] = np.where(fits, after, NONE)
     return forward

@@ -14,7 +14,7 @@ from .registry import (
     grad_model,
     lookup,
 )
-from .shapes import LARGEST, knows_params
+from .shapes import LARGEST, knows_params, tensors
 
 #: Families whose FLOPs are zero whatever the shapes: a missing shape leaves only the bytes unknown.
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})
@@ -52,7 +52,8 @@ def cost(
         # a stranger's shapes need not fit the op; that is unknown, not a crash
         reason = f"the shapes do not fit {call.name}: {why}"
     else:
-        if not found.note and entry.family in _PARAMETRIC and not knows_params(call):
+        dispatched = entry.name.startswith("aten::") and not knows_params(call)
+        if not found.note and entry.family in _PARAMETRIC and dispatched:
             found = replace(found, note=_DEFAULTS)
         return found, None
     linked = grad_model(call.name)
@@ -63,6 +64,10 @@ def cost(
             reason = str(why)
         except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:
             reason = f"the shapes do not fit {call.name}: {why}"
+    if forward is not None and not tensors(call):
+        whole = _from_forward(call.name, entry, forward)
+        if whole is not None:
+            return whole, None
     if entry.family in FREE_FAMILIES:
         return Cost(bytes_read=None, bytes_written=None, bytes_reason=reason), None
     return None, reason
@@ -78,9 +83,26 @@ def _bounded(found: Cost) -> Cost:
     return found
 
 
+def _from_forward(name: str, entry: Entry, forward: OpCall) -> Cost | None:
+    """A backward op without any shapes, from its forward's.
+
+    A product in the backward of a product is one of its two gradients, which cost the same.
+    """
+    if "backward" in name:
+        found, _ = backward_costs(forward)
+    elif entry.family == "gemm" and op_type(forward.name) == "gemm":
+        found, _ = input_grad(forward)
+    else:
+        return None
+    return replace(found, note="taken from the forward's shapes") if found is not None else None
+
+
 def wants_forward(name: str) -> bool:
     """Whether the op's cost may follow from its forward op's call where its own does not tell it."""
-    return grad_model(name) is not None
+    entry = entry_of(name)
+    if grad_model(name) is not None:
+        return True
+    return entry is not None and ("backward" in name or entry.family == "gemm")
 
 
 def input_grad(forward: OpCall) -> tuple[Cost | None, str | None]:

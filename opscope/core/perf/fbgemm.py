@@ -167,6 +167,8 @@ _MOVES = (
         "permute_multi_embedding", "regroup_keyed_tensor", "lxu_cache_populate",
     )),
     "fb::to_dense_representation",
+    "fb::lengths_range_w_truncation_size",
+    "fbgemm::lengths_range",
     "fb::offsets_range",
     "fbgemm::offsets_range",
     "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >",

@@ -101,6 +101,14 @@ def recurrent(call: OpCall) -> Cost:
     "aten::quantize_per_tensor", "aten::quantize_per_channel", "aten::dequantize",
     "aten::_fused_moving_avg_obs_fq_helper", "aten::fake_quantize_per_tensor_affine_cachemask",
     "aten::fake_quantize_per_channel_affine_cachemask",
+    "fbgemm::FloatToFP8RowwiseQuantized",
+    "fbgemm::FP8RowwiseQuantizedToFloat",
+    "fbgemm::FloatToHFP8Quantized",
+    "fbgemm::HFP8QuantizedToFloat",
+    "fbgemm::FloatToFused8BitRowwiseQuantized",
+    "fbgemm::Fused8BitRowwiseQuantizedToFloat",
+    "fbgemm::FloatToBfloat16Quantized",
+    "fbgemm::Bfloat16QuantizedToFloat",
     "_C::static_scaled_fp8_quant", "_C::dynamic_scaled_fp8_quant",
     "_C::dynamic_per_token_scaled_fp8_quant", family="quantize",
     source="3 an element: scale, round, clamp; back 2: subtract, scale")  # fmt: skip
@@ -110,8 +118,18 @@ def quantize(call: OpCall) -> Cost:
     x = need(call, 0, "input")
     if call.name.startswith("_C::") and len(found) > 1:  # the result is the first
         x, result = found[1], found[0]
+    elif call.name.startswith("fbgemm::"):
+        result = output(call) or TensorSpec(
+            "f32" if call.name.endswith("ToFloat") else "u8", x.shape
+        )
     else:
         result = output(call) or x
     lower = call.name.lower()
-    each = 2 if "dequant" in lower else 4 if "dynamic" in lower or "moving" in lower else 3
+    each = (
+        2
+        if "dequant" in lower or lower.endswith("tofloat")
+        else 4
+        if "dynamic" in lower or "moving" in lower
+        else 3
+    )
     return cost([x], [result], vector=each * numel(x), dtype=x.dtype)

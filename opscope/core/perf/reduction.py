@@ -136,6 +136,13 @@ def dist(call: OpCall) -> Cost:
     return cost([a, b], [TensorSpec(a.dtype, ())], vector=3 * numel(a), dtype=a.dtype)
 
 
+@op("aten::equal", "aten::allclose", family="reduction", source="a comparison an element")
+def equal(call: OpCall) -> Cost:
+    """All elements compared, one answer."""
+    a, b = need(call, 0, "operand"), need(call, 1, "operand")
+    return cost([a, b], [TensorSpec("bool", ())], vector=numel(a), dtype=a.dtype)
+
+
 @op("aten::trace", family="reduction", source="n − 1 additions over the diagonal")
 def trace(call: OpCall) -> Cost:
     """The diagonal alone is read."""

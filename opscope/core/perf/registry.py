@@ -173,6 +173,9 @@ def backward_model(name: str) -> BackwardModel | None:
 _OVERLOAD = re.compile(r"^([\w$]+::[\w$]+)\.[\w$]+$")
 _TORCH_API = re.compile(r"^(?:torch(?:\.\w+)*|Tensor|F|nn\.functional)\.(\w+)$")
 
+#: An ATen op as old traces name it: no namespace, lower case.
+_BARE = re.compile(r"^_?[a-z]\w*$")
+
 #: torch.nn.functional names whose ATen name is another.
 _API_TO_ATEN: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -249,6 +252,10 @@ def lookup(name: str) -> Entry | None:
         return lookup("aten::" + _API_TO_ATEN.get(word, word))
     if "::" in name and name.endswith("_") and not name.endswith("__"):
         return lookup(name[:-1])
+    if _BARE.match(name):  # PyTorch before 1.5 left the namespace out
+        return lookup("aten::" + name)
+    if name.startswith("nccl") and "+" in name:  # one kernel of several calls of a group
+        return lookup(name.partition("+")[0])
     return None
 
 
@@ -258,4 +265,9 @@ def in_place(name: str) -> bool:
     base = overload.group(1) if overload else name
     if base.endswith("__"):
         return bool(re.search(r"__i(?!nvert)\w+__$", base))
-    return base.endswith("_") and ("::" in base or "." in base)
+    return base.endswith("_") and ("::" in base or "." in base or bool(_BARE.match(base)))
+
+
+def is_dispatched(name: str) -> bool:
+    """Whether the name is an op's as the dispatcher has it, not an API's (``torch.mm``) or a graph's."""
+    return "::" in name or bool(_BARE.match(name))

@@ -9,7 +9,7 @@ from typing import Final
 
 from opscope.core.schema import DTYPE_BITS, Arg, Dim, OpCall, ParamValue, SameAs, TensorSpec, leaves
 
-from .registry import CannotKnow, Cost, in_place
+from .registry import CannotKnow, Cost, in_place, is_dispatched
 
 #: Sizes of a call are a stranger's data; beyond this a product is refused rather than reported.
 LARGEST: Final = 1 << 62
@@ -211,7 +211,7 @@ def knows_params(call: OpCall) -> bool:
     ATen ops in old traces come with shapes alone; API calls (``torch.nn.functional.conv2d``) are
     recorded with the arguments that the user gave.
     """
-    return bool(call.params) or "::" not in call.name
+    return bool(call.params) or not is_dispatched(call.name)
 
 
 def int_param(call: OpCall, key: str, default: int | None = None) -> int:

@@ -173,6 +173,8 @@ def test_every_spelling():
     assert perf.entry_of("torch.nn.functional.cross_entropy").name == "aten::cross_entropy_loss"
     assert perf.entry_of("aten::__and__.Tensor").name == "aten::__and__"
     assert perf.entry_of("aten::copy_").name == "aten::copy_"
+    assert perf.entry_of("mm").name == perf.entry_of("aten::mm").name  # PyTorch 1.0's names
+    assert perf.entry_of("ncclSend+ncclRecv").family == "communication"
     assert perf.entry_of("") is None
     assert in_place("aten::relu_")
     assert in_place("Tensor.__imul__")
