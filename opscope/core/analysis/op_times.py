@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +30,11 @@ class Times:
     kernels: NDArray[np.int32]
 
 
-def times(attribution: Attribution) -> Times:
-    """The times of every op of an attributed trace."""
+def times(attribution: Attribution, owner: Callable[[Ints], Ints] | None = None) -> Times:
+    """The times of every op of an attributed trace.
+
+    ``owner`` gives for op rows that launched something the row that is to have it (themselves).
+    """
     trace = attribution.trace
     rows = np.flatnonzero(attribution.is_op)
     place = np.full(len(attribution.is_op), NONE, np.int32)
@@ -41,7 +45,7 @@ def times(attribution: Attribution) -> Times:
     device: Ints | None = None
     kernels = np.zeros(len(rows), np.int32)
     if trace.has("kernels") or trace.has("memops"):
-        device, kernels = _launched(attribution, place, len(rows))
+        device, kernels = launched(attribution, place, len(rows), owner)
     elif not trace.origin.get("gpu"):
         device = own
     return Times(rows, parent, own, device, kernels)
@@ -56,14 +60,19 @@ def self_time(start: Ints, end: Ints, parent: NDArray[np.signedinteger]) -> Ints
     return alone
 
 
-def _launched(
-    attribution: Attribution, place: NDArray[np.int32], many: int
+def launched(
+    attribution: Attribution,
+    place: NDArray[np.int32],
+    many: int,
+    owner: Callable[[Ints], Ints] | None,
 ) -> tuple[Ints, NDArray[np.int32]]:
+    """Per place the time (ns) of what its op launched, and how many kernels that was."""
     time, count = np.zeros(many, np.int64), np.zeros(many, np.int32)
-    for name, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
+    for name, executed in (("kernels", attribution.kernels), ("memops", attribution.memops)):
         table = attribution.trace[name]
-        has = launched.op >= 0
-        by = place[launched.op[has]]
+        has = executed.op >= 0
+        rows = executed.op[has].astype(np.int64)
+        by = place[rows if owner is None else owner(rows)]
         duration = (table["end"] - table["start"]).fill_null(0).to_numpy()[has]
         # sums of ns below 2**53 are exact in the float64 that bincount adds in
         time += np.bincount(by, duration, many).astype(np.int64)

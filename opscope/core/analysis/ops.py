@@ -61,6 +61,19 @@ class Ops:
         """The ops' own times and those of what they launched."""
         return times(self.attribution)
 
+    @cached_property
+    def counted_times(self) -> Times:
+        """The same, but what an op launched stands at the op around it that counts, if one does.
+
+        The op that has the shapes and the FLOPs has the time: a marker's ``conv2d``, not the
+        ``aten::cudnn_convolution`` without shapes inside it.
+        """
+        return times(self.attribution, self._counting)
+
+    def _counting(self, rows: Ints) -> Ints:
+        found = self.costs.costing(rows)
+        return np.where(found >= 0, found, rows)
+
     @property
     def on_device(self) -> bool:
         """Whether the trace has what ran on a device, so that the CPU is not the device."""
@@ -84,7 +97,10 @@ class Ops:
         """Rule 4: the op's own, else that of the nearest op around it, else forward (codes)."""
         reading = self.attribution.meaning.reading
         found = self.attribution.climb(rows, self._own_direction[reading] != NONE)
-        codes = at(self._own_direction, at(reading, found), _FORWARD)
+        own = at(reading, rows)
+        is_call = np.array([r.call is not None for r in self.attribution.meaning.readings], bool)
+        otherwise = np.where(at(is_call, own, False), _FORWARD, NONE)  # a user range has none
+        codes = np.where(found >= 0, at(self._own_direction, at(reading, found)), otherwise)
         return np.where(rows >= 0, codes, NONE).astype(np.int8)
 
     @cached_property

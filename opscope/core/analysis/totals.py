@@ -73,14 +73,16 @@ def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
 
 def op_totals(ops: Ops) -> pl.DataFrame:
     """One row per distinct op (name, direction, layer, source, shapes, params): calls, kernels,
-    cpu_time, self_time, own device_time (ns, without the ops inside), FLOPs, bytes, share.
+    cpu_time, self_time, own device_time (ns), FLOPs, bytes, share.
 
-    ``share`` is of the summed device time; a nest's time is counted once, at the op that launched.
+    ``share`` is of the summed device time; a nest's time is counted once: at the op that counts
+    (``canonical``) around the op that launched, else at the latter.
     Worked out piece by piece, so that thirty million instances need not be described at once.
     """
     many = len(ops.rows)
     pieces = [_piece(ops, at, min(at + _PIECE, many)) for at in range(0, max(many, 1), _PIECE)]
-    whole = None if ops.times.device_time is None else int(ops.times.device_time.sum())
+    device = ops.counted_times.device_time
+    whole = None if device is None else int(device.sum())
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
     return (
         pl.concat(pieces)
@@ -100,7 +102,7 @@ def op_totals(ops: Ops) -> pl.DataFrame:
 
 
 def _piece(ops: Ops, begin: int, end: int) -> pl.DataFrame:
-    times, rows = ops.times, ops.rows[begin:end]
+    times, rows = ops.counted_times, ops.rows[begin:end]
     ranges = ops.attribution.trace["ranges"]
     device = None if times.device_time is None else times.device_time[begin:end]
     frame = pl.DataFrame(
