@@ -196,3 +196,19 @@ def test_nothing_beats_its_roof_without_a_reason(shared, name):
     assert wrong.is_empty(), wrong.sort("efficiency", descending=True).head(10)
     assert set(rated["bound"].drop_nulls().unique()) <= {"tensor", "vector", "memory", "latency"}
     assert np.isfinite(rated["efficiency"].to_numpy()).all()
+
+
+def test_why_tensor_cores_were_not_used(shared):
+    """TF32 is on in this A100 run: products of odd sizes are left to other kernels, and the reason says
+    which size. A kernel that used them settles that its op was ready."""
+    kernels = (
+        load(shared, "ddp_rank3of8_a100_stacks.json.gz").kernels().filter(pl.col("tc_eligible"))
+    )
+    used = kernels.filter(pl.col("tensor_core"))
+    assert len(used) == 1638
+    assert used["tc_ready"].all()
+    assert used["tc_reason"].null_count() == len(used)
+    plain = kernels.filter(pl.col("tc_reason").is_not_null())
+    reasons = set(plain["tc_reason"].cast(pl.String))
+    assert {"K = 30 is no multiple of 4", "M = 647 is no multiple of 4"} <= reasons
+    assert not plain["tensor_core"].any()

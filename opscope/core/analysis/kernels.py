@@ -48,6 +48,9 @@ MEMOP_COLUMNS: Final = (
 )
 
 
+_TENSOR_CORE = ("tc_eligible", "tc_ready", "tc_reason", "tc_unused")
+
+
 def kernels_frame(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
     """One row per kernel execution, the columns of ``Profile.kernels``. Times in ns, bytes, FLOP.
 
@@ -70,8 +73,17 @@ def kernels_frame(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(
         *(column for column in about if column.name not in executed.columns),
         *executed.drop("device", "start", "end", "name", "launched").get_columns(),
-        *(cost_column(ops.costs, n, costing) for n in ("tc_eligible", "tc_ready", "tc_reason")),
+        *(cost_column(ops.costs, n, costing) for n in _TENSOR_CORE),
         pl.Series("inferred", launched.inferred),
+    )
+    # a kernel that ran on them settles it for its op; where none did, the likeliest reason
+    used = pl.col("tensor_core").any().over("process", "op_id") & pl.col("op_id").is_not_null()
+    why = pl.when(pl.col("tc_ready").is_null()).then(pl.coalesce("tc_unused", "tc_reason"))
+    frame = frame.with_columns(
+        pl.when(pl.col("tc_eligible") & used).then(True).otherwise("tc_ready").alias("tc_ready"),
+        pl.when(pl.col("tc_eligible") & ~used)
+        .then(why.otherwise(pl.coalesce("tc_reason", "tc_unused")))
+        .alias("tc_reason"),
     )
     if matching(table["name"], GENERATED).any():
         region = about[_ABOUT.index("op")]

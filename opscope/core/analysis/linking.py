@@ -28,7 +28,10 @@ _NO_CALL: Final = OpCall("")
 
 
 def linked_costs(
-    attribution: Attribution, catalogue: pl.DataFrame, forward_of: ForwardOf
+    attribution: Attribution,
+    catalogue: pl.DataFrame,
+    forward_of: ForwardOf,
+    cc: tuple[int, int] | None = None,
 ) -> tuple[pl.DataFrame, Numbers]:
     """The catalogue with a row for each completed call, and each range row's place in it.
 
@@ -53,7 +56,7 @@ def linked_costs(
         rows[forward >= 0],
         forward[forward >= 0],
         reading,
-        lambda own, other: perf.columns([own], forwards=[other]),
+        lambda own, other: perf.columns([own], forwards=[other], cc=cc),
         calls,
     )
     nodes = ops[np.array([_gives_outputs(r) for r in meaning.readings], bool)[meaning.reading[ops]]]
@@ -67,7 +70,7 @@ def linked_costs(
         origin[kept],
         nodes[kept],
         reading,
-        lambda own, node: perf.columns([replace(own, outputs=node.inputs)]),
+        lambda own, node: perf.columns([replace(own, outputs=node.inputs)], cc=cc),
         calls,
     )
     divides = np.array([call.name == "aten::div" for call in calls], bool)
@@ -160,14 +163,14 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
     process = ranges["process"].fill_null(NONE).to_numpy()
     lane = np.unique(np.stack((process, thread)), axis=1, return_inverse=True)[1].reshape(-1)
     order = lookups[np.lexsort((start[lookups], lane[lookups]))]
-    sequence = np.asarray(meaning.seq)
-    numbered = np.flatnonzero(attribution.is_op & (sequence >= 0))
+    seq = meaning.seq.fill_null(NONE).to_numpy()
+    numbered = np.flatnonzero(attribution.is_op & (seq >= 0))
     numbered = numbered[np.lexsort((start[numbered], lane[numbered]))]
     here = forward[asking]
     after = _next(order, lane, start, here)
     # the last numbered op before the lookup must still have the node's number
     before = _last(numbered, lane, start, after)
-    fits = (after >= 0) & (at(sequence, before) == sequence[here])
+    fits = (after >= 0) & (at(seq, before) == seq[here])
     forward = forward.copy()
     forward[asking] = np.where(fits, after, NONE)
     return forward

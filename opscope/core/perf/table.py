@@ -32,6 +32,7 @@ SCHEMA = {
     "tc_eligible": pl.Boolean,
     "tc_ready": pl.Boolean,
     "tc_reason": pl.String,
+    "tc_unused": pl.String,
 }
 
 
@@ -43,7 +44,8 @@ def columns(
 ) -> pl.DataFrame:
     """One row per call, in order: give it distinct calls and join the result to their instances.
 
-    ``directions`` and ``forwards`` go with the calls one by one; ``cc`` is the device's compute
+    ``tc_reason`` says what stands in the way of Tensor Cores, ``tc_unused`` the likeliest reason where
+    no kernel of the call turns out to use them. ``directions`` and ``forwards`` go with the calls one by one; ``cc`` is the device's compute
     capability, for ``tc_ready``. FLOPs are null with ``reason`` where not known; bytes may be null on
     their own, with ``bytes_reason``. ``flops_by_dtype`` is a JSON object; ``dtype`` is the one of most FLOPs.
     """
@@ -74,6 +76,7 @@ def columns(
                 eligible,
                 ready,
                 why,
+                tensorcore.unused_reason(call, cc) if eligible else None,
             )
         )
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")

@@ -15,7 +15,7 @@ from typing import Final
 
 from opscope.core.schema import DTYPE_BITS, OpCall, TensorSpec
 
-from .registry import lookup
+from .registry import CannotKnow, Entry, lookup
 from .shapes import tensors
 
 #: Families that Tensor Cores can compute in some dtype.
@@ -182,9 +182,8 @@ def dtype_reason(dtype: str, cc: tuple[int, int] | None) -> str | None:
 def unused_reason(call: OpCall, cc: tuple[int, int] | None = None) -> str | None:
     """The likeliest reason why an eligible call ran on no Tensor Core kernel.
 
-    In order: dtype, TF32 off, one input channel a group, a size that is no multiple, a tiny problem.
-    None where nothing in the call speaks against them (the library chose otherwise: layout or
-    heuristics).
+    In order: dtype, a recorded TF32 off, a vector, a size that is no multiple, a tiny problem, TF32,
+    layout. None where nothing in the call speaks against them.
     """
     operands = _operands(call)
     if len(operands) < 2:
@@ -195,21 +194,29 @@ def unused_reason(call: OpCall, cc: tuple[int, int] | None = None) -> str | None
     why = dtype_reason(wide, cc)
     if why is not None:
         return why
-    if wide == "f32":
+    if call.param("allow_tf32") is False and wide == "f32":
         return "TF32 is off"
+    dimensions = _dimensions(call, operands)
+    if any(size == 1 for label, size in dimensions if label in ("M", "N")):
+        return "a product with a vector, which has no use for them"
     misaligned = alignment_reason(call, operands, wide)
     if misaligned:
         return misaligned
     entry = lookup(call.name)
-    try:
-        flops = entry.model(call).matrix_flops if entry else None
-    except Exception:  # noqa: BLE001 - a model may refuse or fail on strange shapes: no reason then
-        flops = None
-    if flops is not None and flops <= 2 * TINY:
+    if entry is not None and _flops(entry, call) in range(2 * TINY + 1):
         return "a tiny problem: the library prefers a kernel without Tensor Cores"
+    if wide == "f32":
+        return "TF32 is off, or the library chose otherwise"
     if entry is not None and entry.family == "conv":
         return "layout: the library has no Tensor Core kernel for this order of dimensions"
     return None
+
+
+def _flops(entry: Entry, call: OpCall) -> int | None:
+    try:
+        return entry.model(call).matrix_flops
+    except (CannotKnow, ValueError, IndexError, ZeroDivisionError, OverflowError):
+        return None  # shapes that fit no model give no reason either
 
 
 def _operands(call: OpCall) -> list[TensorSpec]:

@@ -124,7 +124,9 @@ def test_readiness_by_alignment_and_settings():
 
 def test_why_an_eligible_op_used_none():
     assert "8.0" in tensorcore.unused_reason(gemm("f32", 64, 64, 64), (7, 5))
-    assert tensorcore.unused_reason(gemm("f32", 64, 64, 64), (8, 0)) == "TF32 is off"
+    assert tensorcore.unused_reason(gemm("f32", 64, 64, 64), (8, 0)).startswith("TF32 is off")
+    assert "vector" in tensorcore.unused_reason(gemm("bf16", 1, 64, 64), (9, 0))
+    assert tensorcore.unused_reason(OpCall("aten::mm"), (8, 0)) is None
     assert "multiple" in tensorcore.unused_reason(gemm("f16", 64, 30, 64), (8, 0))
     assert "tiny" in tensorcore.unused_reason(gemm("f16", 8, 8, 8), (8, 0))
     assert tensorcore.unused_reason(gemm("f16", 512, 512, 512), (8, 0)) is None
