@@ -12,7 +12,7 @@ import pytest
 
 from opscope import profile
 from opscope.core import perf
-from opscope.core.analysis.efficiency import op_efficiency
+from opscope.core.analysis.efficiency import group_efficiency, op_efficiency, worst
 from opscope.core.perf.devices import find
 from opscope.core.schema import OpCall, TensorSpec
 
@@ -212,3 +212,26 @@ def test_why_tensor_cores_were_not_used(shared):
     reasons = set(plain["tc_reason"].cast(pl.String))
     assert {"K = 30 is no multiple of 4", "M = 647 is no multiple of 4"} <= reasons
     assert not plain["tensor_core"].any()
+
+
+def test_groups_of_ops(shared):
+    """Sums of a group are those of its ops, whatever it is grouped by; what is lost ranks first."""
+    loaded = load(shared, QWEN)
+    device, _ = find("NVIDIA H100 80GB HBM3")
+    found = op_efficiency(loaded._ops, loaded._ops_frame, loaded.kernels(), device)
+    by_name, by_direction = (
+        group_efficiency(found, "op"),
+        group_efficiency(found, "direction", "step"),
+    )
+    for table in (by_name, by_direction):
+        assert table["duration"].sum() == found["duration"].sum()
+        assert table["matrix_flops"].sum() == found["matrix_flops"].sum()
+        assert table["calls"].sum() == len(found)
+    products = by_name.filter(pl.col("op").cast(pl.String) == "aten::mm").row(0, named=True)
+    assert products["bound"] == "tensor"
+    assert 0.5 < products["efficiency"] < 0.8  # TraceLens: 593 to 626 of 989 TFLOP/s
+    sums = by_name.filter(pl.col("op").cast(pl.String) == "aten::add").row(0, named=True)
+    assert sums["bound"] == "memory"
+    lost = worst(found)
+    assert lost["lost"].is_sorted(descending=True)
+    assert (lost["lost"] <= lost["duration"]).all()

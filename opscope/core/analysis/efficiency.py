@@ -17,7 +17,8 @@ _PRICED = ("masked_flops", "bytes_read", "bytes_written", "dtype", "note")
 def op_efficiency(
     ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame, device: Device | None
 ) -> pl.DataFrame:
-    """One row per op that counts and took device time: op_id, op, inputs, duration (ns), and the roofline.
+    """One row per op that counts and took device time: op_id, op, inputs, direction, layer, step,
+    duration (ns), and the roofline.
 
     ``frame`` is ``ops_frame(ops)``, ``kernels`` the profile's kernels. Adds the cost's columns
     (``matrix_flops``, ``vector_flops``, ``masked_flops``, ``bytes``, ``dtype``, ``note``),
@@ -32,6 +33,9 @@ def op_efficiency(
         "op_id",
         "op",
         "inputs",
+        "direction",
+        "layer",
+        "step",
         pl.col("device_time").alias("duration"),
         "matrix_flops",
         "vector_flops",
@@ -62,6 +66,36 @@ def _kernel_marks(kernels: pl.DataFrame) -> pl.DataFrame:
         .join(marks, on="name", how="left")
         .group_by("op_id")
         .agg(pl.col("tensor_core", "fast_algorithm").any(ignore_nulls=True))
+    )
+
+
+def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """``op_efficiency`` by op name, layer, direction or step: sums of what is rated, and their ratio.
+
+    Adds calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes, ``efficiency`` (the time
+    at the roof over the time taken), ``rated`` (the share of the group's time that has a roof) and
+    ``bound`` (what binds most of its time).
+    """
+    keys = list(by)
+    rated = pl.col("efficiency").is_not_null()
+    time = pl.col("duration").filter(rated).sum()
+    groups = found.group_by(keys).agg(
+        pl.len().alias("calls"),
+        pl.col("duration", "matrix_flops", "vector_flops", "bytes").sum(),
+        pl.col("ideal_time").filter(rated).sum(),
+        (pl.col("ideal_time").filter(rated).sum() / time).alias("efficiency"),
+        (time / pl.col("duration").sum()).alias("rated"),
+    )
+    bound = (
+        found.filter(rated)
+        .group_by([*keys, "bound"])
+        .agg(pl.col("duration").sum().alias("_time"))
+        .sort("_time", descending=True)
+        .group_by(keys)
+        .agg(pl.col("bound").first())
+    )
+    return groups.join(bound, on=keys, how="left", nulls_equal=True).sort(
+        "duration", descending=True
     )
 
 

@@ -19,6 +19,7 @@ from .shapes import (
     broadcast,
     cost,
     floating,
+    knows_params,
     lists,
     need,
     numel,
@@ -173,6 +174,13 @@ def binary(call: OpCall) -> Cost:
     """A stated number of FLOPs for each element of the broadcast result."""
     word = _word(call.name)
     operands = [need(call, 0, "operand"), *tensors(call)[1:2]]
+    if (
+        len(operands) > 1
+        and not knows_params(call)
+        and numel(operands[0])
+        and not numel(operands[1])
+    ):
+        del operands[1]  # an empty result to be resized, after a number that has no shape
     each = BINARY.get(word, 1)
     if word in ("add", "sub", "rsub") and call.param("alpha", 1) not in (1, None):
         each += 1
