@@ -76,7 +76,9 @@ def columns(
                 eligible,
                 ready,
                 why,
-                tensorcore.unused_reason(call, cc) if eligible else None,
+                tensorcore.unused_reason(call, cc, found.matrix_flops if found else None)
+                if eligible
+                else None,
             )
         )
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")

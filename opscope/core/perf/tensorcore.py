@@ -179,11 +179,14 @@ def dtype_reason(dtype: str, cc: tuple[int, int] | None) -> str | None:
     return None
 
 
-def unused_reason(call: OpCall, cc: tuple[int, int] | None = None) -> str | None:
+def unused_reason(
+    call: OpCall, cc: tuple[int, int] | None = None, flops: int | None = None
+) -> str | None:
     """The likeliest reason why an eligible call ran on no Tensor Core kernel.
 
     In order: dtype, a recorded TF32 off, a vector, a size that is no multiple, a tiny problem, TF32,
-    layout. None where nothing in the call speaks against them.
+    layout. None where nothing in the call speaks against them. ``flops`` are the call's matrix FLOPs
+    where they are known already.
     """
     operands = _operands(call)
     if len(operands) < 2:
@@ -203,7 +206,9 @@ def unused_reason(call: OpCall, cc: tuple[int, int] | None = None) -> str | None
     if misaligned:
         return misaligned
     entry = lookup(call.name)
-    if entry is not None and _flops(entry, call) in range(2 * TINY + 1):
+    if flops is None and entry is not None:
+        flops = _flops(entry, call)
+    if flops is not None and flops <= 2 * TINY:
         return "a tiny problem: the library prefers a kernel without Tensor Cores"
     if wide == "f32":
         return "TF32 is off, or the library chose otherwise"
