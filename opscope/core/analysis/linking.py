@@ -56,7 +56,7 @@ def linked_costs(
         rows[forward >= 0],
         forward[forward >= 0],
         reading,
-        lambda own, other: perf.columns([own], forwards=[other], cc=cc),
+        lambda own, others: perf.columns(own, forwards=others, cc=cc),
         calls,
     )
     nodes = ops[np.array([_gives_outputs(r) for r in meaning.readings], bool)[meaning.reading[ops]]]
@@ -70,7 +70,9 @@ def linked_costs(
         origin[kept],
         nodes[kept],
         reading,
-        lambda own, node: perf.columns([replace(own, outputs=node.inputs)], cc=cc),
+        lambda own, others: perf.columns(
+            [_with_outputs(*pair) for pair in zip(own, others, strict=True)], cc=cc
+        ),
         calls,
     )
     divides = np.array([call.name == "aten::div" for call in calls], bool)
@@ -79,12 +81,25 @@ def linked_costs(
     node = attribution.climb(spread, attribution.is_op & means[reading])
     kept = node >= 0
     catalogue = _complete(
-        catalogue, place, spread[kept], node[kept], reading, _divided_gradient, calls
+        catalogue,
+        place,
+        spread[kept],
+        node[kept],
+        reading,
+        lambda own, others: perf.columns(
+            [_divided_gradient(*pair) for pair in zip(own, others, strict=True)], cc=cc
+        ),
+        calls,
     )
     return catalogue, place
 
 
-def _divided_gradient(call: OpCall, node: OpCall) -> pl.DataFrame:
+def _with_outputs(call: OpCall, node: OpCall) -> OpCall:
+    """A forward whose results are as large as the gradients that its node takes."""
+    return replace(call, outputs=node.inputs)
+
+
+def _divided_gradient(call: OpCall, node: OpCall) -> OpCall:
     """A mean's gradient is its result's, expanded and divided: traces without strides hide that.
 
     The dimensions that the expansion repeats are read once.
@@ -98,7 +113,7 @@ def _divided_gradient(call: OpCall, node: OpCall) -> pl.DataFrame:
         and len(grad.shape) == len(kept.shape)
     ):
         call = replace(call, inputs=(expanded(kept, grad), *rest))
-    return perf.columns([call])
+    return call
 
 
 def _complete(
@@ -107,7 +122,7 @@ def _complete(
     rows: Ints,
     others: Ints,
     reading: Numbers,
-    cost: Callable[[OpCall, OpCall], pl.DataFrame],
+    cost: Callable[[list[OpCall], list[OpCall]], pl.DataFrame],
     calls: list[OpCall],
 ) -> pl.DataFrame:
     """Costs of distinct (own, other) pairs of readings, appended where they are known.
@@ -119,7 +134,8 @@ def _complete(
     pairs, which = np.unique(
         np.stack((reading[rows], reading[others])), axis=1, return_inverse=True
     )
-    found = pl.concat([cost(calls[own], calls[other]) for own, other in pairs.T.tolist()])
+    own, other = ([calls[number] for number in side.tolist()] for side in pairs)
+    found = cost(own, other)
     known = found["matrix_flops"].is_not_null().to_numpy()
     number = np.where(known, len(catalogue) + np.cumsum(known) - 1, NONE)
     placed = number[which.reshape(-1)]
