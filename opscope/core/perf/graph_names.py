@@ -160,7 +160,10 @@ FREE: Final = words(
     PreventGradient Shape ShapeN Size Rank Const Constant Placeholder PlaceholderWithDefault NoOp
     VarHandleOp ReadVariableOp Snapshot EnsureShape Bitcast Depend Load UpdateState TupleGetItem
     MakeTuple Return partial J _Arg _Retval If While PartitionedCall StatefulPartitionedCall
-    InvertPermutation BroadcastGradientArgs Assert CheckNumerics
+    InvertPermutation BroadcastGradientArgs Assert CheckNumerics EmptyTensorList TensorListReserve
+    TensorListElementShape TensorListLength VariableShape StatelessWhile StatelessIf
+    StatelessRandomGetKeyCounter StatelessRandomGetAlg StatelessRandomGetKeyCounterAlg Enter Exit
+    Switch Merge NextIteration LoopCond ControlTrigger OptionalHasValue IteratorV2 DestroyResourceOp
     """
 )
 

@@ -385,7 +385,7 @@ def squared_difference(call: OpCall) -> Cost:
 
 
 @op(*words("Split SplitV SplitToSequence Unpack Unstack Slice StridedSlice Crop Assign AssignVariableOp "
-           "DynamicStitch StridedSliceGrad SliceGrad Im2Col Roll SpaceToBatch"),
+           "DynamicStitch StridedSliceGrad SliceGrad Im2Col Roll SpaceToBatch TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack TensorListPopBack TensorListGather TensorListScatterIntoExistingList IteratorGetNext"),
     family="copy", source="what is taken is read and written once")  # fmt: skip
 def take(call: OpCall) -> Cost:
     """As many elements are read as are written."""
@@ -407,3 +407,24 @@ def resize(call: OpCall) -> Cost:
     mode = str(call.param("mode", call.name)).lower()
     each = 35 if "cubic" in mode else 0 if "nearest" in mode else 7
     return cost([x], [out], vector=each * max(numel(out), 0), dtype=x.dtype)
+
+
+@op("RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad", "SelectGrad", "AbsGrad",
+    family="elementwise", source="rsqrt 4 an element (cube 2, scale, product), root 2, reciprocal 3")  # fmt: skip
+def root_grad(call: OpCall) -> Cost:
+    """−½·y³·dy, ½·dy/y, −y²·dy."""
+    y = need(call, 0, "result")
+    each = {"RsqrtGrad": 4, "SqrtGrad": 2, "ReciprocalGrad": 3, "InvGrad": 3}.get(call.name, 1)
+    return cost([*tensors(call)[:2]], [output(call) or y], vector=each * numel(y), dtype=y.dtype)
+
+
+@op("BiasGelu", "FastGelu", "BiasSplitGelu", "RotaryEmbedding", "BiasDropout",
+    family="activation", source="bias 1 and GELU 5 an element (tanh form 8); rotary 3")  # fmt: skip
+def fused_activation(call: OpCall) -> Cost:
+    """ONNX Runtime's fusions of an addition and an activation."""
+    x = need(call, 0, "input")
+    each = {"BiasGelu": 6, "FastGelu": 9, "BiasSplitGelu": 7, "RotaryEmbedding": 3}.get(
+        call.name, 3
+    )
+    out = output(call) or x
+    return cost([*tensors(call)], [out], vector=each * numel(out), dtype=x.dtype)
