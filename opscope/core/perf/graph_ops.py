@@ -409,7 +409,7 @@ def resize(call: OpCall) -> Cost:
     return cost([x], [out], vector=each * max(numel(out), 0), dtype=x.dtype)
 
 
-@op("RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad", "SelectGrad", "AbsGrad",
+@op("RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad", "AbsGrad",
     family="elementwise", source="rsqrt 4 an element (cube 2, scale, product), root 2, reciprocal 3")  # fmt: skip
 def root_grad(call: OpCall) -> Cost:
     """−½·y³·dy, ½·dy/y, −y²·dy."""
