@@ -35,6 +35,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 _FILE = re.compile(r"[a-z][a-z0-9_.]{0,80}(/[a-z0-9-]{1,40})?\.parquet\Z")
 #: What a trace says about the process's environment is not ours to pass on.
 _PRIVATE: Final = frozenset({"env", "environ", "environment"})
+#: What Polars raises on a damaged file; it panics on some.
+_DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 #: A table whose rows change rank more often than this is kept in one file.
 _MOST_PARTS: Final = 4096
 
@@ -273,7 +275,7 @@ def _check(folder: Path, name: str, files: list[Path]) -> None:
     for file in files:
         try:
             pl.read_parquet_schema(file)
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except _DAMAGE as error:
             raise _damaged(folder, file, error) from error
 
 
@@ -285,7 +287,7 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
             if own:  # columns that a later version added are left out
                 kept = [column for column in TABLES[name] if column in frame.columns]
                 frame = conform(name, frame.select(kept))
-        except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+        except _DAMAGE as error:
             raise _damaged(folder, file, error) from error
         frames.append(frame)
     if frames:
@@ -293,6 +295,6 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
     return pl.DataFrame(schema=table_schema(name)) if own else pl.DataFrame()
 
 
-def _damaged(folder: Path, file: Path, error: Exception) -> BadInput:
+def _damaged(folder: Path, file: Path, error: BaseException) -> BadInput:
     said = (str(error) or type(error).__name__).splitlines()[0][:200]
     return BadInput(folder, f"{file.name} is damaged ({said})")
