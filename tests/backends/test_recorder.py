@@ -206,6 +206,10 @@ with session.annotate("outer"):
     assert "without closing" in " ".join(trace["notes"]["what"])
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11),
+    reason="on Python 3.10 a forked child hangs at exit once Polars is loaded, with or without us",
+)
 def test_forked_children_have_parts_of_their_own(tmp_path: Path) -> None:
     run(
         """
