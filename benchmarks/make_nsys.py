@@ -1,6 +1,7 @@
 """Makes a synthetic Nsight Systems file of any size, and beside it the truth: which range each kernel has.
 
-Usage: python benchmarks/make_nsys.py OUT.sqlite [--kernels N] [--texts registered|torch] [--seed S]
+Usage: python benchmarks/make_nsys.py OUT.sqlite [--kernels N] [--texts registered|torch|library]
+       [--seed S]
 
 The file has the tables and columns of Nsight Systems 2026.2 (schema 3.25): ranges four deep (two
 layers, an op, an op inside it), about three for each kernel, on several threads of two processes
@@ -68,6 +69,7 @@ SCHEMA = {
     "maxPotentialClusterSize INTEGER, maxActiveClusters INTEGER, "
     "sharedMemoryRequestedPercentage INTEGER, tensorSizeMinusOneElements TEXT",
 }
+STYLES = ("registered", "torch", "library")
 CATEGORIES = {1: "forward", 2: "backward", 6: "layer"}
 
 
@@ -199,7 +201,11 @@ def op_texts(random: np.random.Generator, count: int) -> tuple[list[str], list[s
 
 
 def write_small_tables(
-    db: sqlite3.Connection, threads: list[Thread], texts: int, random: np.random.Generator
+    db: sqlite3.Connection,
+    threads: list[Thread],
+    texts: int,
+    domain: str,
+    random: np.random.Generator,
 ) -> Texts:
     """Everything but ranges, calls and kernels."""
     for table, columns in SCHEMA.items():
@@ -238,7 +244,7 @@ def write_small_tables(
     rows = []
     for process in processes:
         main = global_tid(next(thread for thread in threads if thread.process == process))
-        rows.append((0, 75, None, "opscope.torch", main, 1))
+        rows.append((0, 75, None, domain, main, 1))
         rows += [(0, 33, number, name, main, 1) for number, name in CATEGORIES.items()]
     db.executemany(f"INSERT INTO NVTX_EVENTS ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
     db.commit()
@@ -277,7 +283,9 @@ def make(
     """Write ``path`` and ``path`` with the suffix ``.truth.parquet``; returns the rows written.
 
     ``style``: ``registered`` is as opscope emits (registered strings, categories, payloads),
-    ``torch`` as ``emit_nvtx`` does (a text of its own for every range, in the default domain).
+    ``torch`` as ``emit_nvtx`` does (a text of its own for every range, in the default domain),
+    ``library`` as a library annotates itself (registered strings in its domain; no range is more than
+    a user's, so that all four levels stand for ops).
     """
     random = np.random.default_rng(seed)
     path.unlink(missing_ok=True)
@@ -289,7 +297,8 @@ def make(
     templates = [template(random, ranges_per_kernel) for _ in range(TEMPLATES)]
     with sqlite3.connect(path) as db:
         db.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA page_size=8192;")
-        ids = write_small_tables(db, crew, texts, random)
+        domain = "library" if style == "library" else "opscope.torch"
+        ids = write_small_tables(db, crew, texts, domain, random)
         correlations = dict.fromkeys(range(processes), 1)
         done = {"kernels": 0, "ranges": 0, "calls": 0}
         schema = pa.schema(
@@ -329,7 +338,7 @@ def insert(
     sequence = thread.sequence + np.cumsum(~layer)
     thread.sequence = int(sequence[-1])
     op = text % len(ids.ops)
-    if style == "registered":
+    if style != "torch":
         text_id = np.where(layer, ids.layers[np.arange(count) % len(ids.layers)], ids.ops[op])
         category = np.where(layer, 6, 1 + (sequence // 64) % 2)
         payload = np.where(layer, -1, sequence | (thread.process + 1) << 48)
@@ -405,7 +414,7 @@ def main() -> None:
     parser.add_argument("--ranges-per-kernel", type=float, default=3.0)
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--texts", choices=("registered", "torch"), default="registered")
+    parser.add_argument("--texts", choices=STYLES, default="registered")
     parser.add_argument("--distinct", type=int, default=3000, help="distinct op texts")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

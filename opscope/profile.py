@@ -22,6 +22,7 @@ from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.attribute import Attribution, attribute
+from opscope.core.naming import name_devices
 from opscope.core.trace import Trace
 
 Path: TypeAlias = "str | PathLike[str]"
@@ -156,15 +157,21 @@ class Profile:
         return pl.concat([rows.select(both), frame], how="horizontal").select(columns)
 
 
-def load(path: Path | Sequence[Path]) -> Profile:
+def load(path: Path | Sequence[Path], *, gpu: str | None = None) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is one job's files.
 
-    Raises opscope.readers.errors.BadInput, naming the file and what is wrong with it.
+    ``gpu`` (``"H100 SXM"``) names devices that the trace does not name. Raises
+    opscope.readers.errors.BadInput, naming the file and what is wrong with it, and
+    opscope.core.naming.UnknownDevice where ``gpu`` is none that is known.
     """
     from opscope import readers
     from opscope.readers import opscope_profile
 
     if isinstance(path, (str, PathLike)) and readers.format_of(path) == "opscope_profile":
         trace, stored, meta = opscope_profile.read(path)
-        return Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
-    return Profile(readers.open(path))
+        profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
+    else:
+        profile = Profile(readers.open(path))
+    if gpu is not None:
+        name_devices(profile.trace, gpu)
+    return profile

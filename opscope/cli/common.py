@@ -37,6 +37,14 @@ Width = Annotated[
         "-w", "--width", min=0, help="Columns of the table; 0 for no limit.", show_default=False
     ),
 ]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        help="What the GPU is where the trace does not say: 'H100 SXM'.",
+        show_default=False,
+    ),
+]
 Csv = Annotated[bool, typer.Option("--csv", help="All rows as CSV: raw ns, bytes, FLOP.")]
 Json = Annotated[bool, typer.Option("--json", help="All rows as JSON: raw ns, bytes, FLOP.")]
 Chosen = Annotated[
@@ -58,16 +66,23 @@ def say(what: str) -> None:
     sys.stderr.write(f"opscope: {what}\n")
 
 
-def load(path: str) -> Profile:
-    """The profile in ``path``. Raises BadInput; shows on a terminal that it is at work."""
+def load(path: str, gpu: str | None = None) -> Profile:
+    """The profile in ``path``. Raises BadInput; shows on a terminal that it is at work.
+
+    ``gpu`` names devices that the trace does not name; one that is not known ends the command.
+    """
+    from opscope.core.naming import UnknownDevice
     from opscope.profile import load as load_profile
 
-    if not sys.stderr.isatty():
-        return load_profile(path)
-    from rich.console import Console
+    try:
+        if not sys.stderr.isatty():
+            return load_profile(path, gpu=gpu)
+        from rich.console import Console
 
-    with Console(stderr=True).status(f"reading {os.path.basename(path)}"):
-        return load_profile(path)
+        with Console(stderr=True).status(f"reading {os.path.basename(path)}"):
+            return load_profile(path, gpu=gpu)
+    except UnknownDevice as error:
+        fail(f"--gpu {error}")
 
 
 def show(tables: list[Table], width: int | None) -> None:

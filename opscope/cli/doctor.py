@@ -10,17 +10,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import typer
 
 import opscope
 
-from . import common
-
-if TYPE_CHECKING:
-    from opscope.profile import Profile
+from . import common, gaps
 
 #: Frameworks by distribution name, whether or not an adapter for them is installed.
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mindspore", "onnxruntime", "tensorrt")
@@ -44,6 +41,7 @@ def doctor(
     ops: Annotated[
         bool, typer.Option("--ops", help="List the ops whose FLOPs and bytes are modelled.")
     ] = False,
+    gpu: common.Gpu = None,
     json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
     width: common.Width = None,
 ) -> None:
@@ -60,16 +58,18 @@ def doctor(
             f"{len(rows)} ops with a cost model", columns(["name", "family", "source"]), rows
         )
     elif file is not None:
-        profile = common.load(file)
-        gaps = _gaps(profile)
+        profile = common.load(file, gpu)
+        held, closing = gaps.tables(profile), gaps.advice(profile)
         if not json:
             more = [
                 frame_table("Unattributed", profile.unattributed(), "nothing: all has its op"),
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known"),
                 frame_table("Notes", profile.notes(), "none"),
             ]
+            lines = [f"{row['reason']}: {row['advice']}" for row in closing]
+            more[0] = replace(more[0], footnotes=(*more[0].footnotes, *lines))
             common.show(
-                [Table(f"What {file} holds", columns(["table", "rows", "means"]), gaps), *more],
+                [Table(f"What {file} holds", columns(["table", "rows", "means"]), held), *more],
                 width,
             )
             return
@@ -79,7 +79,10 @@ def doctor(
 
         reports = content.frames(profile, ("unattributed", "missing", "notes"))
         common.emit(
-            encoder.dumps({"tables": gaps, **encoder.loads(files.as_json(reports))}, indent=2)
+            encoder.dumps(
+                {"tables": held, "advice": closing, **encoder.loads(files.as_json(reports))},
+                indent=2,
+            )
         )
         return
     else:
@@ -213,28 +216,3 @@ def _register_models() -> None:
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-
-
-#: What a person cannot learn from a profile without the table.
-_MEANING = {
-    "ranges": "ops, layers and steps: without them nothing says what the time was for",
-    "calls": "CUDA API calls: without them kernels are not tied to what launched them",
-    "kernels": "GPU kernels: without them device time is not known",
-    "memops": "copies and sets between host and device",
-    "graph_nodes": "nodes of CUDA graphs: without them their kernels have no op",
-    "syncs": "waits for the device",
-    "allocations": "device memory over time",
-    "counters": "hardware counters per kernel",
-    "samples": "values over time, such as utilization",
-    "devices": "the GPUs' limits, for efficiency",
-}
-
-
-def _gaps(profile: Profile) -> list[dict[str, object]]:
-    trace = profile.trace
-    rows: list[dict[str, object]] = []
-    for table, meaning in _MEANING.items():
-        recorded = trace.has(table)
-        count = f"{len(trace[table]):,}" if recorded else "not recorded"
-        rows.append({"table": table, "rows": count, "means": meaning})
-    return rows

@@ -16,13 +16,14 @@ def kernels(
     columns: common.Chosen = None,
     csv: common.Csv = False,
     json: common.Json = False,
+    gpu: common.Gpu = None,
     width: common.Width = None,
 ) -> None:
     """List the kernels by the time they took.
 
     With --each every execution is a row, with the operator that launched it.
     """
-    profile = common.load(file)
+    profile = common.load(file, gpu)
     frame = profile.kernels() if each else profile.kernel_totals()
     ordered, keys = common.arrange(frame, sort or ("duration" if each else "total"), columns)
     if csv or json:

@@ -20,13 +20,14 @@ def ops(
     columns: common.Chosen = None,
     csv: common.Csv = False,
     json: common.Json = False,
+    gpu: common.Gpu = None,
     width: common.Width = None,
 ) -> None:
     """List the operators by the time they took.
 
     That is the time on the device; on a CPU-only profile, the operator's self time.
     """
-    profile = common.load(file)
+    profile = common.load(file, gpu)
     frame = profile.ops() if each else profile.op_totals()
     ordered, keys = common.arrange(frame, sort, columns)
     if csv or json:

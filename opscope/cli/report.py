@@ -39,6 +39,7 @@ def report(
         bool, typer.Option("--json", help="One JSON object on stdout, a key a report.")
     ] = False,
     top: common.Top = None,
+    gpu: common.Gpu = None,
     width: common.Width = None,
 ) -> None:
     """Print where the time went, or write it to files.
@@ -57,7 +58,7 @@ def report(
         common.fail("--reports names no report")
     if output_path is not None and not kinds:
         kinds = ["csv"]
-    profile = common.load(file)
+    profile = common.load(file, gpu)
     if reports is None and profile.cpu_only and not (kinds or json):
         names.remove("kernel")  # there are none, which the summary says
     if kinds:

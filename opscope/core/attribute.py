@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.collectives import add_parameters
 from opscope.core.columns import at
 from opscope.core.compiled import REGION_NAMES
 from opscope.core.graphs import Replayed, replayed
@@ -110,8 +111,9 @@ def attribute(trace: Trace) -> Attribution:
     _open_ranges(ranges, is_op & ~pushpop, calls, used, call_op)
     why = _reasons(calls, used, call_op, set(nests), bool(is_op.any()))
     merge_results(ranges, meaning, is_op & pushpop)
-    name_groups(ranges, meaning, is_op)
     launched = {name: _launched(link, call_op, why) for name, link in links.items()}
+    add_parameters(trace, meaning, is_op, launched["kernels"].op)
+    name_groups(ranges, meaning, is_op)
     if graph is not None:
         _follow_graph(graph, launched["kernels"], call_op, nests, _is_region(meaning))
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])

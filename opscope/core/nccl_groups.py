@@ -9,9 +9,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.interpret import Meaning
-from opscope.core.schema import OpCall
+from opscope.core.schema import OpCall, ParamValue
 
 _MOST_NAMED = 8
+_MOST_PEERS = 64
 
 
 def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]) -> None:
@@ -44,7 +45,7 @@ def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
     )
     inside = ~opens & ~closes & (pl.col("level") > 0)
     groups = (
-        calls.with_columns(pl.when(inside).then("name").alias("inside"))
+        calls.with_columns(pl.when(inside).then("reading").alias("inside"))
         .group_by(*thread, "group")
         .agg(
             pl.col("inside").drop_nulls().cast(pl.String).str.join("+").alias("members"),
@@ -53,22 +54,41 @@ def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
         .drop_nulls("end")
         .filter(pl.col("members") != "")
     )
-    made: dict[tuple[int, str], int] = {}
     ends = groups["end"].to_numpy()
     for members in groups["members"].unique():  # distinct groups, not events
         of = ends[(groups["members"] == members).to_numpy()]
+        calls_of = [meaning.readings[int(number)].call for number in members.split("+")]
         for old in np.unique(meaning.reading[of]):
-            made[int(old), members] = _group(meaning, int(old), members.split("+"))
-            meaning.reading[of[meaning.reading[of] == old]] = made[int(old), members]
+            here = of[meaning.reading[of] == old]
+            meaning.reading[here] = _group(meaning, int(old), [c for c in calls_of if c])
 
 
-def _group(meaning: Meaning, end: int, members: list[str]) -> int:
-    distinct = sorted(set(members), key=members.index)
+def _group(meaning: Meaning, end: int, members: list[OpCall]) -> int:
+    names = [call.name for call in members]
+    distinct = list(dict.fromkeys(names))
     more = "" if len(distinct) <= _MOST_NAMED else "+…"
-    call = OpCall(
-        "+".join(distinct[:_MOST_NAMED]) + more,
-        params=tuple((name, members.count(name)) for name in distinct[:_MOST_NAMED]),
-    )
+    counts = tuple((name, names.count(name)) for name in distinct[:_MOST_NAMED])
+    call = OpCall("+".join(distinct[:_MOST_NAMED]) + more, params=(*counts, *_together(members)))
     meaning.readings.append(replace(meaning.readings[end], call=call, direction="communication"))
     meaning.texts.append(meaning.texts[end])
     return len(meaning.readings) - 1
+
+
+def _together(members: list[OpCall]) -> tuple[tuple[str, ParamValue], ...]:
+    """What a group's calls have in common, their peers, and the sum of their bytes where all tell."""
+    told: list[tuple[str, ParamValue]] = []
+    for key in ("communicator", "ranks", "root", "reduction"):
+        values = {call.param(key) for call in members}
+        if len(values) == 1 and None not in values:
+            told.append((key, values.pop()))
+    peers = sorted({peer for call in members if type(peer := call.param("peer")) is int})
+    if peers:
+        told.append(("peers", tuple(peers[:_MOST_PEERS])))
+    sizes = [size for call in members if type(size := call.param("bytes")) is int]
+    if sizes and len(sizes) == len(members):
+        told.append(("bytes", sum(sizes)))
+        for key, name in (("sent", "ncclSend"), ("received", "ncclRecv")):
+            part = [size for call, size in zip(members, sizes, strict=True) if call.name == name]
+            if part:
+                told.append((key, sum(part)))
+    return tuple(told)

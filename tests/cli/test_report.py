@@ -186,6 +186,31 @@ def test_doctor_explains_a_file_s_gaps(opscope, saved):
     assert len(gaps["notes"]) == 2
 
 
+def test_doctor_says_how_to_close_each_gap(opscope, saved):
+    done = opscope("doctor", saved)
+    assert "no launch record: Work launched before the capture began" in " ".join(done.out.split())
+    rows = json.loads(opscope("doctor", saved, "--json").out)["advice"]
+    assert [(row["reason"], row["kernels"], row["time"]) for row in rows] == [
+        ("no launch record", 1, 1000)
+    ]
+    assert "opscope run --steps" in rows[0]["advice"]
+
+
+def test_every_reason_has_advice():
+    from opscope.cli.gaps import ADVICE
+    from opscope.core.attribute import REASONS
+
+    assert set(ADVICE) == {*REASONS[1:], "inside steps, outside any op"}
+
+
+def test_a_gpu_may_be_named_where_the_trace_names_none(opscope, saved):
+    for command in ("report", "ops", "kernels", "doctor"):
+        assert opscope(command, saved, "--gpu", "H100 SXM").status == 0
+        refused = opscope(command, saved, "--gpu", "Voodoo 2")
+        assert refused.status == 2
+        assert "--gpu 'Voodoo 2'" in refused.err
+
+
 def test_doctor_lists_the_models_and_this_machine(opscope):
     models = json.loads(opscope("doctor", "--ops", "--json").out)
     assert {"aten::mm", "aten::convolution"} <= {row["name"] for row in models}

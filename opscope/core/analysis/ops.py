@@ -183,7 +183,7 @@ class Ops:
         if inherit:
             around, shaped = self.shapes_around(rows), call["shaped"].fill_null(False)
             call = call.with_columns(
-                *(call[name].zip_with(shaped, around[name]) for name in _INHERITED),
+                *(call[name].zip_with(_own(call, name), around[name]) for name in _INHERITED),
                 (shaped | around["inputs"].is_not_null()).alias("shaped"),
             )
         direction = spread("direction", DIRECTIONS, self.direction(rows))
@@ -196,9 +196,8 @@ class Ops:
             inherited[forward >= 0] = place
             layer = _first(gather(theirs.layer, inherited), layer)
             source = _first(source, gather(theirs.source, inherited))
-            shaped = call["shaped"].fill_null(False)
             call = call.with_columns(
-                call[name].zip_with(shaped, gather(theirs.call[name], inherited))
+                call[name].zip_with(_own(call, name), gather(theirs.call[name], inherited))
                 for name in _INHERITED
             )
         seq = gather(meaning.seq, rows)
@@ -211,6 +210,12 @@ class Ops:
             source.alias("source"),
             call,
         )
+
+
+def _own(call: pl.DataFrame, name: str) -> pl.Series:
+    """Where a row keeps its own value: it has shapes, or (a collective's size and peers) parameters."""
+    kept: pl.Series = call["shaped"].fill_null(False)
+    return kept | call["params"].is_not_null() if name == "params" else kept
 
 
 def _is_node(reading: Reading) -> bool:

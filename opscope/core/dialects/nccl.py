@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -31,18 +30,10 @@ def read(domain: str, text: str) -> Reading | None:
     return Reading("op", OpCall(text), "communication")
 
 
-def parameters(attrs: str | None) -> tuple[tuple[str, ParamValue], ...]:
-    """The call's parameters from its decoded payload (``ranges.attrs``), under PARAMETERS' names."""
-    if not attrs:
-        return ()
-    try:
-        values = json.loads(attrs)
-    except (ValueError, RecursionError):
-        return ()
-    if not isinstance(values, dict):
-        return ()
+def parameters(payload: Mapping[str, object]) -> tuple[tuple[str, ParamValue], ...]:
+    """The call's parameters from its decoded payload, under PARAMETERS' names."""
     return tuple(
         (PARAMETERS[key], value)
-        for key, value in values.items()
+        for key, value in payload.items()
         if key in PARAMETERS and (value is None or isinstance(value, (bool, int, float, str)))
     )

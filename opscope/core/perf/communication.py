@@ -133,31 +133,56 @@ def communicate(call: OpCall) -> Cost:
     """bytes_read is what a rank sends, bytes_written what it receives; no FLOPs of the model."""
     named = call.param("Collective name", call.param("collective", call.name))
     kind = collective(str(named)) or ("send" if "permute" in call.name else None)
+    if "+" in call.name:
+        return _group(call, kind)
     if kind is None or "wait" in call.name or call.name.endswith("-done") or "Group" in call.name:
         return Cost()
     parts = distinct_tensors(call)
-    ranks = next(
-        (
-            value
-            for key in ("Group size", "group_size", "world_size", "ranks")
-            if isinstance(value := call.param(key), int) and not isinstance(value, bool)
-        ),
-        None,
-    )
-    if ranks is None and kind not in ("broadcast", "reduce", "send", "recv", "barrier"):
+    told = _integer(call, "bytes")
+    ranks = _integer(call, "Group size", "group_size", "world_size", "ranks")
+    if ranks is None and kind not in _ANY_RANKS:
         return _unknown("the trace does not record how many ranks take part")
-    if not parts and kind != "barrier":
+    if told is None and not parts and kind != "barrier":
         return _unknown("the trace has no shapes for this call")
     both = [*parts, *(outputs(call) or [])]
-    whole = max((t.nbytes or 0 for t in both), default=0)
-    if kind in ("all_gather", "reduce_scatter") and len(both) == 1 and ranks:
-        whole *= ranks if kind == "all_gather" else 1
-    if not whole and any(numel(t) for t in both):
-        return _unknown("the trace gives sizes without element types")
+    if told is not None:
+        whole = told * (_shares(call.name, kind, ranks) if ranks else 1)
+    else:
+        whole = max((t.nbytes or 0 for t in both), default=0)
+        if kind in ("all_gather", "reduce_scatter") and len(both) == 1 and ranks:
+            whole *= ranks if kind == "all_gather" else 1
+        if not whole and any(numel(t) for t in both):
+            return _unknown("the trace gives sizes without element types")
     crossing = Span("u8", wire_bytes(kind, whole, ranks or 2))
     sent = [] if kind == "recv" else [crossing]
     received = [] if kind == "send" else [crossing]
     return cost_of_parts(sent, received)
+
+
+#: What crosses the wire is the message, however many ranks there are.
+_ANY_RANKS: Final = ("broadcast", "reduce", "send", "recv", "barrier")
+
+
+def _integer(call: OpCall, *keys: str) -> int | None:
+    values = (call.param(key) for key in keys)
+    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool)), None)
+
+
+def _shares(name: str, kind: str, ranks: int) -> int:
+    """How many times NCCL's count, one rank's share of some collectives, makes the whole buffer."""
+    per_rank = kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+    return ranks if per_rank and name.startswith("nccl") and ":" not in name else 1
+
+
+def _group(call: OpCall, kind: str | None) -> Cost:
+    """Several NCCL calls that one kernel does: what each says, added up."""
+    names = call.name.split("+")
+    if set(names) <= {"ncclSend", "ncclRecv"}:
+        if _integer(call, "bytes") is None:
+            return _unknown("the trace does not record the messages' sizes")
+        sent, received = (Span("u8", _integer(call, key) or 0) for key in ("sent", "received"))
+        return cost_of_parts([sent], [received])
+    return _unknown(f"a group of several kinds of collectives ({kind} and others)")
 
 
 def _unknown(reason: str) -> Cost:

@@ -1,0 +1,148 @@
+"""What a trace records of collectives beside their ranges' texts: sizes, peers, communicators (rule 7).
+
+NCCL describes its calls by NVTX payloads, Kineto by fields of the op or of its kernels; both come as
+JSON. What they tell becomes parameters of the calls, one reading for each distinct combination.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.columns import compact
+from opscope.core.dialects import nccl
+from opscope.core.interpret import Meaning
+from opscope.core.intervals import NONE, Ints
+from opscope.core.schema import DTYPE_BITS, ParamValue
+from opscope.core.trace import Trace
+
+_Params = tuple[tuple[str, ParamValue], ...]
+#: What Kineto calls element types (c10::ScalarType).
+_DTYPES: Final[Mapping[str, str]] = {
+    "Double": "f64", "Float": "f32", "Half": "f16", "BFloat16": "bf16", "Long": "i64", "Int": "i32",
+    "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool", "ComplexFloat": "c64",
+    "ComplexDouble": "c128", "Float8_e4m3fn": "f8e4m3fn", "Float8_e5m2": "f8e5m2",
+}  # fmt: skip
+#: Kineto's fields and the parameters that they become as they are.
+_FIELDS: Final[Mapping[str, str]] = {
+    "collective": "collective",
+    "group": "group",
+    "group_size": "ranks",
+    "source_rank": "source",
+    "target_rank": "peer",
+}
+
+
+def add_parameters(
+    trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_], kernel_op: NDArray[np.int32]
+) -> None:
+    """Give each collective's range the reading with what is recorded of it.
+
+    ``kernel_op``: the op row of each kernel, which tells for an op whose range has no record itself.
+    """
+    talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
+    rows = np.flatnonzero(is_op & talks[meaning.reading])
+    if not len(rows):
+        return
+    records = _records(trace, rows, kernel_op)
+    known = np.flatnonzero(records.is_not_null().to_numpy())
+    if not len(known):
+        return
+    rows, records = rows[known], records.gather(known)
+    codes, texts = compact(records.cast(pl.Categorical))
+    fields = [_object(text) for text in texts]
+    process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
+    ranks = _communicators(fields, codes, process)
+    keys = np.stack((meaning.reading[rows], codes, process), axis=1)
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    made = np.empty(len(distinct), np.int32)
+    for place, (old, code, owner) in enumerate(distinct.tolist()):
+        made[place] = _described(meaning, old, fields[code], owner, ranks)
+    meaning.reading[rows] = made[inverse.reshape(-1)]
+
+
+def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Series:
+    """The JSON that tells about each op row: its range's own, else that of its first kernel."""
+    own: pl.Series = trace["ranges"]["attrs"].gather(rows)
+    missing = np.flatnonzero(own.is_null().to_numpy())
+    attrs = trace["kernels"]["attrs"]
+    if not len(missing) or attrs.null_count() == len(attrs):
+        return own
+    telling = attrs.str.contains('"collective":', literal=True).fill_null(False).to_numpy()
+    kernels = np.flatnonzero(telling & (kernel_op >= 0))
+    op, first = np.unique(kernel_op[kernels], return_index=True)
+    found = np.full(len(rows), NONE, np.int64)
+    place = np.searchsorted(op, rows[missing])
+    hit = place < len(op)
+    hit[hit] = op[place[hit]] == rows[missing[hit]]
+    found[missing[hit]] = kernels[first[place[hit]]]
+    theirs = attrs.gather(pl.Series(found).replace(NONE, None).cast(pl.UInt32))
+    column: pl.Series = own.zip_with(own.is_not_null(), theirs)
+    return column
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _communicators(
+    fields: list[dict[str, Any]], codes: NDArray[np.integer[Any]], process: Ints
+) -> dict[tuple[int, ParamValue], int]:
+    """(process, communicator) → its ranks, as ncclCommInitRank's payload tells."""
+    found: dict[tuple[int, ParamValue], int] = {}
+    for code, one in enumerate(fields):
+        told = dict(nccl.parameters(one))
+        ranks, communicator = told.get("ranks"), told.get("communicator")
+        if type(ranks) is int and communicator is not None:
+            for owner in np.unique(process[codes == code]).tolist():
+                found[owner, communicator] = ranks
+    return found
+
+
+def _described(
+    meaning: Meaning,
+    old: int,
+    fields: dict[str, Any],
+    process: int,
+    ranks_of: Mapping[tuple[int, ParamValue], int],
+) -> int:
+    reading = meaning.readings[old]
+    call = reading.call
+    if call is None:
+        return old
+    told = nccl.parameters(fields) or _kineto(fields)
+    named = dict(told)
+    ranks = ranks_of.get((process, named.get("communicator")))
+    if ranks is not None and "ranks" not in named:
+        told = (*told, ("ranks", ranks))
+    new = tuple((key, value) for key, value in told if call.param(key) is None)
+    if not new:
+        return old
+    meaning.readings.append(replace(reading, call=replace(call, params=(*call.params, *new))))
+    meaning.texts.append(meaning.texts[old])
+    return len(meaning.readings) - 1
+
+
+def _kineto(fields: Mapping[str, Any]) -> _Params:
+    """Kineto's record; ``bytes`` is the larger of what goes in and what comes out."""
+    found: list[tuple[str, ParamValue]] = [
+        (ours, fields[theirs])
+        for theirs, ours in _FIELDS.items()
+        if isinstance(fields.get(theirs), (int, str)) and fields[theirs] != ""
+    ]
+    counts = [fields.get(key) for key in ("in_nelems", "out_nelems")]
+    given = [count for count in counts if type(count) is int and count >= 0]
+    dtype = _DTYPES.get(str(fields.get("dtype")))
+    if given and dtype is not None:
+        found += [("bytes", max(given) * DTYPE_BITS[dtype] // 8), ("dtype", dtype)]
+    return tuple(found)

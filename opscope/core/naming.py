@@ -1,0 +1,38 @@
+"""Names devices that a trace does not name, so that their peaks are known."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.perf import devices
+from opscope.core.trace import Trace, conform
+
+#: How a reader's note begins that asks for a name.
+UNNAMED: Final = "devices that the trace does not name"
+
+
+class UnknownDevice(ValueError):
+    """A device's name that no row of ``devices.toml`` fits; the message gives the name and why."""
+
+
+def name_devices(trace: Trace, gpu: str) -> int:
+    """Give every device without a name that of ``gpu``; returns how many there were.
+
+    Raises UnknownDevice where ``gpu`` is no device that is known (``devices.toml``). What the trace
+    itself says stays.
+    """
+    known, why = devices.find(gpu)
+    if known is None:
+        raise UnknownDevice(f"{gpu!r}: {why}")
+    used = pl.concat([trace[name].select("process", "device") for name in ("kernels", "memops")])
+    told = trace["devices"]
+    absent = used.drop_nulls().unique().join(told, on=["process", "device"], how="anti")
+    table = pl.concat([told, conform("devices", absent)]).sort("process", "device")
+    unnamed = table["name"].null_count()
+    trace.tables["devices"] = table.with_columns(pl.col("name").fill_null(gpu))
+    trace.present |= {"devices"}
+    notes = trace["notes"]
+    trace.tables["notes"] = notes.filter(~pl.col("what").str.starts_with(UNNAMED).fill_null(False))
+    return unnamed

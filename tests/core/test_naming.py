@@ -1,0 +1,38 @@
+"""``--gpu``: devices get the name that a person gives, and only those that the trace does not name."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from opscope.core.naming import UNNAMED, UnknownDevice, name_devices
+from opscope.profile import load
+
+
+def test_only_devices_without_a_name(trace_of):
+    trace = trace_of(
+        devices=[{"process": 0, "device": 0, "name": "Tesla V100-SXM2-16GB"},
+                 {"process": 0, "device": 1, "name": None}],
+        kernels=[{"process": 1, "device": 0, "start": 0, "end": 1, "name": "k"}],
+        notes=[{"severity": "warning", "what": UNNAMED + "; give it", "how_many": 2},
+               {"severity": "info", "what": "another", "how_many": 1}],
+    )  # fmt: skip
+    assert name_devices(trace, "H100 SXM") == 2
+    assert trace["devices"].select("process", "device", "name").rows() == [
+        (0, 0, "Tesla V100-SXM2-16GB"), (0, 1, "H100 SXM"), (1, 0, "H100 SXM"),
+    ]  # fmt: skip
+    assert trace["notes"]["what"].to_list() == ["another"]
+
+
+def test_a_name_that_is_none(trace_of):
+    with pytest.raises(UnknownDevice, match="'Voodoo 2'"):
+        name_devices(trace_of(), "Voodoo 2")
+
+
+def test_the_fsdp_trace_names_no_device(shared):
+    path = shared / "nsys/fsdp_h100x2_2026.sqlite"
+    before, after = load(path), load(path, gpu="H100 SXM")
+    assert before.trace["devices"]["name"].null_count() == 2
+    assert before.notes().filter(pl.col("what").str.starts_with(UNNAMED)).height == 1
+    assert after.trace["devices"]["name"].to_list() == ["H100 SXM"] * 2
+    assert after.notes().filter(pl.col("what").str.starts_with(UNNAMED)).is_empty()
