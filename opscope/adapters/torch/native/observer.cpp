@@ -7,6 +7,7 @@
 //
 // The text must equal, byte for byte, what call.py and rangetext.py make of the same call.
 
+#include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
@@ -138,7 +139,8 @@ struct OpInfo {
   int returns = 0;
   bool recorded = true;
   bool native = false;      // aten: implemented in C++
-  bool composite = false;   // decomposes above autograd
+  bool composite = false;   // decomposes above autograd, unless its device has
+  bool own_cpu = false, own_cuda = false;  // ... a kernel of its own
   bool autocast_cpu = false, autocast_cuda = false;
   bool dynamic = false;
   bool communication = false;
@@ -211,6 +213,7 @@ struct Thread {
   bool has_place = false;
   int64_t filled = -1;  // nodes below this number have their op
   uint32_t count = 0;
+  int64_t generation = 0;  // of the entries in ``table``
   Table table;
   std::unordered_map<const char*, OpInfo*> ops;
   const char* last_name = nullptr;
@@ -266,6 +269,7 @@ struct Global {
   };
   std::unordered_map<uint64_t, Variant> variants;
   std::vector<std::unique_ptr<Entry>> varying;
+  std::vector<std::unique_ptr<Entry>> former;  // ops that run may still end with them
   std::unordered_map<std::string, std::unique_ptr<OpInfo>> ops;
   std::string strings;  // JSON lines not yet taken
   std::string domain = "opscope.torch";
@@ -284,6 +288,7 @@ Global& global() {
   return *one;
 }
 
+std::atomic<int64_t> g_generation{0};  // of the entries: other options make other texts
 std::atomic<int64_t> g_epoch{0};  // the recording; 0: none
 std::atomic<int64_t> g_next_epoch{0};
 std::atomic<bool> g_nvtx{false};
@@ -799,9 +804,10 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
     using K = c10::DispatchKey;
     bool explicitly = handle->hasKernelForDispatchKey(K::CompositeExplicitAutograd);
     op->composite = handle->hasKernelForDispatchKey(K::CompositeImplicitAutograd) &&
-        !explicitly && !handle->hasKernelForDispatchKey(K::Autograd) &&
-        !handle->hasKernelForDispatchKey(K::AutogradCPU) &&
-        !handle->hasKernelForDispatchKey(K::CPU);
+        !explicitly && !handle->hasKernelForDispatchKey(K::AutogradCPU);
+    // A device's own kernel comes before the decomposition.
+    op->own_cpu = handle->hasKernelForDispatchKey(K::CPU);
+    op->own_cuda = handle->hasKernelForDispatchKey(K::CUDA);
     op->autocast_cpu = handle->hasKernelForDispatchKey(K::AutocastCPU);
     op->autocast_cuda = handle->hasKernelForDispatchKey(K::AutocastCUDA);
     for (auto tag : handle->getTags())
@@ -1052,6 +1058,10 @@ uint64_t signature(
 Entry* find_entry(
     Thread& t, Context& context, const OpInfo& op, Category category, const Place* place,
     c10::ArrayRef<IValue> args) {
+  if (t.generation != g_generation.load(std::memory_order_acquire)) {
+    t.generation = g_generation.load(std::memory_order_acquire);
+    t.table = Table();
+  }
   uint64_t key = signature(op, category, place, args, true);
   if (Entry* found = t.table.find(key)) return found;
   uint64_t bare = signature(op, category, place, args, false) ^ 0x5bd1e99500000000ull;
@@ -1157,10 +1167,21 @@ void fill_nodes(Thread& t, int64_t from, int64_t to, const Place* place, int64_t
 }
 
 // Whether PyTorch will call an op again, further in, to do this one's work.
-bool transparent(const OpInfo& op) {
+bool transparent(const OpInfo& op, c10::ArrayRef<IValue> args) {
   const auto local = c10::impl::tls_local_dispatch_key_set();
   using K = c10::DispatchKey;
-  if (op.composite && !local.excluded_.has(K::AutogradFunctionality)) return true;
+  // torch.tensor() and its like hide what they do from dispatch modes, but for the last op.
+  if (local.excluded_.has(K::Python)) return true;
+  if (local.included_.has(K::FuncTorchDynamicLayerBackMode) &&
+      !local.excluded_.has(K::FuncTorchDynamicLayerBackMode))
+    return true;
+  if (op.composite && !local.excluded_.has(K::AutogradFunctionality)) {
+    bool cuda = false;
+    if (op.own_cuda || op.own_cpu)
+      for (const IValue& value : args)
+        if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_cuda()) cuda = true;
+    if (!(cuda ? op.own_cuda : op.own_cpu)) return true;
+  }
   if (op.autocast_cpu && !local.excluded_.has(K::AutocastCPU) && local.included_.has(K::AutocastCPU))
     return true;
   if (op.autocast_cuda && !local.excluded_.has(K::AutocastCUDA) && local.included_.has(K::AutocastCUDA))
@@ -1169,37 +1190,50 @@ bool transparent(const OpInfo& op) {
       !local.excluded_.has(K::FuncTorchDynamicLayerFrontMode);
 }
 
-bool compiling(c10::ArrayRef<IValue> args) {
+// What tensors among the arguments tell: that a compiler traces, that a function transform is at work.
+struct Kinds {
+  bool traced = false, transformed = false;
+};
+Kinds kinds(c10::ArrayRef<IValue> args) {
+  using K = c10::DispatchKey;
+  static const c10::DispatchKeySet odd({K::Functionalize, K::Python, K::FuncTorchBatched, K::FuncTorchGradWrapper});
+  Kinds found;
   for (const IValue& value : args) {
     if (!value.isTensor()) continue;
     const at::Tensor& tensor = value.toTensor();
     if (!tensor.defined()) continue;
     auto keys = tensor.unsafeGetTensorImpl()->key_set();
-    // Fake tensors say they are on the meta device, below Python; what traces them is no work.
-    if (keys.has(c10::DispatchKey::Functionalize) ||
-        (keys.has(c10::DispatchKey::Python) && keys.has_backend(c10::BackendComponent::MetaBit)))
-      return true;
+    if (!keys.has_any(odd)) continue;
+    // A fake tensor says it is on the meta device, below Python; what traces it is no work.
+    found.traced |= keys.has(K::Functionalize) ||
+        (keys.has(K::Python) && keys.has_backend(c10::BackendComponent::MetaBit));
+    found.transformed |= keys.has(K::FuncTorchBatched) || keys.has(K::FuncTorchGradWrapper);
   }
-  return false;
+  return found;
 }
 
 std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& fn) {
   bool node_scope = fn.scope() == at::RecordScope::BACKWARD_FUNCTION;
   if (node_scope) return nullptr;
+  // Within an op that shares its work among threads: they have no Python frames and no direction.
+  if (at::in_parallel_region()) return nullptr;
   OpInfo* op = find_op(t, fn);
   if (!op || !op->recorded) return nullptr;
   bool below = t.inside > 0;
   if (below && !g_all_levels.load(std::memory_order_relaxed)) return nullptr;
   auto args = fn.inputs();
-  if (compiling(args)) return nullptr;
+  Kinds kind = kinds(args);
+  if (kind.traced) return nullptr;
 
+  bool canonical = !below && !kind.transformed && !transparent(*op, args);
+  if (!canonical && !g_all_levels.load(std::memory_order_relaxed)) return nullptr;
   auto context = std::unique_ptr<Context>(new Context);
   Context& c = *context;
   c.thread = &t;
   c.op = op;
   c.timed = t.count++ % kTimedEvery == 0;
   int64_t entered = c.timed ? now() : 0;
-  c.canonical = !below && !transparent(*op);
+  c.canonical = canonical;
 
   auto node = torch::autograd::get_current_node();
   bool grad = c10::GradMode::is_enabled();
@@ -1541,6 +1575,12 @@ void opscope_setup(PyObject* classify, void (*flush)(void), int64_t pop_code) {
 void opscope_options(int shapes, int source, int all_levels) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
+  for (auto& [key, entry] : g.entries) g.former.push_back(std::move(entry));
+  for (auto& entry : g.varying) g.former.push_back(std::move(entry));
+  g.entries.clear();
+  g.varying.clear();
+  g.variants.clear();
+  g_generation.fetch_add(1);
   g_shapes.store(shapes);
   g_source.store(source);
   g_all_levels.store(all_levels);
