@@ -211,7 +211,8 @@ struct Thread {
   int inside = 0;  // within a canonical op
   const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
   bool has_place = false;
-  int64_t filled = -1;  // nodes below this number have their op
+  int64_t filled = -1;    // nodes below this number have their op
+  int64_t last_seq = -1;  // the number that the last forward range carried
   uint32_t count = 0;
   int64_t generation = 0;  // of the entries in ``table``
   Table table;
@@ -292,7 +293,7 @@ std::atomic<int64_t> g_generation{0};  // of the entries: other options make oth
 std::atomic<int64_t> g_epoch{0};  // the recording; 0: none
 std::atomic<int64_t> g_next_epoch{0};
 std::atomic<bool> g_nvtx{false};
-std::atomic<bool> g_shapes{true}, g_source{true}, g_all_levels{true};
+std::atomic<bool> g_shapes{true}, g_source{true}, g_all_levels{false};
 std::atomic<int> g_creating{0};
 std::atomic<int64_t> g_pop_code{kPopBase};
 std::atomic<int64_t> g_failures{0};
@@ -1170,8 +1171,6 @@ void fill_nodes(Thread& t, int64_t from, int64_t to, const Place* place, int64_t
 bool transparent(const OpInfo& op, c10::ArrayRef<IValue> args) {
   const auto local = c10::impl::tls_local_dispatch_key_set();
   using K = c10::DispatchKey;
-  // torch.tensor() and its like hide what they do from dispatch modes, but for the last op.
-  if (local.excluded_.has(K::Python)) return true;
   if (local.included_.has(K::FuncTorchDynamicLayerBackMode) &&
       !local.excluded_.has(K::FuncTorchDynamicLayerBackMode))
     return true;
@@ -1249,13 +1248,17 @@ std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& 
       category = kInput;
     if (g_source.load(std::memory_order_relaxed)) place = t.has_place ? t.place : find_place();
     c.peeked = at::sequence_number::peek();
-    seq = fn.seqNr();
-    if (t.filled >= 0 && c.peeked > t.filled) {
-      // Nodes made outside any op, by a torch.autograd.Function: this op is its first.
-      fill_nodes(t, t.filled, c.peeked, place, c.peeked - 1);
-      if (seq < 0) seq = c.peeked - 1;
+    // One level of a nest carries the number, so that a backward op finds that one.
+    if (canonical) {
+      seq = fn.seqNr();
+      if (t.filled >= 0 && c.peeked > t.filled) {
+        // Nodes made outside any op, by a torch.autograd.Function: this op is its first.
+        fill_nodes(t, t.filled, c.peeked, place, c.peeked - 1);
+        if (seq < 0) seq = c.peeked - 1;
+      }
+      t.filled = c.peeked;
+      if (seq >= 0) t.last_seq = seq;
     }
-    t.filled = c.peeked;
     forward_thread = t.record_function_id;
   } else {
     category = kBackward;
@@ -1411,7 +1414,7 @@ void finish(Context& c, const at::RecordFunction& fn) {
   if (c.peeked >= 0) {
     int64_t peeked = at::sequence_number::peek();
     if (peeked > c.peeked) {
-      fill_nodes(t, c.peeked, peeked, c.place, c.seq >= 0 ? c.seq : peeked - 1);
+      fill_nodes(t, c.peeked, peeked, c.place, c.seq >= 0 ? c.seq : t.last_seq);
       t.filled = peeked;
     }
   }

@@ -24,6 +24,10 @@ from ..state import Threads, ThreadState
 _log = logging.getLogger(__name__)
 
 ABI: Final = 1
+#: ``all``: also the ops that PyTorch decomposes (``aten::linear``) and what backends call inside
+#: an op (``aten::mkldnn_convolution``); else one level of each nest, the one that a dispatch mode
+#: sees: at half the cost, and the one that reports count.
+LEVELS: Final = "OPSCOPE_TORCH_LEVELS"
 
 
 class NativeState(ThreadState):
@@ -97,7 +101,7 @@ class NativeMode:
         self._call.opscope_options(
             int(options.shapes),
             int(options.source),
-            int(os.environ.get("OPSCOPE_TORCH_LEVELS", "all") != "canonical"),
+            int(os.environ.get(LEVELS) == "all"),
         )
         threads.make = self._state
         _watch_forks()
