@@ -315,9 +315,7 @@ PROGRAMS = {
         torch.randn(2, 5, 16),
         torch.randn(2, 4, 16),
     ),
-    "LSTM": lambda: train(
-        Language(), torch.randint(0, 20, (2, 6)), optimizer=torch.optim.RMSprop
-    ),
+    "LSTM": lambda: train(Language(), torch.randint(0, 20, (2, 6)), optimizer=torch.optim.RMSprop),
     "GAN": gan,
     "GRU": lambda: train(Recurrent(), torch.randn(2, 5, 8)),
     "experts": lambda: train(Experts(), torch.randn(2, 5, 8)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from opscope.adapters.base import Options
 from opscope.core.emit import Emitter
 
-from .build import BuildError, build, plan
+from .binary import BuildError, build, plan
 
 if TYPE_CHECKING:
     from ..state import Threads
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 #: ``auto``, ``native`` (an error where it cannot be had) or ``dispatch``.
-VARIABLE: Final = "OPSCOPE_TORCH"
+VARIABLE: Final = "OPSCOPE_TORCH_OPS"
 
 
 def native_mode(emitter: Emitter, threads: Threads, options: Options) -> NativeMode | None:
     """The native observer for ``emitter``; None where the dispatch mode is to see the ops.
 
-    Raises BuildError where ``OPSCOPE_TORCH=native`` asks for what cannot be had.
+    Raises BuildError where ``OPSCOPE_TORCH_OPS=native`` asks for what cannot be had.
     """
     wanted = os.environ.get(VARIABLE, "auto")
     # It writes to the emitter's sinks by itself, and knows only those of the real one.
@@ -35,7 +35,9 @@ def native_mode(emitter: Emitter, threads: Threads, options: Options) -> NativeM
 
         library = load(build(plan()))
         if emitter.nvtx and not library.has_nvtx:
-            raise BuildError("an NVTX tool is attached, and there are no NVTX headers (nvidia-nvtx)")
+            raise BuildError(
+                "an NVTX tool is attached, and there are no NVTX headers (nvidia-nvtx)"
+            )
         return NativeMode(library, emitter, threads, options)
     except (BuildError, OSError) as error:
         if wanted == "native":

@@ -39,7 +39,7 @@ class NativeState(ThreadState):
         self._flags = flags
         super().__init__(number)
 
-    @property  # type: ignore[override]
+    @property
     def optimizing(self) -> int:
         return int(self._flags[0])
 
@@ -47,7 +47,7 @@ class NativeState(ThreadState):
     def optimizing(self, depth: int) -> None:
         self._flags[0] = depth
 
-    @property  # type: ignore[override]
+    @property
     def wait(self) -> int:
         return int(self._flags[1])
 
@@ -180,7 +180,7 @@ class NativeMode:
         return (
             ctypes.string_at(events, events_size) if events_size else b"",
             ctypes.string_at(strings, strings_size) if strings_size else b"",
-            [tuple(numbers[at : at + 3]) for at in range(0, 3 * count, 3)],
+            list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True)),
         )
 
     def end(self) -> None:

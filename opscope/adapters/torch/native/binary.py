@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -48,26 +50,31 @@ class Plan:
 
 
 def plan() -> Plan:
-    """What this process needs. Imports torch. Raises BuildError on systems other than Linux."""
-    import torch
-
+    """What this process needs. Imports no torch. Raises BuildError where there can be none."""
     if not sys.platform.startswith("linux"):
         raise BuildError(f"the native observer is for Linux, not {sys.platform}")
-    root = Path(torch.__file__).resolve().parent
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise BuildError("PyTorch is not installed")
+    root = Path(spec.origin).resolve().parent
     nvtx = nvtx_headers()
-    compiler = find_compiler()
+    try:
+        version = (root / "version.py").read_text(encoding="utf-8")
+        size = (root / "lib" / "libtorch_cpu.so").stat().st_size
+    except OSError as error:
+        raise BuildError(f"not a PyTorch as it is released: {error}") from None
     parts = (
-        torch.__version__,
-        str(torch.version.git_version),
-        str(torch._C._GLIBCXX_USE_CXX11_ABI),
+        version,  # names the commit and the flavour, so the ABI too
+        str(size),
         platform.machine(),
-        platform.libc_ver()[1],
+        "".join(platform.libc_ver()),
         "nvtx" if nvtx else "no nvtx",
         SOURCE.read_text(encoding="utf-8"),
     )
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    version = torch.__version__.replace("+", "-")
-    return Plan(compiler, root, nvtx, f"{version}-{digest}")
+    named = re.search(r"__version__ = '([\w.+]+)'", version)
+    name = named.group(1).replace("+", "-") if named else "unknown"
+    return Plan(find_compiler(), root, nvtx, f"{name}-{digest}")
 
 
 def find_compiler() -> str | None:
