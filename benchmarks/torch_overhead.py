@@ -3,13 +3,12 @@
     python benchmarks/torch_overhead.py [seconds per measurement] [--json]
 
 Four programs, each under: nothing, opscope installed with nothing listening, opscope native (with one
-level of each nest, and with all), opscope in dispatch mode, a TorchFunctionMode-free equivalent of
-``emit_nvtx(record_shapes=True)`` (which refuses to run without CUDA: its C++ half, Kineto's NVTX
-state, is left out; what is timed is a RecordFunction observer that asks for inputs), Kineto with
-shapes, and Kineto with shapes and stacks. The variants take turns; the best turn of each counts, in
-CPU time of the process, so that another program on the machine changes little. Read the ratios.
+level of each nest, and with all), opscope in dispatch mode, ``emit_nvtx(record_shapes=True)`` where
+CUDA is there (it raises elsewhere), Kineto with shapes, and Kineto with shapes and stacks. The
+variants take turns; the best turn of each counts, in CPU time of the process, so that another program
+on the machine changes little. Read the ratios.
 
-"To disk" is the time from the end of the last step until the recording, or Kineto's file, is there.
+"To disk" is the time from the end of the last step until the profile, or Kineto's file, is there.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import opscope
-from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import session
 from opscope.core.schema import DIRECTIONS
 
 ROUNDS = 3
@@ -40,6 +37,7 @@ VARIANTS = (
     "native",
     "native, all levels",
     "dispatch",
+    *(["emit_nvtx, shapes"] if torch.cuda.is_available() else []),
     "Kineto, shapes",
     "Kineto, shapes, stacks",
 )
@@ -139,17 +137,16 @@ def best(step, seconds):
 
 def opscope_variant(step, seconds, mode, levels="one"):
     os.environ["OPSCOPE_TORCH_OPS"], os.environ["OPSCOPE_TORCH_LEVELS"] = mode, levels
-    folder = tempfile.mkdtemp()
+    folder = Path(tempfile.mkdtemp())
     opscope.init(frameworks="torch")
-    session.start(RecorderCapture(folder))
-    step()
-    took = best(step, seconds)
-    begin = time.perf_counter()
-    session.stop()
+    with opscope.capture(folder / "run.opscope", backend="recorder"):
+        step()
+        took = best(step, seconds)
+        begin = time.perf_counter()
     stopped = time.perf_counter() - begin
     opscope.shutdown()
-    ranges = collect(folder).tables["ranges"]
-    events = int(ranges["category"].cast(str).is_in(DIRECTIONS).sum())
+    category = opscope.load(folder / "run.opscope").trace["ranges"]["category"]
+    events = int(category.cast(str).is_in(DIRECTIONS).sum())
     shutil.rmtree(folder)
     return took, stopped, events
 
@@ -192,6 +189,9 @@ def measure(variant, step, seconds):
         return opscope_variant(step, seconds, "native", "all" if "all" in variant else "one")
     if variant == "dispatch":
         return opscope_variant(step, seconds, "dispatch")
+    if variant.startswith("emit_nvtx"):
+        with torch.autograd.profiler.emit_nvtx(record_shapes=True):
+            return best(step, seconds), None, 0
     return kineto(step, seconds, "stacks" in variant)
 
 
