@@ -95,6 +95,9 @@ class Source(Protocol):
         indices are from ``SOURCE_THREADS`` up. The lines have every text that the chunks name.
         """
 
+    def notes(self) -> list[tuple[str, str, int]]:
+        """What a reader must be told at the end: severity, what, how many; its own cost, say."""
+
 
 class _Thread:
     __slots__ = ("index", "log", "thread")
@@ -200,6 +203,9 @@ class Recorder:
             self._clock()
             self._fact(versions=processes.versions())
             self._fact(flushes=self._flushes, flush_ns=self._flush_ns)
+            for source in self.sources:
+                for severity, what, how_many in source.notes():
+                    self._fact(note=what, severity=severity, how_many=how_many)
             self._flush()
             self._close()
 

@@ -323,6 +323,16 @@ def test_captures_on_and_off_hold_memory_flat(native, tmp_path):
     assert resident() - half < 8 << 20
 
 
+def test_a_recording_tells_what_it_cost(native, tmp_path):
+    x = torch.ones(4)
+    with Recording(tmp_path) as recording:
+        for _ in range(200):
+            x * 2
+    (note,) = recording.trace.tables["notes"].filter(pl.col("what").str.contains("own work")).rows()
+    assert note[0] == "info"
+    assert note[2] == len(recording.ops)
+
+
 # ------------------------------------------------------------------ NVTX
 
 

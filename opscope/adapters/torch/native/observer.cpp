@@ -257,9 +257,20 @@ struct Thread {
 
 // ------------------------------------------------------------------------------ global state
 
+struct Counts {
+  int64_t ops = 0, own_ns = 0, dropped = 0;
+  void add(const Thread& t) {
+    int64_t seen = t.ops_seen.load(), timed = t.timed.load();
+    ops += seen;
+    dropped += t.dropped.load();
+    if (timed) own_ns += int64_t(double(t.own_ns.load()) / double(timed) * double(seen));
+  }
+};
+
 struct Global {
   std::mutex lock;  // never held while the GIL is waited for
   std::vector<Thread*> threads;
+  Counts gone;  // of threads that have ended
   int64_t next_thread = kFirstThread;
   int64_t next_text = kFirstText;
   std::unordered_map<std::string, std::unique_ptr<Text>> texts;
@@ -1537,10 +1548,12 @@ void drain_all(Global& g, std::vector<char>* into) {
           g.taken_threads.end(), {t->index, t->os_tid, int64_t(t->pthread)});
     }
     // A thread that made autograd nodes is still asked for them when it has ended.
-    if (dead && !t->nodes)
+    if (dead && !t->nodes) {
+      g.gone.add(*t);
       delete t;
-    else
+    } else {
       kept.push_back(t);
+    }
   }
   g.threads.swap(kept);
 }
@@ -1659,17 +1672,12 @@ void opscope_creating(int change) {
 void opscope_counts(int64_t* out) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
-  int64_t ops = 0, own = 0, dropped = 0;
-  for (Thread* t : g.threads) {
-    int64_t seen = t->ops_seen.load(), timed = t->timed.load();
-    ops += seen;
-    dropped += t->dropped.load();
-    if (timed) own += int64_t(double(t->own_ns.load()) / double(timed) * double(seen));
-  }
-  out[0] = ops;
-  out[1] = own;
+  Counts all = g.gone;
+  for (Thread* t : g.threads) all.add(*t);
+  out[0] = all.ops;
+  out[1] = all.own_ns;
   out[2] = g_failures.load();
-  out[3] = dropped;
+  out[3] = all.dropped;
 }
 
 }  // extern "C"

@@ -8,6 +8,7 @@ import logging
 import os
 import weakref
 from pathlib import Path
+from time import perf_counter_ns
 from types import CodeType
 from typing import Any, Final
 
@@ -90,6 +91,9 @@ class NativeMode:
         self._call = library.call
         self._creating = 0
         self._recorder: Recorder | None = None
+        #: What the recording began with.
+        self._before: dict[str, int] = {}
+        self._began = 0
         self._worker_loop: Any = None
         self._sources = Sources()
         # Kept here: the library calls them as long as it lives.
@@ -137,6 +141,8 @@ class NativeMode:
             self._recorder = recorder
             self._call.opscope_record(int(recorder is not None))
             if recorder is not None:
+                self._before = self.counts()
+                self._began = perf_counter_ns()
                 recorder.sources.append(self)
         if self.emitter.active:
             self._call.opscope_observe(int(self.emitter.nvtx))
@@ -183,9 +189,27 @@ class NativeMode:
             list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True)),
         )
 
-    def end(self) -> None:
-        """The recording ends: no further record is written to it."""
-        self._call.opscope_record(0)
+    def notes(self) -> list[tuple[str, str, int]]:
+        """What this recording's observer cost, and what it lost."""
+        spent = {name: count - self._before.get(name, 0) for name, count in self.counts().items()}
+        wall, ops, own = perf_counter_ns() - self._began, spent["ops"], spent["own_ns"]
+        notes = []
+        if ops:
+            notes.append(
+                (
+                    "info",
+                    f"opscope's own work took {own / wall:.1%} of the recorded time: "
+                    f"{own / ops / 1e3:.2f} µs in each op's callbacks (one in 64 is timed); layers, "
+                    "phases and what PyTorch does to call them come on top",
+                    ops,
+                )
+            )
+        if spent["dropped"]:
+            what = "ops left out: the buffers were full, as nothing was written to disk"
+            notes.append(("warning", what, spent["dropped"]))
+        if spent["failures"]:
+            notes.append(("warning", "ops that could not be described", spent["failures"]))
+        return notes
 
     def counts(self) -> dict[str, int]:
         """Since the process began: ops, own time in ns (from a sample), failures, ops dropped."""
