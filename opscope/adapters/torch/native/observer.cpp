@@ -833,14 +833,21 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
   return slot.get();
 }
 
+template <class Function>
+bool same_overload(const Function& fn, const OpInfo& op) {
+  if constexpr (requires { fn.overload_name(); })
+    return op.overload == fn.overload_name();
+  else
+    return true;  // torch before 2.7 does not tell
+}
+
 // The op of this call; null where it is no operator with a schema.
 OpInfo* find_op(Thread& t, const at::RecordFunction& fn) {
   const char* name = fn.name();
   if (name == t.last_name) return t.last_op;
   // A schema's strings keep their address; a name without a schema is in the call's own memory.
   auto found = t.ops.find(name);
-  if (found != t.ops.end() && found->second->base == name &&
-      found->second->overload == fn.overload_name()) {
+  if (found != t.ops.end() && found->second->base == name && same_overload(fn, *found->second)) {
     t.last_name = name;
     return t.last_op = found->second;
   }
