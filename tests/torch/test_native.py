@@ -223,6 +223,29 @@ def test_an_op_that_raises_is_closed(native, tmp_path):
     assert failed["end"] <= after["start"]
 
 
+def test_compiling_is_not_recorded_and_not_changed(native, tmp_path):
+    import torch._dynamo as dynamo
+
+    def run():
+        dynamo.reset()
+        dynamo.utils.counters.clear()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        compiled = torch.compile(model, backend="aot_eager")
+        for rows in (3, 3, 3, 5):  # the last compiles again, with a size that is a symbol
+            compiled(torch.ones(rows, 4)).sum().backward()
+        return {name: dict(dynamo.utils.counters[name]) for name in ("stats", "graph_break")}
+
+    without = run()
+    with Recording(tmp_path) as recording:
+        assert run() == without
+    assert without["stats"]["unique_graphs"] == 2
+    assert not any("?" in text for text in recording.ops["text"])
+    meta = {parse(text).name for text in recording.ops["text"] if " on meta" in text}
+    assert meta <= {"aten::detach"}  # a fake tensor being made, in no mode of the tracer's
+    assert len(recording.named("aten::addmm")) == 2 * 4
+    assert len(recording.named("aten::relu")) == 4
+
+
 # ------------------------------------------------------------------ threads, forks, captures
 
 

@@ -13,6 +13,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <pthread.h>
@@ -209,6 +210,7 @@ struct Thread {
   int32_t flags[4] = {0, 0, 0, 0};  // optimizing, waiting for data, reserved
   bool busy = false;
   int inside = 0;  // within a canonical op
+  int silent = 0;  // within an op that is only traced
   const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
   bool has_place = false;
   int64_t filled = -1;    // nodes below this number have their op
@@ -970,7 +972,8 @@ struct Context : at::ObserverContext {
   int64_t peeked = -1;
   int64_t seq = -1;
   bool canonical = false, forward = false, outer_has_place = false, nvtx = false, timed = false;
-  bool wants = false;  // the outputs
+  bool wants = false;   // the outputs
+  bool silent = false;  // not recorded, nor what is within
   std::vector<const c10::TensorImpl*> inputs;  // to recognise outputs that are inputs, not followed
 
   static void* operator new(size_t size) {
@@ -1215,32 +1218,54 @@ Kinds kinds(c10::ArrayRef<IValue> args) {
   using K = c10::DispatchKey;
   static const c10::DispatchKeySet odd({K::Functionalize, K::Python, K::FuncTorchBatched, K::FuncTorchGradWrapper});
   Kinds found;
+  bool meta = false;
   for (const IValue& value : args) {
+    if (value.isDevice()) meta |= value.toDevice().is_meta();
     if (!value.isTensor()) continue;
     const at::Tensor& tensor = value.toTensor();
     if (!tensor.defined()) continue;
     auto keys = tensor.unsafeGetTensorImpl()->key_set();
+    meta |= keys.has_backend(c10::BackendComponent::MetaBit);
+    // Only a tracer makes sizes that are symbols.
+    found.traced |= tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() && !tensor.is_nested();
     if (!keys.has_any(odd)) continue;
     // A fake tensor says it is on the meta device, below Python; what traces it is no work.
     found.traced |= keys.has(K::Functionalize) ||
         (keys.has(K::Python) && keys.has_backend(c10::BackendComponent::MetaBit));
     found.transformed |= keys.has(K::FuncTorchBatched) || keys.has(K::FuncTorchGradWrapper);
   }
+  // What a fake tensor is made of, out of the sight of dispatch modes.
+  if (meta) found.traced |= c10::impl::tls_local_dispatch_key_set().excluded_.has(K::Python);
   return found;
+}
+
+// Whether a compiler or an exporter runs the program on fake tensors to see what it does.
+bool tracing() {
+  using Modes = c10::impl::TorchDispatchModeTLS;
+  using Key = c10::impl::TorchDispatchModeKey;
+  if (!Modes::any_modes_set()) return false;
+  return Modes::get_mode(Key::FAKE) || Modes::get_mode(Key::PROXY) || Modes::get_mode(Key::FUNCTIONAL);
 }
 
 std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& fn) {
   bool node_scope = fn.scope() == at::RecordScope::BACKWARD_FUNCTION;
   if (node_scope) return nullptr;
   // Within an op that shares its work among threads: they have no Python frames and no direction.
-  if (at::in_parallel_region()) return nullptr;
+  if (t.silent || at::in_parallel_region()) return nullptr;
   OpInfo* op = find_op(t, fn);
   if (!op || !op->recorded) return nullptr;
   bool below = t.inside > 0;
   if (below && !g_all_levels.load(std::memory_order_relaxed)) return nullptr;
   auto args = fn.inputs();
   Kinds kind = kinds(args);
-  if (kind.traced) return nullptr;
+  if (kind.traced || tracing()) {
+    // What a mode of the tracer's does for this op, it does within it.
+    auto silent = std::unique_ptr<Context>(new Context);
+    silent->thread = &t;
+    silent->silent = true;
+    ++t.silent;
+    return silent;
+  }
 
   bool canonical = !below && !kind.transformed && !transparent(*op, args);
   if (!canonical && !g_all_levels.load(std::memory_order_relaxed)) return nullptr;
@@ -1426,6 +1451,10 @@ void finish(Context& c, const at::RecordFunction& fn) {
   int64_t time = now();  // the first thing after the op
   Thread& t = *c.thread;
   if (&t != t_thread) return;  // ended by another thread: its own range ends with the recording
+  if (c.silent) {
+    --t.silent;
+    return;
+  }
   if (c.canonical) --t.inside;
   t.place = c.outer_place;
   t.has_place = c.outer_has_place;
@@ -1504,6 +1533,7 @@ void after_fork_in_child() {
     t_thread->os_tid = syscall(SYS_gettid);
     t_thread->announced = 0;
     t_thread->inside = 0;
+    t_thread->silent = 0;
     t_thread->has_place = false;
     std::memset(t_thread->flags, 0, sizeof t_thread->flags);
   }
