@@ -26,6 +26,7 @@ from typing import Final
 
 _log = logging.getLogger(__name__)
 
+#: Compiled as one; the headers beside it are only parts of it.
 SOURCE: Final = Path(__file__).with_name("observer.cpp")
 #: Seconds that the compiler may take, and that one process waits for another that compiles.
 TIMEOUT: Final = 600
@@ -69,7 +70,7 @@ def plan() -> Plan:
         platform.machine(),
         "".join(platform.libc_ver()),
         "nvtx" if nvtx else "no nvtx",
-        SOURCE.read_text(encoding="utf-8"),
+        *(one.read_text(encoding="utf-8") for one in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))),
     )
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     named = re.search(r"__version__ = '([\w.+]+)'", version)
