@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "text.h"
+#include "ops.h"
 
 namespace {
 
