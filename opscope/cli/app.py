@@ -10,6 +10,7 @@ import typer
 
 import opscope
 
+from . import build as build_command
 from . import doctor, kernels, ops, report
 from . import run as run_command
 
@@ -44,6 +45,7 @@ app.command("report")(report.report)
 app.command("ops")(ops.ops)
 app.command("kernels")(kernels.kernels)
 app.command("doctor")(doctor.doctor)
+app.command("build")(build_command.build)
 
 
 def run() -> int:

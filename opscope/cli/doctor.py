@@ -116,10 +116,7 @@ def checks() -> Iterator[Check]:
     yield _gpu()
     yield _nsys()
     yield _nvtx()
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    yield Check(
-        "C++ compiler", bool(compiler), compiler or "none", "only opscope's own tests need it"
-    )
+    yield _observer()
 
 
 def _adapters() -> Iterator[Check]:
@@ -196,6 +193,28 @@ def _nvtx() -> Check:
     if os.environ.get("NVTX_INJECTION64_PATH"):
         return Check("NVTX", True, f"{version}, a tool is attached")
     return Check("NVTX", True, f"{version}, no tool is attached to this process")
+
+
+def _observer() -> Check:
+    """PyTorch's native observer: built, or why it is not."""
+    what = "PyTorch observer"
+    if _version("torch") is None:
+        return Check(what, False, "PyTorch is not installed", "nothing to build it against")
+    from opscope.adapters.torch.native.binary import BuildError, built, plan
+
+    try:
+        wanted = plan()
+    except BuildError as error:
+        return Check(what, False, str(error), "ops are observed from Python, at 10 µs each")
+    path = built(wanted)
+    if path is not None:
+        heard = "" if wanted.nvtx else ", without NVTX (pip install nvidia-nvtx)"
+        return Check(what, True, f"{path}{heard}")
+    if wanted.compiler is None:
+        advice = "install a C++ compiler, else ops are observed from Python, at 10 µs each"
+        return Check(what, False, "not built, no C++ compiler", advice)
+    advice = "it is built at the first capture, in about 15 s; ahead: opscope build torch"
+    return Check(what, False, f"not built, {wanted.compiler} would", advice)
 
 
 def _models() -> list[dict[str, object]]:

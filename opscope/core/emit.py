@@ -130,6 +130,11 @@ class Emitter:
         self.listen(None)
 
     @property
+    def number(self) -> int:
+        """The domain's number in recordings."""
+        return self._number
+
+    @property
     def nvtx(self) -> bool:
         """Whether an NVTX tool hears this domain; that never changes while the process lives."""
         return self._nvtx is not None

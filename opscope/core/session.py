@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -52,6 +53,7 @@ _recorder: Recorder | None = None
 _capture: Capture | None = None
 _subscribers: list[Callable[[int], None]] = []
 _watchers: list[Callable[[], None]] = []
+_models: list[weakref.ref[Any]] = []
 #: The user tells the steps (``opscope.step``): adapters no longer do.
 steps_by_user = False
 _hooked = False
@@ -114,6 +116,23 @@ def on_activity(watcher: Callable[[], None]) -> Callable[[], None]:
                 _watchers.remove(watcher)
 
     return undo
+
+
+def observed() -> bool:
+    """Whether adapters are installed, or wait for their framework."""
+    return bool(_watchers)
+
+
+def trains(model: object) -> None:
+    """``model`` is what is trained: layers are named after it, also where a part of it is called."""
+    with _lock:
+        _models[:] = [one for one in _models if one() not in (None, model)]
+        _models.append(weakref.ref(model))
+
+
+def models() -> list[Any]:
+    """What is trained, the latest first."""
+    return [model for one in reversed(_models) if (model := one()) is not None]
 
 
 # ------------------------------------------------------------------------------- the capture

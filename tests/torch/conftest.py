@@ -102,6 +102,11 @@ class Watched:
 
 
 @pytest.fixture
+def memory_emitter():
+    return MemoryEmitter()
+
+
+@pytest.fixture
 def watched():
     pytest.importorskip("torch")
     one = Watched()

@@ -1,6 +1,7 @@
 """The PyTorch adapter: which versions, what is hooked, what is emitted, how it is undone.
 
-While something listens: a dispatch mode on every thread (ops), global module hooks (layers), the
+While something listens: a C++ callback or, where that cannot be built, a dispatch mode on every
+thread (ops), global module hooks (layers), the
 optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
 loader's ``__next__`` (phases), and the start of new threads. While nothing listens, only the
 optimizer's hooks stay, once a step, to count steps.
@@ -18,6 +19,7 @@ from opscope.core.emit import Emitter
 
 from .dispatch import OpMode
 from .modules import Layers
+from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
 from .source import Sources
 from .state import Threads, ThreadState
@@ -27,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class TorchAdapter:
-    """PyTorch in pure Python."""
+    """PyTorch, by the native observer where it can be built, else in pure Python."""
 
     name: ClassVar[str] = "torch"
     module: ClassVar[str] = "torch"
@@ -41,17 +43,22 @@ class TorchAdapter:
         self._always: list[Any] = []
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
+        self._options = Options()
+        #: Whether it is still to be chosen how ops are seen: only when first something listens.
+        self._choose = True
 
     def install(self, emitter: Emitter, options: Options) -> None:
         """Hook what must be there to count steps, and the rest if something listens already."""
         if self._mode is not None:
             return
         self.broken = False
+        self._choose = True
         self._emitter = emitter
         if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
             _log.warning(
                 "opscope: while this PyTorch is observed, torch.compile runs functions uncompiled"
             )
+        self._options = options
         threads = Threads()
         sources = Sources() if options.source else None
         mode = OpMode(emitter, threads, sources, options.shapes, self._failed)
@@ -76,14 +83,22 @@ class TorchAdapter:
     def listen(self) -> None:
         """Hook or unhook as the emitter is active or not."""
         mode, emitter = self._mode, self._emitter
-        if mode is None or emitter is None or self.broken or mode.on == emitter.active:
+        if mode is None or emitter is None or self.broken:
             return
         try:
+            if emitter.active and not mode.on and self._choose:
+                self._choose = False
+                mode.native = native_mode(emitter, mode.threads, self._options)
+            if mode.native is not None:
+                mode.native.listen()
+            if mode.on == emitter.active:
+                return
             if emitter.active:
                 mode.threads.run += 1
                 mode.on = True
                 for part in self._parts:
-                    part.install()
+                    if mode.native is None or not isinstance(part, NewThreads):
+                        part.install()
                 enter(mode)
             else:
                 self._stop(mode)
@@ -92,6 +107,8 @@ class TorchAdapter:
 
     def _stop(self, mode: OpMode) -> None:
         mode.on = False
+        if mode.native is not None:
+            mode.native.stop()
         for part in reversed(self._parts):
             part.uninstall()
         leave(mode)
@@ -119,5 +136,7 @@ class TorchAdapter:
         _log.exception("opscope: %s; PyTorch is no longer observed", what)
         if self._mode is not None:
             self._mode.on = False
+            if self._mode.native is not None:
+                self._mode.native.stop()
         for part in (*self._parts, *self._always):
             part.uninstall()

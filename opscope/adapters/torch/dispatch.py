@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,6 +22,9 @@ from .call import Unsigned, describe, schema_arguments, sign, with_result
 from .dynamo import CAN_MARK, untraced
 from .source import NOWHERE, Source, Sources
 from .state import Entry, Threads, ThreadState
+
+if TYPE_CHECKING:
+    from .native.observer import NativeMode
 
 #: Distinct calls remembered; then all are forgotten and prepared anew.
 MAX_ENTRIES: Final = 65_536
@@ -101,6 +104,9 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         self.threads = threads
         self._local = threads.local
         self.on = False
+        #: The native observer, where it sees the ops instead: then this mode lies on no stack, and
+        #: is only the switch that the hooks look at.
+        self.native: NativeMode | None = None
         #: Backward passes running that build a graph of their own (``create_graph=True``).
         self.creating = 0
         self._sources = sources
@@ -121,6 +127,12 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
     def _should_skip_dynamo(cls) -> bool:
         # PyTorch would wrap the method, which costs 1 µs per op; its code is marked instead.
         return not CAN_MARK
+
+    def create(self, change: int) -> None:
+        """A backward pass that builds a graph of its own begins (1) or ends (-1)."""
+        self.creating += change
+        if self.native is not None:
+            self.native.creating = self.creating
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.on:

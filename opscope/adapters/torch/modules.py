@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as registry
 
+from opscope.core import session
 from opscope.core.emit import Emitter, Prepared
 
 from .dynamo import untraced
@@ -122,6 +123,10 @@ class Layers:
             for name, child in holder.named_modules():
                 if child is module:
                     return self._register(module, f"{above[1]}.{name}")
+        for model in session.models():
+            if isinstance(model, nn.Module) and any(one is module for one in model.modules()):
+                self._root(model)
+                return self._paths[id(module)]
         inner = _wrapped(module)
         if inner is not None:
             self._root(inner)

@@ -261,13 +261,15 @@ class Patches:
                     roots = [one.grad_fn for one in outputs if hasattr(one, "grad_fn")]
                     stamp(roots, None, threads)
                 creating = len(args) > 2 and bool(args[2])
-                mode.creating += creating
+                if creating:
+                    mode.create(1)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a backward pass could not be begun")
             try:
                 return run(outputs, *args, **kwargs)
             finally:
-                mode.creating -= creating
+                if creating:
+                    mode.create(-1)
                 if state is not None:
                     self._end_backward(state)
 

@@ -71,6 +71,12 @@ class Sources:
         source = self._places.get(key)
         return self._remember(key, found) if source is None else source
 
+    def shown(self, file: str) -> str | None:
+        """How the text writes a code object's file; None where it is not the user's."""
+        if file not in self._files:
+            self._files[file] = self._classify(file)
+        return self._files[file]
+
     def _remember(self, key: tuple[int, ...], found: list[FrameType]) -> Source:
         if len(self._places) >= MAX_PLACES:
             self._places.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -99,6 +100,8 @@ class Threads:
     """The states of all threads, and who made which autograd node."""
 
     def __init__(self) -> None:
+        #: Makes the state of the calling thread, given its number.
+        self.make: Callable[[int], ThreadState] = ThreadState
         self.local = threading.local()
         #: Threads that have made nodes. Sequence numbers start at 0 on each.
         self.makers: list[ThreadState] = []
@@ -112,7 +115,7 @@ class Threads:
         try:
             state: ThreadState = self.local.state
         except AttributeError:
-            state = self.local.state = ThreadState(next(self._numbers))
+            state = self.local.state = self.make(next(self._numbers))
         if state.run != self.run:
             state.reset(self.run)
             state.peeked = torch.autograd._get_sequence_nr()

@@ -27,6 +27,8 @@ def enter(mode: OpMode) -> None:
     At the bottom, because a ``with`` block of the user's pops whatever is on top when it ends. Its
     ``__enter__`` is not used: that keeps flags for the whole process in the order of nesting.
     """
+    if mode.native is not None:
+        return
     state = mode.threads.current()
     if state.entered:
         return
@@ -40,6 +42,8 @@ def enter(mode: OpMode) -> None:
 
 def leave(mode: OpMode) -> None:
     """Take the mode off this thread's stack, wherever in it it lies."""
+    if mode.native is not None:
+        return
     state = mode.threads.current()
     state.entered = False
     if mode not in _get_current_dispatch_mode_stack():

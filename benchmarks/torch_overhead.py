@@ -1,0 +1,251 @@
+"""What observing PyTorch costs: µs per op and step-time ratios, ours beside Kineto's.
+
+    python benchmarks/torch_overhead.py [seconds per measurement] [--json]
+
+Four programs, each under: nothing, opscope installed with nothing listening, opscope native (with one
+level of each nest, and with all), opscope in dispatch mode, ``emit_nvtx(record_shapes=True)`` where
+CUDA is there (it raises elsewhere), Kineto with shapes, and Kineto with shapes and stacks. The
+variants take turns; the best turn of each counts, in CPU time of the process, so that another program
+on the machine changes little. Read the ratios.
+
+"To disk" is the time from the end of the last step until the profile, or Kineto's file, is there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+import opscope
+from opscope.core.schema import DIRECTIONS
+
+ROUNDS = 3
+VARIANTS = (
+    "nothing",
+    "off",
+    "native",
+    "native, all levels",
+    "dispatch",
+    *(["emit_nvtx, shapes"] if torch.cuda.is_available() else []),
+    "Kineto, shapes",
+    "Kineto, shapes, stacks",
+)
+
+
+def tiny_ops():
+    x = torch.ones(4)
+
+    def step():
+        for _ in range(1000):
+            torch.add(x, x)
+
+    return step
+
+
+def training(model, *inputs):
+    *inputs, labels = inputs
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad()
+        F.cross_entropy(model(*inputs), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def lenet():
+    path = Path(__file__).resolve().parents[1] / "examples" / "torch_lenet.py"
+    spec = importlib.util.spec_from_file_location("torch_lenet", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return training(module.LeNet(), torch.randn(32, 1, 28, 28), torch.randint(0, 10, (32,)))
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(
+            *(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True) for _ in range(4))
+        )
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(self.blocks(x).mean(1))
+
+
+class Block(nn.Module):
+    def __init__(self, inner, outer, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inner, outer, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outer)
+        self.conv2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outer)
+        self.short = nn.Identity()
+        if stride != 1 or inner != outer:
+            conv = nn.Conv2d(inner, outer, 1, stride, bias=False)
+            self.short = nn.Sequential(conv, nn.BatchNorm2d(outer))
+
+    def forward(self, x):
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(y + self.short(x))
+
+
+def resnet18():
+    widths = ((64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1))
+    widths += ((256, 512, 2), (512, 512, 1))
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU()),
+        nn.MaxPool2d(3, 2, 1),
+        *(Block(*width) for width in widths),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)),
+    )
+    return training(model, torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,)))
+
+
+PROGRAMS = {
+    "tiny op": tiny_ops,
+    "LeNet": lenet,
+    "transformer, 4 blocks": lambda: training(
+        Transformer(), torch.randn(2, 8, 32), torch.randint(0, 10, (2,))
+    ),
+    "ResNet-18": resnet18,
+}
+
+
+def best(step, seconds):
+    """The least CPU time of one step, in ns."""
+    least = 1 << 62
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begin = time.process_time_ns()
+        step()
+        least = min(least, time.process_time_ns() - begin)
+    return least
+
+
+def opscope_variant(step, seconds, mode, levels="one"):
+    os.environ["OPSCOPE_TORCH_OPS"], os.environ["OPSCOPE_TORCH_LEVELS"] = mode, levels
+    folder = Path(tempfile.mkdtemp())
+    opscope.init(frameworks="torch")
+    with opscope.capture(folder / "run.opscope", backend="recorder"):
+        step()
+        took = best(step, seconds)
+        begin = time.perf_counter()
+    stopped = time.perf_counter() - begin
+    opscope.shutdown()
+    category = opscope.load(folder / "run.opscope").trace["ranges"]["category"]
+    events = int(category.cast(str).is_in(DIRECTIONS).sum())
+    shutil.rmtree(folder)
+    return took, stopped, events
+
+
+def kineto(step, seconds, stacks):
+    options = {"record_shapes": True, "with_stack": stacks}
+    with profile(activities=[ProfilerActivity.CPU], **options):
+        step()
+    done = profile(activities=[ProfilerActivity.CPU], **options)
+    done.start()
+    steps = 0
+    took = 1 << 62
+    # Kineto keeps everything in memory: as many steps as it stops within reason
+    end = time.perf_counter() + min(seconds, 1.0)
+    while time.perf_counter() < end:
+        begin = time.process_time_ns()
+        step()
+        took = min(took, time.process_time_ns() - begin)
+        steps += 1
+    begin = time.perf_counter()
+    done.stop()
+    path = Path(tempfile.mkdtemp()) / "trace.json"
+    done.export_chrome_trace(str(path))
+    stopped = time.perf_counter() - begin
+    events = path.read_text().count('"cpu_op"')
+    shutil.rmtree(path.parent)
+    return took, stopped, events
+
+
+def measure(variant, step, seconds):
+    """CPU ns of a step, seconds to disk, events."""
+    if variant == "nothing":
+        return best(step, seconds), None, 0
+    if variant == "off":
+        opscope.init(frameworks="torch")
+        took = best(step, seconds)
+        opscope.shutdown()
+        return took, None, 0
+    if variant.startswith("native"):
+        return opscope_variant(step, seconds, "native", "all" if "all" in variant else "one")
+    if variant == "dispatch":
+        return opscope_variant(step, seconds, "dispatch")
+    if variant.startswith("emit_nvtx"):
+        with torch.autograd.profiler.emit_nvtx(record_shapes=True):
+            return best(step, seconds), None, 0
+    return kineto(step, seconds, "stacks" in variant)
+
+
+def ops_in_a_step(step):
+    """How many ops PyTorch itself reports: those that every variant pays for."""
+    with profile(activities=[ProfilerActivity.CPU]) as done:
+        step()
+    return sum(1 for event in done.events() if event.name.startswith("aten::"))
+
+
+def main():
+    seconds = next((float(one) for one in sys.argv[1:] if one[0].isdigit()), 1.0)
+    torch.set_num_threads(1)
+    rows = []
+    for program, make in PROGRAMS.items():
+        torch.manual_seed(0)
+        step = make()
+        for _ in range(5):
+            step()
+        ops = ops_in_a_step(step)
+        found = {}
+        for _ in range(ROUNDS):
+            for variant in VARIANTS:
+                took, stopped, events = measure(variant, step, seconds)
+                before = found.get(variant)
+                if before is None or took < before[0]:
+                    found[variant] = (took, stopped, events)
+        base = found["nothing"][0]
+        for variant, (took, stopped, events) in found.items():
+            rows.append(
+                {
+                    "program": program,
+                    "variant": variant,
+                    "step_us": took / 1e3,
+                    "ops": ops,
+                    "us_per_op": (took - base) / ops / 1e3,
+                    "ratio": took / base,
+                    "events": events,
+                    "to_disk_s": stopped,
+                }
+            )
+    if "--json" in sys.argv:
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"{'program':<22}{'variant':<25}{'step µs':>10}{'+µs/op':>8}{'ratio':>7}", end="")
+    print(f"{'events':>9}{'to disk s':>11}{'µs/event':>10}")
+    for row in rows:
+        stopped, events = row["to_disk_s"], row["events"]
+        print(f"{row['program']:<22}{row['variant']:<25}{row['step_us']:>10.1f}", end="")
+        print(f"{row['us_per_op']:>8.2f}{row['ratio']:>7.2f}", end="")
+        if stopped is not None:
+            print(f"{events:>9}{stopped:>11.3f}{stopped / max(events, 1) * 1e6:>10.2f}", end="")
+        print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+// A call and its range: found by its signature, made where it is new, pushed to both sinks.
+
+#pragma once
+
+#include "frames.h"
+
+namespace {
+
+// ------------------------------------------------------------------------------- one op's range
+
+struct Context : at::ObserverContext {
+  Entry* entry = nullptr;
+  std::unique_ptr<Entry> own;  // an entry past the bound
+  OpInfo* op = nullptr;
+  Thread* thread = nullptr;
+  const Place* outer_place = nullptr;
+  const Place* place = nullptr;
+  int64_t epoch = 0;
+  int64_t peeked = -1;
+  int64_t seq = -1;
+  bool canonical = false, forward = false, outer_has_place = false, nvtx = false, timed = false;
+  bool wants = false;   // the outputs
+  bool silent = false;  // not recorded, nor what is within
+  std::vector<const c10::TensorImpl*> inputs;  // to recognise outputs that are inputs, not followed
+
+  static void* operator new(size_t size) {
+    Thread& t = this_thread();
+    if (size != sizeof(Context) || t.free_contexts.empty()) return ::operator new(size);
+    void* one = t.free_contexts.back();
+    t.free_contexts.pop_back();
+    return one;
+  }
+  static void operator delete(void* one) {
+    Thread* t = t_thread;
+    if (t && t->free_contexts.size() < 256)
+      t->free_contexts.push_back(one);
+    else
+      ::operator delete(one);
+  }
+};
+
+void input_leaves(std::vector<const c10::TensorImpl*>& into, const IValue& value) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    into.push_back(tensor.defined() && !is_wrapped(tensor) ? tensor.unsafeGetTensorImpl() : nullptr);
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) into.push_back(tensor.unsafeGetTensorImpl());
+  } else if (value.isList()) {
+    for (const IValue& one : value.toListRef()) input_leaves(into, one);
+  } else {
+    into.push_back(nullptr);
+  }
+}
+
+std::unique_ptr<Entry> make_entry(
+    Global& g, const OpInfo& op, Category category, const Place* place,
+    c10::ArrayRef<IValue> args, bool dynamic, bool varies, bool kept) {
+  auto entry = std::make_unique<Entry>();
+  entry->category = category;
+  entry->kept = kept;
+  bool shapes = g_shapes.load();
+  entry->dynamic = dynamic && shapes;
+  entry->head = {op.name, "("};
+  std::string device;
+  if (shapes) {
+    size_t count = std::min(args.size(), op.args.size());
+    bool first = true;
+    for (size_t at = 0; at < count; ++at) {
+      find_device(device, args[at]);
+      if (op.args[at].kind != ArgInfo::kTensor) continue;
+      if (!first) entry->head.push_back(", ");
+      first = false;
+      write_arg(entry->head, args[at]);
+    }
+    bool any = false;
+    for (size_t at = 0; at < count; ++at) {
+      const IValue& value = args[at];
+      const ArgInfo& arg = op.args[at];
+      std::string text;
+      if (value.isNone()) continue;
+      if (arg.kind == ArgInfo::kTensor) {
+        if (!value.isTensor() || !is_wrapped(value.toTensor())) continue;
+        bool boolean = value.toTensor().scalar_type() == at::kBool;
+        text = varies && !boolean ? "\"varies\"" : wrapped_text(value.toTensor());
+      } else if (arg.kind == ArgInfo::kDtype && value.isInt()) {
+        text = json(dtype_name(at::ScalarType(value.toInt())));
+      } else if (arg.kind == ArgInfo::kLayout && value.isInt()) {
+        text = layout_name(value.toInt());
+      } else if (arg.kind == ArgInfo::kMemoryFormat && value.isInt()) {
+        text = memory_format_name(value.toInt());
+      } else {
+        if (arg.is_device && value.isDevice() && device.empty()) device = value.toDevice().str();
+        text = varies && has_number(value) ? "\"varies\"" : param_text(value);
+      }
+      if (!any) entry->tail.push_back(" {");
+      entry->tail.push_back((any ? ", " : "") + arg.key + "=" + text);
+      any = true;
+    }
+    if (any) entry->tail.push_back("}");
+  }
+  entry->head.push_back(")");
+  entry->has_device = !device.empty();
+  device_piece(entry->tail, device);
+  entry->framed = entry->tail.size();
+  entry->tail.insert(entry->tail.end(), place->pieces.begin(), place->pieces.end());
+  auto pieces = entry->head;
+  pieces.insert(pieces.end(), entry->tail.begin(), entry->tail.end());
+  entry->pushed.store(intern(g, *entry, pieces));
+  entry->known.store(!shapes);
+  return entry;
+}
+
+uint64_t signature(
+    const OpInfo& op, Category category, const Place* place, c10::ArrayRef<IValue> args,
+    bool numbers) {
+  Hasher hash{0x6f70u};
+  hash.add(uint64_t(&op));
+  hash.add(uint64_t(place) ^ uint64_t(category) << 56);
+  if (g_shapes.load(std::memory_order_relaxed)) {
+    size_t count = std::min(args.size(), op.args.size());
+    for (size_t at = 0; at < count; ++at)
+      sign(hash, args[at], numbers, op.args[at].kind == ArgInfo::kOther);
+  }
+  return hash.state | 1;
+}
+
+Entry* find_entry(
+    Thread& t, Context& context, const OpInfo& op, Category category, const Place* place,
+    c10::ArrayRef<IValue> args) {
+  if (t.generation != g_generation.load(std::memory_order_acquire)) {
+    t.generation = g_generation.load(std::memory_order_acquire);
+    t.table = Table();
+  }
+  uint64_t key = signature(op, category, place, args, true);
+  if (Entry* found = t.table.find(key)) return found;
+  uint64_t bare = signature(op, category, place, args, false) ^ 0x5bd1e99500000000ull;
+  if (Entry* found = t.table.find(bare)) return found;
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  auto& variant = g.variants[bare];
+  if (variant.all) {  // its numbers are new all the time
+    t.table.insert(bare, variant.all);
+    return variant.all;
+  }
+  auto there = g.entries.find(key);
+  if (there != g.entries.end()) {
+    t.table.insert(key, there->second.get());
+    return there->second.get();
+  }
+  if (g.entries.size() + g.varying.size() >= kMaxEntries) {
+    context.own = make_entry(g, op, category, place, args, true, false, false);
+    if (variant.seen == 0) g.variants.erase(bare);
+    return context.own.get();
+  }
+  if (variant.seen >= kMaxVariants) {
+    g.varying.push_back(make_entry(g, op, category, place, args, true, true, true));
+    variant.all = g.varying.back().get();
+    return variant.all;
+  }
+  ++variant.seen;
+  auto made = make_entry(g, op, category, place, args, op.dynamic, false, true);
+  Entry* entry = made.get();
+  g.entries.emplace(key, std::move(made));
+  t.table.insert(key, entry);
+  return entry;
+}
+
+#ifdef OPSCOPE_NVTX
+nvtxEventAttributes_t attributes(const Text& text, int64_t payload) {
+  nvtxEventAttributes_t event{};
+  event.version = NVTX_VERSION;
+  event.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  event.category = uint32_t(text.category);
+  if (text.handle) {
+    event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+    event.message.registered = text.handle;
+  } else {
+    event.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    event.message.ascii = text.plain.empty() ? text.text.c_str() : text.plain.c_str();
+  }
+  if (payload >= 0) {
+    event.payloadType = NVTX_PAYLOAD_TYPE_INT64;
+    event.payload.llValue = payload;
+  }
+  return event;
+}
+#endif
+
+int flush_in_python(void*) {
+  g_flush_asked.store(false);
+  if (g_flush) g_flush();
+  return 0;
+}
+
+void push(Thread& t, Context& c, Text* text, int64_t payload) {
+  int64_t epoch = c.epoch = g_epoch.load(std::memory_order_relaxed);
+  if (epoch && text->epoch.load(std::memory_order_relaxed) != epoch) {
+    Global& g = global();
+    std::lock_guard<std::mutex> guard(g.lock);
+    announce(g, *text, epoch);
+  }
+#ifdef OPSCOPE_NVTX
+  if (g_nvtx.load(std::memory_order_relaxed)) {
+    auto event = attributes(*text, payload);
+    nvtxDomainRangePushEx(global().nvtx, &event);
+    c.nvtx = true;
+  }
+#endif
+  if (epoch) {
+    int64_t waiting = t.waiting.load(std::memory_order_relaxed);
+    if (waiting > kAskFlush) {
+      if (waiting > kMaxWaiting) {  // nobody takes it: better to lose the rest than the program
+        t.dropped.fetch_add(1, std::memory_order_relaxed);
+        c.epoch = 0;
+        return;
+      }
+      if (!g_flush_asked.exchange(true) && Py_IsInitialized())
+        Py_AddPendingCall(flush_in_python, nullptr);
+    }
+    t.waiting.store(waiting + 3, std::memory_order_relaxed);  // read and reset by the taker
+    if (payload >= 0) t.put(kPayload, payload);
+    t.put(text->id, now());  // the last thing before the op
+  }
+}
+
+}  // namespace

@@ -1,0 +1,213 @@
+// The native observer: a RecordFunction callback that writes each op as a range of opscope's own form.
+//
+// Plain C ABI, called by ctypes (observer.py). For each op that PyTorch's dispatcher calls, on every
+// thread, forward and backward: a signature (op, shapes, dtypes, strides, scalars, direction, source)
+// is hashed; its text is made once; a push and a pop go to this thread's buffer and to NVTX. The GIL
+// is taken only to look at the Python frames of a forward op. Python takes the buffers when it flushes.
+//
+// The text must equal, byte for byte, what call.py and rangetext.py make of the same call.
+
+#include "range.h"
+
+namespace {
+
+// ------------------------------------------------------------------------------------- forks
+
+void before_fork() { global().lock.lock(); }
+void after_fork_in_parent() { global().lock.unlock(); }
+void after_fork_in_child() {
+  Global& g = global();
+  g_epoch.store(0);
+  for (Thread* thread : g.threads)  // only this one lives on here
+    if (thread != t_thread) thread->dead.store(true);
+  g.strings.clear();
+  if (t_thread) {
+    t_thread->os_tid = syscall(SYS_gettid);
+    t_thread->announced = 0;
+    t_thread->inside = 0;
+    t_thread->silent = 0;
+    t_thread->has_place = false;
+    std::memset(t_thread->flags, 0, sizeof t_thread->flags);
+  }
+  g.lock.unlock();
+}
+
+// Moves what a thread has written into ``into`` (or drops it). Under the lock.
+void drain(Thread& t, std::vector<char>* into) {
+  size_t head = 0;
+  int64_t count = 0;
+  t.waiting.store(0, std::memory_order_relaxed);
+  while (true) {
+    Block* block = t.reading;
+    int used = block->used.load(std::memory_order_acquire);
+    if (used > t.read) {
+      if (into) {
+        if (!count) {
+          head = into->size();
+          into->resize(head + 16);
+        }
+        const char* from = reinterpret_cast<const char*>(block->records[t.read]);
+        into->insert(into->end(), from, from + 16 * size_t(used - t.read));
+      }
+      count += used - t.read;
+      t.read = used;
+    }
+    Block* next = used == kBlock ? block->next.load(std::memory_order_acquire) : nullptr;
+    if (!next) break;
+    t.reading = next;
+    t.read = 0;
+    delete block;
+  }
+  if (into && count) {
+    int64_t header[2] = {kChunk - t.index, count};
+    std::memcpy(into->data() + head, header, 16);
+  }
+}
+
+void drain_all(Global& g, std::vector<char>* into) {
+  int64_t epoch = g_next_epoch.load();  // of the recording that runs, or was the last
+  std::vector<Thread*> kept;
+  for (Thread* t : g.threads) {
+    bool dead = t->dead.load();
+    size_t before = into ? into->size() : 0;
+    drain(*t, into);
+    if (into && into->size() > before && t->announced != epoch) {
+      t->announced = epoch;
+      g.taken_threads.insert(
+          g.taken_threads.end(), {t->index, t->os_tid, int64_t(t->pthread)});
+    }
+    // A thread that made autograd nodes is still asked for them when it has ended.
+    if (dead && !t->nodes) {
+      g.gone.add(*t);
+      delete t;
+    } else {
+      kept.push_back(t);
+    }
+  }
+  g.threads.swap(kept);
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------ what ctypes calls
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int opscope_abi(void) { return 1; }
+
+int opscope_has_nvtx(void) {
+#ifdef OPSCOPE_NVTX
+  return 1;
+#else
+  return 0;
+#endif
+}
+
+// Once: ``classify`` is a Python callable, code object → file as bytes, empty where not the user's.
+void opscope_setup(PyObject* classify, void (*flush)(void), int64_t pop_code) {
+  static bool done = false;
+  int gil = PyGILState_Ensure();
+  Py_IncRef(classify);
+  sources().classify = classify;
+  PyGILState_Release(gil);
+  g_flush = flush;
+  g_pop_code.store(pop_code);
+  if (!done) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  done = true;
+}
+
+void opscope_options(int shapes, int source, int all_levels) {
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  for (auto& [key, entry] : g.entries) g.former.push_back(std::move(entry));
+  for (auto& entry : g.varying) g.former.push_back(std::move(entry));
+  g.entries.clear();
+  g.varying.clear();
+  g.variants.clear();
+  g_generation.fetch_add(1);
+  g_shapes.store(shapes);
+  g_source.store(source);
+  g_all_levels.store(all_levels);
+}
+
+// Begin to observe: for a recording, for an NVTX tool, or both. Twice is once.
+void opscope_observe(int nvtx) {
+#ifdef OPSCOPE_NVTX
+  Global& g = global();
+  if (nvtx && !g.nvtx) {
+    static const char* names[] = {"forward", "backward", "optimizer", "input", "communication",
+                                  "layer", "step", "phase", "spec", "result", "graph"};
+    g.nvtx = nvtxDomainCreateA(g.domain.c_str());
+    for (uint32_t at = 0; at < sizeof names / sizeof *names; ++at)
+      nvtxDomainNameCategoryA(g.nvtx, at + 1, names[at]);
+  }
+  g_nvtx.store(nvtx);
+#endif
+  if (g_handle == at::INVALID_CALLBACK_HANDLE)
+    g_handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                         .needsInputs(true)
+                                         .needsOutputs(true)
+                                         .scopes({at::RecordScope::FUNCTION}));
+}
+
+void opscope_ignore(void) {
+  if (g_handle != at::INVALID_CALLBACK_HANDLE) at::removeCallback(g_handle);
+  g_handle = at::INVALID_CALLBACK_HANDLE;
+  g_nvtx.store(false);
+}
+
+// A recording begins (what was left of the last is dropped) or, with 0, ends.
+void opscope_record(int on) {
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  if (on) {
+    g_epoch.store(0);
+    drain_all(g, nullptr);
+    g.strings.clear();
+    g_epoch.store(g_next_epoch.fetch_add(1) + 1);
+  } else {
+    g_epoch.store(0);
+  }
+}
+
+// What has been written since the last call; the memory is ours until the next.
+// out: events, their bytes, strings, their bytes, threads (index, os tid, pthread id), their number.
+void opscope_take(const void** out) {
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  g.taken_events.clear();
+  g.taken_threads.clear();
+  drain_all(g, &g.taken_events);
+  g.taken_strings.swap(g.strings);  // after the events: every text they name is in it
+  g.strings.clear();
+  out[0] = g.taken_events.data();
+  out[1] = reinterpret_cast<const void*>(g.taken_events.size());
+  out[2] = g.taken_strings.data();
+  out[3] = reinterpret_cast<const void*>(g.taken_strings.size());
+  out[4] = g.taken_threads.data();
+  out[5] = reinterpret_cast<const void*>(g.taken_threads.size() / 3);
+}
+
+// This thread's switches: [0] an optimizer steps, [1] a data loader fetches.
+int32_t* opscope_flags(void) { return this_thread().flags; }
+
+// A backward pass that builds a graph of its own begins (1) or ends (-1).
+void opscope_creating(int change) {
+  if (g_creating.fetch_add(change) + change < 0) g_creating.store(0);
+}
+
+// ops seen, own time in ns (estimated from a sample), failures, records dropped: since the process began.
+void opscope_counts(int64_t* out) {
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  Counts all = g.gone;
+  for (Thread* t : g.threads) all.add(*t);
+  out[0] = all.ops;
+  out[1] = all.own_ns;
+  out[2] = g_failures.load();
+  out[3] = all.dropped;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,238 @@
+"""The native observer from Python: its library, its switches, and its buffers in a recording."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import os
+import weakref
+from pathlib import Path
+from time import perf_counter_ns
+from types import CodeType
+from typing import Any, Final
+
+from torch.utils.data._utils import worker
+
+from opscope.adapters.base import Options
+from opscope.core import session
+from opscope.core.emit import Emitter
+from opscope.core.record import Recorder, pop_code
+
+from ..source import Sources
+from ..state import Threads, ThreadState
+
+_log = logging.getLogger(__name__)
+
+ABI: Final = 1
+#: ``all``: also the ops that PyTorch decomposes (``aten::linear``) and what backends call inside
+#: an op (``aten::mkldnn_convolution``); else one level of each nest, the one that a dispatch mode
+#: sees: at half the cost, and the one that reports count.
+LEVELS: Final = "OPSCOPE_TORCH_LEVELS"
+
+
+class NativeState(ThreadState):
+    """A thread whose switches the callback reads."""
+
+    __slots__ = ("_flags",)
+
+    def __init__(self, number: int, flags: Any) -> None:
+        self._flags = flags
+        super().__init__(number)
+
+    @property
+    def optimizing(self) -> int:
+        return int(self._flags[0])
+
+    @optimizing.setter
+    def optimizing(self, depth: int) -> None:
+        self._flags[0] = depth
+
+    @property
+    def wait(self) -> int:
+        return int(self._flags[1])
+
+    @wait.setter
+    def wait(self, depth: int) -> None:
+        self._flags[1] = depth
+
+
+class Library:
+    """The loaded binary. One a process, never unloaded: ops that run may still end in it."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        if library.opscope_abi() != ABI:
+            raise OSError(f"{path} is of another version")
+        library.opscope_setup.argtypes = (ctypes.py_object, ctypes.c_void_p, ctypes.c_int64)
+        library.opscope_flags.restype = ctypes.POINTER(ctypes.c_int32)
+        library.opscope_take.argtypes = (ctypes.c_void_p,)
+        library.opscope_counts.argtypes = (ctypes.c_void_p,)
+        self.call = library
+        self.has_nvtx = bool(library.opscope_has_nvtx())
+
+
+@functools.lru_cache(maxsize=1)
+def load(path: Path) -> Library:
+    """The library at ``path``. Raises OSError where it cannot be loaded."""
+    return Library(path)
+
+
+class NativeMode:
+    """Switches the callback; hands its buffers to the recorder when that flushes."""
+
+    def __init__(
+        self, library: Library, emitter: Emitter, threads: Threads, options: Options
+    ) -> None:
+        self.emitter = emitter
+        self.threads = threads
+        self.on = False
+        self._library = library
+        self._call = library.call
+        self._creating = 0
+        self._recorder: Recorder | None = None
+        #: What the recording began with.
+        self._before: dict[str, int] = {}
+        self._began = 0
+        self._worker_loop: Any = None
+        self._sources = Sources()
+        # Kept here: the library calls them as long as it lives.
+        self._classify = self._file_of
+        self._flush = ctypes.CFUNCTYPE(None)(_flush)
+        _alive.append(self)
+        number = emitter.number
+        self._call.opscope_setup(self._classify, self._flush, pop_code(number))
+        self._call.opscope_options(
+            int(options.shapes),
+            int(options.source),
+            int(os.environ.get(LEVELS) == "all"),
+        )
+        threads.make = self._state
+        _watch_forks()
+        _modes.add(self)
+
+    def _state(self, number: int) -> ThreadState:
+        return NativeState(number, self._call.opscope_flags())
+
+    @property
+    def creating(self) -> int:
+        """Backward passes running that build a graph of their own."""
+        return self._creating
+
+    @creating.setter
+    def creating(self, depth: int) -> None:
+        self._call.opscope_creating(depth - self._creating)
+        self._creating = depth
+
+    def _file_of(self, code: CodeType) -> bytes:
+        """How the text writes the file of a code object; empty where it is not the user's."""
+        try:
+            return (self._sources.shown(code.co_filename) or "").encode("utf-8", "replace")
+        except Exception:  # noqa: BLE001 - called from C++, where nothing could catch it
+            _log.exception("opscope: a source file could not be classified")
+            return b""
+
+    # -------------------------------------------------------------------- on and off
+
+    def listen(self) -> None:
+        """A recording, or the attached NVTX tool, begins or ceases to hear this emitter."""
+        recorder = session.recorder()
+        if recorder is not self._recorder:
+            self._recorder = recorder
+            self._call.opscope_record(int(recorder is not None))
+            if recorder is not None:
+                self._before = self.counts()
+                self._began = perf_counter_ns()
+                recorder.sources.append(self)
+        if self.emitter.active:
+            self._call.opscope_observe(int(self.emitter.nvtx))
+            self._patch_workers()
+        else:
+            self.stop()
+
+    def stop(self) -> None:
+        """Take the callback away."""
+        self._call.opscope_ignore()
+        if self._worker_loop is not None:
+            if getattr(worker, "_worker_loop", None) is self._patched:
+                worker._worker_loop = self._worker_loop
+            self._worker_loop = None
+
+    def _patch_workers(self) -> None:
+        """What a data loader's worker runs is input."""
+        if self._worker_loop is not None:
+            return
+        original = self._worker_loop = worker._worker_loop
+        mode = weakref.ref(self)
+
+        @functools.wraps(original)
+        def _worker_loop(*args: Any, **kwargs: Any) -> Any:
+            one = mode()
+            if one is not None:
+                one.threads.current().wait += 1
+            return original(*args, **kwargs)
+
+        self._patched = _worker_loop
+        worker._worker_loop = _worker_loop
+
+    # -------------------------------------------------------------------- for the recorder
+
+    def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
+        """What has been written since the last time: chunks, lines of strings, new threads."""
+        out = (ctypes.c_size_t * 6)()
+        self._call.opscope_take(out)
+        events, events_size, strings, strings_size, threads, count = out
+        numbers = (ctypes.c_int64 * (3 * count)).from_address(threads) if count else ()
+        return (
+            ctypes.string_at(events, events_size) if events_size else b"",
+            ctypes.string_at(strings, strings_size) if strings_size else b"",
+            list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True)),
+        )
+
+    def notes(self) -> list[tuple[str, str, int]]:
+        """What this recording's observer cost, and what it lost."""
+        spent = {name: count - self._before.get(name, 0) for name, count in self.counts().items()}
+        wall, ops, own = perf_counter_ns() - self._began, spent["ops"], spent["own_ns"]
+        notes = []
+        if ops:
+            notes.append(
+                (
+                    "info",
+                    f"opscope's own work took {own / wall:.1%} of the recorded time: "
+                    f"{own / ops / 1e3:.2f} µs in each op's callbacks (one in 64 is timed); layers, "
+                    "phases and what PyTorch does to call them come on top",
+                    ops,
+                )
+            )
+        if spent["dropped"]:
+            what = "ops left out: the buffers were full, as nothing was written to disk"
+            notes.append(("warning", what, spent["dropped"]))
+        if spent["failures"]:
+            notes.append(("warning", "ops that could not be described", spent["failures"]))
+        return notes
+
+    def counts(self) -> dict[str, int]:
+        """Since the process began: ops, own time in ns (from a sample), failures, ops dropped."""
+        out = (ctypes.c_int64 * 4)()
+        self._call.opscope_counts(out)
+        return dict(zip(("ops", "own_ns", "failures", "dropped"), out, strict=True))
+
+
+_alive: list[NativeMode] = []
+_modes: weakref.WeakSet[NativeMode] = weakref.WeakSet()
+
+
+def _flush() -> None:
+    recorder = session.recorder()
+    if recorder is not None:
+        recorder.flush()
+
+
+@functools.lru_cache(maxsize=1)
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def _in_child() -> None:
+    for mode in _modes:
+        mode.threads.after_fork()

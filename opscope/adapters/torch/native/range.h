@@ -1,0 +1,352 @@
+// One op: what it is, where it begins, what it returned, where it ends.
+
+#pragma once
+
+#include "calls.h"
+
+namespace {
+
+void fill_nodes(Thread& t, int64_t from, int64_t to, const Place* place, int64_t op_seq) {
+  if (!t.nodes) t.nodes = std::make_unique<NodeSlot[]>(kNodes);
+  if (to - from > int64_t(kNodes)) from = to - int64_t(kNodes);
+  for (int64_t seq = from; seq < to; ++seq) {
+    NodeSlot& slot = t.nodes[size_t(seq) & (kNodes - 1)];
+    if (slot.seq.load(std::memory_order_relaxed) == seq) continue;  // an op within made it
+    slot.place.store(place, std::memory_order_relaxed);
+    slot.op_seq.store(op_seq, std::memory_order_relaxed);
+    slot.seq.store(seq, std::memory_order_release);
+  }
+}
+
+// Whether PyTorch will call an op again, further in, to do this one's work.
+bool transparent(const OpInfo& op, c10::ArrayRef<IValue> args) {
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  using K = c10::DispatchKey;
+  if (local.included_.has(K::FuncTorchDynamicLayerBackMode) &&
+      !local.excluded_.has(K::FuncTorchDynamicLayerBackMode))
+    return true;
+  if (op.composite && !local.excluded_.has(K::AutogradFunctionality)) {
+    bool cuda = false;
+    if (op.own_cuda || op.own_cpu)
+      for (const IValue& value : args)
+        if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_cuda()) cuda = true;
+    if (!(cuda ? op.own_cuda : op.own_cpu)) return true;
+  }
+  if (op.autocast_cpu && !local.excluded_.has(K::AutocastCPU) && local.included_.has(K::AutocastCPU))
+    return true;
+  if (op.autocast_cuda && !local.excluded_.has(K::AutocastCUDA) && local.included_.has(K::AutocastCUDA))
+    return true;
+  return local.included_.has(K::FuncTorchDynamicLayerFrontMode) &&
+      !local.excluded_.has(K::FuncTorchDynamicLayerFrontMode);
+}
+
+// What tensors among the arguments tell: that a compiler traces, that a function transform is at work.
+struct Kinds {
+  bool traced = false, transformed = false;
+};
+Kinds kinds(c10::ArrayRef<IValue> args) {
+  using K = c10::DispatchKey;
+  static const c10::DispatchKeySet odd({K::Functionalize, K::Python, K::FuncTorchBatched, K::FuncTorchGradWrapper});
+  Kinds found;
+  bool meta = false;
+  for (const IValue& value : args) {
+    if (value.isDevice()) meta |= value.toDevice().is_meta();
+    if (!value.isTensor()) continue;
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) continue;
+    auto keys = tensor.unsafeGetTensorImpl()->key_set();
+    meta |= keys.has_backend(c10::BackendComponent::MetaBit);
+    // Only a tracer makes sizes that are symbols.
+    found.traced |= tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() && !tensor.is_nested();
+    if (!keys.has_any(odd)) continue;
+    // A fake tensor says it is on the meta device, below Python; what traces it is no work.
+    found.traced |= keys.has(K::Functionalize) ||
+        (keys.has(K::Python) && keys.has_backend(c10::BackendComponent::MetaBit));
+    found.transformed |= keys.has(K::FuncTorchBatched) || keys.has(K::FuncTorchGradWrapper);
+  }
+  // What a fake tensor is made of, out of the sight of dispatch modes.
+  if (meta) found.traced |= c10::impl::tls_local_dispatch_key_set().excluded_.has(K::Python);
+  return found;
+}
+
+// Whether a compiler or an exporter runs the program on fake tensors to see what it does.
+bool tracing() {
+  using Modes = c10::impl::TorchDispatchModeTLS;
+  using Key = c10::impl::TorchDispatchModeKey;
+  if (!Modes::any_modes_set()) return false;
+  return Modes::get_mode(Key::FAKE) || Modes::get_mode(Key::PROXY) || Modes::get_mode(Key::FUNCTIONAL);
+}
+
+std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& fn) {
+  bool node_scope = fn.scope() == at::RecordScope::BACKWARD_FUNCTION;
+  if (node_scope) return nullptr;
+  // Within an op that shares its work among threads: they have no Python frames and no direction.
+  if (t.silent || at::in_parallel_region()) return nullptr;
+  OpInfo* op = find_op(t, fn);
+  if (!op || !op->recorded) return nullptr;
+  bool below = t.inside > 0;
+  if (below && !g_all_levels.load(std::memory_order_relaxed)) return nullptr;
+  auto args = fn.inputs();
+  Kinds kind = kinds(args);
+  if (kind.traced || tracing()) {
+    // What a mode of the tracer's does for this op, it does within it.
+    auto silent = std::unique_ptr<Context>(new Context);
+    silent->thread = &t;
+    silent->silent = true;
+    ++t.silent;
+    return silent;
+  }
+
+  bool canonical = !below && !kind.transformed && !transparent(*op, args);
+  if (!canonical && !g_all_levels.load(std::memory_order_relaxed)) return nullptr;
+  auto context = std::unique_ptr<Context>(new Context);
+  Context& c = *context;
+  c.thread = &t;
+  c.op = op;
+  c.timed = t.count++ % kTimedEvery == 0;
+  int64_t entered = c.timed ? now() : 0;
+  c.canonical = canonical;
+
+  auto node = torch::autograd::get_current_node();
+  bool grad = c10::GradMode::is_enabled();
+  Category category = kForward;
+  int64_t seq = -1;
+  uint64_t forward_thread = 0;
+  const Place* place = &kNowhere;
+  if (!node || (g_creating.load(std::memory_order_relaxed) == 0 && grad)) {
+    c.forward = true;
+    if (t.flags[0] && !grad)
+      category = kOptimizer;
+    else if (t.flags[1])
+      category = kInput;
+    if (g_source.load(std::memory_order_relaxed)) place = t.has_place ? t.place : find_place();
+    c.peeked = at::sequence_number::peek();
+    // One level of a nest carries the number, so that a backward op finds that one.
+    if (canonical) {
+      seq = fn.seqNr();
+      if (t.filled >= 0 && c.peeked > t.filled) {
+        // Nodes made outside any op, by a torch.autograd.Function: this op is its first.
+        fill_nodes(t, t.filled, c.peeked, place, c.peeked - 1);
+        if (seq < 0) seq = c.peeked - 1;
+      }
+      t.filled = c.peeked;
+      if (seq >= 0) t.last_seq = seq;
+    }
+    forward_thread = t.record_function_id;
+  } else {
+    category = kBackward;
+    int64_t number = int64_t(node->sequence_nr());
+    if (number >= 0) {  // 2⁶⁴−1: AccumulateGrad and the like, made by no op
+      forward_thread = node->thread_id();
+      seq = number;
+      Thread* maker = forward_thread < kMaxForwardThread
+          ? global().by_forward_thread[forward_thread].load(std::memory_order_acquire) : nullptr;
+      if (maker && maker->nodes) {
+        NodeSlot& slot = maker->nodes[size_t(number) & (kNodes - 1)];
+        if (slot.seq.load(std::memory_order_acquire) == number) {
+          place = slot.place.load(std::memory_order_relaxed);
+          seq = slot.op_seq.load(std::memory_order_relaxed);
+        }
+      }
+    }
+    if (g_creating.load(std::memory_order_relaxed)) c.peeked = at::sequence_number::peek();
+  }
+  if (op->communication) category = kCommunication;
+  c.seq = seq;
+  c.place = place;
+  c.entry = find_entry(t, c, *op, category, place, args);
+  c.wants = !c.entry->known.load(std::memory_order_acquire);
+  if (c.wants) {
+    size_t count = std::min(args.size(), op->args.size());
+    for (size_t at = 0; at < count; ++at)
+      if (op->args[at].kind == ArgInfo::kTensor) input_leaves(c.inputs, args[at]);
+  }
+  if (c.canonical) ++t.inside;
+  c.outer_place = t.place;
+  c.outer_has_place = t.has_place;
+  if (op->native && c.forward) {
+    t.place = place;
+    t.has_place = true;
+  } else {
+    t.has_place = false;
+  }
+  int64_t payload = -1;
+  if (seq >= 0 && seq < kMaxSeq && forward_thread && forward_thread < kMaxForwardThread)
+    payload = seq | int64_t(forward_thread) << kSeqBits;
+  if (c.timed) t.own_ns.fetch_add(now() - entered, std::memory_order_relaxed);
+  push(t, c, c.entry->pushed.load(std::memory_order_acquire), payload);
+  return context;
+}
+
+void output_piece(std::vector<std::string>& pieces, const IValue& value, const Context& c) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) {
+      pieces.push_back("_");
+      return;
+    }
+    for (size_t at = 0; at < c.inputs.size(); ++at)
+      if (c.inputs[at] == tensor.unsafeGetTensorImpl()) {
+        pieces.push_back("=" + std::to_string(at));
+        return;
+      }
+    pieces.push_back(tensor_text(tensor));
+    return;
+  }
+  if (!value.isList()) {
+    pieces.push_back("_");
+    return;
+  }
+  auto values = value.toListRef();
+  std::vector<std::vector<std::string>> items(values.size());
+  bool same = values.size() > 1;
+  for (size_t at = 0; at < values.size(); ++at) {
+    output_piece(items[at], values[at], c);
+    same = same && items[at] == items[0];
+  }
+  pieces.push_back("[");
+  for (size_t at = 0; at < (same ? 1 : items.size()); ++at) {
+    if (at) pieces.push_back(", ");
+    pieces.insert(pieces.end(), items[at].begin(), items[at].end());
+  }
+  pieces.push_back(same ? "]*" + std::to_string(values.size()) : "]");
+}
+
+// The text with outputs, and the outputs' own pieces.
+Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* result) {
+  Entry& entry = *c.entry;
+  std::vector<std::string> shown;
+  std::string device;
+  for (const IValue& value : outputs) find_device(device, value);
+  if (c.op->returns == 1 && outputs.size() == 1) {
+    const IValue& value = outputs[0];
+    if (value.isTensor() && value.toTensor().defined()) {
+      shown.push_back(" -> ");
+      output_piece(shown, value, c);
+    } else if (value.isList()) {
+      shown.push_back(" -> (");
+      output_piece(shown, value, c);
+      shown.push_back(")");
+    }
+  } else if (outputs.size() > 1) {
+    shown.push_back(" -> (");
+    for (size_t at = 0; at < outputs.size(); ++at) {
+      if (at) shown.push_back(", ");
+      output_piece(shown, outputs[at], c);
+    }
+    shown.push_back(")");
+  }
+  if (shown.empty()) shown = {" -> (", ")"};
+  if (result) {
+    *result = joined(shown, kTextLimit);
+    result->erase(0, 1);
+  }
+  uint64_t key = 0;
+  if (entry.dynamic) {
+    Hasher hash{7};
+    for (const auto& piece : shown) hash.add(piece);
+    key = hash.state;
+  }
+  auto pieces = entry.head;
+  pieces.insert(pieces.end(), shown.begin(), shown.end());
+  if (entry.has_device || device.empty()) {
+    pieces.insert(pieces.end(), entry.tail.begin(), entry.tail.end());
+  } else {  // a factory: the result tells where it ran; the device stands before the frames
+    size_t end = entry.framed;
+    pieces.insert(pieces.end(), entry.tail.begin(), entry.tail.begin() + end);
+    device_piece(pieces, device);
+    pieces.insert(pieces.end(), entry.tail.begin() + end, entry.tail.end());
+  }
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  if (entry.dynamic) {
+    auto found = entry.by_result.find(key);
+    if (found != entry.by_result.end()) {
+      announce(g, *found->second, c.epoch);
+      return found->second;
+    }
+  }
+  Text* text = intern(g, entry, pieces);
+  if (c.epoch) announce(g, *text, c.epoch);
+  if (entry.dynamic) {
+    if (entry.by_result.size() < size_t(kMaxVariants)) entry.by_result[key] = text;
+  } else if (entry.kept) {
+    entry.pushed.store(text, std::memory_order_release);
+    entry.known.store(true, std::memory_order_release);
+  }
+  return text;
+}
+
+void finish(Context& c, const at::RecordFunction& fn) {
+  int64_t time = now();  // the first thing after the op
+  Thread& t = *c.thread;
+  if (&t != t_thread) return;  // ended by another thread: its own range ends with the recording
+  if (c.silent) {
+    --t.silent;
+    return;
+  }
+  if (c.canonical) --t.inside;
+  t.place = c.outer_place;
+  t.has_place = c.outer_has_place;
+  if (c.peeked >= 0) {
+    int64_t peeked = at::sequence_number::peek();
+    if (peeked > c.peeked) {
+      fill_nodes(t, c.peeked, peeked, c.place, c.seq >= 0 ? c.seq : t.last_seq);
+      t.filled = peeked;
+    }
+  }
+  int64_t pop = g_pop_code.load(std::memory_order_relaxed);
+  if (c.wants) {
+    std::string result;
+    Text* text = complete(c, fn.outputs(), c.nvtx ? &result : nullptr);
+    pop = kCompleteBase - text->id;
+#ifdef OPSCOPE_NVTX
+    if (c.nvtx) {
+      nvtxEventAttributes_t event{};
+      event.version = NVTX_VERSION;
+      event.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+      event.category = kResultCategory;
+      event.messageType = NVTX_MESSAGE_TYPE_ASCII;
+      event.message.ascii = result.c_str();
+      nvtxDomainMarkEx(global().nvtx, &event);
+    }
+#endif
+  }
+#ifdef OPSCOPE_NVTX
+  if (c.nvtx) nvtxDomainRangePop(global().nvtx);
+#endif
+  if (c.epoch && c.epoch == g_epoch.load(std::memory_order_relaxed)) t.put(pop, time);
+  t.ops_seen.fetch_add(1, std::memory_order_relaxed);
+  if (c.timed) {
+    t.own_ns.fetch_add(now() - time, std::memory_order_relaxed);
+    t.timed.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
+  Thread& t = this_thread();
+  if (t.busy) return nullptr;  // an op of code that runs while Python is asked, a finalizer say
+  t.busy = true;
+  std::unique_ptr<at::ObserverContext> context;
+  try {
+    context = begin(t, fn);
+  } catch (...) {  // our fault must never reach the user's program
+    g_failures.fetch_add(1);
+  }
+  t.busy = false;
+  return context;
+}
+
+void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
+  if (!context) return;
+  Thread& t = this_thread();
+  t.busy = true;
+  try {
+    finish(*static_cast<Context*>(context), fn);
+  } catch (...) {
+    g_failures.fetch_add(1);
+  }
+  t.busy = false;
+}
+
+}  // namespace

@@ -1,0 +1,346 @@
+// What the observer keeps: texts, calls seen, threads and their buffers; and the constants that it
+// shares with the Python side.
+
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#ifdef OPSCOPE_NVTX
+#include <nvtx3/nvToolsExt.h>
+#endif
+
+// Python's C API by hand: these functions are the same in every CPython from 3.9 on, so neither its
+// headers are needed nor one build per Python version. PyFrame_GetLasti came with 3.11.
+extern "C" {
+PyObject* PyGILState_GetThisThreadState(void);
+int PyGILState_Ensure(void);
+void PyGILState_Release(int);
+PyObject* PyThreadState_GetFrame(PyObject*);
+PyObject* PyThreadState_Get(void);
+PyObject* PyFrame_GetBack(PyObject*);
+PyObject* PyFrame_GetCode(PyObject*);
+int PyFrame_GetLineNumber(PyObject*);
+int PyFrame_GetLasti(PyObject*) __attribute__((weak));
+PyObject* PyObject_CallFunctionObjArgs(PyObject*, ...);
+char* PyBytes_AsString(PyObject*);
+void PyErr_Clear(void);
+void Py_IncRef(PyObject*);
+void Py_DecRef(PyObject*);
+int Py_AddPendingCall(int (*)(void*), void*);
+int Py_IsInitialized(void);
+}
+
+namespace {
+
+using c10::IValue;
+
+// ------------------------------------------------------------------ constants shared with Python
+// core/record.py
+constexpr int64_t kPayload = -2;
+constexpr int64_t kPopBase = -16;
+constexpr int64_t kCompleteBase = -(int64_t(1) << 32);
+constexpr int64_t kChunk = -(int64_t(1) << 60);
+// core/emit.py
+constexpr int kSeqBits = 48;
+constexpr int64_t kMaxSeq = int64_t(1) << kSeqBits;
+constexpr uint64_t kMaxForwardThread = 1 << 15;
+constexpr size_t kRecordLimit = 1 << 20;
+constexpr size_t kTextLimit = 4096;
+constexpr char kCut[] = "<cut>";
+// core/nvtx_sink.py
+constexpr size_t kMaxRegistered = 65536;
+// Ids of texts and numbers of threads, apart from those that Python gives.
+constexpr int64_t kFirstText = int64_t(1) << 40;
+constexpr int64_t kFirstThread = int64_t(1) << 20;
+
+// dispatch.py and source.py
+constexpr size_t kMaxEntries = 65536;
+constexpr int kMaxVariants = 32;
+constexpr int kFrames = 3;
+constexpr int kFrameDepth = 100;
+constexpr size_t kMaxPlaces = 65536;
+
+// Autograd nodes remembered of each thread; a power of two.
+constexpr size_t kNodes = 1 << 17;
+// Records (16 bytes) of one block, and those that may wait before Python is asked to flush.
+constexpr int kBlock = 4096;
+constexpr int64_t kAskFlush = 32768;
+constexpr int64_t kMaxWaiting = int64_t(1) << 24;
+// One op in so many is timed, to tell our own cost.
+constexpr uint32_t kTimedEvery = 64;
+
+enum Category { kNone, kForward, kBackward, kOptimizer, kInput, kCommunication };
+constexpr const char* kCategoryNames[] = {
+    nullptr, "forward", "backward", "optimizer", "input", "communication"};
+// schema.CATEGORY_ID; "result" is the last but one.
+constexpr uint32_t kResultCategory = 10;
+
+int64_t now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);  // what time.perf_counter_ns reads on Linux
+  return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+// ------------------------------------------------------------------------------- what is kept
+
+struct Text {
+  int64_t id = 0;
+  Category category = kNone;
+  std::string text;
+  // The recording whose strings have it.
+  std::atomic<int64_t> epoch{0};
+#ifdef OPSCOPE_NVTX
+  nvtxStringHandle_t handle = nullptr;
+  std::string plain;
+#endif
+};
+
+struct Place {
+  std::vector<std::string> pieces;  // " @file:1", " < file:2"
+};
+
+struct ArgInfo {
+  enum Kind { kOther, kTensor, kDtype, kLayout, kMemoryFormat, kDevice } kind = kOther;
+  std::string key;  // as the text writes it
+  bool is_device = false;
+};
+
+struct OpInfo {
+  std::string base;      // aten::addmm
+  std::string overload;  // as given
+  std::string name;      // as the text writes it: aten::add.Tensor
+  std::vector<ArgInfo> args;
+  int returns = 0;
+  bool recorded = true;
+  bool native = false;      // aten: implemented in C++
+  bool composite = false;   // decomposes above autograd, unless its device has
+  bool own_cpu = false, own_cuda = false;  // ... a kernel of its own
+  bool autocast_cpu = false, autocast_cuda = false;
+  bool dynamic = false;
+  bool communication = false;
+};
+
+// A call seen before: its text, with outputs once they are known.
+struct Entry {
+  Category category = kNone;
+  bool dynamic = false;
+  bool has_device = false;
+  std::vector<std::string> head, tail;  // pieces before and after the outputs
+  size_t framed = 0;                    // where in the tail the frames begin
+  std::atomic<Text*> pushed{nullptr};
+  std::atomic<bool> known{false};
+  std::unordered_map<uint64_t, Text*> by_result;  // under the lock
+  std::vector<std::unique_ptr<Text>> own;         // of an entry past the bound
+  bool kept = true;
+};
+
+struct Block {
+  std::atomic<int> used{0};
+  std::atomic<Block*> next{nullptr};
+  int64_t records[kBlock][2];
+};
+
+struct Context;
+
+struct Table {  // hash → entry, open addressing, of one thread
+  std::vector<std::pair<uint64_t, Entry*>> slots{std::vector<std::pair<uint64_t, Entry*>>(1024)};
+  size_t count = 0;
+  Entry* find(uint64_t key) const {
+    size_t mask = slots.size() - 1;
+    for (size_t at = key & mask;; at = (at + 1) & mask) {
+      if (slots[at].first == key) return slots[at].second;
+      if (slots[at].second == nullptr) return nullptr;
+    }
+  }
+  void insert(uint64_t key, Entry* entry) {
+    if (count * 2 >= slots.size()) {
+      std::vector<std::pair<uint64_t, Entry*>> old(slots.size() * 2);
+      old.swap(slots);
+      count = 0;
+      for (auto& [k, e] : old)
+        if (e) insert(k, e);
+    }
+    size_t mask = slots.size() - 1;
+    size_t at = key & mask;
+    while (slots[at].second != nullptr) at = (at + 1) & mask;
+    slots[at] = {key, entry};
+    ++count;
+  }
+};
+
+struct NodeSlot {  // which op made autograd node ``seq`` of this thread, and where
+  std::atomic<int64_t> seq{-1};
+  std::atomic<int64_t> op_seq{-1};
+  std::atomic<const Place*> place{nullptr};
+};
+
+struct Thread {
+  int64_t index = 0;
+  int64_t os_tid = 0;
+  uint64_t pthread = 0;
+  uint64_t record_function_id = 0;
+  // Written by Python's hooks on this thread.
+  int32_t flags[4] = {0, 0, 0, 0};  // optimizing, waiting for data, reserved
+  bool busy = false;
+  int inside = 0;  // within a canonical op
+  int silent = 0;  // within an op that is only traced
+  const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
+  bool has_place = false;
+  int64_t filled = -1;    // nodes below this number have their op
+  int64_t last_seq = -1;  // the number that the last forward range carried
+  uint32_t count = 0;
+  int64_t generation = 0;  // of the entries in ``table``
+  Table table;
+  std::unordered_map<const char*, OpInfo*> ops;
+  const char* last_name = nullptr;
+  OpInfo* last_op = nullptr;
+  std::unique_ptr<NodeSlot[]> nodes;
+  std::vector<void*> free_contexts;
+  // The writer's end of the buffer, and the reader's.
+  Block* writing = nullptr;
+  Block* reading = nullptr;
+  int read = 0;
+  std::atomic<int64_t> waiting{0};
+  std::atomic<bool> dead{false};
+  int64_t announced = 0;
+  // Own cost, sampled.
+  std::atomic<int64_t> own_ns{0}, timed{0}, ops_seen{0}, dropped{0};
+
+  Thread() { writing = reading = new Block; }
+  ~Thread() {
+    while (reading) {
+      Block* next = reading->next.load();
+      delete reading;
+      reading = next;
+    }
+    for (void* one : free_contexts) ::operator delete(one);
+  }
+  void put(int64_t code, int64_t value) {
+    Block* block = writing;
+    int used = block->used.load(std::memory_order_relaxed);
+    if (used == kBlock) {
+      Block* fresh = new Block;
+      block->next.store(fresh, std::memory_order_release);
+      writing = block = fresh;
+      used = 0;
+    }
+    block->records[used][0] = code;
+    block->records[used][1] = value;
+    block->used.store(used + 1, std::memory_order_release);
+  }
+};
+
+// ------------------------------------------------------------------------------ global state
+
+struct Counts {
+  int64_t ops = 0, own_ns = 0, dropped = 0;
+  void add(const Thread& t) {
+    int64_t seen = t.ops_seen.load(), timed = t.timed.load();
+    ops += seen;
+    dropped += t.dropped.load();
+    if (timed) own_ns += int64_t(double(t.own_ns.load()) / double(timed) * double(seen));
+  }
+};
+
+struct Global {
+  std::mutex lock;  // never held while the GIL is waited for
+  std::vector<Thread*> threads;
+  Counts gone;  // of threads that have ended
+  int64_t next_thread = kFirstThread;
+  int64_t next_text = kFirstText;
+  std::unordered_map<std::string, std::unique_ptr<Text>> texts;
+  std::unordered_map<uint64_t, std::unique_ptr<Entry>> entries;
+  struct Variant {
+    int seen = 0;
+    Entry* all = nullptr;
+  };
+  std::unordered_map<uint64_t, Variant> variants;
+  std::vector<std::unique_ptr<Entry>> varying;
+  std::vector<std::unique_ptr<Entry>> former;  // ops that run may still end with them
+  std::unordered_map<std::string, std::unique_ptr<OpInfo>> ops;
+  std::string strings;  // JSON lines not yet taken
+  std::string domain = "opscope.torch";
+  std::array<std::atomic<Thread*>, kMaxForwardThread> by_forward_thread{};
+  std::vector<char> taken_events;
+  std::string taken_strings;
+  std::vector<int64_t> taken_threads;
+#ifdef OPSCOPE_NVTX
+  nvtxDomainHandle_t nvtx = nullptr;
+  size_t registered = 0;
+#endif
+};
+
+Global& global() {
+  static Global* one = new Global;  // never destroyed: threads may outlive static destruction
+  return *one;
+}
+
+std::atomic<int64_t> g_generation{0};  // of the entries: other options make other texts
+std::atomic<int64_t> g_epoch{0};  // the recording; 0: none
+std::atomic<int64_t> g_next_epoch{0};
+std::atomic<bool> g_nvtx{false};
+std::atomic<bool> g_shapes{true}, g_source{true}, g_all_levels{false};
+std::atomic<int> g_creating{0};
+std::atomic<int64_t> g_pop_code{kPopBase};
+std::atomic<int64_t> g_failures{0};
+std::atomic<bool> g_flush_asked{false};
+void (*g_flush)(void) = nullptr;
+at::CallbackHandle g_handle = at::INVALID_CALLBACK_HANDLE;
+
+thread_local Thread* t_thread = nullptr;
+struct Leaving {
+  bool armed = false;
+  ~Leaving() {
+    if (t_thread) t_thread->dead.store(true);
+    t_thread = nullptr;
+  }
+};
+thread_local Leaving t_leaving;
+
+Thread* enter_thread() {
+  auto* thread = new Thread;
+  thread->os_tid = syscall(SYS_gettid);
+  thread->pthread = uint64_t(pthread_self());
+  thread->record_function_id = at::RecordFunction::currentThreadId();
+  Global& g = global();
+  {
+    std::lock_guard<std::mutex> guard(g.lock);
+    thread->index = g.next_thread++;
+    g.threads.push_back(thread);
+  }
+  if (thread->record_function_id < kMaxForwardThread)
+    g.by_forward_thread[thread->record_function_id].store(thread);
+  t_thread = thread;
+  t_leaving.armed = true;  // its destructor runs when the thread ends
+  return thread;
+}
+
+inline Thread& this_thread() {
+  Thread* thread = t_thread;
+  return thread ? *thread : *enter_thread();
+}
+
+}  // namespace

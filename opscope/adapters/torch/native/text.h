@@ -1,0 +1,432 @@
+// From an op's arguments to a signature and to its text, as call.py and rangetext.py write it.
+
+#pragma once
+
+#include "state.h"
+
+namespace {
+
+// ------------------------------------------------------------------------------------ hashing
+
+struct Hasher {
+  uint64_t state;
+  void add(uint64_t value) {
+    __uint128_t product = __uint128_t(state ^ value) * 0x9E3779B97F4A7C15ull;
+    state = uint64_t(product) ^ uint64_t(product >> 64) ^ (value << 1);
+  }
+  void add(const std::string& text) {
+    add(std::hash<std::string>{}(text));
+  }
+};
+
+bool plain(const c10::TensorImpl* impl) {
+  return impl->layout() == c10::kStrided && !impl->has_symbolic_sizes_strides() &&
+      !impl->is_nested();
+}
+
+void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (!tensor.defined()) {
+    hash.add(1);
+    return;
+  }
+  uint64_t dtype = uint64_t(c10::typeMetaToScalarType(impl->dtype()));
+  if (impl->is_wrapped_number()) {
+    hash.add(0x200 | dtype);
+    if (numbers || dtype == uint64_t(at::kBool)) {
+      const void* data = tensor.const_data_ptr();
+      uint64_t bits[2] = {0, 0};
+      std::memcpy(bits, data, std::min<size_t>(impl->itemsize(), 16));
+      hash.add(bits[0]);
+      hash.add(bits[1]);
+    }
+    return;
+  }
+  auto device = impl->device();
+  uint64_t kind = 0x10000 | dtype | uint64_t(uint8_t(device.type())) << 24 |
+      uint64_t(uint8_t(device.index())) << 32;
+  if (!plain(impl)) {
+    hash.add(kind | uint64_t(1) << 41);
+    if (impl->layout() != c10::kStrided && !impl->is_nested() &&
+        !impl->has_symbolic_sizes_strides() && !impl->is_python_dispatch())
+      for (int64_t size : impl->sizes()) hash.add(uint64_t(size));
+    return;
+  }
+  auto sizes = impl->sizes_default();
+  auto strides = impl->strides_default();
+  hash.add(kind | uint64_t(sizes.size()) << 48);
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    hash.add(uint64_t(sizes[dim]));
+    hash.add(uint64_t(strides[dim]));
+  }
+}
+
+void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
+  if (value.isTensor()) {
+    sign(hash, value.toTensor(), numbers);
+  } else if (value.isNone()) {
+    hash.add(2);
+  } else if (value.isInt()) {
+    hash.add(3);
+    if (numbers || !is_number) hash.add(uint64_t(value.toInt()));
+  } else if (value.isBool()) {
+    hash.add(4 + (value.toBool() ? 1 : 0));
+  } else if (value.isDouble()) {
+    hash.add(6);
+    if (numbers) {
+      double number = value.toDouble();
+      uint64_t bits;
+      std::memcpy(&bits, &number, 8);
+      hash.add(bits);
+    }
+  } else if (value.isTensorList()) {
+    auto list = value.toTensorVector();
+    hash.add(0x700 + list.size());
+    for (const at::Tensor& one : list) sign(hash, one, numbers);
+  } else if (value.isList()) {
+    auto list = value.toListRef();
+    hash.add(0x80000000ull + list.size());
+    for (const IValue& one : list) sign(hash, one, numbers, is_number);
+  } else if (value.isString()) {
+    hash.add(9);
+    hash.add(std::hash<std::string_view>{}(value.toStringView()));
+  } else if (value.isDevice()) {
+    auto device = value.toDevice();
+    hash.add(0xA0000 | uint64_t(uint8_t(device.type())) << 8 | uint8_t(device.index()));
+  } else if (value.isComplexDouble()) {
+    hash.add(11);
+    if (numbers) {
+      auto number = value.toComplexDouble();
+      uint64_t bits[2];
+      std::memcpy(bits, &number, 16);
+      hash.add(bits[0]);
+      hash.add(bits[1]);
+    }
+  } else {
+    hash.add(12);  // a generator, a process group: its identity does not matter
+  }
+}
+
+// ------------------------------------------------------------------------------------ writing
+
+bool plain_name(const std::string& text) {
+  if (text.empty()) return false;
+  for (unsigned char c : text)
+    if (!(std::isalnum(c) || c == '_' || c >= 0x80 || std::strchr(":./$+-", c))) return false;
+  return true;
+}
+
+std::string json(std::string_view text) {
+  std::string out = "\"";
+  for (unsigned char c : text) {
+    switch (c) {
+      case '"': out += "\\\""; break;
+      case '\\': out += "\\\\"; break;
+      case '\n': out += "\\n"; break;
+      case '\r': out += "\\r"; break;
+      case '\t': out += "\\t"; break;
+      case '\b': out += "\\b"; break;
+      case '\f': out += "\\f"; break;
+      default:
+        if (c < 0x20) {
+          char escaped[8];
+          std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
+          out += escaped;
+        } else {
+          out += char(c);
+        }
+    }
+  }
+  return out + "\"";
+}
+
+// A float as Python's repr writes it: the shortest digits that read back the same.
+std::string number(double value, bool integral_point = true) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  char buffer[40];
+  auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  std::string text(buffer, end);
+  size_t e = text.find('e');
+  int exponent = std::atoi(text.c_str() + e + 1);
+  bool negative = text[0] == '-';
+  std::string digits;
+  for (size_t at = negative; at < e; ++at)
+    if (text[at] != '.') digits += text[at];
+  std::string out = negative ? "-" : "";
+  if (exponent >= 16 || exponent < -4) {
+    out += digits.substr(0, 1);
+    if (digits.size() > 1) out += "." + digits.substr(1);
+    char tail[8];
+    std::snprintf(tail, sizeof tail, "e%c%02d", exponent < 0 ? '-' : '+', std::abs(exponent));
+    return out + tail;
+  }
+  if (exponent < 0) return out + "0." + std::string(-exponent - 1, '0') + digits;
+  if (int(digits.size()) <= exponent + 1)
+    return out + digits + std::string(exponent + 1 - digits.size(), '0') +
+        (integral_point ? ".0" : "");
+  return out + digits.substr(0, exponent + 1) + "." + digits.substr(exponent + 1);
+}
+
+std::string complex_number(c10::complex<double> value) {
+  auto part = [](double x) {
+    if (std::isnan(x)) return std::string("nan");
+    if (std::isinf(x)) return std::string(x > 0 ? "inf" : "-inf");
+    return number(x, false);
+  };
+  if (value.real() == 0 && !std::signbit(value.real())) return "\"" + part(value.imag()) + "j\"";
+  std::string imag = part(value.imag());
+  if (imag[0] != '-') imag = "+" + imag;
+  return "\"(" + part(value.real()) + imag + "j)\"";
+}
+
+// dtypes.py: c10's own name in lower case → the range text's.
+const std::string& dtype_name(at::ScalarType type) {
+  static auto* names = [] {
+    static const std::pair<const char*, const char*> known[] = {
+        {"double", "f64"}, {"float", "f32"}, {"half", "f16"}, {"bfloat16", "bf16"},
+        {"float8_e4m3fn", "f8e4m3fn"}, {"float8_e5m2", "f8e5m2"},
+        {"float8_e4m3fnuz", "f8e4m3fnuz"}, {"float8_e5m2fnuz", "f8e5m2fnuz"},
+        {"float8_e8m0fnu", "f8e8m0fnu"}, {"long", "i64"}, {"int", "i32"}, {"short", "i16"},
+        {"char", "i8"}, {"uint64", "u64"}, {"uint32", "u32"}, {"uint16", "u16"}, {"byte", "u8"},
+        {"bool", "bool"}, {"complexhalf", "c32"}, {"complexfloat", "c64"},
+        {"complexdouble", "c128"}};
+    auto* made = new std::array<std::string, size_t(at::ScalarType::NumOptions) + 1>;
+    for (size_t one = 0; one < made->size(); ++one) {
+      std::string name = c10::toString(at::ScalarType(one));
+      for (char& c : name) c = char(std::tolower(c));
+      for (auto& [from, to] : known)
+        if (name == from) {
+          name = to;
+          break;
+        }
+      (*made)[one] = name;
+    }
+    return made;
+  }();
+  return (*names)[std::min(size_t(type), names->size() - 1)];
+}
+
+std::string dims(c10::IntArrayRef values) {
+  std::string out;
+  for (size_t at = 0; at < values.size(); ++at) {
+    if (at) out += ',';
+    out += std::to_string(values[at]);
+  }
+  return out;
+}
+
+bool row_major(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  int64_t expected = 1;
+  for (size_t dim = sizes.size(); dim-- > 0;) {
+    if (sizes[dim] == 0) return true;
+    if (sizes[dim] != 1) {
+      if (strides[dim] != expected) return false;
+      expected *= sizes[dim];
+    }
+  }
+  return true;
+}
+
+std::string tensor_text(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  std::string out = dtype_name(c10::typeMetaToScalarType(impl->dtype()));
+  if (plain(impl)) {
+    auto sizes = impl->sizes_default();
+    auto strides = impl->strides_default();
+    out += "[" + dims(sizes) + "]";
+    if (!row_major(sizes, strides)) out += "{s:" + dims(strides) + "}";
+    return out;
+  }
+  if (!impl->is_nested() && !impl->has_symbolic_sizes_strides() && !impl->is_python_dispatch())
+    return out + "[" + dims(impl->sizes()) + "]";  // sparse
+  out += "[";
+  for (int64_t dim = 0, count = impl->is_nested() ? impl->dim() : impl->sym_sizes_default().size();
+       dim < count; ++dim)
+    out += dim ? ",?" : "?";
+  return out + "]";
+}
+
+bool is_wrapped(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+// An input: None for a number that stands for a tensor.
+void write_arg(std::vector<std::string>& pieces, const IValue& value) {
+  auto list = [&](size_t count, auto&& item) {
+    std::vector<std::vector<std::string>> items(count);
+    bool same = count > 1;
+    for (size_t at = 0; at < count; ++at) {
+      item(items[at], at);
+      same = same && items[at] == items[0];
+    }
+    pieces.push_back("[");
+    for (size_t at = 0; at < (same ? 1 : count); ++at) {
+      if (at) pieces.push_back(", ");
+      pieces.insert(pieces.end(), items[at].begin(), items[at].end());
+    }
+    pieces.push_back(same ? "]*" + std::to_string(count) : "]");
+  };
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    pieces.push_back(tensor.defined() && !is_wrapped(tensor) ? tensor_text(tensor) : "_");
+  } else if (value.isTensorList()) {
+    auto tensors = value.toTensorVector();
+    list(tensors.size(), [&](auto& into, size_t at) { write_arg(into, IValue(tensors[at])); });
+  } else if (value.isList()) {
+    auto values = value.toListRef();
+    list(values.size(), [&](auto& into, size_t at) { write_arg(into, values[at]); });
+  } else {
+    pieces.push_back("_");
+  }
+}
+
+bool has_number(const IValue& value) {
+  if (value.isList()) {
+    for (const IValue& one : value.toListRef())
+      if (has_number(one)) return true;
+    return false;
+  }
+  return value.isInt() || value.isDouble() || value.isComplexDouble();
+}
+
+std::string param_text(const IValue& value, int depth = 0) {
+  if (value.isBool()) return value.toBool() ? "true" : "false";
+  if (value.isInt()) return std::to_string(value.toInt());
+  if (value.isDouble()) return number(value.toDouble());
+  if (value.isComplexDouble()) return complex_number(value.toComplexDouble());
+  if (value.isString()) return json(value.toStringView());
+  if (value.isDevice()) return json(value.toDevice().str());
+  if (value.isNone()) return "null";
+  if (value.isList() && depth < 4) {
+    auto values = value.toListRef();
+    std::string out = "[";
+    for (size_t at = 0; at < values.size() && at < 256; ++at) {
+      if (at) out += ", ";
+      out += param_text(values[at], depth + 1);
+    }
+    if (values.size() > 256) out += ", \"\xe2\x80\xa6\"";
+    return out + "]";
+  }
+  if (value.isGenerator()) return "\"generator\"";
+  if (value.isSymInt() || value.isSymFloat() || value.isSymBool()) return "\"?\"";
+  return "\"object\"";
+}
+
+std::string wrapped_text(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble: return number(*tensor.const_data_ptr<double>());
+    case at::kLong: return std::to_string(*tensor.const_data_ptr<int64_t>());
+    case at::kBool: return *tensor.const_data_ptr<bool>() ? "true" : "false";
+    case at::kComplexDouble: return complex_number(*tensor.const_data_ptr<c10::complex<double>>());
+    case at::kFloat: return number(*tensor.const_data_ptr<float>());
+    default: return "\"?\"";
+  }
+}
+
+const char* layout_name(int64_t layout) {
+  switch (c10::Layout(layout)) {
+    case c10::Layout::Strided: return "\"strided\"";
+    case c10::Layout::Sparse: return "\"sparse_coo\"";
+    case c10::Layout::SparseCsr: return "\"sparse_csr\"";
+    case c10::Layout::SparseCsc: return "\"sparse_csc\"";
+    case c10::Layout::SparseBsr: return "\"sparse_bsr\"";
+    case c10::Layout::SparseBsc: return "\"sparse_bsc\"";
+    case c10::Layout::Mkldnn: return "\"_mkldnn\"";
+    case c10::Layout::Jagged: return "\"jagged\"";
+    default: return "\"?\"";
+  }
+}
+
+const char* memory_format_name(int64_t format) {
+  switch (c10::MemoryFormat(format)) {
+    case c10::MemoryFormat::Contiguous: return "\"contiguous_format\"";
+    case c10::MemoryFormat::Preserve: return "\"preserve_format\"";
+    case c10::MemoryFormat::ChannelsLast: return "\"channels_last\"";
+    case c10::MemoryFormat::ChannelsLast3d: return "\"channels_last_3d\"";
+    default: return "\"?\"";
+  }
+}
+
+// The device of the first tensor that is on none but the CPU, else "cpu"; empty without tensors.
+void find_device(std::string& found, const IValue& value) {
+  auto one = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || is_wrapped(tensor)) return;
+    if (found.empty() || found == "cpu") found = tensor.device().str();
+  };
+  if (!found.empty() && found != "cpu") return;
+  if (value.isTensor()) {
+    one(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) one(tensor);
+  } else if (value.isList()) {
+    for (const IValue& item : value.toListRef()) find_device(found, item);
+  }
+}
+
+void device_piece(std::vector<std::string>& pieces, const std::string& device) {
+  if (!device.empty()) pieces.push_back(" on " + (plain_name(device) ? device : json(device)));
+}
+
+std::string joined(const std::vector<std::string>& pieces, size_t limit) {
+  size_t size = 0;
+  for (const auto& piece : pieces) size += piece.size();
+  std::string out;
+  if (size <= limit) {
+    out.reserve(size);
+    for (const auto& piece : pieces) out += piece;
+    return out;
+  }
+  size_t room = limit - std::strlen(kCut);
+  for (const auto& piece : pieces) {
+    if (piece.size() > room) break;
+    room -= piece.size();
+    out += piece;
+  }
+  while (!out.empty() && out.back() == ' ') out.pop_back();
+  return out + kCut;
+}
+
+// ------------------------------------------------------------------------ texts, under the lock
+
+std::unique_ptr<Text> make_text(Global& g, Category category, const std::vector<std::string>& pieces) {
+  auto text = std::make_unique<Text>();
+  text->id = g.next_text++;
+  text->category = category;
+  text->text = joined(pieces, kRecordLimit);
+#ifdef OPSCOPE_NVTX
+  if (g.nvtx) {
+    std::string shown = joined(pieces, kTextLimit);
+    for (size_t at; (at = shown.find('\0')) != std::string::npos;) shown.replace(at, 1, "\\0");
+    if (g.registered < kMaxRegistered) {
+      ++g.registered;
+      text->handle = nvtxDomainRegisterStringA(g.nvtx, shown.c_str());
+    } else {
+      text->plain = shown;
+    }
+  }
+#endif
+  return text;
+}
+
+Text* intern(Global& g, Entry& entry, const std::vector<std::string>& pieces) {
+  if (!entry.kept) {
+    entry.own.push_back(make_text(g, entry.category, pieces));
+    return entry.own.back().get();
+  }
+  std::string key(1, char('0' + entry.category));
+  for (const auto& piece : pieces) key += piece;
+  auto& slot = g.texts[key];
+  if (!slot) slot = make_text(g, entry.category, pieces);
+  return slot.get();
+}
+
+void announce(Global& g, Text& text, int64_t epoch) {
+  if (text.epoch.load() == epoch) return;
+  g.strings += "[" + std::to_string(text.id) + ", \"" + g.domain + "\", " +
+      (text.category ? json(kCategoryNames[text.category]) : std::string("null")) + ", " +
+      json(text.text) + "]\n";
+  text.epoch.store(epoch);
+}
+
+}  // namespace

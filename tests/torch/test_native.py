@@ -1,0 +1,392 @@
+"""The native observer sees what the dispatch mode sees, in equal texts, and more; and it costs no leak."""
+
+# ruff: noqa: E402 - without torch nothing below can be imported
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import weakref
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import opscope
+from opscope.adapters.base import Options
+from opscope.backends.recorder import RecorderCapture, collect
+from opscope.core import session
+from opscope.core.rangetext import parse
+from opscope.core.schema import DIRECTIONS
+
+torch = pytest.importorskip("torch")
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from nvtx_tool import build as build_tool
+from nvtx_tool import hear
+from torch_programs import PROGRAMS, TEN, Exponential, warm_up
+
+from opscope.adapters.torch import TorchAdapter
+from opscope.adapters.torch.native import BuildError, build, plan
+
+
+@pytest.fixture(scope="module", autouse=True)
+def binary():
+    """The observer, built once and kept in the user's cache."""
+    try:
+        wanted = plan()
+    except BuildError as error:
+        pytest.skip(str(error))
+    if wanted.compiler is None:
+        pytest.skip("no C++ compiler to build the native observer with")
+    return build(wanted)
+
+
+@pytest.fixture
+def native(monkeypatch):
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", "native")
+    monkeypatch.delenv("OPSCOPE_TORCH_LEVELS", raising=False)
+
+
+class Recording:
+    """Ops recorded natively inside the block: a frame of ranges, in the order of their start."""
+
+    def __init__(self, folder, **options):
+        self.folder, self.options = folder, options
+
+    def __enter__(self):
+        opscope.init(frameworks="torch", **self.options)
+        session.start(RecorderCapture(self.folder))
+        return self
+
+    def __exit__(self, *error):
+        session.stop()
+        opscope.shutdown()
+        self.trace = collect(self.folder)
+        text = pl.col("category", "text").cast(pl.String)
+        self.ranges = self.trace.tables["ranges"].with_columns(text).sort("start")
+        self.ops = self.ranges.filter(pl.col("category").is_in(DIRECTIONS))
+
+    def named(self, name):
+        return [row for row in self.ops.to_dicts() if parse(row["text"]).name == name]
+
+
+def texts(ops, without=()):
+    return [(c, t) for c, t in ops if not t.startswith(without)]
+
+
+# ------------------------------------------------------------------ native against dispatch
+
+
+def both(program, folder, emitter):
+    """One run seen by both at once: PyTorch itself runs other ops where a dispatch mode is there."""
+    adapter = TorchAdapter()
+    with Recording(folder) as recording:
+        adapter.install(emitter, Options())
+        try:
+            program()
+        finally:
+            adapter.uninstall()
+    assert not adapter.broken
+    dispatch = [(op.category, op.text) for op in emitter.ops]
+    return dispatch, list(recording.ops.select("category", "text").iter_rows())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_op_of_the_dispatch_mode_has_a_native_range_of_equal_text(
+    name, native, memory_emitter, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OPSCOPE_TORCH_LEVELS", "all")
+    warm_up()
+    dispatch, seen = both(PROGRAMS[name](), tmp_path, memory_emitter)
+    # Under a mode PyTorch detaches what it saves for backward by a call of its own to the mode.
+    missing = Counter(texts(dispatch, "aten::detach(")) - Counter(seen)
+    assert not missing
+    assert len(seen) > len(dispatch) / 2 > 0
+
+
+#: Saving a tensor that is about to be overwritten clones it inside the op: native tells it is within.
+_CLONE_WITHIN = ("aten::detach", "aten::clone(")
+#: What ``torch.tensor()`` does out of the sight of dispatch modes: a native range more.
+_HIDDEN = {"aten::empty.memory_format", "aten::to.device"}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_canonical_level_is_exactly_the_dispatch_modes(name, native, memory_emitter, tmp_path):
+    warm_up()
+    dispatch, seen = both(PROGRAMS[name](), tmp_path, memory_emitter)
+    dispatch = texts(dispatch, _CLONE_WITHIN)
+    left, extra = iter(dispatch), []
+    expected = next(left, None)
+    for one in texts(seen, _CLONE_WITHIN):
+        if one == expected:
+            expected = next(left, None)
+        else:
+            extra.append(one)
+    assert expected is None
+    assert {parse(text).name for _, text in extra} <= _HIDDEN
+
+
+# ------------------------------------------------------------------ what it sees
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_every_op_has_shapes_dtypes_layer_and_source_and_its_forward_op(name, native, tmp_path):
+    path = tmp_path / "run.opscope"
+    program = PROGRAMS[name]()
+    opscope.init(frameworks="torch")
+    try:
+        with opscope.capture(path):
+            program()
+    finally:
+        opscope.shutdown()
+    profile = opscope.load(path)
+    ops = profile.ops().with_columns(pl.col("op", "direction").cast(pl.String))
+    model = ops.filter(pl.col("direction").is_in(["forward", "backward"]))
+    for column in ("inputs", "outputs", "dtypes"):
+        assert ops[column].null_count() <= 0.001 * len(ops), column
+    backward = model.filter(pl.col("direction") == "backward")
+    # AccumulateGrad is no op's: it detaches the gradient, or adds to what is there
+    own = backward.filter(pl.col("seq").is_null())["op"].unique().to_list()
+    assert set(own) <= {"aten::detach", "aten::add_.Tensor", "aten::add.Tensor"}
+    linked = backward.filter(pl.col("seq").is_not_null())
+    assert len(linked) > 10
+    assert linked["forward_op_id"].null_count() == 0
+    assert linked["source"].null_count() == 0
+    assert ops.filter(pl.col("direction") != "backward")["source"].null_count() == 0
+    forward = ops.select(forward_op_id="op_id", forward_layer="layer")
+    layers = linked.join(forward, on="forward_op_id").select("layer", "forward_layer")
+    assert layers.filter(pl.col("layer").ne_missing(pl.col("forward_layer"))).is_empty()
+    without = ops.filter((pl.col("direction") == "forward") & pl.col("layer").is_null())
+    assert not any(inside_a_layer(profile, op) for op in without.to_dicts())
+    assert linked["layer"].drop_nulls().n_unique() > 1
+
+
+def inside_a_layer(profile, op):
+    """By brute force: whether a layer's range on the op's thread holds it."""
+    layers = profile.trace.tables["ranges"].filter(pl.col("category").cast(pl.String) == "layer")
+    around = (pl.col("start") <= op["start"]) & (pl.col("end") >= op["end"])
+    return layers.filter(around & (pl.col("thread") == op["thread"])).height > 0
+
+
+def test_both_levels_of_a_nest_are_kept_where_asked_and_one_counts(native, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPSCOPE_TORCH_LEVELS", "all")
+    linear = torch.nn.Linear(4, 3)
+    with Recording(tmp_path) as recording:
+        linear(torch.ones(2, 4))
+    (outer,), (inner,) = recording.named("aten::linear"), recording.named("aten::addmm")
+    numbered = [parse(op["text"]).name for op in recording.ops.to_dicts() if op["seq"] is not None]
+    assert numbered[-1] == "aten::addmm"
+    assert "aten::linear" not in numbered
+    assert outer["start"] <= inner["start"] <= inner["end"] <= outer["end"]
+
+
+def test_autocasts_two_levels_have_their_own_dtypes(native, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPSCOPE_TORCH_LEVELS", "all")
+    a, b = torch.ones(2, 3), torch.ones(3, 4)
+    with Recording(tmp_path) as recording, torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.mm(a, b)
+    outer, inner = recording.named("aten::mm")
+    assert [t.dtype for t in parse(outer["text"]).inputs] == ["f32", "f32"]
+    assert [t.dtype for t in parse(inner["text"]).inputs] == ["bf16", "bf16"]
+    assert inner["end"] <= outer["end"]
+
+
+def test_backward_of_a_function_of_the_users_is_linked_to_its_forward(native, tmp_path):
+    x = torch.ones(3, requires_grad=True)
+    with Recording(tmp_path) as recording:
+        Exponential.apply(x).sum().backward()
+    forward = recording.named("aten::exp")[0]
+    backward = [op for op in recording.named("aten::exp") if op["category"] == "backward"]
+    assert forward["seq"] is not None
+    assert [(op["seq"], op["fwd_thread"]) for op in backward] == [
+        (forward["seq"], forward["fwd_thread"])
+    ]
+
+
+def test_without_shapes_and_source_only_names_are_told(native, tmp_path):
+    with Recording(tmp_path, shapes=False, source=False) as recording:
+        torch.ones(3) * 2
+    assert "aten::mul.Tensor()" in recording.ops["text"].to_list()
+
+
+def test_an_op_that_raises_is_closed(native, tmp_path):
+    with Recording(tmp_path) as recording:
+        with pytest.raises(RuntimeError):
+            torch.mm(torch.ones(2, 3), torch.ones(2, 3))
+        -torch.ones(1)
+    (failed,) = recording.named("aten::mm")
+    (after,) = recording.named("aten::neg")
+    assert failed["end"] <= after["start"]
+
+
+def test_compiling_is_not_recorded_and_not_changed(native, tmp_path):
+    import torch._dynamo as dynamo
+
+    def run():
+        dynamo.reset()
+        dynamo.utils.counters.clear()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        compiled = torch.compile(model, backend="aot_eager")
+        for rows in (3, 3, 3, 5):  # the last compiles again, with a size that is a symbol
+            compiled(torch.ones(rows, 4)).sum().backward()
+        return {name: dict(dynamo.utils.counters[name]) for name in ("stats", "graph_break")}
+
+    without = run()
+    with Recording(tmp_path) as recording:
+        assert run() == without
+    assert without["stats"]["unique_graphs"] == 2
+    assert not any("?" in text for text in recording.ops["text"])
+    meta = {parse(text).name for text in recording.ops["text"] if " on meta" in text}
+    assert meta <= {"aten::detach"}  # a fake tensor being made, in no mode of the tracer's
+    assert len(recording.named("aten::addmm")) == 2 * 4
+    assert len(recording.named("aten::relu")) == 4
+
+
+# ------------------------------------------------------------------ threads, forks, captures
+
+
+def test_threads_train_apart_and_each_backward_finds_its_own_forward(native, tmp_path):
+    def work(size):
+        x = torch.ones(size, requires_grad=True)
+        for _ in range(20):
+            x.sin().sum().backward()
+
+    threads = [threading.Thread(target=work, args=(size,)) for size in (3, 5)]
+    with Recording(tmp_path) as recording:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    forward = {(op["fwd_thread"], op["seq"]): op for op in recording.named("aten::sin")}
+    cosines = [op for op in recording.named("aten::cos") if op["category"] == "backward"]
+    assert len(cosines) == 40
+    assert len({op["fwd_thread"] for op in cosines}) == 2
+    for op in cosines:
+        made = forward[op["fwd_thread"], op["seq"]]
+        assert parse(made["text"]).inputs == parse(op["text"]).inputs
+        assert made["start"] < op["start"]
+        assert made["thread"] == op["thread"]
+
+
+def test_a_forked_child_records_into_its_own_part(native, tmp_path):
+    x = torch.ones(4)
+    with Recording(tmp_path) as recording:
+        x * 3
+        child = os.fork()
+        if child == 0:
+            try:
+                x * 5
+                session.stop()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        x * 7
+    numbers = {
+        process: [parse(op).param("other") for op in group["text"] if "aten::mul.Tensor" in op]
+        for (process,), group in recording.ops.group_by("process")
+    }
+    assert sorted(numbers.values()) == [[3, 7], [5]]
+
+
+def test_a_second_capture_is_whole_and_has_nothing_of_the_first(native, tmp_path):
+    x = torch.ones(4)
+    for number in (2, 3):
+        with Recording(tmp_path / str(number)) as recording:
+            x * number
+        assert [parse(op["text"]).param("other") for op in recording.named("aten::mul.Tensor")] == [
+            number
+        ]
+        assert not recording.trace.tables["notes"].filter(pl.col("severity") == "warning").height
+
+
+def test_workers_of_a_data_loader_are_input(native, tmp_path):
+    data = torch.utils.data.TensorDataset(torch.arange(8.0))
+    with Recording(tmp_path) as recording:
+        for _ in torch.utils.data.DataLoader(data, 2, num_workers=1):
+            pass
+    stacks = recording.named("aten::stack.out")
+    assert len(stacks) == 4
+    assert {op["category"] for op in stacks} == {"input"}
+    assert recording.ops["process"].n_unique() == 2
+
+
+def test_no_tensor_lives_longer_because_of_us(native, tmp_path):
+    with Recording(tmp_path):
+        x = torch.ones(10, requires_grad=True)
+        y = (x * 2).sum()
+        y.backward()
+        gone = [weakref.ref(one) for one in (x, y, x.grad)]
+        del x, y
+        gc.collect()
+        assert [one() for one in gone] == [None, None, None]
+
+
+def test_captures_on_and_off_hold_memory_flat(native, tmp_path):
+    """10,000 steps, half of them observed; the second half may not need more than the first."""
+    x = torch.ones(4, requires_grad=True)
+
+    def resident():
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    opscope.init(frameworks="torch")
+    try:
+        for number in range(100):
+            if number == 50:
+                half = resident()
+            session.start(RecorderCapture(tmp_path / str(number)))
+            for _ in range(50):
+                (x * 2).sum().backward()
+            session.stop()
+            for _ in range(50):
+                (x * 2).sum().backward()
+    finally:
+        opscope.shutdown()
+    assert resident() - half < 8 << 20
+
+
+def test_a_recording_tells_what_it_cost(native, tmp_path):
+    x = torch.ones(4)
+    with Recording(tmp_path) as recording:
+        for _ in range(200):
+            x * 2
+    (note,) = recording.trace.tables["notes"].filter(pl.col("what").str.contains("own work")).rows()
+    assert note[0] == "info"
+    assert note[2] == len(recording.ops)
+
+
+# ------------------------------------------------------------------ NVTX
+
+
+def test_a_tool_hears_native_ranges_with_category_payload_and_results(binary, tmp_path):
+    heard = hear(
+        """
+import torch, opscope
+opscope.init(frameworks="torch")
+x = torch.ones(3, requires_grad=True)
+for _ in range(2):
+    x.sin().sum().backward()
+opscope.shutdown()
+x.sin()
+""",
+        build_tool(tmp_path),
+        tmp_path,
+        OPSCOPE_TORCH_OPS="native",
+    )
+    events = heard.of("push", "mark", "pop", domain="opscope.torch")
+    sines = [e for e in events if e.text.startswith("aten::sin(")]
+    assert len(sines) == 2  # none after shutdown
+    first, second = sines
+    assert " -> " not in first.text
+    assert " -> f32[3]" in second.text
+    after = events[events.index(first) + 1]
+    assert (after.kind, after.text) == ("mark", "-> f32[3]")
+    cosines = [e for e in events if e.text.startswith("aten::cos(")]
+    assert [e.payload for e in cosines] == [e.payload for e in sines]
+    assert all(e.payload is not None and e.payload >> 48 >= 1 for e in sines)
+    depth = Counter(e.kind for e in events)
+    assert depth["push"] == depth["pop"]

@@ -1,0 +1,159 @@
+"""The native observer's binary: one build whoever asks, in a cache that may be read-only or absent."""
+
+# ruff: noqa: E402 - without torch nothing below can be imported
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import opscope
+from opscope.backends.recorder import RecorderCapture, collect
+from opscope.core import session
+
+torch = pytest.importorskip("torch")
+
+from opscope.adapters.torch.native import binary as building
+from opscope.adapters.torch.native.binary import BuildError, build, built, plan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """A compiler that takes a moment, notes that it ran, and writes a file."""
+    log = tmp_path / "runs"
+    log.touch()
+    program = tmp_path / "c++"
+    program.write_text(
+        f"""#!/bin/sh
+echo "$@" >> {log}
+sleep 0.3
+while [ "$1" != "-o" ]; do shift; done
+echo binary > "$2"
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("CXX", str(program))
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(building.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    return log
+
+
+def test_it_is_built_once_and_says_so(compiler, tmp_path, capfd):
+    wanted = plan()
+    assert built(wanted) is None
+    path = build(wanted)
+    assert path.parent == tmp_path / "cache"
+    assert path.read_text() == "binary\n"
+    assert "building the PyTorch observer" in capfd.readouterr().err
+    assert build(plan()) == path == built(plan())
+    assert capfd.readouterr().err == ""
+    (command,) = compiler.read_text().splitlines()
+    assert "-DNDEBUG" in command
+    assert "observer.cpp" in command
+    assert {one.suffix for one in path.parent.iterdir()} == {".so", ".lock"}
+
+
+def test_many_processes_at_once_build_it_once(compiler):
+    code = "from opscope.adapters.torch.native.binary import build, plan; print(build(plan()))"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    paths = {rank.communicate(timeout=120)[0] for rank in ranks}
+    assert len(paths) == 1
+    assert paths.pop().strip()
+    assert len(compiler.read_text().splitlines()) == 1
+
+
+def test_another_source_or_torch_or_headers_is_another_binary(compiler, monkeypatch, tmp_path):
+    keys = {plan().key}
+    source = tmp_path / "observer.cpp"
+    source.write_text("// other")
+    monkeypatch.setattr(building, "SOURCE", source)
+    keys.add(plan().key)
+    headers = tmp_path if plan().nvtx is None else None
+    monkeypatch.setattr(building, "nvtx_headers", lambda: headers)
+    keys.add(plan().key)
+    assert len(keys) == 3
+    assert all(key.startswith(torch.__version__.replace("+", "-")) for key in keys)
+
+
+def test_a_cache_that_cannot_be_written_gives_way_to_the_temporary_folder(compiler, tmp_path):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    path = build(plan())
+    assert path.is_relative_to(tmp_path / "temporary")
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+def test_what_another_may_have_written_is_not_loaded(compiler):
+    path = build(plan())
+    path.chmod(0o666)
+    assert built(plan()) is None
+
+
+def test_a_compiler_that_fails_leaves_nothing_and_says_why(compiler, tmp_path, monkeypatch):
+    program = Path(os.environ["CXX"])
+    program.write_text("#!/bin/sh\necho 'x.cpp:1: error: no such thing' >&2\nexit 3\n")
+    with pytest.raises(BuildError, match=r"failed \(3\): x.cpp:1: error: no such thing"):
+        build(plan())
+    assert [one.suffix for one in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+def test_without_a_compiler_ops_are_seen_from_python_with_one_line_in_the_log(
+    compiler, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.delenv("OPSCOPE_TORCH_OPS", raising=False)
+    for number in range(2):
+        opscope.init(frameworks="torch")
+        session.start(RecorderCapture(tmp_path / str(number)))
+        torch.ones(3) * 2
+        session.stop()
+    opscope.shutdown()
+    texts = collect(tmp_path / "1").tables["ranges"]["text"].to_list()
+    assert any(text.startswith("aten::mul.Tensor(f32[3], _)") for text in texts)
+    lines = [one.message for one in caplog.records if "observed from Python" in one.message]
+    assert len(lines) == 1
+    assert "no C++ compiler" in lines[0]
+
+
+def test_where_native_is_asked_for_by_name_its_lack_is_no_secret(compiler, monkeypatch, caplog):
+    from opscope.adapters.base import Options
+    from opscope.adapters.torch.native import native_mode
+    from opscope.adapters.torch.state import Threads
+
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", "native")
+    with pytest.raises(BuildError, match=r"no C\+\+ compiler"):
+        native_mode(session.emitter("torch"), Threads(), Options())
+
+
+def test_the_command_builds_ahead_and_doctor_shows_it(compiler, tmp_path):
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def opscope_command(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", "from opscope.cli import main; main()", *arguments],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    before = opscope_command("doctor", "--json")
+    assert "opscope build torch" in before.stdout
+    done = opscope_command("build", "torch")
+    assert done.returncode == 0
+    path = Path(done.stdout.strip())
+    assert path.is_file()
+    assert path.parent == tmp_path / "cache"
+    after = opscope_command("doctor", "--json")
+    assert str(path) in after.stdout
+    assert opscope_command("build", "nothing").returncode == 2
