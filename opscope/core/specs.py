@@ -317,7 +317,9 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
     found: dict[int, int] = {}
     for row in rows.tolist():
         *graph, key = graphs[row]
-        for name in tsl.forward_keys(key):
+        call = specs.calls[row]
+        told = None if call is None else call.param("forward")
+        for name in (told,) if isinstance(told, str) else tsl.forward_keys(key):
             forward = place.get((*graph, name))
             if forward is not None:
                 found[row] = forward

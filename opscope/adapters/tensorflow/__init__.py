@@ -53,7 +53,7 @@ class TensorFlowAdapter:
         sources = Sources() if options.source else None
         self._graphs = Graphs(emitter, sources, self._definition)
         self._eager = EagerOps(emitter, sources, options.shapes, self._failed)
-        self._functions = Functions(emitter, self._graphs, self._failed)
+        self._functions = Functions(emitter, self._graphs, self._eager, self._failed)
         self._emitter = emitter
         self._functions.watch()
         self.listen()

@@ -462,7 +462,9 @@ EXPORT int opscope_installed(void) {
 
 EXPORT void opscope_listen(int record, int nvtx, int64_t texts_from, int64_t popped,
                            int64_t threads_from, int64_t chunk) {
-    text_base = texts_from, pop_code = popped, thread_base = threads_from, chunk_code = chunk;
+    if (record) {
+        text_base = texts_from, pop_code = popped, thread_base = threads_from, chunk_code = chunk;
+    }
     recording = record;
     to_nvtx = nvtx && nvtx_domain;
     if (run & 1) run++;

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tensorflow.python.framework import dtypes, op_def_registry, tensor_shape
+from tensorflow.python.ops import resource_variable_ops
 
 from opscope.core.rangetext import clean_value
 from opscope.core.schema import Arg, Dim, ParamValue, TensorSpec
@@ -60,15 +61,15 @@ def tensor_spec(tensor: Any) -> TensorSpec:
     """The spec of a tensor; of a resource that is a variable that of its value."""
     dtype = tensor.dtype
     if dtype == dtypes.resource:
-        data = getattr(tensor, "_handle_data", None)
-        if data is not None and getattr(data, "is_set", False) and len(data.shape_and_type) == 1:
+        data = resource_variable_ops.get_eager_safe_handle_data(tensor)
+        if data is not None and data.is_set and len(data.shape_and_type) == 1:
             held = data.shape_and_type[0]
             return TensorSpec(dtype_name(held.dtype), dims(tensor_shape.TensorShape(held.shape)))
         return TensorSpec("resource", ())
     return TensorSpec(dtype_name(dtype), dims(tensor.shape))
 
 
-def arguments(op_type: str, tensors: Iterable[Any]) -> tuple[Arg, ...]:
+def arguments(tensors: Iterable[Any]) -> tuple[Arg, ...]:
     """The specs of an op's flat inputs."""
     return tuple(tensor_spec(tensor) for tensor in tensors)
 

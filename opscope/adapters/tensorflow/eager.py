@@ -1,8 +1,7 @@
-"""Eager ops: a range for each, around TensorFlow's two entries, and the pairing of gradients.
+"""Eager ops: a range for each, around TensorFlow's two entries.
 
 ``TFE_Py_FastPathExecute`` and ``TFE_Py_Execute`` are looked up on their module by all generated code,
-so exchanging them there sees every eager op with its arguments and results. An op's backward function
-is called by name with the tensors of the forward op: by these the two are paired.
+so exchanging them there sees every eager op with its arguments and results.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager import backprop
 from tensorflow.python.framework import dtypes
 
 from opscope.adapters.source import NOWHERE, Source, Sources
@@ -51,9 +49,12 @@ _frame = sys._getframe
 class Entry:
     """A call that was seen before."""
 
-    __slots__ = ("call", "category", "dynamic", "known", "prepared", "results")
+    __slots__ = ("call", "category", "dynamic", "known", "prepared", "results", "source")
 
-    def __init__(self, call: OpCall, category: str, prepared: Prepared, dynamic: bool) -> None:
+    def __init__(
+        self, call: OpCall, category: str, prepared: Prepared, source: Source, dynamic: bool
+    ) -> None:
+        self.source = source
         self.call = call
         self.category = category
         self.prepared = prepared
@@ -69,14 +70,15 @@ class _State(threading.local):
 
     def __init__(self) -> None:
         self.number = next(_NUMBERS)
-        #: Sequence number of the forward op whose gradient is being worked out; -1: none.
+        #: Sequence number and source of the forward op whose gradient is being worked out (-1: of
+        #: one not known), and those around it.
         self.backward = -1
-        self.gradients = 0
-        self.sources: list[Source] = []
+        self.source = NOWHERE
+        self.around: list[tuple[int, Source]] = []
         self.seq = 0
         self.optimizing = 0
-        #: (op, id of a tensor that it made, or ids of those that it took) → (seq, thread, source)
-        self.made: dict[Any, tuple[int, Source]] = {}
+        #: (op, id of a tensor that it took or made) → its number and source
+        self.made: dict[tuple[str, Any], tuple[int, Source]] = {}
 
 
 _NUMBERS = itertools.count(1)
@@ -99,7 +101,6 @@ class EagerOps:
         self._entries: dict[Any, Entry] = {}
         self._counts: dict[str, int | None] = {}
         self._undo: list[tuple[Any, str, Any, Any]] = []
-        self._gradient: Any = None
         self.state = _State()
         self.on = False
 
@@ -110,12 +111,6 @@ class EagerOps:
             return
         self._patch(pywrap_tfe, "TFE_Py_FastPathExecute", self._fast)
         self._patch(pywrap_tfe, "TFE_Py_Execute", self._slow)
-        # TensorFlow keeps the gradient function in C: it is registered, not looked up.
-        original = backprop._gradient_function
-        ours = self._differentiate(original)
-        self._undo.append((backprop, "_gradient_function", ours, original))
-        backprop._gradient_function = ours
-        pywrap_tfe.TFE_Py_RegisterGradientFunction(ours)
 
     def uninstall(self) -> None:
         """Put them back."""
@@ -123,8 +118,6 @@ class EagerOps:
         for owner, name, ours, original in reversed(self._undo):
             if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
                 setattr(owner, name, original)
-                if owner is backprop:
-                    pywrap_tfe.TFE_Py_RegisterGradientFunction(original)
         self._undo = []
 
     def _patch(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -143,7 +136,7 @@ class EagerOps:
             entry = None
             try:
                 count = counts[name] if name in counts else self._count(name)
-                entry = begin(name, args, count, None)
+                entry = begin(name, args, count)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("an op could not be described")
             try:
@@ -164,11 +157,13 @@ class EagerOps:
         def TFE_Py_Execute(
             handle: Any, device: Any, name: Any, inputs: Any, attrs: Any, *rest: Any
         ) -> Any:
-            if not self.on or (name[:2] == _FUNCTION):
+            if not self.on:
                 return execute(handle, device, name, inputs, attrs, *rest)
             entry = None
             try:
-                entry = begin(name, (*inputs, *(attrs or ())), len(inputs), device)
+                told = _text(name)
+                if not told.startswith(_FUNCTION):
+                    entry = begin(told, (*inputs, *(attrs or ())), len(inputs))
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("an op could not be described")
             try:
@@ -187,7 +182,7 @@ class EagerOps:
         count = self._counts[name] = input_count(name)
         return count
 
-    def _begin(self, name: str, args: Any, count: int | None, device: Any) -> Entry:
+    def _begin(self, name: str, args: Any, count: int | None) -> Entry:
         state = self.state
         if count is None:
             count = len(args)
@@ -196,8 +191,8 @@ class EagerOps:
             sign(key, args[:count], False)
             sign(key, args[count:], True)
         seq = -1
-        if state.gradients:
-            category, seq, source = "backward", state.backward, state.sources[-1]
+        if state.around:
+            category, seq, source = "backward", state.backward, state.source
         else:
             category = "optimizer" if state.optimizing else "forward"
             source = NOWHERE if self._sources is None else self._sources.find(_frame(2))
@@ -206,7 +201,9 @@ class EagerOps:
                 made = state.made
                 if len(made) > MAX_MADE:
                     made.clear()
-                made[name, *[getattr(one, "_id", 0) for one in args[:count]]] = (seq, source)
+                mine = (seq, source)
+                for one in args[:count]:
+                    made[name, getattr(one, "_id", None)] = mine
         key += (category, source)
         found = tuple(key)
         entry = self._entries.get(found)
@@ -239,20 +236,15 @@ class EagerOps:
             source.frames,
         )
         prepared = self._emitter.prepare(call, category)
-        entry = self._entries[key] = Entry(call, category, prepared, name in _DYNAMIC)
+        entry = self._entries[key] = Entry(call, category, prepared, source, name in _DYNAMIC)
         return entry
 
     def _end(self, entry: Entry, result: Any, args: Any) -> None:
         try:
             state = self.state
-            if not state.gradients and not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
+            if not state.around and not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
                 one = result[0] if type(result) is list and result else result
-                number = getattr(one, "_id", None)
-                if number is not None:
-                    state.made[entry.call.name, number] = (
-                        state.seq,
-                        NOWHERE,
-                    )
+                state.made[entry.call.name, getattr(one, "_id", None)] = (state.seq, entry.source)
             if entry.known:
                 self._emitter.pop()
             else:
@@ -279,44 +271,30 @@ class EagerOps:
                 entry.known = True
         return complete
 
-    def _differentiate(self, original: Any) -> Any:
+    def enter_gradient(self, name: str, inputs: Any, outputs: Any) -> None:
+        """What follows on this thread differentiates the op whose tensors these are."""
         state = self.state
+        state.around.append((state.backward, state.source))
+        state.backward, state.source = self._forward(name, inputs, outputs)
 
-        def _gradient_function(
-            op_name: Any, attrs: Any, many: Any, inputs: Any, outputs: Any, *rest: Any
-        ) -> Any:
-            if not self.on:
-                return original(op_name, attrs, many, inputs, outputs, *rest)
-            before = state.backward
-            try:
-                seq, source = self._forward(op_name, inputs, outputs)
-                state.backward = seq
-                state.sources.append(source)
-                state.gradients += 1
-            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed("a gradient could not be paired")
-                return original(op_name, attrs, many, inputs, outputs, *rest)
-            try:
-                return original(op_name, attrs, many, inputs, outputs, *rest)
-            finally:
-                state.backward = before
-                state.sources.pop()
-                state.gradients -= 1
+    def leave_gradient(self) -> None:
+        """It does no longer."""
+        state = self.state
+        state.backward, state.source = state.around.pop()
 
-        return _gradient_function
-
-    def _forward(self, name: Any, inputs: Any, outputs: Any) -> tuple[int, Source]:
-        """The number and the source of the op whose tensors these are."""
-        name = _text(name)
+    def _forward(self, name: str, inputs: Any, outputs: Any) -> tuple[int, Source]:
         made = self.state.made
-        by_inputs = made.get((name, *[getattr(one, "_id", 0) for one in inputs or ()]))
-        if by_inputs is not None:
-            return by_inputs
         for one in outputs or ():
             found = made.get((name, getattr(one, "_id", None)))
             if found is not None:
                 return found
-        return -1, NOWHERE
+        known = [made.get((name, getattr(one, "_id", None))) for one in inputs or ()]
+        # a tensor that several ops of this name took tells of the last; the others do not
+        return min((one for one in known if one is not None), key=_number, default=(-1, NOWHERE))
+
+
+def _number(made: tuple[int, Source]) -> int:
+    return made[0]
 
 
 def sign(key: list[Any], values: Any, numbers: bool) -> None:

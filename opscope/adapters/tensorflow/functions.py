@@ -1,4 +1,8 @@
-"""Functions and sessions as they run: a range around each run of a graph, its specs before the first."""
+"""Functions and sessions as they run: a range around each run of a graph, its specs before the first.
+
+And gradients: TensorFlow calls one function for each op that it differentiates, by the op's name and
+with its tensors; what that function makes, eagerly or in a graph, belongs to the op.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.client import session as sessions
-from tensorflow.python.eager import context
+from tensorflow.python.eager import backprop, context
 from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.framework import ops
 
 from opscope.core.emit import Emitter
 
+from .eager import EagerOps
 from .graphs import Graphs
 from .running import GraphRanges
 
@@ -19,8 +26,11 @@ from .running import GraphRanges
 class Functions:
     """``watch``: which graph each function has. ``install``: its runs too."""
 
-    def __init__(self, emitter: Emitter, graphs: Graphs, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self, emitter: Emitter, graphs: Graphs, eager: EagerOps, failed: Callable[[str], None]
+    ) -> None:
         self._emitter = emitter
+        self._eager = eager
         self._graphs = graphs
         self._failed = failed
         self._watched: list[tuple[Any, str, Any, Any]] = []
@@ -29,13 +39,18 @@ class Functions:
         self.on = False
 
     def watch(self) -> None:
-        """Remember each function's graph when it is made."""
+        """Remember each function's graph when it is made, and what in it differentiates what."""
         if not self._watched:
             _patch(self._watched, atomic_function, "from_func_graph", self._built)
+            _patch(self._watched, backprop, "_gradient_function", self._differentiate)
+            # TensorFlow keeps this one in C: it is registered there, not looked up
+            pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
 
     def unwatch(self) -> None:
         """No longer."""
-        _restore(self._watched)
+        if self._watched:
+            _restore(self._watched)
+            pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
 
     def install(self, ranges: GraphRanges | None) -> None:
         """Put a range around each run."""
@@ -61,6 +76,34 @@ class Functions:
             return made
 
         return from_func_graph
+
+    def _differentiate(self, original: Any) -> Any:
+        eager, graphs = self._eager, self._graphs
+        eagerly, default_graph = context.executing_eagerly, ops.get_default_graph
+
+        @functools.wraps(original)
+        def _gradient_function(
+            name: Any, attrs: Any, many: Any, inputs: Any, outputs: Any, *rest: Any
+        ) -> Any:
+            told = _text(name)
+            if not eagerly():
+                graph = default_graph()
+                before = graph.version
+                result = original(name, attrs, many, inputs, outputs, *rest)
+                try:
+                    graphs.differentiated(graph, before, graph.version, told, inputs, outputs)
+                except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                    self._failed("a gradient could not be paired")
+                return result
+            if not self.on:
+                return original(name, attrs, many, inputs, outputs, *rest)
+            eager.enter_gradient(told, inputs, outputs)
+            try:
+                return original(name, attrs, many, inputs, outputs, *rest)
+            finally:
+                eager.leave_gradient()
+
+        return _gradient_function
 
     def _called(self, original: Any) -> Any:
         emitter = self._emitter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from opscope.adapters.source import Sources
@@ -54,10 +55,22 @@ class Graphs:
         self._graphs: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._known: dict[str, tuple[Prepared, list[Prepared], bool]] = {}
         self._told: set[str] = set()
+        #: Of each graph: (from, to, name): the nodes made between differentiate the one named.
+        self._gradients: weakref.WeakKeyDictionary[Any, list[tuple[int, int, str]]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def built(self, name: str, graph: Any) -> None:
         """Function ``name`` has this FuncGraph."""
         self._graphs[name] = graph
+
+    def differentiated(
+        self, graph: Any, before: int, after: int, name: str, inputs: Any, outputs: Any
+    ) -> None:
+        """The nodes made from ``before`` to ``after`` are the gradient of an op with these tensors."""
+        forward = _maker(name, inputs, outputs)
+        if forward is not None and forward.graph is graph and after > before:
+            self._gradients.setdefault(graph, []).append((before, after, forward.name))
 
     def graph(self, name: str) -> Any | None:
         """The FuncGraph of a function, as it was traced, or made again from its definition."""
@@ -91,12 +104,20 @@ class Graphs:
 
     def calls(self, graph: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, OpCall]]:
         """Key and call of each node of ``graph`` and of the functions that are inlined into it."""
-        for op in graph.get_operations():
+        operations = graph.get_operations()
+        forward = {
+            number: name
+            for before, after, name in self._gradients.get(graph, ())
+            for number in range(before, after)
+        }
+        for number, op in enumerate(operations):
             if op.type in _UNTOLD:
                 continue
             key = prefix + op.name
-            frames = self._frames(op)
-            call = _call(op, frames)
+            call = _call(op, self._frames(op))
+            if number in forward:
+                params = (*call.params, ("forward", prefix + forward[number]))
+                call = replace(call, params=params)
             yield key, call
             for root, chain in _chain(op):
                 fused = tuple(prefix + one.name for one in chain[1:])
@@ -116,11 +137,26 @@ class Graphs:
         return self._sources.places((one.filename, one.lineno) for one in reversed(trace))
 
 
+def _maker(name: str, inputs: Any, outputs: Any) -> Any | None:
+    """The node of that kind which made the outputs or took the inputs; those not needed are None."""
+    for one in outputs or ():
+        node = getattr(one, "op", None)
+        if node is not None and node.type == name:
+            return node
+    took = [one for one in inputs or () if hasattr(one, "consumers")]
+    nodes = [node for one in took[:1] for node in one.consumers() if node.type == name]
+    for node in nodes:
+        names = {one.name for one in node.inputs}
+        if all(one.name in names for one in took):
+            return node
+    return None
+
+
 def _call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
     told = (parameter(name, _attribute(value)) for name, value in op.node_def.attr.items())
     return OpCall(
         op.type,
-        arguments(op.type, op.inputs),
+        arguments(op.inputs),
         tuple(tensor_spec(one) for one in op.outputs),
         tuple(one for one in told if one is not None),
         None,
@@ -169,7 +205,7 @@ def _fused(chain: list[Any], last: OpCall, inside: tuple[str, ...], prefix: str)
         one for op in reversed(chain[:-1]) for one in op.inputs if one.name not in produced
     ]
     first = _call(root, ())
-    given: tuple[Arg, ...] = (*first.inputs, *arguments(root.type, more))
+    given: tuple[Arg, ...] = (*first.inputs, *arguments(more))
     params = (*first.params, ("fused", inside))
     return OpCall(root.type, given, last.outputs, params, None, last.frames)
 
