@@ -25,9 +25,10 @@ GROUP: Final = "opscope.adapters"
 BUILT_IN: Final = {
     "torch": "opscope.adapters.torch:TorchAdapter",
     "tensorflow": "opscope.adapters.tensorflow:TensorFlowAdapter",
+    "keras": "opscope.adapters.keras:KerasAdapter",
 }
 #: The import that makes each built-in adapter installable, so that none is imported to ask it.
-_MODULES: Final = {"torch": "torch", "tensorflow": "tensorflow"}
+_MODULES: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras"}
 
 
 class AdapterError(RuntimeError):

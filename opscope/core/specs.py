@@ -25,6 +25,8 @@ from opscope.core.trace import Trace
 _FAMILY: Final = {"tensorflow": "xla", "keras": "xla", "jax": "xla", "TSL": "xla", "XLA": "xla"}
 #: Ops of a graph pair forward with backward as if one thread had made them, which no payload has.
 GRAPH_THREAD: Final = 1 << 16
+#: What the names of functions that tf.data runs have in them.
+_DATASET: Final = "_Dataset_"
 _SCHEMA: Final = {
     "process": pl.Int32,
     "family": pl.String,
@@ -335,7 +337,10 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     if reading.call is not None and not call.truncated:
         # the name of what ran: a fused kernel has that of its last op, which the spec tells of
         call = replace(call, name=reading.call.name)
-    meaning.readings.append(replace(reading, role="op", call=call))
+    direction = reading.direction
+    if _DATASET in specs.table["graph"][spec]:
+        direction = "input"
+    meaning.readings.append(replace(reading, role="op", call=call, direction=direction))
     meaning.texts.append(format_call(call, None))
     return len(meaning.readings) - 1
 

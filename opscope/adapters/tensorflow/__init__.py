@@ -80,7 +80,7 @@ class TensorFlowAdapter:
         if self._recording is not None and self._recording[0] is recorder:
             return
         self._forget_recorder()
-        self._graphs.forget()
+        self._graphs.begin()
         if self._ranges is None and self._why is None:
             try:
                 self._ranges = GraphRanges.load(sys.modules["tensorflow"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +25,7 @@ _BODIES: Final = {
 }
 _CASES: Final = frozenset({"Case", "StatelessCase"})
 #: Never kernels of their own.
-_UNTOLD: Final = frozenset({"Placeholder", "NoOp"})
+_UNTOLD: Final = frozenset({"NoOp"})
 #: Ops that Grappler and oneDNN fuse onto the end of another, keeping the last one's name …
 _FOLLOWERS: Final = frozenset(
     "BiasAdd Add AddV2 Relu Relu6 Elu LeakyRelu Tanh Sigmoid Mul Maximum FusedBatchNorm "
@@ -37,8 +38,12 @@ _ROOTS: Final = {
     **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), "BatchNorm"),
 }
 _CHAIN: Final = 4
+#: What the name of a function's result cannot have.
+_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 #: Functions within functions deeper than this are left out.
 _DEPTH: Final = 16
+#: What the names of functions that datasets run have in them.
+_DATASET: Final = "_Dataset_"
 #: Nodes told of one graph.
 MAX_NODES: Final = 200_000
 
@@ -63,6 +68,15 @@ class Graphs:
     def built(self, name: str, graph: Any) -> None:
         """Function ``name`` has this FuncGraph."""
         self._graphs[name] = graph
+        if _DATASET in name and self._emitter.active:
+            self.run(name, lambda: graph)
+
+    def begin(self) -> None:
+        """A new capture has heard of no graph yet. Those of tf.data run unasked: it is told now."""
+        self._told.clear()
+        for name, graph in list(self._graphs.items()):
+            if _DATASET in name:
+                self.run(name, lambda graph=graph: graph)  # type: ignore[misc]
 
     def differentiated(
         self, graph: Any, before: int, after: int, name: str, inputs: Any, outputs: Any
@@ -76,10 +90,6 @@ class Graphs:
         """The FuncGraph of a function, as it was traced, or made again from its definition."""
         found = self._graphs.get(name)
         return self._lookup(name) if found is None else found
-
-    def forget(self) -> None:
-        """A new capture has heard of no graph yet."""
-        self._told.clear()
 
     def run(self, name: str, graph: Callable[[], Any]) -> tuple[Prepared, bool]:
         """The run range of a graph, its specs told before; and whether it has unknown sizes."""
@@ -118,15 +128,21 @@ class Graphs:
             if number in forward:
                 params = (*call.params, ("forward", prefix + forward[number]))
                 call = replace(call, params=params)
+            if op.type == "Placeholder":  # runs as the argument that it stands for
+                call = OpCall("_Arg", (), call.outputs)
             yield key, call
             for root, chain in _chain(op):
-                fused = tuple(prefix + one.name for one in chain[1:])
+                fused = tuple(prefix + one.name for one in chain)
                 yield f"{key}:{root}", _fused(chain, call, fused, prefix)
             if depth < _DEPTH:
                 for name, inner in _inner(op, key):
                     body = self.graph(name)
                     if body is not None:
                         yield from self.calls(body, inner, depth + 1)
+
+        for one in getattr(graph, "outputs", ()):
+            name = _UNUSUAL.sub("_", one.op.name).lower()
+            yield f"{prefix}{name}_retval_RetVal", OpCall("_Retval", (tensor_spec(one),), ())
 
     def _frames(self, op: Any) -> tuple[Frame, ...]:
         if self._sources is None:
