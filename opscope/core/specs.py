@@ -6,6 +6,7 @@ A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,13 +19,19 @@ from opscope.core.dialects import Reading, tsl
 from opscope.core.interpret import ROLE, Meaning
 from opscope.core.intervals import NONE, Ints, nest
 from opscope.core.rangetext import RangeTextError, format_call, parse, parse_spec
-from opscope.core.schema import OpCall
+from opscope.core.schema import Arg, OpCall, TensorSpec
 from opscope.core.trace import Trace
 
 #: Frameworks whose ranges come in domains that do not tell them apart.
 _FAMILY: Final = {"tensorflow": "xla", "keras": "xla", "jax": "xla", "TSL": "xla", "XLA": "xla"}
 #: Ops of a graph pair forward with backward as if one thread had made them, which no payload has.
 GRAPH_THREAD: Final = 1 << 16
+#: Ops whose results have as many rows as their inputs.
+_KEEPS_ROWS: Final = re.compile(
+    r"Conv|MatMul|Pool|BiasAdd(?!Grad)|Relu|Elu|Gelu|Sigmoid|Tanh|Softmax|BatchNorm|LayerNorm|Dropout|"
+    r"\A_?(Cast|Identity|Add|AddV2|Sub|Mul|Div|RealDiv|DivNoNan|Maximum|Minimum|Select|SelectV2|Neg|"
+    r"Square|Sqrt|Rsqrt|Exp|Log|Abs|Pow|Less|LessEqual|Greater|GreaterEqual|Equal|NotEqual|Logical\w+)\Z"
+)
 #: What the names of functions that tf.data runs have in them.
 _DATASET: Final = "_Dataset_"
 _SCHEMA: Final = {
@@ -228,8 +235,7 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
 
 
 def _is_bare(reading: Reading) -> bool:
-    call = reading.call
-    return reading.key is not None and (call is None or (not call.inputs and call.outputs is None))
+    return reading.key is not None and (reading.call is None or reading.call.outputs is None)
 
 
 def _run_of(ranges: pl.DataFrame, meaning: Meaning, rows: Ints) -> Ints:
@@ -336,13 +342,40 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
         return old
     if reading.call is not None and not call.truncated:
         # the name of what ran: a fused kernel has that of its last op, which the spec tells of
-        call = replace(call, name=reading.call.name)
+        call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
     direction = reading.direction
     if _DATASET in specs.table["graph"][spec]:
         direction = "input"
     meaning.readings.append(replace(reading, role="op", call=call, direction=direction))
     meaning.texts.append(format_call(call, None))
     return len(meaning.readings) - 1
+
+
+def _as_ran(call: OpCall, inputs: tuple[Arg, ...]) -> OpCall:
+    """The spec's call with the inputs that the range itself tells, sizes that vary filled in.
+
+    The leading size of a result is that of the inputs where the graph knows neither.
+    """
+    if not any(inputs):
+        return call
+    planned = (*call.inputs, *(None,) * len(inputs))
+    found = tuple(now or was for now, was in zip(inputs, planned, strict=False))
+    leading = {
+        now.shape[0]
+        for now, was in zip(found, call.inputs, strict=False)
+        if isinstance(now, TensorSpec) and isinstance(was, TensorSpec) and was.shape[:1] == ("?",)
+        if now.shape
+    }
+    outputs = call.outputs
+    if outputs is not None and len(leading) == 1 and _KEEPS_ROWS.search(call.name):
+        size = leading.pop()
+        outputs = tuple(
+            replace(one, shape=(size, *one.shape[1:]))
+            if isinstance(one, TensorSpec) and one.shape[:1] == ("?",)
+            else one
+            for one in outputs
+        )
+    return replace(call, inputs=found, outputs=outputs)
 
 
 def _split(text: str) -> tuple[str | None, str | None, str | None]:

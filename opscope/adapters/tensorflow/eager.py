@@ -261,7 +261,9 @@ class EagerOps:
             flat = result if isinstance(result, (list, tuple)) else (result,)
             outputs = tuple(_argument(one) for one in flat if one is not None)
             call = entry.call
-            whole = OpCall(call.name, call.inputs, outputs, call.params, device_of(flat), call.frames)
+            whole = OpCall(
+                call.name, call.inputs, outputs, call.params, device_of(flat), call.frames
+            )
             complete = self._emitter.prepare(whole, entry.category)
             if entry.dynamic:
                 if len(entry.results) < MAX_ENTRIES // 64:
@@ -350,7 +352,11 @@ def device_of(results: Any) -> str | None:
         name = getattr(one, "device", None)
         if name:
             kind, _, number = name.rpartition("/device:")[2].partition(":")
-            return "cpu" if kind == "CPU" and number == "0" else f"{_KINDS.get(kind, kind.lower())}:{number}"
+            return (
+                "cpu"
+                if kind == "CPU" and number == "0"
+                else f"{_KINDS.get(kind, kind.lower())}:{number}"
+            )
     return None
 
 

@@ -195,7 +195,8 @@ def _attribute(value: Any) -> Any:
 
 def _unknown(call: OpCall) -> bool:
     return any(
-        isinstance(one, TensorSpec) and "?" in one.shape for one in (*call.inputs, *(call.outputs or ()))
+        isinstance(one, TensorSpec) and "?" in one.shape
+        for one in (*call.inputs, *(call.outputs or ()))
     )
 
 
@@ -217,9 +218,7 @@ def _fused(chain: list[Any], last: OpCall, inside: tuple[str, ...], prefix: str)
     """One call for the chain: its first op's inputs, what the others add, the last one's result."""
     root = chain[-1]
     produced = {one.name for op in chain for one in op.outputs}
-    more = [
-        one for op in reversed(chain[:-1]) for one in op.inputs if one.name not in produced
-    ]
+    more = [one for op in reversed(chain[:-1]) for one in op.inputs if one.name not in produced]
     first = _call(root, ())
     given: tuple[Arg, ...] = (*first.inputs, *arguments(more))
     params = (*first.params, ("fused", inside))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, Literal
 
 from opscope.core.dialects import Reading
-from opscope.core.schema import OpCall, ParamValue
+from opscope.core.schema import OpCall, ParamValue, TensorSpec
 
 DOMAINS: Final = frozenset({"TSL", "XLA"})
 _LIMIT: Final = 64 * 1024
@@ -56,6 +57,21 @@ _OPTIMIZER: Final = re.compile(
 _FUSED: Final = re.compile(
     r"Fused(Conv2D|Conv3D|MatMul|BatchMatMulV2|DepthwiseConv2dNative|BatchNorm(?=Ex))"
 )
+_TENSOR: Final = re.compile(r"([A-Za-z_]\w*)\[((?:[0-9]{1,18}(?:,[0-9]{1,18})*)?)\]\Z")
+_DTYPES: Final = {
+    "float": "f32",
+    "double": "f64",
+    "half": "f16",
+    "bfloat16": "bf16",
+    "complex64": "c64",
+    "complex128": "c128",
+    **{f"int{bits}": f"i{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)},
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+}
+#: Ops that wait for the program's data.
+_INPUT: Final = ("IteratorGetNext", "IteratorV2", "MakeIterator", "OptionalHasValue", "Optional")
 _INNER: Final = re.compile(r"\w+\((.*)\)\Z")
 
 
@@ -72,7 +88,7 @@ def read(domain: str, text: str) -> Reading | None:
     return Reading(
         "op",
         OpCall(kind, params=(("node", path),)),
-        _direction(path),
+        "input" if kind.startswith(_INPUT) else _direction(path),
         layer=_layer(short_key(path).split("/")[:-1]),
         key=path + _fusion(kind),
     )
@@ -98,8 +114,31 @@ def _traced(name: str, pairs: dict[str, str]) -> Reading | None:
         )
     if module:
         return Reading("graph", graph=module)
-    kind = pairs.get("tf_op") or pairs.get("long_name")
-    return read("TSL", kind) if kind and "#" not in kind else Reading("user") if name else None
+    kind = pairs.get("tf_op") or pairs.get("long_name") or name
+    reading = read("TSL", kind) if "#" not in kind else None
+    if reading is None or reading.call is None:
+        return Reading("user") if name else None
+    return replace(reading, call=replace(reading.call, inputs=_shapes(pairs.get("shape", ""))))
+
+
+def _shapes(text: str) -> tuple[TensorSpec | None, ...]:
+    """``(float[64,800];int32[])``: an op's inputs as it ran; nothing where one is no plain tensor."""
+    if len(text) < 3 or text[0] != "(" or text[-1] != ")":
+        return ()
+    found: list[TensorSpec | None] = []
+    for part in text[1:-1].split(";"):
+        tensor = _TENSOR.match(part)
+        if tensor is None:
+            found.append(None)
+            continue
+        sizes = tuple(int(size) for size in tensor.group(2).split(",") if size)
+        found.append(TensorSpec(dtype_of(tensor.group(1)), sizes))
+    return tuple(found)
+
+
+def dtype_of(name: str) -> str:
+    """Our name of a dtype that TensorFlow writes as ``float`` or ``int32``."""
+    return _DTYPES.get(name, name)
 
 
 def normal_key(key: str) -> str:
