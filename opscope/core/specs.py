@@ -286,11 +286,17 @@ def _pair(specs: Specs, meaning: Meaning, rows: Ints, spec: Ints, run: Ints) -> 
     turn = _occurrence(names[spec])
     turn = np.where(run >= 0, run, turn)
     seq = turn * (int(names.max(initial=0)) + 1) + pair
-    chosen = ~unpaired & (meaning.seq[rows] < 0)
-    meaning.seq = meaning.seq.copy()
-    meaning.fwd_thread = meaning.fwd_thread.copy()
-    meaning.seq[rows[chosen]] = seq[chosen]
-    meaning.fwd_thread[rows[chosen]] = GRAPH_THREAD
+    own_seq = meaning.seq.gather(rows).is_not_null().to_numpy()
+    chosen = ~unpaired & ~own_seq
+    meaning.seq = _scatter(meaning.seq, rows[chosen], seq[chosen])
+    many = np.full(int(chosen.sum()), GRAPH_THREAD)
+    meaning.fwd_thread = _scatter(meaning.fwd_thread, rows[chosen], many)
+
+
+def _scatter(column: pl.Series, rows: Ints, values: Ints) -> pl.Series:
+    """A copy of the column with the values in those rows."""
+    changed: pl.Series = column.cast(pl.Int64).clone().scatter(rows, values)
+    return changed
 
 
 def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:

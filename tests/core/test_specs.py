@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.ops import Ops, ops_frame
+from opscope.core.analysis.op_frame import ops_frame
+from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import attribute
 from opscope.core.interpret import interpret
 from opscope.core.rangetext import RangeTextError, format_call, format_spec, parse, parse_spec
