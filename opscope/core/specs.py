@@ -19,7 +19,7 @@ from opscope.core.dialects import Reading, tsl
 from opscope.core.interpret import ROLE, Meaning
 from opscope.core.intervals import NONE, Ints, nest
 from opscope.core.rangetext import RangeTextError, format_call, parse, parse_spec
-from opscope.core.schema import Arg, OpCall, TensorSpec
+from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.trace import Trace
 
 #: Frameworks whose ranges come in domains that do not tell them apart.
@@ -30,7 +30,7 @@ GRAPH_THREAD: Final = 1 << 16
 _KEEPS_ROWS: Final = re.compile(
     r"Conv|MatMul|Pool|BiasAdd(?!Grad)|Relu|Elu|Gelu|Sigmoid|Tanh|Softmax|BatchNorm|LayerNorm|Dropout|"
     r"\A_?(Cast|Identity|Add|AddV2|Sub|Mul|Div|RealDiv|DivNoNan|Maximum|Minimum|Select|SelectV2|Neg|"
-    r"Square|Sqrt|Rsqrt|Exp|Log|Abs|Pow|Less|LessEqual|Greater|GreaterEqual|Equal|NotEqual|Logical\w+)\Z"
+    r"Square|Bitcast|Bitwise\w+|Sqrt|Rsqrt|Exp|Log|Abs|Pow|Less|LessEqual|Greater|GreaterEqual|Equal|NotEqual|Logical\w+)\Z"
 )
 #: What the names of functions that tf.data runs have in them.
 _DATASET: Final = "_Dataset_"
@@ -366,22 +366,29 @@ def _as_ran(call: OpCall, inputs: tuple[Arg, ...]) -> OpCall:
         return call
     planned = (*call.inputs, *(None,) * len(inputs))
     found = tuple(now or was for now, was in zip(inputs, planned, strict=False))
-    leading = {
-        now.shape[0]
-        for now, was in zip(found, call.inputs, strict=False)
-        if isinstance(now, TensorSpec) and isinstance(was, TensorSpec) and was.shape[:1] == ("?",)
-        if now.shape
-    }
     outputs = call.outputs
-    if outputs is not None and len(leading) == 1 and _KEEPS_ROWS.search(call.name):
-        size = leading.pop()
-        outputs = tuple(
-            replace(one, shape=(size, *one.shape[1:]))
-            if isinstance(one, TensorSpec) and one.shape[:1] == ("?",)
-            else one
-            for one in outputs
-        )
+    if outputs is not None and _KEEPS_ROWS.search(call.name):
+        leading = {
+            now.shape[0]
+            for now, was in zip(found, call.inputs, strict=False)
+            if isinstance(now, TensorSpec) and isinstance(was, TensorSpec)
+            if was.shape[:1] == ("?",) and now.shape
+        }
+        outputs = tuple(_with_rows(one, found, leading) for one in outputs)
     return replace(call, inputs=found, outputs=outputs)
+
+
+def _with_rows(result: Arg, inputs: tuple[Arg, ...], leading: set[Dim]) -> Arg:
+    if not isinstance(result, TensorSpec) or result.shape[:1] != ("?",):
+        return result
+    # Grappler orders the operands of sums and products anew: then the sizes tell which one it is
+    alike = {
+        one.shape[0]
+        for one in inputs
+        if isinstance(one, TensorSpec) and one.shape and one.shape[1:] == result.shape[1:]
+    }
+    rows = leading or alike
+    return replace(result, shape=(*rows, *result.shape[1:])) if len(rows) == 1 else result
 
 
 def _split(text: str) -> tuple[str | None, str | None, str | None]:

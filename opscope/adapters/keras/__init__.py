@@ -22,6 +22,7 @@ from .steps import Steps
 
 _log = logging.getLogger(__name__)
 
+_ASYNC = ("_async_train", "_async_test", "_async_predict")
 #: Layers whose paths are kept.
 MAX_LAYERS = 65_536
 
@@ -73,17 +74,15 @@ class KerasAdapter:
         def __init__(callbacks: Any, *args: Any, **kwargs: Any) -> None:
             original(callbacks, *args, **kwargs)
             try:
-                if self._emitter is not None and not any(
-                    isinstance(one, Steps) for one in callbacks.callbacks
-                ):
+                if self._emitter is not None:
                     steps = Steps(self._emitter)
-                    steps.set_model(callbacks._model)
-                    steps.set_params(callbacks.params)
-                    callbacks.callbacks.append(steps)
-                    # Keras asks once which hooks its callbacks have
-                    callbacks._should_call_train_batch_hooks = True
-                    callbacks._should_call_test_batch_hooks = True
-                    callbacks._should_call_predict_batch_hooks = True
+                    steps.set_model(getattr(callbacks, "_model", None))
+                    steps.set_params(getattr(callbacks, "params", None))
+                    # first, so that a step has ended when a callback after us stops a capture
+                    callbacks.callbacks.insert(0, steps)
+                    for name in _ASYNC:  # a step ends on the thread on which it began
+                        if hasattr(callbacks, name):
+                            setattr(callbacks, name, False)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a callback could not be added")
 

@@ -89,7 +89,7 @@ def read(domain: str, text: str) -> Reading | None:
         "op",
         OpCall(kind, params=(("node", path),)),
         "input" if kind.startswith(_INPUT) else _direction(path),
-        layer=_layer(short_key(path).split("/")[:-1]),
+        layer=None if kind in ("_Send", "_Recv") else _layer(short_key(path).split("/")[:-1]),
         key=path + _fusion(kind),
     )
 
