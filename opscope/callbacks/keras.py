@@ -1,6 +1,6 @@
 """Keras: capture a range of training steps into a profile.
 
-    model.fit(x, y, callbacks=[opscope.callbacks.keras.StepRange(10, 15, "run.opscope")])
+model.fit(x, y, callbacks=[opscope.callbacks.keras.StepRange(10, 15, "run.opscope")])
 """
 
 from __future__ import annotations

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import runpy
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from conftest import EXAMPLES  # noqa: E402
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 NAMES = ["tensorflow_loop.py", "keras_cnn.py"]
 MATRIX = ["conv", "gemm"]
+#: The longer names first: each has the next in it.
+KINDS = ["Conv2DBackpropInput", "Conv2DBackpropFilter", "Conv2D", "MatMul"]
 
 
 def text(column):
@@ -53,43 +56,37 @@ def test_model_ops_have_their_layer_and_backward_ops_their_forward_op(example, n
         assert made["layer"] == row["layer"]
 
 
-def test_matrix_flops_are_tensorflows_own(example):
-    """A graph's conv and matmul FLOPs by ``float_operation``, times the runs."""
-    spaces = runpy.run_path(str(EXAMPLES / "tensorflow_loop.py"))
-    graph = tf.Graph()
-    with graph.as_default():
-        net = spaces["Net"]()
-        images = tf.compat.v1.placeholder(tf.float32, (32, 28, 28, 1))
-        labels = tf.compat.v1.placeholder(tf.int32, (32,))
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, net(images))
-        tf.gradients(tf.reduce_mean(losses), net.trainable_variables)
-        kinds = ["Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul"]
-        options = {
-            **tf.compat.v1.profiler.ProfileOptionBuilder.float_operation(),
-            "account_type_regexes": kinds,
-            "output": "none",
-        }
-        # what it counts of a type: the nodes of that type
-        theirs = {}
-        for node in graph.get_operations():
-            if node.type in kinds:
-                flops = tf.compat.v1.profiler.profile(
-                    graph, options={**options, "show_name_regexes": [f"^{node.name}$"]}
-                ).total_float_ops
-                theirs[node.type] = theirs.get(node.type, 0) + flops
-    ops = example("tensorflow_loop.py").ops().filter(text("op_type").is_in(MATRIX))
-    counted = ops.filter(pl.col("matrix_flops") > 0)
-    whole = tf.compat.v1.profiler.profile(
-        graph, options={**options, "account_type_regexes": [".*"]}
-    ).total_float_ops
-    assert whole > 0
-    ours = counted["matrix_flops"].sum() / 8
-    # float_operation counts Conv2D, MatMul and their gradients 2 per multiply-add, as we do; it has
-    # no figure for some gradients: those are as their forward op
-    convs = 2 * 32 * 28 * 28 * 9 * 8 * 2 + 3 * 2 * 32 * 14 * 14 * 9 * 8 * 16
-    dense = 3 * (2 * 32 * 784 * 32 + 2 * 32 * 32 * 10)
-    assert ours == convs + dense
-    assert {kind for kind, flops in theirs.items() if flops} <= set(kinds)
+def test_matrix_flops_are_tensorflows_own(recorded):
+    """Type by type: what ``float_operation`` counts in the function's graph, times its runs."""
+    net = runpy.run_path(str(EXAMPLES / "tensorflow_loop.py"))["Net"]()
+    images, labels = tf.ones((32, 28, 28, 1)), tf.zeros(32, tf.int32)
+
+    @tf.function
+    def train(images, labels):
+        with tf.GradientTape() as tape:
+            tape.watch(images)  # else a node that is counted is not run
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, net(images))
+        return tape.gradient(losses, [images, *net.trainable_variables])
+
+    graph = train.get_concrete_function(images, labels).graph
+    options = {
+        **tf.compat.v1.profiler.ProfileOptionBuilder.float_operation(),
+        "output": "none",
+    }
+    node = tf.compat.v1.profiler.profile(graph, cmd="op", options=options)
+    theirs = {}
+    while node.children:
+        (node,) = node.children
+        theirs[node.name] = node.float_ops
+
+    profile = recorded(lambda: [train(images, labels) for _ in range(2)])
+    ops = profile.ops().filter(pl.col("matrix_flops") > 0)
+    ours = dict.fromkeys(KINDS, 0)
+    for op, flops in ops.select(text("op"), "matrix_flops").rows():
+        kind = next(kind for kind in KINDS if kind in op)
+        ours[kind] += flops
+    assert ours == {kind: 2 * theirs[kind] for kind in KINDS}
+    assert all(ours.values())
 
 
 def test_keras_steps_epochs_and_input(example):
@@ -107,9 +104,11 @@ def test_keras_steps_epochs_and_input(example):
 
 def test_source_lines_are_the_scripts(example):
     ops = example("tensorflow_loop.py").ops()
-    conv = ops.filter(text("op") == "_MklNativeConv2D") if "_MklNativeConv2D" in set(
-        ops["op"].cast(pl.String)
-    ) else ops.filter(text("op").str.contains("Conv2D$"))
+    conv = (
+        ops.filter(text("op") == "_MklNativeConv2D")
+        if "_MklNativeConv2D" in set(ops["op"].cast(pl.String))
+        else ops.filter(text("op").str.contains("Conv2D$"))
+    )
     lines = (EXAMPLES / "tensorflow_loop.py").read_text().splitlines()
     assert len(conv) > 0
     for source in conv["source"].cast(pl.String).unique():

@@ -18,7 +18,7 @@ from keras.src.layers.layer import Layer
 from opscope.adapters.base import Options
 from opscope.core.emit import Emitter, Prepared
 
-from .steps import Steps
+from .steps import Ends, Steps
 
 _log = logging.getLogger(__name__)
 
@@ -76,10 +76,11 @@ class KerasAdapter:
             try:
                 if self._emitter is not None:
                     steps = Steps(self._emitter)
-                    steps.set_model(getattr(callbacks, "_model", None))
-                    steps.set_params(getattr(callbacks, "params", None))
-                    # first, so that a step has ended when a callback after us stops a capture
-                    callbacks.callbacks.insert(0, steps)
+                    ends = Ends(steps)
+                    for one in (steps, ends):
+                        one.set_model(getattr(callbacks, "_model", None))
+                        one.set_params(getattr(callbacks, "params", None))
+                    callbacks.callbacks[:] = [ends, *callbacks.callbacks, steps]
                     for name in _ASYNC:  # a step ends on the thread on which it began
                         if hasattr(callbacks, name):
                             setattr(callbacks, name, False)

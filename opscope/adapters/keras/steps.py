@@ -19,7 +19,7 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
         self._open: list[bool] = []
         self._number = -1
         self._begun = 0
-        self._noted = False
+        self._noted: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Steps go on where an earlier ``fit`` ended."""
@@ -39,22 +39,21 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
         if not session.steps_by_user:
             session.begin_step(self._number)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """It ends: ``batch`` is the last one of the execution."""
+    def ended(self, batch: int) -> None:
+        """The step ends: ``batch`` is the last one of the execution."""
         many = batch - self._begun + 1
         self._number += many
         if session.steps_by_user:
             return
         session.end_step()
-        if many > 1 and not self._noted:
-            self._noted = True
-            recorder = session.recorder()
-            if recorder is not None:
-                recorder.note(
-                    "info",
-                    f"Keras ran {many} steps at a time (steps_per_execution): each step range is of "
-                    "so many, and has the number of the first",
-                )
+        recorder = session.recorder()
+        if many > 1 and recorder is not None and recorder is not self._noted:
+            self._noted = recorder
+            recorder.note(
+                "info",
+                f"Keras ran {many} steps at a time (steps_per_execution): each step range is of so "
+                "many, and has the number of the first",
+            )
 
     def on_test_begin(self, logs: Any = None) -> None:
         """A range for the evaluation."""
@@ -81,3 +80,19 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
     def _leave(self) -> None:
         if self._open and self._open.pop():
             self._emitter.pop()
+
+
+class Ends(Callback):  # type: ignore[misc] # keras is not typed here
+    """Stands first in the list of callbacks, so that a step has ended when others stop a capture.
+
+    ``Steps`` stands last: what the others do before a step is none of it, and where they tell steps
+    themselves (``opscope.step``) it is known by then.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """The step is over."""
+        self._steps.ended(batch)

@@ -29,20 +29,21 @@ _NAMES: Final = {
     **{f"q{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32)},
 }
 #: Attributes that say nothing which inputs and outputs do not, or only help TensorFlow itself.
-_UNTOLD: Final = frozenset(
-    "T Tidx Tshape Tparams Tindices Tmultiples Tperm Tpaddings Tblock_shape Tcrops Index N U DstT "
-    "SrcT dtype out_type Truncate config config_proto executor_type output_types output_shapes Tin "
-    "Tout shape shared_name container debug_name allowed_devices validate_shape Tdim Tlen Taxis "
-    "use_cudnn_on_gpu explicit_paddings begin_mask end_mask ellipsis_mask new_axis_mask "
-    "shrink_axis_mask".split()
-)
+_UNTOLD_NAMES: Final = """
+    T Tidx Tshape Tparams Tindices Tmultiples Tperm Tpaddings Tblock_shape Tcrops Index N U DstT
+    SrcT dtype out_type Truncate config config_proto executor_type output_types output_shapes Tin
+    Tout shape shared_name container debug_name allowed_devices validate_shape Tdim Tlen Taxis
+    use_cudnn_on_gpu explicit_paddings begin_mask end_mask ellipsis_mask new_axis_mask
+    shrink_axis_mask
+"""
+_UNTOLD: Final = frozenset(_UNTOLD_NAMES.split())
 #: Elements of a list attribute that are told.
 _MAX_LIST: Final = 64
 
 
 def dtype_name(dtype: Any) -> str:
     """``f32`` of ``tf.float32``; TensorFlow's own name (``resource``, ``string``) for the rest."""
-    name = dtypes.as_dtype(dtype).base_dtype.name
+    name: str = dtypes.as_dtype(dtype).base_dtype.name
     return _NAMES.get(name, name)
 
 

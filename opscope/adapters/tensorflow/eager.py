@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import core
 from tensorflow.python.framework import dtypes
 
 from opscope.adapters.source import NOWHERE, Source, Sources
@@ -26,18 +27,19 @@ MAX_ENTRIES: Final = 65_536
 #: Tensors of forward ops that a thread remembers, for its backward ops to be paired with.
 MAX_MADE: Final = 65_536
 #: Ops whose results' sizes depend on values: their results are told at their end.
-_DYNAMIC: Final = frozenset(
-    "Where Unique UniqueV2 UniqueWithCounts Reshape Range Fill Tile Slice StridedSlice Pad PadV2 "
-    "MirrorPad BroadcastTo BooleanMask DynamicPartition DynamicStitch NonMaxSuppressionV3 "
-    "NonMaxSuppressionV4 NonMaxSuppressionV5 IteratorGetNext IteratorGetNextSync GatherNd Bincount "
-    "DenseBincount RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt "
-    "StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2 OneHot SplitV "
-    "Conv2DBackpropInput Conv2DBackpropFilter Conv3DBackpropInputV2 Conv3DBackpropFilterV2 "
-    "DepthwiseConv2dNativeBackpropInput DepthwiseConv2dNativeBackpropFilter Sum Mean Max Min Prod "
-    "All Any ExpandDims Transpose ConcatV2 ResizeBilinear ResizeNearestNeighbor DecodeRaw "
-    "UnsortedSegmentSum ReadFile SpaceToBatchND BatchToSpaceND Squeeze ArgMax ArgMin TopKV2 "
-    "OptionalGetValue ReadVariableOp TensorListStack TensorListGetItem StringSplitV2".split()
-)
+_DYNAMIC_NAMES: Final = """
+    Where Unique UniqueV2 UniqueWithCounts Reshape Range Fill Tile Slice StridedSlice Pad PadV2
+    MirrorPad BroadcastTo BooleanMask DynamicPartition DynamicStitch NonMaxSuppressionV3
+    NonMaxSuppressionV4 NonMaxSuppressionV5 IteratorGetNext IteratorGetNextSync GatherNd Bincount
+    DenseBincount RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt
+    StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2 OneHot SplitV
+    Conv2DBackpropInput Conv2DBackpropFilter Conv3DBackpropInputV2 Conv3DBackpropFilterV2
+    DepthwiseConv2dNativeBackpropInput DepthwiseConv2dNativeBackpropFilter Sum Mean Max Min Prod
+    All Any ExpandDims Transpose ConcatV2 ResizeBilinear ResizeNearestNeighbor DecodeRaw
+    UnsortedSegmentSum ReadFile SpaceToBatchND BatchToSpaceND Squeeze ArgMax ArgMin TopKV2
+    OptionalGetValue ReadVariableOp TensorListStack TensorListGetItem StringSplitV2
+"""
+_DYNAMIC: Final = frozenset(_DYNAMIC_NAMES.split())
 _INPUT: Final = ("Iterator", "OptionalGet", "OptionalHas", "MakeIterator", "AnonymousIterator")
 _OPTIMIZER: Final = ("ResourceApply", "ResourceSparseApply")
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
@@ -49,7 +51,17 @@ _frame = sys._getframe
 class Entry:
     """A call that was seen before."""
 
-    __slots__ = ("call", "category", "dynamic", "known", "prepared", "results", "source")
+    __slots__ = (
+        "call",
+        "category",
+        "dynamic",
+        "falls_back",
+        "known",
+        "prepared",
+        "result",
+        "results",
+        "source",
+    )
 
     def __init__(
         self, call: OpCall, category: str, prepared: Prepared, source: Source, dynamic: bool
@@ -61,6 +73,10 @@ class Entry:
         self.dynamic = dynamic
         #: Whether ``prepared`` has the outputs.
         self.known = False
+        #: Whether TensorFlow's fast entry refuses such arguments.
+        self.falls_back = False
+        #: What the result then was like (``sign``).
+        self.result: tuple[Any, ...] = ()
         #: The complete text for each result, where results differ from call to call.
         self.results: dict[Any, Prepared] = {}
 
@@ -98,6 +114,7 @@ class EagerOps:
         self._sources = sources
         self._shapes = shapes
         self._failed = failed
+        self._retried = emitter.prepare("an op that is tried another way")
         self._entries: dict[Any, Entry] = {}
         self._counts: dict[str, int | None] = {}
         self._undo: list[tuple[Any, str, Any, Any]] = []
@@ -136,11 +153,18 @@ class EagerOps:
             entry = None
             try:
                 count = counts[name] if name in counts else self._count(name)
-                entry = begin(name, args, count)
+                entry = begin(name, args, count, True)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("an op could not be described")
             try:
                 result = execute(ctx, name, scope, *args)
+            except core._FallbackException:
+                # It will be called again by the other entry, now and whenever its arguments are
+                # such. What was begun is told to be no op.
+                if entry is not None:
+                    entry.falls_back = True
+                    emitter.pop(self._retried)
+                raise
             except BaseException:
                 if entry is not None:
                     emitter.pop()
@@ -163,7 +187,7 @@ class EagerOps:
             try:
                 told = _text(name)
                 if not told.startswith(_FUNCTION):
-                    entry = begin(told, (*inputs, *(attrs or ())), len(inputs))
+                    entry = begin(told, (*inputs, *(attrs or ())), len(inputs), False)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("an op could not be described")
             try:
@@ -182,7 +206,7 @@ class EagerOps:
         count = self._counts[name] = input_count(name)
         return count
 
-    def _begin(self, name: str, args: Any, count: int | None) -> Entry:
+    def _begin(self, name: str, args: Any, count: int | None, fast: bool) -> Entry | None:
         state = self.state
         if count is None:
             count = len(args)
@@ -209,6 +233,8 @@ class EagerOps:
         entry = self._entries.get(found)
         if entry is None:
             entry = self._entry(found, name, args, count, category, source)
+        elif entry.falls_back and fast:
+            return None
         if seq >= 0:
             self._emitter.push(entry.prepared, seq, state.number)
         else:
@@ -245,7 +271,7 @@ class EagerOps:
             if not state.around and not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
                 one = result[0] if type(result) is list and result else result
                 state.made[entry.call.name, getattr(one, "_id", None)] = (state.seq, entry.source)
-            if entry.known:
+            if entry.known and _same(entry.result, result):
                 self._emitter.pop()
             else:
                 self._emitter.pop(self._complete(entry, result) if self._shapes else None)
@@ -256,6 +282,9 @@ class EagerOps:
         key: list[Any] = []
         sign(key, result if type(result) is list else (result,), True)
         found = tuple(key)
+        if entry.known:  # its results differ from call to call after all
+            entry.dynamic, entry.known = True, False
+            entry.prepared = self._emitter.prepare(entry.call, entry.category)
         complete = entry.results.get(found)
         if complete is None:
             flat = result if isinstance(result, (list, tuple)) else (result,)
@@ -270,6 +299,7 @@ class EagerOps:
                     entry.results[found] = complete
             else:
                 entry.prepared = complete
+                entry.result = found
                 entry.known = True
         return complete
 
@@ -297,6 +327,17 @@ class EagerOps:
 
 def _number(made: tuple[int, Source]) -> int:
     return made[0]
+
+
+def _same(expected: tuple[Any, ...], result: Any) -> bool:
+    """Whether a result is like that of the call before."""
+    if type(result) is list:
+        key: list[Any] = []
+        sign(key, result, True)
+        return tuple(key) == expected
+    if result is None:
+        return True
+    return len(expected) == 2 and result._shape_tuple() == expected[1]
 
 
 def sign(key: list[Any], values: Any, numbers: bool) -> None:

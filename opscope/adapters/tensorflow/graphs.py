@@ -27,10 +27,11 @@ _CASES: Final = frozenset({"Case", "StatelessCase"})
 #: Never kernels of their own.
 _UNTOLD: Final = frozenset({"NoOp"})
 #: Ops that Grappler and oneDNN fuse onto the end of another, keeping the last one's name …
-_FOLLOWERS: Final = frozenset(
-    "BiasAdd Add AddV2 Relu Relu6 Elu LeakyRelu Tanh Sigmoid Mul Maximum FusedBatchNorm "
-    "FusedBatchNormV2 FusedBatchNormV3 Sub Cast Identity".split()
-)
+_FOLLOWERS_NAMES: Final = """
+    BiasAdd Add AddV2 Relu Relu6 Elu LeakyRelu Tanh Sigmoid Mul Maximum FusedBatchNorm
+    FusedBatchNormV2 FusedBatchNormV3 Sub Cast Identity
+"""
+_FOLLOWERS: Final = frozenset(_FOLLOWERS_NAMES.split())
 #: … and those that such a chain begins with: as the fused kernel's name has it.
 _ROOTS: Final = {
     **{name: name for name in ("Conv2D", "Conv3D", "MatMul", "DepthwiseConv2dNative")},
