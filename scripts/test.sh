@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs tox into .venv and runs all tests: lint, core, torch.
+# Installs tox into .venv and runs all tests: lint, core, torch, tensorflow.
 # Usage: bash scripts/test.sh [options of tox]
 #   VENV=folder     another place for the environment
 set -euo pipefail

@@ -36,7 +36,7 @@ def test_every_fence_says_what_it_is(document):
     for language, needs, _ in blocks(document):
         # no other name of a language that would be run
         assert language in ("bash", "python", "text", "json", ""), f"{document.name}: ```{language}"
-        assert needs in ("", "torch"), f"{document.name}: ```{language} {needs}"
+        assert needs in ("", "torch", "tensorflow"), f"{document.name}: ```{language} {needs}"
     assert document.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(document))
 
 
@@ -70,10 +70,12 @@ def test_snippets_run(document, tmp_path):
 
 def installed(name: str) -> bool:
     """Whether the distribution is; a folder of tests of that name is a module to Python as well."""
-    try:
-        return bool(importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        return False
+    for distribution in (name, f"{name}-cpu"):
+        try:
+            return bool(importlib.metadata.version(distribution))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return False
 
 
 def environment(folder: Path) -> dict[str, str]:

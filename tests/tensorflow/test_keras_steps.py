@@ -1,0 +1,93 @@
+"""Keras: capturing a range of steps, several steps at a time, and the phases around them."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+keras = pytest.importorskip("keras")
+pytest.importorskip("tensorflow")
+
+import opscope  # noqa: E402
+from opscope.callbacks.keras import StepRange  # noqa: E402
+from opscope.callbacks.steprange import State  # noqa: E402
+
+X, Y = np.ones((24, 4), "float32"), np.ones((24, 1), "float32")
+
+
+def model(**options):
+    one = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    one.compile("sgd", "mse", **options)
+    return one
+
+
+def steps(profile):
+    ranges = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == "step")
+    return ranges["text"].cast(pl.String).to_list()
+
+
+def test_a_range_of_steps_over_epochs_is_captured(tmp_path):
+    path = tmp_path / "some.opscope"
+    callback = StepRange(2, 5, path, backend="recorder")
+    model().fit(X, Y, batch_size=8, epochs=3, verbose=0, callbacks=[callback])
+    assert callback.state is State.DONE
+    profile = opscope.load(path)
+    assert steps(profile) == ["step 2", "step 3", "step 4"]
+    assert profile.summary()["steps"].item() == 3
+    products = profile.ops().filter(
+        pl.col("op").cast(pl.String).str.contains("MatMul")
+        & (pl.col("direction").cast(pl.String) == "forward")
+    )
+    # traced before the capture: the specs are told again when it begins
+    assert products["inputs"].null_count() == 0
+    assert len(products) == 3
+
+
+def test_windows_have_profiles_of_their_own(tmp_path):
+    callback = StepRange(1, 3, tmp_path / "w.opscope", repeat=2, backend="recorder")
+    model().fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[callback])
+    assert steps(opscope.load(tmp_path / "w.opscope")) == ["step 1", "step 2"]
+    assert steps(opscope.load(tmp_path / "w-1.opscope")) == ["step 4", "step 5"]
+
+
+def test_several_steps_at_a_time_are_told(tmp_path, caplog):
+    path = tmp_path / "several.opscope"
+    callback = StepRange(2, 4, path, backend="recorder")
+    one = model(steps_per_execution=2)
+    one.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[callback])
+    assert "steps_per_execution" in caplog.text
+    profile = opscope.load(path)
+    assert steps(profile) == ["step 2"]
+    assert any("2 steps at a time" in what for what in profile.notes()["what"])
+
+
+def test_the_users_own_steps_are_kept(recorded):
+    class Own(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            opscope.step(100 + batch)
+
+    profile = recorded(lambda: model().fit(X, Y, batch_size=12, verbose=0, callbacks=[Own()]))
+    assert steps(profile) == ["step 100", "step 101"]
+
+
+def test_evaluation_and_prediction_are_phases(recorded):
+    def program():
+        one = model()
+        one.evaluate(X, Y, verbose=0)
+        one.predict(X, verbose=0)
+
+    ranges = recorded(program).trace["ranges"]
+    phases = ranges.filter(pl.col("category").cast(pl.String) == "phase")["text"]
+    assert phases.cast(pl.String).to_list() == ["evaluate", "predict"]
+
+
+def test_layers_of_an_eager_model_hold_their_ops(recorded):
+    def program():
+        one = model(run_eagerly=True)
+        one.fit(X, Y, batch_size=12, verbose=0)
+
+    ops = recorded(program).ops()
+    products = ops.filter(pl.col("op").cast(pl.String) == "MatMul")
+    assert products["layer"].null_count() == 0
+    assert all("dense" in layer for layer in products["layer"].cast(pl.String))
