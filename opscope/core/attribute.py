@@ -20,6 +20,7 @@ from opscope.core.interpret import ROLE, Meaning, interpret
 from opscope.core.intervals import NONE, Ints, Nest, nest
 from opscope.core.nccl_groups import name_groups
 from opscope.core.results import merge_results
+from opscope.core.specs import merge_specs
 from opscope.core.trace import Trace
 
 #: Per (process, thread): the nesting of its op ranges, and the range row of each of its intervals.
@@ -98,6 +99,7 @@ class Attribution:
 def attribute(trace: Trace) -> Attribution:
     """Tie every kernel and copy of ``trace`` to the op that launched it (rules 1 to 5, 7, 8)."""
     meaning = interpret(trace)
+    merge_specs(trace, meaning)
     ranges, calls = trace["ranges"], trace["calls"]
     is_op = _ops(ranges, meaning)
     pushpop = (ranges["kind"] == "pushpop").fill_null(True).to_numpy()

@@ -69,6 +69,12 @@ _alive: weakref.WeakSet[Prepared] = weakref.WeakSet()
 _lock = threading.RLock()
 
 
+def domain_number(name: str) -> int:
+    """The number of an NVTX domain in this process's recordings."""
+    with _lock:
+        return _domains.setdefault(name, len(_domains))
+
+
 class _Push(Protocol):
     def __call__(self, prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None: ...
 
@@ -120,14 +126,18 @@ class Emitter:
 
     def __init__(self, framework: str) -> None:
         self.domain = f"opscope.{framework}"
-        with _lock:
-            self._number = _domains.setdefault(self.domain, len(_domains))
+        self._number = domain_number(self.domain)
         live = open_domain(self.domain)
         self._nvtx = None if live is None else NvtxSink(self.domain, live)
         self._recorder: Recorder | None = None
         self._interned: dict[tuple[str | None, str], Prepared] = {}
         self.active = False
         self.listen(None)
+
+    @property
+    def number(self) -> int:
+        """The domain's number in recordings."""
+        return self._number
 
     @property
     def nvtx(self) -> bool:

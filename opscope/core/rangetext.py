@@ -19,6 +19,8 @@ from .schema import Arg, Dim, Frame, OpCall, ParamValue, SameAs, TensorSpec
 #: Bytes of UTF-8 above which a text for NVTX is cut.
 TEXT_LIMIT: Final = 4096
 CUT: Final = "<cut>"
+#: The same of the call in a spec, which has its graph and key before it.
+SPEC_LIMIT: Final = 3072
 #: Lists within lists deeper than this are refused, so that no text can exhaust the stack.
 MAX_DEPTH: Final = 32
 #: Tensors that one text may stand for once its repetitions are opened.
@@ -35,6 +37,11 @@ _FRAME_AT = re.compile(r"([\w:./$+-]+):([0-9]{1,10})(?![\w:./$+-])")
 _LINE_AT = re.compile(r":([0-9]{1,10})")
 _KEY_AT = re.compile(r"\w+")
 _KEY = re.compile(r"\w+\Z")
+# A node's name in a graph: whatever has no space and no quote.
+_NODE_AT = re.compile(r"[^\s\"]+")
+_NODE = re.compile(r"[^\s\"]+\Z")
+_GRAPH_AT = re.compile(r"[\w:.$+()-]+")
+_GRAPH = re.compile(r"[\w:.$+()-]+\Z")
 _decode_json = json.JSONDecoder().raw_decode
 
 
@@ -393,3 +400,23 @@ def parse_result(text: str) -> tuple[Arg, ...]:
     if call.outputs is None:
         raise RangeTextError(f"not a result: {text[:80]!r}")
     return call.outputs
+
+
+def format_spec(graph: str, key: str, call: OpCall) -> str:
+    """What ``key`` means in ``graph``: ``train_step/dense/MatMul = MatMul(f32[8,4], …)``.
+
+    The graph's name is JSON-quoted where it has a slash or anything else unusual, the key where
+    it has a space or a quote.
+    """
+    return f"{_quoted(graph, _GRAPH)}/{_quoted(key, _NODE)} = {format_call(call, SPEC_LIMIT)}"
+
+
+def parse_spec(text: str) -> tuple[str, str, str]:
+    """``(graph, key, text of the call)`` of a spec. Raises RangeTextError where it is none."""
+    parser = _Parser(text)
+    parser.cut = False
+    graph = parser.word(_GRAPH_AT, "a graph")
+    parser.expect("/")
+    key = parser.word(_NODE_AT, "a key")
+    parser.expect(" = ")
+    return graph, key, text[parser.at :]

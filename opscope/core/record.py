@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from . import process as processes
 
@@ -48,6 +48,9 @@ CHUNK: Final = -(1 << 60)
 RECORD: Final = struct.Struct("<2q")
 TWO_RECORDS: Final = struct.Struct("<4q")
 RECORD_BYTES: Final = RECORD.size
+#: Indices of threads and ids of texts from here up are given by a source, not by Python.
+SOURCE_THREADS: Final = 1 << 20
+SOURCE_TEXTS: Final = 1 << 40
 
 FLUSH_NS: Final = 50_000_000
 CLOCK_NS: Final = 1_000_000_000
@@ -82,6 +85,17 @@ def read_clock() -> tuple[int, int, int]:
     return best
 
 
+class Source(Protocol):
+    """Who keeps records of its own until the recorder flushes (native code, which takes no GIL)."""
+
+    def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
+        """What is new: whole chunks for events.bin, whole lines for strings.jsonl, and threads.
+
+        A thread is (its index in the chunks, its number in the system, Python's ident of it); the
+        indices are from ``SOURCE_THREADS`` up. The lines have every text that the chunks name.
+        """
+
+
 class _Thread:
     __slots__ = ("index", "log", "thread")
 
@@ -107,6 +121,8 @@ class Recorder:
         self.deadline = 0
         self.local = threading.local()
         self.running = False
+        #: Asked at each flush, and for the last time in ``stop``.
+        self.sources: list[Source] = []
         self._lock = threading.RLock()
         self._busy = False
         self._stop_wanted = False
@@ -254,7 +270,19 @@ class Recorder:
                 kept.append(thread)
         # threads born meanwhile wait for the lock, so none is lost here
         self._threads = kept
-        return chunks
+        for source in self.sources:
+            events, strings, threads = source.take()
+            chunks.append(events)
+            if strings:
+                self._strings.append(strings.decode("utf-8", "replace").removesuffix("\n"))
+            for index, native, ident in threads:
+                self._fact(
+                    thread=index,
+                    os_tid=native,
+                    pthread_id=ident,
+                    name=_thread_name(ident, native),
+                )
+        return chunks if any(chunks) else []
 
     def _write(self, chunks: list[bytes]) -> None:
         if self._room < 0:

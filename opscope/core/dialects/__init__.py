@@ -31,6 +31,8 @@ class Reading:
     such as PyProf's traceMarker or a Python frame. ``layer``: ``layer`` is the module path.
     ``step``: ``step`` is its number. ``direction`` is one of schema.DIRECTIONS or None.
     ``forward_name`` is set on a backward node: the op that it differentiates, when the text tells.
+    ``key`` is the name under which a spec may tell more of the range (a graph's node, an HLO
+    operation), ``graph`` the graph that it belongs to, or that a ``graph`` range runs.
     """
 
     role: Role
@@ -40,3 +42,5 @@ class Reading:
     frames: tuple[Frame, ...] = ()
     step: int | None = None
     forward_name: str | None = None
+    key: str | None = None
+    graph: str | None = None

@@ -10,7 +10,7 @@ from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import DIRECTIONS
 
 _STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")
-_ROLES: Final = {"spec": "spec", "result": "result", "graph": "graph"}
+_ROLES: Final = {"spec": "spec", "result": "result"}
 #: Python's call stack as Kineto records it: ``train.py(42): forward``
 _PYTHON_FRAME: Final = re.compile(r"(.{1,4096}?)\(([0-9]{1,9})\): (.*)\Z", re.DOTALL)
 
@@ -31,15 +31,19 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
         return Reading("step", step=int(found.group(1)) if found else None)
     if category == "phase":
         return Reading("phase")
-    if category in ("spec", "result", "graph"):
+    if category == "graph":
+        return Reading("graph", graph=text)
+    if category in ("spec", "result"):
         return Reading(_ROLES[category])  # type: ignore[arg-type]
     if domain == "python":
         found = _PYTHON_FRAME.match(text)
         return Reading("source", frames=((found.group(1), int(found.group(2))),) if found else ())
     if domain in ("user", "opscope.user") and category not in DIRECTIONS:
         return Reading("user")
+    direction = category if category in DIRECTIONS else None
     try:
         call = parse(text)
     except RangeTextError:
-        return None
-    return Reading("op", call=call, direction=category if category in DIRECTIONS else None)
+        # a name that a spec may explain
+        return Reading("user", direction=direction, key=text)
+    return Reading("op", call=call, direction=direction)

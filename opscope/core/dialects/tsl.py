@@ -7,10 +7,12 @@ Thunk:#name=jit(step)/transpose(jvp(net))/layer1/dot_general,hlo_op=custom-call.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, Literal
 
 from opscope.core.dialects import Reading
-from opscope.core.schema import OpCall, ParamValue
+from opscope.core.schema import OpCall, ParamValue, TensorSpec
 
 DOMAINS: Final = frozenset({"TSL", "XLA"})
 _LIMIT: Final = 64 * 1024
@@ -24,6 +26,7 @@ _JAX_WRAPPER: Final = re.compile(r"(?:jit|pjit|xla_call|shard_map|while|body|con
 _BACKWARD: Final = re.compile(
     r"(?:^|/)gradient_tape/|(?:^|/)gradients(?:_[0-9]+)?/|transpose\(jvp\("
 )
+_TAPE: Final = re.compile(r"(?:(?<=/)|\A)(?:gradient_tape|gradients(?:_[0-9]+)?)/")
 _OPTIMIZERS: Final = frozenset(
     [
         "sgd",
@@ -40,6 +43,35 @@ _OPTIMIZERS: Final = frozenset(
         "adafactor",
     ]
 )
+#: What inlining a loop's or branch's function puts before its nodes; the number is the runtime's.
+_BODY: Final = re.compile(r"/(body|cond|then|else|branch[0-9]+)/_[0-9]*(?=/)")
+_LEADING: Final = re.compile(r"(?:(?:Stateful)?PartitionedCall(?:_[0-9]+)?/)+")
+#: What Grappler puts before the name of a node that it made of another.
+_OPTIMIZER: Final = re.compile(
+    r"(?:ArithmeticOptimizer|ConstantFolding|LayoutOptimizer|RemapperOptimizer)/"
+    r"(?:(?:FoldTransposeIntoMatMul|FoldMultiplyIntoConv|ReorderCastLikeAndValuePreserving|"
+    r"HoistCommonFactor_\w+?|AddOpsRewrite|ReplaceMulWithSquare|ReplaceMulWithBroadcastByTile|"
+    r"RemoveStackSliceSameAxis|FoldConjugateIntoTranspose|ConvertPow|ConvertLog1p|ConvertExpm1)_)?"
+)
+#: Kernels that do the work of several nodes, and the op that the first of these is.
+_FUSED: Final = re.compile(
+    r"Fused(Conv2D|Conv3D|MatMul|BatchMatMulV2|DepthwiseConv2dNative|BatchNorm(?=Ex))"
+)
+_TENSOR: Final = re.compile(r"([A-Za-z_]\w*)\[((?:[0-9]{1,18}(?:,[0-9]{1,18})*)?)\]\Z")
+_DTYPES: Final = {
+    "float": "f32",
+    "double": "f64",
+    "half": "f16",
+    "bfloat16": "bf16",
+    "complex64": "c64",
+    "complex128": "c128",
+    **{f"int{bits}": f"i{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)},
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+}
+#: Ops that wait for the program's data.
+_INPUT: Final = ("IteratorGetNext", "IteratorV2", "MakeIterator", "OptionalHasValue", "Optional")
 _INNER: Final = re.compile(r"\w+\((.*)\)\Z")
 
 
@@ -56,8 +88,9 @@ def read(domain: str, text: str) -> Reading | None:
     return Reading(
         "op",
         OpCall(kind, params=(("node", path),)),
-        _direction(path),
-        layer=_layer(path.split("/")[:-1]),
+        "input" if kind.startswith(_INPUT) else _direction(path),
+        layer=None if kind in ("_Send", "_Recv") else _layer(short_key(path).split("/")[:-1]),
+        key=path + _fusion(kind),
     )
 
 
@@ -72,12 +105,82 @@ def _traced(name: str, pairs: dict[str, str]) -> Reading | None:
         parts = path.split("/")
         called = parts[-1] if path else _NUMBER.sub("", hlo_op)
         return Reading(
-            "op", OpCall(called, params=params), _direction(path), layer=_layer(parts[:-1])
+            "op",
+            OpCall(called, params=params),
+            _direction(path),
+            layer=_layer(parts[:-1]),
+            key=hlo_op,
+            graph=module,
         )
     if module:
-        return Reading("graph")
-    kind = pairs.get("tf_op") or pairs.get("long_name")
-    return read("TSL", kind) if kind and "#" not in kind else Reading("user") if name else None
+        return Reading("graph", graph=module)
+    kind = pairs.get("tf_op") or pairs.get("long_name") or name
+    reading = read("TSL", kind) if "#" not in kind else None
+    if reading is None or reading.call is None:
+        return Reading("user") if name else None
+    return replace(reading, call=replace(reading.call, inputs=_shapes(pairs.get("shape", ""))))
+
+
+def _shapes(text: str) -> tuple[TensorSpec | None, ...]:
+    """``(float[64,800];int32[])``: an op's inputs as it ran; nothing where one is no plain tensor."""
+    if len(text) < 3 or text[0] != "(" or text[-1] != ")":
+        return ()
+    found: list[TensorSpec | None] = []
+    for part in text[1:-1].split(";"):
+        tensor = _TENSOR.match(part)
+        if tensor is None:
+            found.append(None)
+            continue
+        sizes = tuple(int(size) for size in tensor.group(2).split(",") if size)
+        found.append(TensorSpec(dtype_of(tensor.group(1)), sizes))
+    return tuple(found)
+
+
+def dtype_of(name: str) -> str:
+    """Our name of a dtype that TensorFlow writes as ``float`` or ``int32``."""
+    return _DTYPES.get(name, name)
+
+
+def normal_key(key: str) -> str:
+    """A node's name without the numbers and prefixes that the runtime and Grappler add."""
+    key = _BODY.sub(r"/\1/_", key)
+    return _OPTIMIZER.sub("", key) if "Optimizer/" in key or "ConstantFolding/" in key else key
+
+
+def short_key(key: str) -> str:
+    """A node's name within the function that it was written in, loops and calls left out."""
+    inner = max((found.end() for found in _BODY.finditer(key)), default=-1)
+    key = key[inner + 1 :]
+    return _LEADING.sub("", key, count=1) if key.startswith(("P", "S")) else key
+
+
+def plain_key(key: str) -> str:
+    """The name of a fused kernel's own node, without the op that it begins with."""
+    return key.partition(":")[0]
+
+
+def _fusion(kind: str) -> str:
+    """``:Conv2D`` for ``_FusedConv2D``: what the fused kernel's first op is."""
+    found = _FUSED.search(kind)
+    return f":{found.group(1)}" if found else ""
+
+
+def forward_keys(key: str) -> Iterator[str]:
+    """Names that the forward op of a backward node may have, the likeliest first.
+
+    ``gradient_tape/net/conv/Conv2D/Conv2DBackpropFilter`` differentiates ``net/conv/Conv2D``,
+    ``gradient_tape/net/ReluGrad`` ``net/Relu``, ``gradients/net/mul_grad/Mul`` ``net/mul``.
+    """
+    path = _TAPE.sub("", plain_key(key), count=1)
+    if path == key:
+        return
+    parts = path.split("/")
+    last = parts[-1]
+    for name in dict.fromkeys((last, re.sub(r"Grad(V[0-9])?(_[0-9]+)?\Z", "", last))):
+        if name:
+            yield "/".join((*parts[:-1], name))
+    for many in range(len(parts) - 1, 0, -1):
+        yield "/".join((*parts[: many - 1], parts[many - 1].removesuffix("_grad")))
 
 
 def _pairs(text: str) -> dict[str, str]:

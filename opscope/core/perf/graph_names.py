@@ -168,7 +168,9 @@ FREE: Final = words(
 )
 
 
-def _as(name: str) -> Model:
+def as_name(name: str) -> Model:
+    """The model of the op of that name, for an op that has another."""
+
     def model(call: OpCall) -> Cost:
         entry = lookup(name)
         assert entry is not None, f"{name} is registered before this module"
@@ -181,7 +183,7 @@ def _as(name: str) -> Model:
 for _name, _aten in SAME.items():
     _entry = lookup(_aten)
     assert _entry is not None, f"{_aten} is registered before this module"
-    op(_name, family=_entry.family, source=f"as {_aten}")(_as(_aten))
+    op(_name, family=_entry.family, source=f"as {_aten}")(as_name(_aten))
 
 
 @op(*FREE, family="view", view=True, source="moves nothing")

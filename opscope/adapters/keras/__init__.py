@@ -1,0 +1,148 @@
+"""The Keras adapter: steps, epochs and phases on all backends, and layers where calls are eager.
+
+Hooked: ``CallbackList.__init__``, which gets a callback of ours, and, while something listens,
+``Layer.__call__``. With TensorFlow's graphs a layer's path is in its nodes' names; with PyTorch the
+PyTorch adapter tells the layers, as a Keras layer is a module there.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any, ClassVar
+
+from keras.src import backend
+from keras.src.callbacks.callback_list import CallbackList
+from keras.src.layers.layer import Layer
+
+from opscope.adapters.base import Options
+from opscope.core.emit import Emitter, Prepared
+
+from .steps import Steps
+
+_log = logging.getLogger(__name__)
+
+_ASYNC = ("_async_train", "_async_test", "_async_predict")
+#: Layers whose paths are kept.
+MAX_LAYERS = 65_536
+
+
+class KerasAdapter:
+    """Keras 3."""
+
+    name: ClassVar[str] = "keras"
+    module: ClassVar[str] = "keras"
+    requires: ClassVar[str] = ">=3.0"
+
+    def __init__(self) -> None:
+        self._emitter: Emitter | None = None
+        self._layers = False
+        self._paths: dict[str, Prepared] = {}
+        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._calls: list[tuple[Any, str, Any, Any]] = []
+        #: A fault of ours was met; nothing is observed any more.
+        self.broken = False
+
+    def install(self, emitter: Emitter, options: Options) -> None:
+        """Hook the list of callbacks, and layers if something listens already."""
+        if self._emitter is not None:
+            return
+        self.broken = False
+        self._emitter = emitter
+        self._layers = options.layers and backend.backend() != "torch"
+        if options.steps:
+            self._patch(self._undo, CallbackList, "__init__", self._callbacks)
+        self.listen()
+
+    def listen(self) -> None:
+        """Hook or unhook layers as the emitter is active or not."""
+        if self._emitter is None or not self._layers or self.broken:
+            return
+        if not self._emitter.active:
+            self._restore(self._calls)
+        elif not self._calls:
+            self._patch(self._calls, Layer, "__call__", self._called)
+
+    def uninstall(self) -> None:
+        """Take every hook away."""
+        self._restore(self._calls)
+        self._restore(self._undo)
+        self._emitter = None
+
+    def _callbacks(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def __init__(callbacks: Any, *args: Any, **kwargs: Any) -> None:
+            original(callbacks, *args, **kwargs)
+            try:
+                if self._emitter is not None:
+                    steps = Steps(self._emitter)
+                    steps.set_model(getattr(callbacks, "_model", None))
+                    steps.set_params(getattr(callbacks, "params", None))
+                    # first, so that a step has ended when a callback after us stops a capture
+                    callbacks.callbacks.insert(0, steps)
+                    for name in _ASYNC:  # a step ends on the thread on which it began
+                        if hasattr(callbacks, name):
+                            setattr(callbacks, name, False)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a callback could not be added")
+
+        return __init__
+
+    def _called(self, original: Any) -> Any:
+        paths = self._paths
+        tracing = _tracing()
+
+        @functools.wraps(original)
+        def __call__(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            emitter = self._emitter
+            if emitter is None or not emitter.active or tracing():
+                return original(layer, *args, **kwargs)
+            try:
+                path = layer.path or layer.name
+                prepared = paths.get(path)
+                if prepared is None:
+                    if len(paths) >= MAX_LAYERS:
+                        paths.clear()
+                    prepared = paths[path] = emitter.prepare(path, "layer")
+                emitter.push(prepared)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a layer could not be named")
+                return original(layer, *args, **kwargs)
+            try:
+                return original(layer, *args, **kwargs)
+            finally:
+                emitter.pop()
+
+        return __call__
+
+    def _failed(self, what: str) -> None:
+        """Called in an ``except``: say so once, and take the adapter out of the user's way."""
+        if self.broken:
+            return
+        self.broken = True
+        _log.exception("opscope: %s; Keras is no longer observed", what)
+        self._restore(self._calls)
+        self._restore(self._undo)
+
+    @staticmethod
+    def _patch(undo: list[tuple[Any, str, Any, Any]], owner: Any, name: str, make: Any) -> None:
+        original = owner.__dict__[name]
+        ours = make(original)
+        undo.append((owner, name, ours, original))
+        setattr(owner, name, ours)
+
+    @staticmethod
+    def _restore(undo: list[tuple[Any, str, Any, Any]]) -> None:
+        while undo:
+            owner, name, ours, original = undo.pop()
+            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
+                setattr(owner, name, original)
+
+
+def _tracing() -> Any:
+    """What tells whether a graph is being made, in which case nothing runs in a layer's call."""
+    if backend.backend() == "tensorflow":
+        from tensorflow.python.eager import context
+
+        return lambda: not context.executing_eagerly()
+    return lambda: False

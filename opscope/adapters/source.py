@@ -1,0 +1,128 @@
+"""The user's source lines of a call: the innermost frames outside the framework, opscope, libraries."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from opscope.core.schema import Frame
+
+#: Frameworks whose code is not the user's, wherever it lies.
+_FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
+#: User frames kept of each call.
+LIMIT: Final = 3
+#: Frames looked at for each call: a deep recursion must not make every op slow.
+DEPTH: Final = 100
+#: Places kept; more come only from code that is made while the program runs.
+MAX_PLACES: Final = 65_536
+
+
+class Source:
+    """A place in the user's program. One object per place, so identity is equality."""
+
+    __slots__ = ("frames",)
+
+    def __init__(self, frames: tuple[Frame, ...]) -> None:
+        self.frames = frames
+
+
+NOWHERE: Final = Source(())
+
+
+class Sources:
+    """Finds the place of a call by walking up from it; remembers what each file and place is."""
+
+    def __init__(self) -> None:
+        self._foreign = tuple(folder + os.sep for folder in _library_folders())
+        self._here = os.getcwd() + os.sep
+        #: File name as the code object has it → how the text writes it; None where not the user's.
+        self._files: dict[str, str | None] = {}
+        self._places: dict[tuple[int, ...], Source] = {}
+        # A place is keyed by the id of its code objects: they must stay alive as long as it does.
+        self._codes: dict[int, CodeType] = {}
+
+    def find(self, frame: FrameType | None) -> Source:
+        """The place of the user frames at and above ``frame``."""
+        files = self._files
+        place: list[int] = []
+        depth = DEPTH
+        found: list[Any] = []
+        while frame is not None and depth:
+            depth -= 1
+            code = frame.f_code
+            file = code.co_filename
+            try:
+                shown = files[file]
+            except KeyError:
+                shown = files[file] = self._classify(file)
+            if shown is not None:
+                # The instruction rather than the line: the line is searched for in a table.
+                place.append(id(code))
+                place.append(frame.f_lasti)
+                found.append(frame)
+                if len(found) == LIMIT:
+                    break
+            frame = frame.f_back
+        if not place:
+            return NOWHERE
+        key = tuple(place)
+        source = self._places.get(key)
+        return self._remember(key, found) if source is None else source
+
+    def shown(self, file: str) -> str | None:
+        """How the text writes a code object's file; None where it is not the user's."""
+        if file not in self._files:
+            self._files[file] = self._classify(file)
+        return self._files[file]
+
+    def places(self, stack: Iterable[tuple[str, int]]) -> tuple[Frame, ...]:
+        """The user's frames of a stack that is given as (file, line), innermost first."""
+        found: list[Frame] = []
+        for file, line in stack:
+            if file not in self._files:
+                self._files[file] = self._classify(file)
+            shown = self._files[file]
+            if shown is not None:
+                found.append((shown, line))
+                if len(found) == LIMIT:
+                    break
+        return tuple(found)
+
+    def _remember(self, key: tuple[int, ...], found: list[FrameType]) -> Source:
+        if len(self._places) >= MAX_PLACES:
+            self._places.clear()
+            self._codes.clear()
+        for frame in found:
+            self._codes[id(frame.f_code)] = frame.f_code
+        frames = tuple(
+            (self._files[frame.f_code.co_filename] or "?", frame.f_lineno or 0) for frame in found
+        )
+        source = self._places[key] = Source(frames)
+        return source
+
+    def _classify(self, file: str) -> str | None:
+        if file.startswith("<"):  # <frozen …>, <string>, graphs that torch.fx wrote
+            return None
+        path = os.path.abspath(file)
+        if path.startswith(self._foreign):
+            return None
+        return path.removeprefix(self._here)
+
+
+def _library_folders() -> set[str]:
+    """Where code lies that is not the user's: the standard library, installed packages, opscope."""
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(site.getsitepackages())
+    folders.add(site.getusersitepackages())
+    folders.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for name in _FRAMEWORKS:
+        module = sys.modules.get(name)
+        if module is not None and module.__file__:
+            folders.add(os.path.dirname(os.path.abspath(module.__file__)))
+    return folders | {os.path.realpath(folder) for folder in folders}

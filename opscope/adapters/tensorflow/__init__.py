@@ -1,0 +1,150 @@
+"""The TensorFlow adapter: which versions, what is hooked, what is emitted, how it is undone.
+
+While something listens: the two entries of eager ops and the gradient function (ops), the call of a
+function's graph (its run, and the specs of its nodes), TensorFlow's own announcements of the graph
+ops that it runs, and sessions of TensorFlow 1 style. While nothing listens, only the making of
+graphs is watched, so that their nodes' source lines are known.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, ClassVar
+
+from opscope.adapters.base import Options
+from opscope.adapters.compiled import BuildError
+from opscope.adapters.source import Sources
+from opscope.core import session
+from opscope.core.emit import Emitter
+
+from .eager import EagerOps
+from .functions import Functions
+from .graphs import Graphs
+from .running import GraphRanges, Recording
+
+_log = logging.getLogger(__name__)
+
+
+class TensorFlowAdapter:
+    """TensorFlow 2: eager ops, functions, and sessions."""
+
+    name: ClassVar[str] = "tensorflow"
+    module: ClassVar[str] = "tensorflow"
+    #: 2.16 is the first with Keras 3, and has every hook used here.
+    requires: ClassVar[str] = ">=2.16"
+
+    def __init__(self) -> None:
+        self._emitter: Emitter | None = None
+        self._eager: EagerOps | None = None
+        self._functions: Functions | None = None
+        self._graphs: Graphs | None = None
+        self._ranges: GraphRanges | None = None
+        self._recording: tuple[Any, Recording] | None = None
+        self._why: str | None = None
+        #: A fault of ours was met; nothing is observed any more.
+        self.broken = False
+
+    def install(self, emitter: Emitter, options: Options) -> None:
+        """Watch graphs being made, and hook the rest if something listens already."""
+        if self._emitter is not None:
+            return
+        self.broken = False
+        sources = Sources() if options.source else None
+        self._graphs = Graphs(emitter, sources, self._definition)
+        self._eager = EagerOps(emitter, sources, options.shapes, self._failed)
+        self._functions = Functions(emitter, self._graphs, self._eager, self._failed)
+        self._emitter = emitter
+        self._functions.watch()
+        self.listen()
+
+    def listen(self) -> None:
+        """Hook or unhook as the emitter is active or not."""
+        eager, functions, emitter = self._eager, self._functions, self._emitter
+        if eager is None or functions is None or emitter is None or self.broken:
+            return
+        try:
+            if emitter.active:
+                self._begin(emitter)
+                functions.install(self._ranges)
+                eager.install()
+            else:
+                self._stop()
+        except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
+            self._failed("hooks could not be set")
+
+    def _begin(self, emitter: Emitter) -> None:
+        """Hear graph ops, into the recorder that runs now, if any."""
+        assert self._graphs is not None
+        recorder = session.recorder()
+        if self._recording is not None and self._recording[0] is recorder:
+            return
+        self._forget_recorder()
+        self._graphs.begin()
+        if self._ranges is None and self._why is None:
+            try:
+                self._ranges = GraphRanges.load(sys.modules["tensorflow"])
+            except BuildError as error:
+                self._why = str(error)
+                _log.warning("opscope: ops inside tf.function are not seen: %s", error)
+        ranges = self._ranges
+        if ranges is None:
+            if recorder is not None:
+                recorder.note("warning", f"ops inside tf.function are not seen: {self._why}")
+            return
+        if recorder is not None:
+            recording = Recording(ranges)
+            self._recording = recorder, recording
+            recorder.sources.append(recording)
+            recorder.fact(**ranges.domain)
+        ranges.listen(recorder is not None, emitter.nvtx)
+
+    def _forget_recorder(self) -> None:
+        if self._recording is not None:
+            recorder, recording = self._recording
+            self._recording = None
+            if recording.lost:
+                recorder.note(
+                    "warning", "ops of graphs were not recorded for want of memory", recording.lost
+                )
+
+    def _stop(self) -> None:
+        if self._eager is not None:
+            self._eager.uninstall()
+        if self._functions is not None:
+            self._functions.uninstall()
+        if self._ranges is not None:
+            self._ranges.silence()
+        self._forget_recorder()
+
+    def uninstall(self) -> None:
+        """Take every hook away."""
+        if self._emitter is None:
+            return
+        self._stop()
+        assert self._functions is not None
+        self._functions.unwatch()
+        self._emitter = self._eager = self._functions = self._graphs = None
+
+    def _failed(self, what: str) -> None:
+        """Called in an ``except``: say so once, and take the adapter out of the user's way."""
+        if self.broken:
+            return
+        self.broken = True
+        _log.exception("opscope: %s; TensorFlow is no longer observed", what)
+        self._stop()
+        if self._functions is not None:
+            self._functions.unwatch()
+
+    @staticmethod
+    def _definition(name: str) -> Any | None:
+        """A function's graph, made again from its definition: it was traced before us."""
+        from tensorflow.python.eager import context
+        from tensorflow.python.framework import function_def_to_graph
+
+        try:
+            definition = context.context().get_function_def(name)
+            return function_def_to_graph.function_def_to_graph(definition)
+        except Exception as error:  # noqa: BLE001 - TensorFlow's importer raises many kinds; the nodes then have no spec
+            _log.info("opscope: the graph of %s is not known: %s", name, error)
+            return None

@@ -1,0 +1,102 @@
+"""From TensorFlow's ops, eager or in a graph, to OpCalls: dtypes, shapes, attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tensorflow.python.framework import dtypes, op_def_registry, tensor_shape
+from tensorflow.python.ops import resource_variable_ops
+
+from opscope.core.rangetext import clean_value
+from opscope.core.schema import Arg, Dim, ParamValue, TensorSpec
+
+_NAMES: Final = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float4_e2m1fn": "f4e2m1",
+    "complex64": "c64",
+    "complex128": "c128",
+    "bool": "bool",
+    **{f"int{bits}": f"i{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{f"q{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32)},
+}
+#: Attributes that say nothing which inputs and outputs do not, or only help TensorFlow itself.
+_UNTOLD: Final = frozenset(
+    "T Tidx Tshape Tparams Tindices Tmultiples Tperm Tpaddings Tblock_shape Tcrops Index N U DstT "
+    "SrcT dtype out_type Truncate config config_proto executor_type output_types output_shapes Tin "
+    "Tout shape shared_name container debug_name allowed_devices validate_shape Tdim Tlen Taxis "
+    "use_cudnn_on_gpu explicit_paddings begin_mask end_mask ellipsis_mask new_axis_mask "
+    "shrink_axis_mask".split()
+)
+#: Elements of a list attribute that are told.
+_MAX_LIST: Final = 64
+
+
+def dtype_name(dtype: Any) -> str:
+    """``f32`` of ``tf.float32``; TensorFlow's own name (``resource``, ``string``) for the rest."""
+    name = dtypes.as_dtype(dtype).base_dtype.name
+    return _NAMES.get(name, name)
+
+
+def dims(shape: Any) -> tuple[Dim, ...]:
+    """Sizes of a TensorShape or a tuple; ``?`` for one that is not known, or for an unknown rank."""
+    if isinstance(shape, tensor_shape.TensorShape):
+        if shape.rank is None:
+            return ("?",)
+        shape = shape.as_list()
+    if shape is None:
+        return ("?",)
+    return tuple("?" if size is None or size < 0 else int(size) for size in shape)
+
+
+def tensor_spec(tensor: Any) -> TensorSpec:
+    """The spec of a tensor; of a resource that is a variable that of its value."""
+    dtype = tensor.dtype
+    if dtype == dtypes.resource:
+        data = resource_variable_ops.get_eager_safe_handle_data(tensor)
+        if data is not None and data.is_set and len(data.shape_and_type) == 1:
+            held = data.shape_and_type[0]
+            return TensorSpec(dtype_name(held.dtype), dims(tensor_shape.TensorShape(held.shape)))
+        return TensorSpec("resource", ())
+    return TensorSpec(dtype_name(dtype), dims(tensor.shape))
+
+
+def arguments(tensors: Iterable[Any]) -> tuple[Arg, ...]:
+    """The specs of an op's flat inputs."""
+    return tuple(tensor_spec(tensor) for tensor in tensors)
+
+
+def input_count(op_type: str) -> int | None:
+    """How many inputs (a list is one) an op takes; ``None`` for what is not registered."""
+    definition = op_def_registry.get(op_type)
+    return None if definition is None else len(definition.input_arg)
+
+
+def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:
+    """An attribute as a parameter; ``None`` where it tells nothing."""
+    if name.startswith("_") or name in _UNTOLD:
+        return None
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, (list, tuple)):
+        if any(not isinstance(one, (bool, int, float, str, bytes)) for one in value):
+            return None
+        value = [
+            one.decode("utf-8", "replace") if isinstance(one, bytes) else one
+            for one in value[:_MAX_LIST]
+        ]
+    elif isinstance(value, dtypes.DType):
+        value = dtype_name(value)
+    elif value is not None and not isinstance(value, (bool, int, float, str)):
+        return None
+    if value is None or value in ("", []):
+        return None
+    return name, clean_value(value)

@@ -1,0 +1,363 @@
+"""Eager ops: a range for each, around TensorFlow's two entries.
+
+``TFE_Py_FastPathExecute`` and ``TFE_Py_Execute`` are looked up on their module by all generated code,
+so exchanging them there sees every eager op with its arguments and results.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.framework import dtypes
+
+from opscope.adapters.source import NOWHERE, Source, Sources
+from opscope.core.emit import Emitter, Prepared
+from opscope.core.schema import Arg, OpCall, TensorSpec
+
+from .call import input_count, parameter, tensor_spec
+
+#: Distinct calls remembered; then all are forgotten and prepared anew.
+MAX_ENTRIES: Final = 65_536
+#: Tensors of forward ops that a thread remembers, for its backward ops to be paired with.
+MAX_MADE: Final = 65_536
+#: Ops whose results' sizes depend on values: their results are told at their end.
+_DYNAMIC: Final = frozenset(
+    "Where Unique UniqueV2 UniqueWithCounts Reshape Range Fill Tile Slice StridedSlice Pad PadV2 "
+    "MirrorPad BroadcastTo BooleanMask DynamicPartition DynamicStitch NonMaxSuppressionV3 "
+    "NonMaxSuppressionV4 NonMaxSuppressionV5 IteratorGetNext IteratorGetNextSync GatherNd Bincount "
+    "DenseBincount RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt "
+    "StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2 OneHot SplitV "
+    "Conv2DBackpropInput Conv2DBackpropFilter Conv3DBackpropInputV2 Conv3DBackpropFilterV2 "
+    "DepthwiseConv2dNativeBackpropInput DepthwiseConv2dNativeBackpropFilter Sum Mean Max Min Prod "
+    "All Any ExpandDims Transpose ConcatV2 ResizeBilinear ResizeNearestNeighbor DecodeRaw "
+    "UnsortedSegmentSum ReadFile SpaceToBatchND BatchToSpaceND Squeeze ArgMax ArgMin TopKV2 "
+    "OptionalGetValue ReadVariableOp TensorListStack TensorListGetItem StringSplitV2".split()
+)
+_INPUT: Final = ("Iterator", "OptionalGet", "OptionalHas", "MakeIterator", "AnonymousIterator")
+_OPTIMIZER: Final = ("ResourceApply", "ResourceSparseApply")
+_PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
+#: Functions, as TensorFlow names them: what they run are graph ops, their call is none.
+_FUNCTION: Final = "__"
+_frame = sys._getframe
+
+
+class Entry:
+    """A call that was seen before."""
+
+    __slots__ = ("call", "category", "dynamic", "known", "prepared", "results", "source")
+
+    def __init__(
+        self, call: OpCall, category: str, prepared: Prepared, source: Source, dynamic: bool
+    ) -> None:
+        self.source = source
+        self.call = call
+        self.category = category
+        self.prepared = prepared
+        self.dynamic = dynamic
+        #: Whether ``prepared`` has the outputs.
+        self.known = False
+        #: The complete text for each result, where results differ from call to call.
+        self.results: dict[Any, Prepared] = {}
+
+
+class _State(threading.local):
+    """What is known of each thread."""
+
+    def __init__(self) -> None:
+        self.number = next(_NUMBERS)
+        #: Sequence number and source of the forward op whose gradient is being worked out (-1: of
+        #: one not known), and those around it.
+        self.backward = -1
+        self.source = NOWHERE
+        self.around: list[tuple[int, Source]] = []
+        self.seq = 0
+        self.optimizing = 0
+        #: (op, id of a tensor that it took or made) → its number and source
+        self.made: dict[tuple[str, Any], tuple[int, Source]] = {}
+
+
+_NUMBERS = itertools.count(1)
+
+
+class EagerOps:
+    """The exchanged entries. ``install`` while something listens, ``uninstall`` restores them."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        sources: Sources | None,
+        shapes: bool,
+        failed: Callable[[str], None],
+    ) -> None:
+        self._emitter = emitter
+        self._sources = sources
+        self._shapes = shapes
+        self._failed = failed
+        self._entries: dict[Any, Entry] = {}
+        self._counts: dict[str, int | None] = {}
+        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self.state = _State()
+        self.on = False
+
+    def install(self) -> None:
+        """Exchange the entries."""
+        self.on = True
+        if self._undo:
+            return
+        self._patch(pywrap_tfe, "TFE_Py_FastPathExecute", self._fast)
+        self._patch(pywrap_tfe, "TFE_Py_Execute", self._slow)
+
+    def uninstall(self) -> None:
+        """Put them back."""
+        self.on = False
+        for owner, name, ours, original in reversed(self._undo):
+            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
+                setattr(owner, name, original)
+        self._undo = []
+
+    def _patch(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        original = owner.__dict__[name]
+        ours = make(original)
+        self._undo.append((owner, name, ours, original))
+        setattr(owner, name, ours)
+
+    def _fast(self, execute: Any) -> Any:
+        begin, end, emitter = self._begin, self._end, self._emitter
+        counts = self._counts
+
+        def TFE_Py_FastPathExecute(ctx: Any, name: str, scope: Any, *args: Any) -> Any:
+            if not self.on:
+                return execute(ctx, name, scope, *args)
+            entry = None
+            try:
+                count = counts[name] if name in counts else self._count(name)
+                entry = begin(name, args, count)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("an op could not be described")
+            try:
+                result = execute(ctx, name, scope, *args)
+            except BaseException:
+                if entry is not None:
+                    emitter.pop()
+                raise
+            if entry is not None:
+                end(entry, result, args)
+            return result
+
+        return TFE_Py_FastPathExecute
+
+    def _slow(self, execute: Any) -> Any:
+        begin, end, emitter = self._begin, self._end, self._emitter
+
+        def TFE_Py_Execute(
+            handle: Any, device: Any, name: Any, inputs: Any, attrs: Any, *rest: Any
+        ) -> Any:
+            if not self.on:
+                return execute(handle, device, name, inputs, attrs, *rest)
+            entry = None
+            try:
+                told = _text(name)
+                if not told.startswith(_FUNCTION):
+                    entry = begin(told, (*inputs, *(attrs or ())), len(inputs))
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("an op could not be described")
+            try:
+                result = execute(handle, device, name, inputs, attrs, *rest)
+            except BaseException:
+                if entry is not None:
+                    emitter.pop()
+                raise
+            if entry is not None:
+                end(entry, result, inputs)
+            return result
+
+        return TFE_Py_Execute
+
+    def _count(self, name: str) -> int | None:
+        count = self._counts[name] = input_count(name)
+        return count
+
+    def _begin(self, name: str, args: Any, count: int | None) -> Entry:
+        state = self.state
+        if count is None:
+            count = len(args)
+        key: list[Any] = [name]
+        if self._shapes:
+            sign(key, args[:count], False)
+            sign(key, args[count:], True)
+        seq = -1
+        if state.around:
+            category, seq, source = "backward", state.backward, state.source
+        else:
+            category = "optimizer" if state.optimizing else "forward"
+            source = NOWHERE if self._sources is None else self._sources.find(_frame(2))
+            if not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
+                seq = state.seq = state.seq + 1
+                made = state.made
+                if len(made) > MAX_MADE:
+                    made.clear()
+                mine = (seq, source)
+                for one in args[:count]:
+                    made[name, getattr(one, "_id", None)] = mine
+        key += (category, source)
+        found = tuple(key)
+        entry = self._entries.get(found)
+        if entry is None:
+            entry = self._entry(found, name, args, count, category, source)
+        if seq >= 0:
+            self._emitter.push(entry.prepared, seq, state.number)
+        else:
+            self._emitter.push(entry.prepared)
+        return entry
+
+    def _entry(
+        self, key: Any, name: str, args: Any, count: int, category: str, source: Source
+    ) -> Entry:
+        if len(self._entries) >= MAX_ENTRIES:
+            self._entries.clear()
+        if name.startswith(_INPUT):
+            category = "input"
+        elif name.startswith(_OPTIMIZER):
+            category = "optimizer"
+        inputs = tuple(map(_argument, args[:count])) if self._shapes else ()
+        pairs = zip(args[count::2], args[count + 1 :: 2], strict=False) if self._shapes else ()
+        params = (parameter(_text(one), value) for one, value in pairs)
+        call = OpCall(
+            name,
+            inputs,
+            None,
+            tuple(one for one in params if one is not None),
+            None,
+            source.frames,
+        )
+        prepared = self._emitter.prepare(call, category)
+        entry = self._entries[key] = Entry(call, category, prepared, source, name in _DYNAMIC)
+        return entry
+
+    def _end(self, entry: Entry, result: Any, args: Any) -> None:
+        try:
+            state = self.state
+            if not state.around and not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
+                one = result[0] if type(result) is list and result else result
+                state.made[entry.call.name, getattr(one, "_id", None)] = (state.seq, entry.source)
+            if entry.known:
+                self._emitter.pop()
+            else:
+                self._emitter.pop(self._complete(entry, result) if self._shapes else None)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("an op's result could not be described")
+
+    def _complete(self, entry: Entry, result: Any) -> Prepared:
+        key: list[Any] = []
+        sign(key, result if type(result) is list else (result,), True)
+        found = tuple(key)
+        complete = entry.results.get(found)
+        if complete is None:
+            flat = result if isinstance(result, (list, tuple)) else (result,)
+            outputs = tuple(_argument(one) for one in flat if one is not None)
+            call = entry.call
+            whole = OpCall(
+                call.name, call.inputs, outputs, call.params, device_of(flat), call.frames
+            )
+            complete = self._emitter.prepare(whole, entry.category)
+            if entry.dynamic:
+                if len(entry.results) < MAX_ENTRIES // 64:
+                    entry.results[found] = complete
+            else:
+                entry.prepared = complete
+                entry.known = True
+        return complete
+
+    def enter_gradient(self, name: str, inputs: Any, outputs: Any) -> None:
+        """What follows on this thread differentiates the op whose tensors these are."""
+        state = self.state
+        state.around.append((state.backward, state.source))
+        state.backward, state.source = self._forward(name, inputs, outputs)
+
+    def leave_gradient(self) -> None:
+        """It does no longer."""
+        state = self.state
+        state.backward, state.source = state.around.pop()
+
+    def _forward(self, name: str, inputs: Any, outputs: Any) -> tuple[int, Source]:
+        made = self.state.made
+        for one in outputs or ():
+            found = made.get((name, getattr(one, "_id", None)))
+            if found is not None:
+                return found
+        known = [made.get((name, getattr(one, "_id", None))) for one in inputs or ()]
+        # a tensor that several ops of this name took tells of the last; the others do not
+        return min((one for one in known if one is not None), key=_number, default=(-1, NOWHERE))
+
+
+def _number(made: tuple[int, Source]) -> int:
+    return made[0]
+
+
+def sign(key: list[Any], values: Any, numbers: bool) -> None:
+    """Append to ``key`` what the text of a call depends on; numbers among the inputs do not."""
+    add = key.append
+    for value in values:
+        kind = type(value)
+        if kind in _PLAIN:
+            add(value if numbers else kind)
+            continue
+        try:
+            add(value._datatype_enum())
+            add(value._shape_tuple())
+        except AttributeError:
+            if kind is list or kind is tuple:
+                add(len(value))
+                sign(key, value, numbers)
+            elif kind is dtypes.DType:
+                add(value.as_datatype_enum)
+            else:
+                add(getattr(value, "dtype", kind))
+                add(_sizes(value))
+
+
+def _sizes(value: Any) -> Any:
+    shape = getattr(value, "shape", None)
+    try:
+        return None if shape is None else tuple(shape)
+    except (TypeError, ValueError):  # a shape of unknown rank
+        return "?"
+
+
+def _argument(value: Any) -> Arg:
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_argument, value)) if any(hasattr(v, "dtype") for v in value) else None
+    if isinstance(value, bool):
+        return TensorSpec("bool", ())
+    if isinstance(value, (int, float)):
+        return TensorSpec("i32" if isinstance(value, int) else "f32", ())
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return None
+    return tensor_spec(value)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def device_of(results: Any) -> str | None:
+    """``cuda:0`` of the first result on a GPU, ``cpu`` …; None where no result tells."""
+    for one in results:
+        name = getattr(one, "device", None)
+        if name:
+            kind, _, number = name.rpartition("/device:")[2].partition(":")
+            return (
+                "cpu"
+                if kind == "CPU" and number == "0"
+                else f"{_KINDS.get(kind, kind.lower())}:{number}"
+            )
+    return None
+
+
+_KINDS: Final = {"GPU": "cuda"}

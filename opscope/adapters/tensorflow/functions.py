@@ -1,0 +1,173 @@
+"""Functions and sessions as they run: a range around each run of a graph, its specs before the first.
+
+And gradients: TensorFlow calls one function for each op that it differentiates, by the op's name and
+with its tensors; what that function makes, eagerly or in a graph, belongs to the op.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.client import session as sessions
+from tensorflow.python.eager import backprop, context
+from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.framework import ops
+
+from opscope.core.emit import Emitter
+
+from .eager import EagerOps
+from .graphs import Graphs
+from .running import GraphRanges
+
+
+class Functions:
+    """``watch``: which graph each function has. ``install``: its runs too."""
+
+    def __init__(
+        self, emitter: Emitter, graphs: Graphs, eager: EagerOps, failed: Callable[[str], None]
+    ) -> None:
+        self._emitter = emitter
+        self._eager = eager
+        self._graphs = graphs
+        self._failed = failed
+        self._watched: list[tuple[Any, str, Any, Any]] = []
+        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._ranges: GraphRanges | None = None
+        self.on = False
+
+    def watch(self) -> None:
+        """Remember each function's graph when it is made, and what in it differentiates what."""
+        if not self._watched:
+            _patch(self._watched, atomic_function, "from_func_graph", self._built)
+            _patch(self._watched, backprop, "_gradient_function", self._differentiate)
+            # TensorFlow keeps this one in C: it is registered there, not looked up
+            pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
+
+    def unwatch(self) -> None:
+        """No longer."""
+        if self._watched:
+            _restore(self._watched)
+            pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
+
+    def install(self, ranges: GraphRanges | None) -> None:
+        """Put a range around each run."""
+        self.on = True
+        self._ranges = ranges
+        if not self._undo:
+            _patch(self._undo, atomic_function.AtomicFunction, "call_flat", self._called)
+            _patch(self._undo, sessions.BaseSession, "_call_tf_sessionrun", self._session)
+
+    def uninstall(self) -> None:
+        """Restore what runs graphs."""
+        self.on = False
+        _restore(self._undo)
+
+    def _built(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def from_func_graph(name: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
+            made = original(name, graph, *args, **kwargs)
+            try:
+                self._graphs.built(_text(made.name), graph)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a function's graph could not be kept")
+            return made
+
+        return from_func_graph
+
+    def _differentiate(self, original: Any) -> Any:
+        eager, graphs = self._eager, self._graphs
+        eagerly, default_graph = context.executing_eagerly, ops.get_default_graph
+
+        @functools.wraps(original)
+        def _gradient_function(
+            name: Any, attrs: Any, many: Any, inputs: Any, outputs: Any, *rest: Any
+        ) -> Any:
+            told = _text(name)
+            if not eagerly():
+                graph = default_graph()
+                before = graph.version
+                result = original(name, attrs, many, inputs, outputs, *rest)
+                try:
+                    graphs.differentiated(graph, before, graph.version, told, inputs, outputs)
+                except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                    self._failed("a gradient could not be paired")
+                return result
+            if not self.on:
+                return original(name, attrs, many, inputs, outputs, *rest)
+            eager.enter_gradient(told, inputs, outputs)
+            try:
+                return original(name, attrs, many, inputs, outputs, *rest)
+            finally:
+                eager.leave_gradient()
+
+        return _gradient_function
+
+    def _called(self, original: Any) -> Any:
+        emitter = self._emitter
+        eagerly = context.executing_eagerly
+
+        @functools.wraps(original)
+        def call_flat(function: Any, *args: Any) -> Any:
+            if not self.on or not eagerly():
+                return original(function, *args)
+            opened = self._open(_text(function.name), lambda: function.graph)
+            try:
+                return original(function, *args)
+            finally:
+                if opened:
+                    emitter.pop()
+
+        return call_flat
+
+    def _session(self, original: Any) -> Any:
+        emitter = self._emitter
+
+        @functools.wraps(original)
+        def _call_tf_sessionrun(one: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.on:
+                return original(one, *args, **kwargs)
+            graph = one.graph
+            # A graph of TensorFlow 1 grows: each size is a graph of its own.
+            name = f"graph_{id(graph):x}_{graph.version}"
+            opened = self._open(name, lambda: graph)
+            try:
+                return original(one, *args, **kwargs)
+            finally:
+                if opened:
+                    emitter.pop()
+
+        return _call_tf_sessionrun
+
+    def _open(self, name: str, graph: Callable[[], Any]) -> bool:
+        try:
+            run, unknown = self._graphs.run(name, graph)
+            if self._ranges is not None:
+                self._ranges.keep(unknown)
+            self._emitter.push(run)
+            return True
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a function's run could not be told")
+            return False
+
+
+def _patch(
+    undo: list[tuple[Any, str, Any, Any]], owner: Any, name: str, make: Callable[[Any], Any]
+) -> None:
+    original = owner.__dict__[name]
+    ours = make(original)
+    undo.append((owner, name, ours, original))
+    setattr(owner, name, ours)
+
+
+def _restore(undo: list[tuple[Any, str, Any, Any]]) -> None:
+    while undo:
+        owner, name, ours, original = undo.pop()
+        if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
+            setattr(owner, name, original)
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)

@@ -1,0 +1,170 @@
+"""Graph ops as they run: TensorFlow's own annotations, heard by the library made of annotations.c."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from opscope.adapters.compiled import BuildError, built
+from opscope.core.emit import domain_number
+from opscope.core.record import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS, pop_code
+
+_log = logging.getLogger(__name__)
+
+SOURCE: Final = Path(__file__).with_name("annotations.c")
+#: TensorFlow's own NVTX domain, which its GPU builds use.
+DOMAIN: Final = "TSL"
+#: Where texts and threads of this source are numbered from: apart from those of other sources.
+TEXTS: Final = SOURCE_TEXTS + (1 << 39)
+THREADS: Final = SOURCE_THREADS + (1 << 19)
+_ENABLE: Final = "_ZN3tsl8profiler15AnnotationStack6EnableEb"
+_GENERATION: Final = "_ZN3tsl8profiler15AnnotationStack11generation_E"
+
+
+class GraphRanges:
+    """TensorFlow's graph ops into the recorder, and into NVTX where its build does not do so itself.
+
+    Made with ``GraphRanges.load``; ``listen`` hooks TensorFlow's libraries, ``silence`` restores them.
+    """
+
+    def __init__(self, native: Any, framework: Path) -> None:
+        self._native = native
+        self._framework = framework
+        library = ctypes.CDLL(str(framework))
+        self._enable = getattr(library, _ENABLE)
+        self._enable.argtypes, self._enable.restype = [ctypes.c_bool], None
+        self._generation = ctypes.c_int.in_dll(library, _GENERATION)
+        self._enabled = False
+        self._shapes = False
+        self.nvtx = bool(native.opscope_nvtx(DOMAIN.encode()))
+
+    @classmethod
+    def load(cls, tensorflow: Any) -> GraphRanges:
+        """Build the library, if need be, and find TensorFlow's. Raises BuildError where that fails."""
+        folder = Path(tensorflow.__file__).resolve().parent
+        framework = next(iter(sorted(folder.glob("libtensorflow_framework.so.*"))), None)
+        if framework is None:
+            raise BuildError(f"no libtensorflow_framework in {folder}")
+        try:
+            native = ctypes.CDLL(str(built(SOURCE)))
+            _declare(native)
+            ranges = cls(native, framework)
+            if not native.opscope_install(str(framework).encode()):
+                raise BuildError("this TensorFlow does not announce the ops that it runs")
+            native.opscope_uninstall()
+        except (AttributeError, ValueError, OSError) as error:
+            raise BuildError(f"this TensorFlow is not as expected: {error}") from None
+        return ranges
+
+    def listen(self, record: bool, nvtx: bool) -> None:
+        """Hook TensorFlow, and hear every graph op that begins from now on."""
+        self._native.opscope_install(str(self._framework).encode())
+        numbers = (TEXTS, pop_code(domain_number(DOMAIN)), THREADS, CHUNK)
+        self._native.opscope_listen(record, nvtx and self.nvtx, *numbers)
+        self.keep()
+
+    def keep(self, shapes: bool = False) -> None:
+        """A graph is about to run; with ``shapes`` the sizes of its ops' inputs are told too.
+
+        TensorFlow's profiler turns annotations off when it stops: they are turned on again.
+        """
+        if shapes != self._shapes:
+            self._shapes = bool(self._native.opscope_shapes(shapes))
+        if not self._generation.value & 1:
+            self._enable(True)
+            self._enabled = True
+
+    def silence(self) -> None:
+        """Put TensorFlow's functions back."""
+        self._native.opscope_listen(0, 0, *(0,) * 4)
+        self._native.opscope_uninstall()
+        if self._enabled and self._generation.value & 1:
+            self._enable(False)
+        self._enabled = self._shapes = False
+
+    @property
+    def domain(self) -> dict[str, Any]:
+        """What a recording must know of the domain."""
+        return {"domain": DOMAIN, "number": domain_number(DOMAIN)}
+
+    @property
+    def hooked(self) -> int:
+        """Entries of TensorFlow's import tables that lead to us."""
+        return int(self._native.opscope_installed())
+
+    @property
+    def lost(self) -> int:
+        """Ops that were not recorded for want of memory, since the process began."""
+        return int(self._native.opscope_lost())
+
+
+class Recording:
+    """What one recorder takes from ``GraphRanges`` (``core.record.Source``)."""
+
+    def __init__(self, ranges: GraphRanges) -> None:
+        self._ranges = ranges
+        self._native = ranges._native
+        self._texts = 0
+        self._threads: set[int] = set()
+        self._lost = ranges.lost
+        self.take()  # what an earlier recorder left
+        self._texts = 0
+        self._threads.clear()
+
+    @property
+    def lost(self) -> int:
+        """Ops that were not recorded for want of memory."""
+        return self._ranges.lost - self._lost
+
+    def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
+        """Chunks, strings and threads that are new."""
+        native = self._native
+        room = int(native.opscope_thread_count()) + 16
+        numbers = (ctypes.c_int64 * (3 * room))()
+        many = int(native.opscope_threads(0, numbers, room))
+        triples = [(numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2]) for i in range(many)]
+        threads = [one for one in triples if one[0] not in self._threads]
+        self._threads.update(one[0] for one in threads)
+        room = int(native.opscope_waiting()) + 64
+        records = ctypes.create_string_buffer(room * RECORD_BYTES)
+        written = int(native.opscope_take(records, room))
+        lines = []
+        for number in range(self._texts, int(native.opscope_text_count())):
+            text = native.opscope_text(number).decode("utf-8", "replace")
+            lines.append(json.dumps([TEXTS + number, DOMAIN, None, text]))
+        self._texts += len(lines)
+        strings = "".join(f"{line}\n" for line in lines)
+        return records.raw[: written * RECORD_BYTES], strings.encode(), threads
+
+
+def _declare(native: Any) -> None:
+    number = ctypes.c_int64
+    for name, result, arguments in (
+        ("opscope_nvtx", ctypes.c_int, [ctypes.c_char_p]),
+        ("opscope_install", ctypes.c_int, [ctypes.c_char_p]),
+        ("opscope_uninstall", None, []),
+        ("opscope_installed", ctypes.c_int, []),
+        ("opscope_shapes", ctypes.c_int, [ctypes.c_int]),
+        ("opscope_listen", None, [ctypes.c_int, ctypes.c_int, number, number, number, number]),
+        ("opscope_waiting", number, []),
+        ("opscope_take", number, [ctypes.c_char_p, number]),
+        ("opscope_threads", number, [number, ctypes.POINTER(number), number]),
+        ("opscope_thread_count", number, []),
+        ("opscope_text_count", ctypes.c_uint32, []),
+        ("opscope_text", ctypes.c_char_p, [ctypes.c_uint32]),
+        ("opscope_lost", number, []),
+    ):
+        function = getattr(native, name)
+        function.restype, function.argtypes = result, arguments
+
+
+def gpu_build(tensorflow: Any) -> bool:
+    """Whether this TensorFlow is built for CUDA (and then has NVTX itself)."""
+    try:
+        return bool(tensorflow.sysconfig.get_build_info()["is_cuda_build"])
+    except (AttributeError, KeyError):
+        return "CUDA_VERSION" in os.environ

@@ -1,0 +1,66 @@
+"""A capture that leaves a profile: any in-process backend, read and written when it ends."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from opscope.core.session import Capture, SessionError
+
+from . import choose, make
+
+
+class ProfileCapture:
+    """What runs from ``start`` to ``stop``, as the profile ``path``.
+
+    ``backend`` is ``auto``, ``kineto`` or ``recorder``. Starting raises SessionError where ``path``
+    exists and not ``force``, ValueError on an unknown backend.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], backend: str = "auto", force: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self._backend = backend
+        self._force = force
+        self._folder: TemporaryDirectory[str] | None = None
+        self._inner: Capture | None = None
+
+    def warmup(self) -> None:
+        """Nothing is slow here."""
+
+    def start(self) -> None:
+        """Begin. Raises OSError where the folder cannot be written."""
+        if self.path.exists() and not self._force:
+            raise SessionError(f"{self.path} exists; force=True replaces it")
+        name = choose().name if self._backend == "auto" else self._backend
+        parent = self.path.absolute().parent
+        parent.mkdir(parents=True, exist_ok=True)
+        # beside the profile, so that the disk which will hold it holds the recording too
+        folder = TemporaryDirectory(prefix=f".{self.path.name}-", dir=parent)
+        try:
+            inner = make(name, folder.name)
+            if inner is not None:
+                inner.start()
+        except BaseException:
+            folder.cleanup()
+            raise
+        self._folder, self._inner = folder, inner
+
+    def stop(self) -> None:
+        """End, and write the profile; nothing where the tool around the process records."""
+        inner, self._inner = self._inner, None
+        folder, self._folder = self._folder, None
+        if folder is None:
+            return
+        with folder:
+            if inner is not None:
+                inner.stop()
+                trace = import_module("opscope.backends.recorder").collect(folder.name)
+                write = import_module("opscope.readers.opscope_profile").write
+                write(self.path, trace, force=self._force)
+
+    def __repr__(self) -> str:
+        return f"ProfileCapture({str(self.path)!r})"

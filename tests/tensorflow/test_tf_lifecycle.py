@@ -1,0 +1,181 @@
+"""Installed and undone without a trace; models are saved and loaded, distributed, profiled under us."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+import keras  # noqa: E402
+from keras.src.callbacks.callback_list import CallbackList  # noqa: E402
+from keras.src.layers.layer import Layer  # noqa: E402
+from tensorflow.python import pywrap_tfe  # noqa: E402
+from tensorflow.python.client import session as sessions  # noqa: E402
+from tensorflow.python.eager import backprop  # noqa: E402
+from tensorflow.python.eager.polymorphic_function import atomic_function  # noqa: E402
+
+import opscope  # noqa: E402
+from opscope import adapters  # noqa: E402
+from opscope.adapters.tensorflow.running import GraphRanges  # noqa: E402
+from opscope.core import session  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+
+
+def patched():
+    """Every attribute that is exchanged."""
+    return {
+        "fast": pywrap_tfe.TFE_Py_FastPathExecute,
+        "slow": pywrap_tfe.TFE_Py_Execute,
+        "gradient": backprop._gradient_function,
+        "built": atomic_function.from_func_graph,
+        "called": atomic_function.AtomicFunction.__dict__["call_flat"],
+        "session": sessions.BaseSession.__dict__["_call_tf_sessionrun"],
+        "callbacks": CallbackList.__dict__["__init__"],
+        "layer": Layer.__dict__["__call__"],
+        "watchers": list(session._watchers),
+    }
+
+
+def model():
+    one = keras.Sequential(
+        [keras.layers.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)]
+    )
+    one.compile("sgd", "mse")
+    return one
+
+
+X, Y = np.ones((12, 4), "float32"), np.ones((12, 1), "float32")
+
+
+def test_shutdown_restores_every_attribute_and_every_entry(tmp_path):
+    before = patched()
+    with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+        during = patched()
+        assert all(during[name] is not before[name] for name in before if name != "watchers")
+        ranges = adapters._installed["tensorflow"]._ranges
+        assert ranges.hooked >= 3
+        model().fit(X, Y, verbose=0)
+    assert ranges.hooked == 0
+    assert pywrap_tfe.TFE_Py_FastPathExecute is before["fast"]
+    opscope.shutdown()
+    assert patched() == before
+    assert not ranges._generation.value & 1
+    # and the next capture works
+    with opscope.capture(tmp_path / "again.opscope", backend="recorder"):
+        tf.function(lambda: tf.ones(3) * 2.0)()
+    assert len(opscope.load(tmp_path / "again.opscope").ops()) > 0
+
+
+def test_init_without_a_capture_costs_no_op(tmp_path):
+    before = patched()
+    opscope.init()
+    assert pywrap_tfe.TFE_Py_FastPathExecute is before["fast"]
+    assert Layer.__dict__["__call__"] is before["layer"]
+
+
+def test_models_are_saved_and_loaded(recorded, tmp_path):
+    result = []
+
+    def program():
+        one = model()
+        one.fit(X, Y, verbose=0)
+        expected = one.predict(X, verbose=0)
+        one.save(tmp_path / "model.keras")
+        one.export(tmp_path / "saved", verbose=False)
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        result.append(np.allclose(loaded.predict(X, verbose=0), expected))
+        served = tf.saved_model.load(tmp_path / "saved")
+        result.append(np.allclose(served.serve(X), expected))
+
+    profile = recorded(program)
+    assert result == [True, True]
+    fused = profile.ops().filter(pl.col("op").cast(pl.String).str.contains("MatMul"))
+    assert fused["inputs"].null_count() == 0
+
+
+def test_mirrored_strategy_on_two_virtual_cpus(tmp_path):
+    program = f"""
+import numpy as np, tensorflow as tf, opscope
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+with opscope.capture({str(tmp_path / "run.opscope")!r}, backend="recorder"):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    assert strategy.num_replicas_in_sync == 2
+    with strategy.scope():
+        w = tf.Variable(tf.ones((3, 2)))
+    @tf.function
+    def step(x):
+        def one(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.matmul(x, w))
+            w.assign_sub(0.1 * tape.gradient(loss, w))
+            return loss
+        return strategy.run(one, args=(x,))
+    for _ in range(3):
+        result = step(tf.ones((4, 3)))
+    print(w.numpy()[0, 0])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "3",
+             "HOME": str(Path.home())},
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "no longer observed" not in done.stderr
+    ops = opscope.load(tmp_path / "run.opscope").ops()
+    forward = ops.filter(
+        pl.col("op").cast(pl.String).str.contains("MatMul")
+        & (pl.col("direction").cast(pl.String) == "forward")
+    )
+    assert len(forward) == 6  # two replicas, three steps
+    assert forward["matrix_flops"].unique().to_list() == [2 * 4 * 3 * 2]
+
+
+def test_tensorflows_own_profiler_works_beside_us(tmp_path):
+    step = tf.function(lambda x: tf.matmul(x, x), input_signature=[tf.TensorSpec((None, 4))])
+    with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+        step(tf.ones((4, 4)))
+        tf.profiler.experimental.start(str(tmp_path / "logs"))
+        step(tf.ones((4, 4)))
+        tf.profiler.experimental.stop()
+        step(tf.ones((4, 4)))
+    (plane,) = (tmp_path / "logs").rglob("*.xplane.pb")
+    assert b"MatMul" in plane.read_bytes()
+    found = opscope.load(tmp_path / "run.opscope").ops()
+    assert len(found.filter(pl.col("op").cast(pl.String).str.contains("MatMul"))) == 3
+
+
+def test_a_fault_of_ours_is_not_the_programs(tmp_path, monkeypatch, caplog):
+    with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+        adapter = adapters._installed["tensorflow"]
+        monkeypatch.setattr(adapter._eager, "_entry", lambda *args: 1 / 0)
+        assert float(tf.reduce_sum(tf.ones(4)).numpy()) == 4.0
+        assert adapter.broken
+        assert adapter._ranges.hooked == 0
+    assert "TensorFlow is no longer observed" in caplog.text
+
+
+def test_without_a_compiler_the_rest_is_recorded_and_that_is_said(tmp_path, monkeypatch):
+    from opscope.adapters import compiled
+
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(compiled.shutil, "which", lambda *args, **kwargs: None)
+    with pytest.raises(compiled.BuildError, match="no C compiler"):
+        GraphRanges.load(tf)
+    with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+        tf.function(lambda x: tf.matmul(x, x))(tf.ones((2, 2)))
+        tf.nn.relu(tf.ones(3))
+    profile = opscope.load(tmp_path / "run.opscope")
+    assert "no C compiler" in profile.notes()["what"].str.join(" ").item()
+    assert "Relu" in profile.ops()["op"].cast(pl.String).to_list()

@@ -1,0 +1,154 @@
+"""What single ops and graphs become: shapes, attributes, retracing, loops, gradients, sessions."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+
+def rows(profile, op):
+    ops = profile.ops().sort("start")
+    return ops.filter(pl.col("op").cast(pl.String).str.contains(op)).to_dicts()
+
+
+def test_an_eager_op_tells_its_arguments_results_attributes_and_line(recorded):
+    a, b = tf.ones((4, 3)), tf.ones((4, 5))
+
+    def program():
+        for _ in range(3):
+            tf.matmul(a, b, transpose_a=True)
+
+    found = rows(recorded(program), r"^MatMul$")
+    assert len(found) == 3
+    for row in found:
+        assert (row["inputs"], row["outputs"]) == ("f32[4,3], f32[4,5]", "f32[3,5]")
+        assert "transpose_a=true" in row["params"]
+        assert row["matrix_flops"] == 2 * 3 * 4 * 5
+        assert "test_tf_ops.py" in row["source"]
+
+
+def test_results_that_depend_on_values_are_each_ones_own(recorded):
+    def program():
+        for many in (2, 5):
+            tf.where(tf.sequence_mask(many, 8))
+
+    assert [row["outputs"] for row in rows(recorded(program), "^Where$")] == ["i64[2,1]", "i64[5,1]"]
+
+
+def test_eager_gradients_belong_to_their_forward_op(recorded):
+    first, second = tf.Variable(tf.ones((3, 3))), tf.Variable(tf.ones((3, 3)))
+    x = tf.ones((2, 3))
+
+    def program():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.matmul(tf.matmul(x, first), second))
+        tape.gradient(loss, [first, second])
+
+    found = rows(recorded(program), "MatMul")
+    forward = [row for row in found if row["direction"] == "forward"]
+    backward = [row for row in found if row["direction"] == "backward"]
+    assert len(forward) == 2
+    # the second's two gradients, then the first's one: the input needs none
+    linked = [row["forward_op_id"] for row in backward]
+    assert linked == [forward[1]["op_id"]] * 2 + [forward[0]["op_id"]]
+    assert all("test_tf_ops.py" in row["source"] for row in backward)
+
+
+def test_a_failing_op_leaves_nothing_open(recorded):
+    def program():
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            tf.matmul(tf.ones((2, 3)), tf.ones((2, 3)))
+        tf.nn.relu(tf.ones(3))
+
+    profile = recorded(program)
+    relu = rows(profile, "^Relu$")[0]
+    assert relu["parent_id"] is None
+    assert profile.notes().is_empty()
+
+
+def test_retraced_functions_keep_their_shapes_apart(recorded):
+    @tf.function
+    def step(x):
+        return tf.matmul(x, x)
+
+    def program():
+        for size in (4, 7, 4):
+            step(tf.ones((size, size)))
+
+    found = rows(recorded(program), "MatMul")
+    assert [row["inputs"].split(", ")[0] for row in found] == ["f32[4,4]", "f32[7,7]", "f32[4,4]"]
+
+
+def test_a_function_traced_before_is_known_too(recorded):
+    @tf.function
+    def step(x):
+        return tf.nn.relu(tf.matmul(x, x) + 1.0)
+
+    step(tf.ones((6, 6)))
+    found = rows(recorded(lambda: step(tf.ones((6, 6)))), "MatMul")
+    assert [row["matrix_flops"] for row in found] == [2 * 6 * 6 * 6]
+
+
+def test_sizes_that_the_graph_does_not_know_are_those_of_the_run(recorded):
+    step = tf.function(
+        lambda x, w: tf.nn.relu(tf.matmul(x, w)),
+        input_signature=[tf.TensorSpec((None, 3)), tf.TensorSpec((3, 4))],
+    )
+
+    def program():
+        for size in (2, 9):
+            step(tf.ones((size, 3)), tf.ones((3, 4)))
+
+    found = rows(recorded(program), "MatMul")
+    assert [row["inputs"] for row in found] == ["f32[2,3], f32[3,4]", "f32[9,3], f32[3,4]"]
+    assert [row["matrix_flops"] for row in found] == [2 * 2 * 3 * 4, 2 * 9 * 3 * 4]
+
+
+def test_loops_in_graphs(recorded):
+    w = tf.Variable(tf.ones((3, 3)))
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            for _ in tf.range(4):
+                x = tf.matmul(x, w)
+            loss = tf.reduce_sum(x)
+        return tape.gradient(loss, w)
+
+    profile = recorded(lambda: train(tf.ones((2, 3))))
+    found = rows(profile, "MatMul")
+    assert [row["direction"] for row in found].count("forward") == 4
+    assert [row["direction"] for row in found].count("backward") == 8
+    assert all(row["inputs"] and row["matrix_flops"] == 2 * 2 * 3 * 3 for row in found)
+
+
+def test_sessions_of_tensorflow_1(recorded):
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, (5, 3), name="x")
+        y = tf.matmul(x, tf.ones((3, 2)), name="product")
+    session = tf.compat.v1.Session(graph=graph)
+
+    def program():
+        session.run(y, {x: [[1.0] * 3] * 5})
+
+    found = rows(recorded(program), "MatMul")
+    assert [row["matrix_flops"] for row in found] == [2 * 5 * 3 * 2]
+
+
+def test_mixed_precision_and_xla(recorded):
+    a = tf.cast(tf.ones((8, 8)), tf.bfloat16)
+    compiled = tf.function(lambda x: tf.matmul(x, x) + 1.0, jit_compile=True)
+
+    def program():
+        tf.function(lambda x: tf.matmul(x, x))(a)
+        compiled(tf.ones((4, 4)))
+
+    profile = recorded(program)
+    dtypes = profile.ops()["dtypes"].cast(pl.String).to_list()
+    assert "bf16" in dtypes
+    # XLA runs it as one: the run of its graph is in the trace, by name
+    graphs = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == "graph")
+    assert len(graphs) == 2
