@@ -18,6 +18,7 @@ from opscope.core.compiled import REGION_NAMES
 from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
 from opscope.core.intervals import NONE, Ints, Nest, nest
+from opscope.core.named_kernels import Named, named_ranges
 from opscope.core.nccl_groups import name_groups
 from opscope.core.results import merge_results
 from opscope.core.specs import merge_specs
@@ -97,13 +98,16 @@ class Attribution:
 
 
 def attribute(trace: Trace) -> Attribution:
-    """Tie every kernel and copy of ``trace`` to the op that launched it (rules 1 to 5, 7, 8)."""
+    """Tie every kernel and copy of ``trace`` to the op that launched it (rules 0 to 5, 7, 8)."""
+    links = {name: _launch(trace[name], trace["calls"]) for name in ("kernels", "memops")}
+    named = named_ranges(trace, links["kernels"])
+    trace = named.trace
     meaning = interpret(trace)
     merge_specs(trace, meaning)
     ranges, calls = trace["ranges"], trace["calls"]
     is_op = _ops(ranges, meaning)
+    is_op[named.first :] = False  # they hold what names them and nothing else
     pushpop = (ranges["kind"] == "pushpop").fill_null(True).to_numpy()
-    links = {name: _launch(trace[name], calls) for name in ("kernels", "memops")}
     graph = replayed(trace, links["kernels"])
     used = np.zeros(len(calls), bool)
     for link in (*links.values(), *((graph.call,) if graph else ())):
@@ -116,7 +120,16 @@ def attribute(trace: Trace) -> Attribution:
     launched = {name: _launched(link, call_op, why) for name, link in links.items()}
     if graph is not None:
         _follow_graph(graph, launched["kernels"], call_op, nests, _is_region(meaning))
+    _take_named(named, launched["kernels"], is_op)
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
+
+
+def _take_named(named: Named, kernels: Launched, is_op: NDArray[np.bool_]) -> None:
+    """Rule 0, for kernels that no op range holds: the op that they name."""
+    taken = (named.op >= 0) & (kernels.op < 0)
+    kernels.op[taken] = named.op[taken]
+    kernels.reason[taken] = HAS_OP
+    is_op[named.op[taken]] = True
 
 
 def _open_ops(
@@ -189,7 +202,8 @@ def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:
     role = meaning.role
     held = (ranges["end"] > ranges["start"]).fill_null(False).to_numpy()
     is_op: NDArray[np.bool_] = (role == ROLE["op"]) & held
-    user = (role == ROLE["user"]) & held
+    # what a framework's runtime does inside is no op of anybody's
+    user = (role == ROLE["user"]) & held & (ranges["domain"] != "runtime").fill_null(True).to_numpy()
     if user.any():
         process = ranges["process"].fill_null(NONE).to_numpy()
         with_ops = np.unique(process[is_op])
