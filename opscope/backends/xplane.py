@@ -67,7 +67,7 @@ class XPlaneCapture:
         self.folder.mkdir(parents=True, exist_ok=True)
         options = self._jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # a range for every Python call is not what is asked
-        options.host_tracer_level = 2
+        options.host_tracer_level = 1
         try:
             self._jax.profiler.start_trace(str(self._scratch), profiler_options=options)
         except RuntimeError as error:
@@ -176,6 +176,12 @@ def merge(ranges: Trace, profile: Trace) -> Trace:
     kept = theirs.filter(pl.col("text").cast(pl.String) != PROBE)
     if (own["category"] == "step").fill_null(False).any():
         kept = kept.filter((pl.col("category") != "step").fill_null(True))
+    # the program's own annotations are heard by both
+    mine = own.filter(pl.col("domain").cast(pl.String) == "opscope.user")["text"].cast(pl.String)
+    repeated = (pl.col("domain").cast(pl.String) == "runtime") & pl.col("text").cast(pl.String).is_in(
+        mine.unique().implode()
+    )
+    kept = kept.filter(~repeated)
     last = own["id"].max()
     first = 0 if last is None else int(last) + 1  # type: ignore[call-overload]
     kept = moved(kept, clock).with_columns(

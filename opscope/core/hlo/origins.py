@@ -34,10 +34,19 @@ class Origins:
         self._module = module
         self._known: dict[int, Origin] = {}
         self._users: dict[int, list[int]] = {}
+        #: Instructions inside fused regions.
+        self._fused = {
+            place
+            for one in module.instructions.values()
+            if one.opcode == "fusion"
+            for computation in one.called
+            for place in module.computations.get(computation, ())
+        }
         for place, one in module.instructions.items():
             for operand in one.operands:
                 self._users.setdefault(operand, []).append(place)
-            told = next(filter(_tells, (one, *inside(module, one))), None)
+            work = self._contraction(one)
+            told = next(filter(_tells, (one, *inside(module, one)) if work is None else (work,)), None)
             if told is not None:
                 self._known[place] = (told.op_name, told.frames, told.name)
         self._gradients()
@@ -51,6 +60,9 @@ class Origins:
         if place in self._known:
             return self._known[place]
         one = self._module.instructions[place]
+        told = next(filter(_tells, (one, *inside(self._module, one))), None)
+        if told is not None:  # of a contraction whose own path is lost
+            return (told.op_name, told.frames, told.name)
         parts = [*inside(self._module, one)] or [one]
         ways = [self._operands, self._readers]
         if all(part.opcode in _MOVES for part in parts):
@@ -84,8 +96,12 @@ class Origins:
 
     def _gradients(self) -> None:
         """A contraction without a path that reads what a forward one reads is its gradient."""
-        instructions = self._module.instructions
-        places = [at for at, one in instructions.items() if one.opcode in _CONTRACTIONS]
+        kinds = {
+            at: work.opcode
+            for at, one in self._module.instructions.items()
+            if at not in self._fused and (work := self._contraction(one)) is not None
+        }
+        places = list(kinds)
         bare = [at for at in places if at not in self._known]
         if not bare:
             return
@@ -97,10 +113,16 @@ class Origins:
                     forward.setdefault(source, at)
         for at in bare:
             shared = [forward[source] for source in self._sources(at) if source in forward]
-            same = [f for f in shared if instructions[f].opcode == instructions[at].opcode]
+            same = [f for f in shared if kinds[f] == kinds[at]]
             if same:
                 path, frames, name = self._known[same[0]]
                 self._known[at] = (_transposed(path), frames, name)
+
+    def _contraction(self, one: Instruction) -> Instruction | None:
+        """The product or convolution that the instruction is, or has fused in it."""
+        if one.opcode in _CONTRACTIONS:
+            return one
+        return next((i for i in inside(self._module, one) if i.opcode in _CONTRACTIONS), None)
 
     def _sources(self, place: int) -> list[int]:
         """What the instruction reads, copies and new layouts looked through."""
