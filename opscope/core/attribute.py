@@ -125,8 +125,10 @@ def attribute(trace: Trace) -> Attribution:
 
 
 def _take_named(named: Named, kernels: Launched, is_op: NDArray[np.bool_]) -> None:
-    """Rule 0, for kernels that no op range holds: the op that they name."""
-    taken = (named.op >= 0) & (kernels.op < 0)
+    """Rule 0: the op that a kernel names, unless that is the very one that launched it."""
+    text = named.trace["ranges"]["text"].to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
+    same = (kernels.op >= 0) & (at(text, kernels.op) == at(text, named.op))
+    taken = (named.op >= 0) & ~same
     kernels.op[taken] = named.op[taken]
     kernels.reason[taken] = HAS_OP
     is_op[named.op[taken]] = True
