@@ -41,7 +41,9 @@ def choose(in_process: bool = True, environ: Mapping[str, str] = os.environ) -> 
     if gpu and nsys and not in_process:
         return Choice("nsys", f"a GPU, and {nsys}")
     if in_process and jax_alone():
-        return Choice("xplane", "JAX is loaded: its profiler gives the operations, the recorder the ranges")
+        return Choice(
+            "xplane", "JAX is loaded: its profiler gives the operations, the recorder the ranges"
+        )
     if not gpu:
         return Choice("recorder", "no NVIDIA GPU is visible: ranges are recorded in the process")
     if not has_torch():
@@ -101,7 +103,9 @@ def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
         from .recorder import RecorderCapture
 
         return RecorderCapture(folder)
-    raise ValueError(f"no backend {name!r} in the process; there are kineto, xplane, recorder and emit")
+    raise ValueError(
+        f"no backend {name!r} in the process; there are kineto, xplane, recorder and emit"
+    )
 
 
 def begin(folder: str | os.PathLike[str], backend: str = "auto") -> Choice:

@@ -138,7 +138,10 @@ def _whole(part: Path) -> Trace:
         found = part / source.TRACE
         if found.exists():
             name = source.__name__.rpartition(".")[2]
-            return source.merge(trace, import_module(f"opscope.readers.{name}").read(found))
+            merged: Trace = source.merge(
+                trace, import_module(f"opscope.readers.{name}").read(found)
+            )
+            return merged
     trace.origin.pop("probes")
     return trace
 

@@ -178,12 +178,12 @@ def merge(ranges: Trace, profile: Trace) -> Trace:
         kept = kept.filter((pl.col("category") != "step").fill_null(True))
     # the program's own annotations are heard by both
     mine = own.filter(pl.col("domain").cast(pl.String) == "opscope.user")["text"].cast(pl.String)
-    repeated = (pl.col("domain").cast(pl.String) == "runtime") & pl.col("text").cast(pl.String).is_in(
-        mine.unique().implode()
-    )
+    repeated = (pl.col("domain").cast(pl.String) == "runtime") & pl.col("text").cast(
+        pl.String
+    ).is_in(mine.unique().implode())
     kept = kept.filter(~repeated)
     last = own["id"].max()
-    first = 0 if last is None else int(last) + 1  # type: ignore[call-overload]
+    first = 0 if last is None else int(last) + 1  # type: ignore[arg-type]
     kept = moved(kept, clock).with_columns(
         (pl.int_range(pl.len(), dtype=pl.Int64) + first).alias("id"),
         pl.lit(0, pl.Int32).alias("process"),

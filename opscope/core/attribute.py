@@ -205,7 +205,9 @@ def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:
     held = (ranges["end"] > ranges["start"]).fill_null(False).to_numpy()
     is_op: NDArray[np.bool_] = (role == ROLE["op"]) & held
     # what a framework's runtime does inside is no op of anybody's
-    user = (role == ROLE["user"]) & held & (ranges["domain"] != "runtime").fill_null(True).to_numpy()
+    user = (
+        (role == ROLE["user"]) & held & (ranges["domain"] != "runtime").fill_null(True).to_numpy()
+    )
     if user.any():
         process = ranges["process"].fill_null(NONE).to_numpy()
         with_ops = np.unique(process[is_op])

@@ -83,7 +83,7 @@ def named_ranges(trace: Trace, link: NDArray[np.int32]) -> Named:
         .sort("execution")
     )
     first = ranges["id"].max()
-    begin = 0 if first is None else int(first) + 1  # type: ignore[call-overload]
+    begin = 0 if first is None else int(first) + 1  # type: ignore[arg-type]
     added = made.select(
         (pl.int_range(pl.len(), dtype=pl.Int64) + begin).alias("id"),
         "process",
@@ -133,11 +133,15 @@ def _executions(kernels: pl.DataFrame) -> Ints:
 
 def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     """process, key → domain and text of the range: what the specs say of each distinct key."""
-    wanted = kernels.select(pl.col("process"), pl.col("op_key").cast(pl.String).alias("key")).unique()
+    wanted = kernels.select(
+        pl.col("process"), pl.col("op_key").cast(pl.String).alias("key")
+    ).unique()
     specs = trace["specs"].select(
         "process",
         pl.concat_str(
-            pl.col("graph").cast(pl.String).fill_null(""), pl.lit("/"), pl.col("key").cast(pl.String)
+            pl.col("graph").cast(pl.String).fill_null(""),
+            pl.lit("/"),
+            pl.col("key").cast(pl.String),
         ).alias("key"),
         pl.col("text").cast(pl.String),
     )

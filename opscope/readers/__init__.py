@@ -73,7 +73,9 @@ def format_of(path: str | os.PathLike[str]) -> str:
         return "xplane"
     if import_module("opscope.readers.nsys").recognise(place):  # a report, known by its name only
         return "nsys"
-    raise BadInput(path, "not a trace: neither SQLite, nor JSON, nor XPlane, nor a profile of opscope")
+    raise BadInput(
+        path, "not a trace: neither SQLite, nor JSON, nor XPlane, nor a profile of opscope"
+    )
 
 
 def _database(place: Path) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 from opscope.core.trace import table_schema
 
 from .xplane_programs import Programs
-from .xplane_space import Events, Line, Plane
+from .xplane_space import Events, Line, Plane, nulls
 
 #: Statistics of a device's events that are used.
 DETAILS: Final = frozenset(
@@ -50,7 +50,9 @@ def device_rows(plane: Plane, number: int) -> pl.DataFrame:
             "device": [number],
             "name": [stats.get("device_type_string") or stats.get("device_vendor")],
             "uuid": [None],
-            "cc": [f"{major}.{minor}" if cuda and major is not None and minor is not None else None],
+            "cc": [
+                f"{major}.{minor}" if cuda and major is not None and minor is not None else None
+            ],
             "sm_count": [whole("core_count", 1 << 31)],
             "memory": [whole("memory_size")],
             "max_threads_per_sm": [None],
@@ -104,7 +106,7 @@ def executed(
 def _stat(events: Events, name: str, many: int, dtype: Any) -> pl.Series:
     found = events.stats.get(name)
     if found is None or (found.dtype == pl.String) != (dtype == pl.String):
-        return pl.Series(name, [None], dtype=dtype).new_from_index(0, many)
+        return nulls(name, dtype, many)
     column: pl.Series = found.cast(dtype)
     return column
 

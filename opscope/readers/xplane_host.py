@@ -13,7 +13,7 @@ from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall
 
 from .xplane_programs import Programs, _path
-from .xplane_space import Event, Events, Line, Plane
+from .xplane_space import Event, Events, Line, Plane, nulls
 
 HOST_STATS: Final = frozenset(
     {
@@ -83,7 +83,9 @@ class Host:
             self._allocations(events, frame, memory, many)
         is_call = frame["correlation_id"].is_not_null() & frame["name"].str.contains(_API)
         is_call = is_call.fill_null(False)
-        self._calls.append(frame.filter(is_call).select("thread", "start", "end", "name", "correlation_id"))
+        self._calls.append(
+            frame.filter(is_call).select("thread", "start", "end", "name", "correlation_id")
+        )
         self._frames.append(_named(frame.filter(~is_call & ~memory)))
 
     def _operations(self, events: Events, plane: Plane, many: int) -> tuple[pl.Series, pl.Series]:
@@ -245,7 +247,8 @@ def _pairs(ranges: pl.DataFrame) -> pl.Series:
     seq = np.full(many, -1, np.int64)
     code = codes[place]
     seq[rows] = np.where(code >= 0, run * max(len(numbers), 1) + code, -1)
-    return pl.Series("seq", seq).replace(-1, None)
+    numbered: pl.Series = pl.Series("seq", seq).replace(-1, None)
+    return numbered
 
 
 def _side(text: str) -> tuple[str | None, tuple[str, str]]:
@@ -260,7 +263,10 @@ def _side(text: str) -> tuple[str | None, tuple[str, str]]:
 def _distinct(column: pl.Series) -> tuple[list[Any], NDArray[np.int64]]:
     values = column.unique(maintain_order=True)
     frame = column.to_frame("value").join(
-        values.to_frame("value").with_row_index("place"), on="value", how="left", maintain_order="left"
+        values.to_frame("value").with_row_index("place"),
+        on="value",
+        how="left",
+        maintain_order="left",
     )
     return values.to_list(), frame["place"].cast(pl.Int64).to_numpy()
 
@@ -268,7 +274,7 @@ def _distinct(column: pl.Series) -> tuple[list[Any], NDArray[np.int64]]:
 def _integers(events: Events, title: str, many: int) -> pl.Series:
     found = events.stats.get(title)
     if found is None:
-        return pl.Series(title, [None], dtype=pl.Int64).new_from_index(0, many)
+        return nulls(title, pl.Int64, many)
     column: pl.Series = found.cast(pl.Int64, strict=False).alias(title)
     return column
 
@@ -276,5 +282,5 @@ def _integers(events: Events, title: str, many: int) -> pl.Series:
 def _strings(events: Events, title: str, many: int) -> pl.Series:
     found = events.stats.get(title)
     if found is None or found.dtype != pl.String:
-        return pl.Series(title, [None], dtype=pl.String).new_from_index(0, many)
+        return nulls(title, pl.String, many)
     return found.alias(title)

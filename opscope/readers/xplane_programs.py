@@ -79,7 +79,9 @@ class Programs:
             name = _NUMBER.sub("", operation) or operation
             params = (("op_name", path),) if path else ()
             found = format_call(OpCall(f"hlo::{name}", (), None, params))
-            self._bad["operations whose program is not in the file: their shapes are not known"] += 1
+            self._bad[
+                "operations whose program is not in the file: their shapes are not known"
+            ] += 1
         self._used[graph, operation] = found
         return found
 
@@ -109,7 +111,9 @@ class Programs:
                 keys.append(tf_op if tf_op and not tf_op.startswith("XlaModule:") else None)
         return pl.Series(keys, dtype=pl.String).gather(inverse)
 
-    def distinct(self, events: Events, plane: Plane, many: int) -> tuple[list[tuple[Any, ...]], Any]:
+    def distinct(
+        self, events: Events, plane: Plane, many: int
+    ) -> tuple[list[tuple[Any, ...]], Any]:
         """The distinct (hlo_op, hlo_module, program_id, tf_op, name) of events, and each event's place.
 
         What an event's own statistics do not say, its row in the table of events may.
@@ -130,12 +134,17 @@ class Programs:
             rows = [plane.events.get(int(number), Event("")) for number in numbers]
             for title, column in columns.items():
                 kind = int if title == "program_id" else str
-                values = [value if isinstance(value := row.stats.get(title), kind) else None for row in rows]
+                values = [
+                    value if isinstance(value := row.stats.get(title), kind) else None
+                    for row in rows
+                ]
                 theirs = pl.Series(values, dtype=column.dtype).gather(place.reshape(-1))
                 columns[title] = column.zip_with(column.is_not_null(), theirs)
         frame = pl.DataFrame(columns)
         unique = frame.unique(maintain_order=True).with_row_index("place")
-        joined = frame.join(unique, on=list(_SHORT), how="left", nulls_equal=True, maintain_order="left")
+        joined = frame.join(
+            unique, on=list(_SHORT), how="left", nulls_equal=True, maintain_order="left"
+        )
         return unique.drop("place").rows(), joined["place"]
 
     def specs(self) -> pl.DataFrame:
@@ -162,5 +171,3 @@ def _path(tf_op: str | None, name: str | None) -> str | None:
     if name and "/" in name:
         return name
     return tf_op if tf_op and not tf_op.startswith("XlaModule:") else None
-
-

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.hlo.wire import (
     FIXED64,
@@ -179,13 +180,15 @@ class Space:
                 assert title is not None
                 here = np.flatnonzero((name == place) & (kind > 0))
                 if len(here):
-                    column = self._column(plane, many, row[here], kind[here], value[here], size[here])
+                    column = self._column(
+                        plane, many, row[here], kind[here], value[here], size[here]
+                    )
                     known = found.get(title)
                     found[title] = column if known is None else known
         return found
 
     def _column(
-        self, plane: Plane, many: int, row: Ints, kind: Ints, value: Bytes, size: Ints
+        self, plane: Plane, many: int, row: Ints, kind: Ints, value: NDArray[np.uint64], size: Ints
     ) -> pl.Series:
         """One statistic. Of several of one name in an event the last counts."""
         place = np.full(many, -1, np.int64)
@@ -202,7 +205,9 @@ class Space:
                 known = pl.Series(
                     [plane.stat_names.get(int(one)) for one in distinct], dtype=pl.String
                 )
-                strings = strings.scatter(np.flatnonzero(is_name), known.gather(inverse.reshape(-1)))
+                strings = strings.scatter(
+                    np.flatnonzero(is_name), known.gather(inverse.reshape(-1))
+                )
             if is_text.any():
                 mine = texts(self.array, value[is_text].astype(np.int64), size[is_text])
                 strings = strings.scatter(np.flatnonzero(is_text), mine)
@@ -259,3 +264,9 @@ def _stats(data: bytes, message: Fields, place: int, names: dict[int, str]) -> d
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def nulls(name: str, dtype: Any, many: int) -> pl.Series:
+    """A column of ``many`` rows of which nothing is known."""
+    column: pl.Series = pl.Series(name, [None], dtype=dtype).new_from_index(0, many)
+    return column

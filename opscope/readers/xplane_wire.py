@@ -38,10 +38,13 @@ class Field:
 
     def of(self, number: int, *kinds: int) -> NDArray[np.bool_]:
         """Which values are of that field and of one of the wire types."""
-        return (self.number == number) & np.isin(self.kind, kinds)
+        found: NDArray[np.bool_] = (self.number == number) & np.isin(self.kind, kinds)
+        return found
 
 
-def entries(data: bytes, start: int, end: int, field: int) -> tuple[Ints, Ints, list[tuple[int, int, int]]]:
+def entries(
+    data: bytes, start: int, end: int, field: int
+) -> tuple[Ints, Ints, list[tuple[int, int, int]]]:
     """Where the messages of a repeated field lie, and the other fields (number, kind, value or start).
 
     Each begins where the one before ends, so this alone is a loop: 0.2 µs a message.

@@ -52,7 +52,9 @@ def test_the_call_of_the_spec_without_any_launch(trace_of):
 def test_kernels_of_one_execution_share_it_and_a_second_one_counts_again(trace_of):
     names = ["pack", "gemm", "pack", "gemm", "other", "gemm"]
     keys = ["jit_step(1)/dot.1"] * 4 + ["jit_step(1)/add.2", "jit_step(1)/dot.1"]
-    kernels = [kernel(name, 20 * n, key) for n, (name, key) in enumerate(zip(names, keys, strict=True))]
+    kernels = [
+        kernel(name, 20 * n, key) for n, (name, key) in enumerate(zip(names, keys, strict=True))
+    ]
     profile = Profile(trace_of(specs=FORWARD, kernels=kernels))
     frame = profile.kernels()
     assert frame["op_id"].to_list() == [0, 0, 1, 1, 2, 3]
@@ -110,7 +112,14 @@ def test_attributed_and_unattributed_are_all(trace_of, kernels, calls):
         for name, key, start, correlation, stream in kernels
     ]
     launches = [
-        {"process": 0, "thread": 1, "start": start, "end": start + 2, "name": "launch", "correlation": n}
+        {
+            "process": 0,
+            "thread": 1,
+            "start": start,
+            "end": start + 2,
+            "name": "launch",
+            "correlation": n,
+        }
         for start, n in calls
     ]
     trace = trace_of(specs=FORWARD, kernels=rows, calls=launches)

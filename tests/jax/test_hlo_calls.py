@@ -47,7 +47,11 @@ def test_shapes_dtypes_and_layout_are_those_of_the_hlo_text():
     module, _ = compiled(function, *args)
     text = jax.jit(function).lower(*args).compile().as_text()
     for name, call in named(module).items():
-        line = next(row for row in text.splitlines() if row.strip().removeprefix("ROOT ").startswith(f"%{name} = "))
+        line = next(
+            row
+            for row in text.splitlines()
+            if row.strip().removeprefix("ROOT ").startswith(f"%{name} = ")
+        )
         out = call.output_leaves()[0]
         kind = {"bool": "pred", "i32": "s32"}.get(out.dtype, out.dtype)
         assert f" = {kind}[{','.join(map(str, out.shape))}]" in line
@@ -71,7 +75,9 @@ def test_convolutions_are_brute_forces(batch, height, width, channels, kernel, s
 
     shape = jax.eval_shape(function, x, w).shape
     counted = 0
-    for _ in itertools.product(*map(range, shape)):  # each result sums over the kernel and its group
+    for _ in itertools.product(
+        *map(range, shape)
+    ):  # each result sums over the kernel and its group
         counted += 2 * kernel * kernel * (into // groups)
     assert flops(compiled(function, x, w)[0])[0] == counted
 
@@ -113,7 +119,9 @@ def test_paths_of_what_xla_rewrote_are_those_of_its_forward():
 
     def net(w, x):
         with jax.named_scope("block"):
-            y = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            y = jax.lax.conv_general_dilated(
+                x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
         return jnp.tanh(y).sum()
 
     module, _ = compiled(jax.value_and_grad(net), jnp.ones((3, 3, 2, 4)), jnp.ones((2, 8, 8, 2)))
@@ -126,7 +134,9 @@ def test_paths_of_what_xla_rewrote_are_those_of_its_forward():
 
 
 def test_loops_name_what_runs_in_them():
-    module, _ = compiled(lambda x: jax.lax.fori_loop(0, 5, lambda _, y: jnp.sin(y) * y, x), jnp.ones(300))
+    module, _ = compiled(
+        lambda x: jax.lax.fori_loop(0, 5, lambda _, y: jnp.sin(y) * y, x), jnp.ones(300)
+    )
     found = named(module)
     assert any(call.name == "hlo::while" for call in found.values())
     assert any(call.name == "hlo::fusion" for call in found.values())
@@ -147,7 +157,11 @@ def test_damaged_modules_are_read_or_refused(place, junk, how):
 
 
 def _damaged() -> bytes:
-    program = jax.jit(lambda a, b: jnp.tanh(a @ b).sum()).lower(jnp.ones((4, 4)), jnp.ones((4, 4))).compile()
+    program = (
+        jax.jit(lambda a, b: jnp.tanh(a @ b).sum())
+        .lower(jnp.ones((4, 4)), jnp.ones((4, 4)))
+        .compile()
+    )
     data: bytes = program.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
     return data
 

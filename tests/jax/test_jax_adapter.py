@@ -154,7 +154,7 @@ def test_one_profile_at_a_time(tmp_path: Path):
     jax.profiler.start_trace(str(tmp_path / "theirs"))
     try:
         with (
-            pytest.raises(session.SessionError, match="jax.profiler cannot start"),
+            pytest.raises(session.SessionError, match=r"jax\.profiler cannot start"),
             opscope.capture(tmp_path / "ours.opscope", backend="xplane"),
         ):
             pass

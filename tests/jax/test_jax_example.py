@@ -39,14 +39,14 @@ def model(profile) -> pl.DataFrame:
     """The executed operations of the training step."""
     ops = profile.ops()
     assert len(ops) > 0
-    return ops.filter(pl.col("params").cast(pl.String).str.contains("jit(train_step)", literal=True))
+    return ops.filter(
+        pl.col("params").cast(pl.String).str.contains("jit(train_step)", literal=True)
+    )
 
 
 def test_executed_op_time_carries_shapes_and_dtypes(profile):
     ops = profile.ops()
-    described = ops.filter(
-        pl.col("outputs").is_not_null() & pl.col("dtypes").is_not_null()
-    )
+    described = ops.filter(pl.col("outputs").is_not_null() & pl.col("dtypes").is_not_null())
     assert described["self_time"].sum() >= 0.99 * ops["self_time"].sum()
 
 
@@ -78,9 +78,9 @@ def matrix_flops() -> dict[tuple[str, str], int]:
 
 def test_matrix_flops_are_those_of_the_layers(model):
     """To the last digit, by layer and direction, and the sum of all."""
-    rows = model.group_by(
-        pl.col("layer").cast(pl.String), pl.col("direction").cast(pl.String)
-    ).agg(pl.col("matrix_flops").sum())
+    rows = model.group_by(pl.col("layer").cast(pl.String), pl.col("direction").cast(pl.String)).agg(
+        pl.col("matrix_flops").sum()
+    )
     ours = {(layer, way): flops for layer, way, flops in rows.rows() if flops}
     assert ours == {key: STEPS * flops for key, flops in matrix_flops().items()}
 
@@ -109,7 +109,9 @@ def test_summary_adds_up(profile):
 
 
 def test_calls_steps_and_compilations_are_ranges(profile):
-    ranges = profile.trace["ranges"].with_columns(pl.col("domain", "category", "text").cast(pl.String))
+    ranges = profile.trace["ranges"].with_columns(
+        pl.col("domain", "category", "text").cast(pl.String)
+    )
     calls = ranges.filter((pl.col("domain") == "opscope.jax") & (pl.col("category") == "graph"))
     assert calls.filter(pl.col("text") == "jit_train_step").height == STEPS
     steps = ranges.filter(pl.col("category") == "step").sort("start")
@@ -117,7 +119,9 @@ def test_calls_steps_and_compilations_are_ranges(profile):
     assert ranges.filter(pl.col("text") == "compile").height > 0
     # the operations lie within the steps that ran them, on one clock
     ops = profile.ops()
-    train = ops.filter(pl.col("params").cast(pl.String).str.contains("jit(train_step)", literal=True))
+    train = ops.filter(
+        pl.col("params").cast(pl.String).str.contains("jit(train_step)", literal=True)
+    )
     assert train["start"].min() >= steps["start"].min()
     assert train["end"].max() <= steps["end"].max()
     assert profile.trace["clocks"].filter(pl.col("kind") == "xplane")["error_ns"].item() < 50_000
@@ -128,7 +132,17 @@ def test_run_profiles_an_unchanged_script(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     target = tmp_path / "run.opscope"
     done = subprocess.run(
-        [sys.executable, "-m", "opscope", "run", "-o", str(target), "--", sys.executable, str(EXAMPLE)],
+        [
+            sys.executable,
+            "-m",
+            "opscope",
+            "run",
+            "-o",
+            str(target),
+            "--",
+            sys.executable,
+            str(EXAMPLE),
+        ],
         env=env,
         cwd=tmp_path,
         capture_output=True,

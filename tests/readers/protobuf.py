@@ -45,14 +45,18 @@ def event(number: int, start_ps: int, duration_ps: int, **stats: int | float | s
         (1, number),
         (2, start_ps),
         (3, duration_ps),
-        *((4, stat(name.replace("Hlo_Proto", "Hlo Proto"), value)) for name, value in stats.items()),
+        *(
+            (4, stat(name.replace("Hlo_Proto", "Hlo Proto"), value))
+            for name, value in stats.items()
+        ),
     )
 
 
 def plane(name: str, events: dict[int, str], lines: list[bytes], *more: tuple[int, bytes]) -> bytes:
     names = [message((1, n), (2, message((1, n), (2, text)))) for n, text in events.items()]
     stats = [
-        message((1, n), (2, message((1, n), (2, text)))) for n, text in enumerate(STAT_NAMES, start=1)
+        message((1, n), (2, message((1, n), (2, text))))
+        for n, text in enumerate(STAT_NAMES, start=1)
     ]
     return message(
         (2, name),

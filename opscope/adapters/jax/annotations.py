@@ -83,12 +83,12 @@ class Annotations:
             kind, value = getattr(annotation, _MARK, ("range", _OURS))
             if kind == "step":
                 if not session.steps_by_user:
-                    session.begin_step(value)
+                    session.begin_step(value if isinstance(value, int) else None)
                     opened = "step"
-            elif not value.startswith(_OURS):
+            elif not str(value).startswith(_OURS):
                 user = session.emitter(session.USER_FRAMEWORK)
                 if user.active:
-                    user.push(user.prepare(value))
+                    user.push(user.prepare(str(value)))
                     opened = "range"
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an annotation could not be told")

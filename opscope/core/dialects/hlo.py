@@ -12,14 +12,32 @@ from opscope.core.schema import OpCall
 DOMAIN: Final = "xla"
 #: Transformations wrap a scope's name: ``transpose(jvp(net))``; ``jit(f)`` names no scope of the model.
 _WRAPPED: Final = re.compile(r"(\w+)\((.*)\)\Z")
-_FUNCTIONS: Final = frozenset({"jit", "pjit", "xla_call", "shard_map", "pmap", "xmap", "custom_jvp"})
+_FUNCTIONS: Final = frozenset(
+    {"jit", "pjit", "xla_call", "shard_map", "pmap", "xmap", "custom_jvp"}
+)
 _CONTROL: Final = re.compile(
     r"(?:while|body|cond|scan|closed_call|checkpoint|remat\d*|rematted_computation|pjit|jit"
     r"|custom_jvp_call|custom_vjp_call|cond_branch|branch_\d+_fun)\Z"
 )
 _OPTIMIZERS: Final = frozenset(
-    """optimizer sgd adam adamw adamax adagrad adadelta adafactor rmsprop nadam lion lamb lars
-    optax apply_updates opt_update""".split()
+    [
+        "optimizer",
+        "sgd",
+        "adam",
+        "adamw",
+        "adamax",
+        "adagrad",
+        "adadelta",
+        "adafactor",
+        "rmsprop",
+        "nadam",
+        "lion",
+        "lamb",
+        "lars",
+        "optax",
+        "apply_updates",
+        "opt_update",
+    ]
 )
 
 

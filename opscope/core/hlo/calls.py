@@ -54,7 +54,9 @@ def calls(module: Module) -> Iterator[tuple[str, OpCall]]:
                 yield one.name, _call(module, one, *origins.of(place))
 
 
-def _call(module: Module, one: Instruction, path: str, frames: tuple[Frame, ...], of: str) -> OpCall:
+def _call(
+    module: Module, one: Instruction, path: str, frames: tuple[Frame, ...], of: str
+) -> OpCall:
     name, params = _described(module, one)
     if path:
         params.append(("op_name", path))
@@ -165,7 +167,7 @@ def _custom(data: bytes, one: Instruction) -> tuple[str, list[tuple[str, ParamVa
     short = target.rsplit("$conv", 1)
     if len(short) == 2 and (known := _CONVOLUTIONS.get(f"conv{short[1]}")):
         return known, [*params, *_convolution(data, one.message)]
-    if "$" in target and target.rsplit("$", 1)[-1] in _PRODUCTS or "$matmul" in target:
+    if ("$" in target and target.rsplit("$", 1)[-1] in _PRODUCTS) or "$matmul" in target:
         dims = _product_dims(data, one.message)
         if dims:
             return "hlo::custom-call:dot", [*params, *dims]
@@ -179,7 +181,10 @@ def _product_dims(data: bytes, message: Fields) -> list[tuple[str, ParamValue]]:
         inner = config.get("gemm_backend_config", config)
         dims = inner.get("dot_dimension_numbers", {})
         return [
-            (f"{side}_contracting_dims", tuple(int(d) for d in dims[f"{side}_contracting_dimensions"]))
+            (
+                f"{side}_contracting_dims",
+                tuple(int(d) for d in dims[f"{side}_contracting_dimensions"]),
+            )
             for side in ("lhs", "rhs")
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -19,7 +19,9 @@ Origin: TypeAlias = "tuple[str, tuple[Frame, ...], str]"
 #: Opcodes that run nothing of their own: no event names them.
 NOT_RUN: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
 #: Opcodes that only move: what is made of them alone belongs to what reads it.
-_MOVES: Final = frozenset({"copy", "transpose", "reshape", "bitcast", "convert", "parameter", "pad"})
+_MOVES: Final = frozenset(
+    {"copy", "transpose", "reshape", "bitcast", "convert", "parameter", "pad"}
+)
 _CONTRACTIONS: Final = frozenset({"convolution", "dot"})
 #: Instructions away that a name is looked for.
 REACH: Final = 4
@@ -46,7 +48,9 @@ class Origins:
             for operand in one.operands:
                 self._users.setdefault(operand, []).append(place)
             work = self._contraction(one)
-            told = next(filter(_tells, (one, *inside(module, one)) if work is None else (work,)), None)
+            told = next(
+                filter(_tells, (one, *inside(module, one)) if work is None else (work,)), None
+            )
             if told is not None:
                 self._known[place] = (told.op_name, told.frames, told.name)
         self._gradients()

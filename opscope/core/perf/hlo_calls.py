@@ -8,7 +8,18 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .hlo import dot
 from .registry import CannotKnow, Cost, op
-from .shapes import as_ints, cost, distinct_tensors, need, numel, output, outputs, product, promote, sizes
+from .shapes import (
+    as_ints,
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    sizes,
+)
 
 _LABELS = re.compile(r"\w+_(\w+)->\w+")
 
