@@ -23,12 +23,13 @@ _log = logging.getLogger(__name__)
 GROUP: Final = "opscope.adapters"
 #: Adapters of this package, so that they are found from a source tree too: name → object, module.
 BUILT_IN: Final = {
+    "jax": "opscope.adapters.jax:JaxAdapter",
     "torch": "opscope.adapters.torch:TorchAdapter",
     "tensorflow": "opscope.adapters.tensorflow:TensorFlowAdapter",
     "keras": "opscope.adapters.keras:KerasAdapter",
 }
 #: The import that makes each built-in adapter installable, so that none is imported to ask it.
-_MODULES: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras"}
+_MODULES: Final = {"jax": "jax", "torch": "torch", "tensorflow": "tensorflow", "keras": "keras"}
 
 
 class AdapterError(RuntimeError):

@@ -23,7 +23,7 @@ _NSYS_SIGNS: Final = ("NSYS_PROFILING_SESSION_ID", "QUADD_INJECTION_PROXY")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A backend's name (``emit``, ``nsys``, ``kineto``, ``recorder``) and why it was chosen."""
+    """A backend's name (``emit``, ``nsys``, ``kineto``, ``xplane``, ``recorder``) and why it was chosen."""
 
     name: str
     reason: str
@@ -40,6 +40,10 @@ def choose(in_process: bool = True, environ: Mapping[str, str] = os.environ) -> 
     nsys = shutil.which("nsys", path=environ.get("PATH"))
     if gpu and nsys and not in_process:
         return Choice("nsys", f"a GPU, and {nsys}")
+    if in_process and jax_alone():
+        return Choice(
+            "xplane", "JAX is loaded: its profiler gives the operations, the recorder the ranges"
+        )
     if not gpu:
         return Choice("recorder", "no NVIDIA GPU is visible: ranges are recorded in the process")
     if not has_torch():
@@ -70,6 +74,11 @@ def has_gpu(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> 
     return any((root / "dev").glob("nvidia[0-9]*")) or (root / "dev" / "dxg").exists()
 
 
+def jax_alone() -> bool:
+    """Whether the program has loaded JAX and not PyTorch."""
+    return "jax" in sys.modules and "torch" not in sys.modules
+
+
 def has_torch() -> bool:
     """Whether PyTorch is imported or can be."""
     return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
@@ -86,11 +95,17 @@ def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
         from .kineto import KinetoCapture
 
         return KinetoCapture(folder)
+    if name == "xplane":
+        from .xplane import XPlaneCapture
+
+        return XPlaneCapture(folder)
     if name == "recorder":
         from .recorder import RecorderCapture
 
         return RecorderCapture(folder)
-    raise ValueError(f"no backend {name!r} in the process; there are kineto, recorder and emit")
+    raise ValueError(
+        f"no backend {name!r} in the process; there are kineto, xplane, recorder and emit"
+    )
 
 
 def begin(folder: str | os.PathLike[str], backend: str = "auto") -> Choice:

@@ -21,6 +21,7 @@ from opscope.core.session import SessionError
 from opscope.core.trace import Trace
 
 from .clockfit import ClockFit, fit, match
+from .onclock import moved, to_unix
 
 _log = logging.getLogger(__name__)
 _Ints = npt.NDArray[np.int64]
@@ -37,7 +38,6 @@ ACCEPTED_NS: Final = 1_000
 REACH_NS: Final = 50_000_000
 #: What the profiler's trace gives; its own ranges would double the recorder's.
 _TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs")
-_TIMES: Final[tuple[str, ...]] = ("start", "time")
 
 
 class Profiler(Protocol):
@@ -198,8 +198,8 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
     (kind ``kineto``), whose ``to_unix_ns`` is of the merged times. Durations stay as they were.
     """
     calls, threads = _with_os_threads(kernels["calls"], ranges["threads"])
-    unix = _to_unix(ranges)
-    guess = _to_unix(kernels) - unix
+    unix = to_unix(ranges)
+    guess = to_unix(kernels) - unix
     fitted = _fit(ranges, calls, guess)
     if fitted is None:
         clock = ClockFit(0, guess, 0.0, REACH_NS, 0, 0)
@@ -220,7 +220,7 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
     for name in _TAKEN:
         if kernels.has(name):
             frame = calls if name == "calls" else kernels[name]
-            tables[name] = _moved(frame, clock).with_columns(pl.lit(0, pl.Int32).alias("process"))
+            tables[name] = moved(frame, clock).with_columns(pl.lit(0, pl.Int32).alias("process"))
     tables["threads"] = pl.concat([ranges["threads"], threads])
     tables["notes"] = pl.concat([ranges["notes"], kernels["notes"]])
     row = pl.DataFrame(
@@ -240,11 +240,6 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
     return merged
 
 
-def _to_unix(trace: Trace) -> int:
-    known = trace["clocks"]["to_unix_ns"].drop_nulls()
-    return int(known[0]) if len(known) else 0
-
-
 def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> ClockFit | None:
     """The fit over the thread that has most probes and their calls; None where none is found."""
     probes = np.array(ranges.origin.get("probes") or [], dtype=np.int64).reshape(-1, 3)
@@ -261,17 +256,6 @@ def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> ClockFit | None:
     if not pieces:
         return None
     return fit(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-
-
-def _moved(frame: pl.DataFrame, clock: ClockFit) -> pl.DataFrame:
-    """Starts and instants moved; an end moves with its start."""
-    times = [name for name in _TIMES if name in frame.columns]
-    moved: dict[str, pl.Series] = {
-        name: pl.Series(name, clock.apply(frame[name].to_numpy())) for name in times
-    }
-    if "end" in frame.columns:
-        moved["end"] = (moved["start"] + (frame["end"] - frame["start"])).alias("end")
-    return frame.with_columns(moved.values())
 
 
 def _with_os_threads(

@@ -67,7 +67,7 @@ def capture(
 ) -> Iterator[None]:
     """Capture what runs inside, and write it as the profile ``path``, an error inside or not.
 
-    ``backend`` is ``auto``, ``kineto``, ``recorder``, or ``emit`` (which writes nothing: the tool
+    ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder``, or ``emit`` (which writes nothing: the tool
     that runs the process does). Raises FileExistsError where ``path`` exists and not ``force``,
     ValueError on an unknown backend, SessionError while another capture runs.
     """
@@ -131,12 +131,17 @@ def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:
 
 
 def _whole(part: Path) -> Trace:
-    from . import kineto
+    from . import kineto, xplane
 
     trace = read_part(part)
-    kernels = part / kineto.TRACE
-    if kernels.exists():
-        return kineto.merge(trace, import_module("opscope.readers.kineto").read(kernels))
+    for source in (kineto, xplane):
+        found = part / source.TRACE
+        if found.exists():
+            name = source.__name__.rpartition(".")[2]
+            merged: Trace = source.merge(
+                trace, import_module(f"opscope.readers.{name}").read(found)
+            )
+            return merged
     trace.origin.pop("probes")
     return trace
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from opscope.core.session import Capture
 
-BACKENDS: Final = ("auto", "recorder", "kineto")
+BACKENDS: Final = ("auto", "recorder", "kineto", "xplane")
 #: Environment variables by which ``run`` tells its children the plan.
 FOLDER, BACKEND, STEPS, FROM, UNTIL = (
     f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL")
@@ -88,14 +88,20 @@ def start(env: Mapping[str, str]) -> None:
     from opscope.backends import choose
     from opscope.core import session
 
-    from .recording import Recording, RecordingWithKernels
+    from .recording import Recording, RecordingWithKernels, RecordingWithProfile
 
     plan = Plan.from_environment(env)
     backend = choose(environ=env).name if plan.backend == "auto" else plan.backend
     opscope.init()
     if backend == "emit":  # the tool that started us records
         return
-    capture = (RecordingWithKernels if backend == "kineto" else Recording)(env[FOLDER])
+    makers: dict[str, Callable[[str], Capture]] = {
+        "kineto": RecordingWithKernels,
+        "xplane": RecordingWithProfile,
+        # a program that uses JAX shows it only later
+        "recorder": Recording if plan.backend == "recorder" else RecordingWithProfile,
+    }
+    capture = makers[backend](env[FOLDER])
     if plan.steps is not None:
         from opscope.callbacks.steprange import StepRange
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,56 @@ class Recording:
             if _cuda_in_use():
                 recorder.fact(gpu=True)
             recorder.stop()
+
+
+class RecordingWithProfile:
+    """A recording that gets the operations too once the program has started JAX's backends.
+
+    Not before: starting them here would settle which devices JAX uses before the program could. What
+    was recorded until then is one part, what comes after, with jax.profiler's trace, another.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._inner: Capture | None = None
+        _when_jax_begins(self._jax_begins)
+
+    def warmup(self) -> None:
+        """Nothing to prepare before JAX is there."""
+
+    def start(self) -> None:
+        """Begin. Raises OSError where the folder is gone."""
+        self._inner = self._with_profile() if _jax_in_use() else None
+        if self._inner is None:
+            self._inner = Recording(self.folder)
+            self._inner.start()
+
+    def stop(self) -> None:
+        """End. Harmless when called twice."""
+        inner, self._inner = self._inner, None
+        if inner is not None:
+            inner.stop()
+
+    def _with_profile(self) -> Capture | None:
+        """The capture with operations, started; None, and the reason in the log, where it cannot be."""
+        from opscope.backends.xplane import XPlaneCapture
+
+        capture = XPlaneCapture(self.folder)
+        try:
+            capture.start()
+        except SessionError as error:
+            _log.warning("opscope: operations are not recorded: %s", error)
+            return None
+        return capture
+
+    def _jax_begins(self) -> None:
+        try:
+            if isinstance(self._inner, Recording):
+                self._inner.stop()
+                self.start()
+        except Exception as error:  # noqa: BLE001  JAX would raise it into the user's program
+            _log.warning("opscope: nothing is recorded from here on: %s", error)
+            self._inner = None
 
 
 class RecordingWithKernels:
@@ -96,6 +147,34 @@ class RecordingWithKernels:
         except Exception as error:  # noqa: BLE001  PyTorch would raise it into the user's program
             _log.warning("opscope: nothing is recorded from here on: %s", error)
             self._inner = None
+
+
+def _jax_in_use() -> bool:
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bool(bridge.backends_are_initialized())
+
+
+def _when_jax_begins(what: Callable[[], None]) -> None:
+    """Call ``what`` once JAX has started its backends in this process."""
+    import wrapt
+
+    def imported(bridge: Any) -> None:
+        original = getattr(bridge, "backends", None)
+        if original is None:  # private, so it may go: then there are no operations
+            _log.warning("opscope: operations are not recorded: this JAX starts otherwise")
+            return
+
+        def backends() -> Any:
+            first = not bridge.backends_are_initialized()
+            found = original()
+            if first:
+                bridge.backends = original
+                what()
+            return found
+
+        bridge.backends = backends
+
+    wrapt.register_post_import_hook(imported, "jax._src.xla_bridge")
 
 
 def _cuda_in_use() -> bool:

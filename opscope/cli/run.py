@@ -50,7 +50,10 @@ def run(
     ] = None,
     backend: Annotated[
         str,
-        typer.Option("--backend", help="How: auto, recorder, or kineto (GPU kernels by PyTorch)."),
+        typer.Option(
+            "--backend",
+            help="How: auto, recorder, kineto (GPU kernels by PyTorch), or xplane (JAX).",
+        ),
     ] = "auto",
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Print the report at the end, on stderr.")

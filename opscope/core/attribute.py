@@ -19,6 +19,7 @@ from opscope.core.compiled import REGION_NAMES
 from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
 from opscope.core.intervals import NONE, Ints, Nest, nest
+from opscope.core.named_kernels import Named, named_ranges
 from opscope.core.nccl_groups import name_groups
 from opscope.core.results import merge_results
 from opscope.core.specs import merge_specs
@@ -98,13 +99,16 @@ class Attribution:
 
 
 def attribute(trace: Trace) -> Attribution:
-    """Tie every kernel and copy of ``trace`` to the op that launched it (rules 1 to 5, 7, 8)."""
+    """Tie every kernel and copy of ``trace`` to the op that launched it (rules 0 to 5, 7, 8)."""
+    links = {name: _launch(trace[name], trace["calls"]) for name in ("kernels", "memops")}
+    named = named_ranges(trace, links["kernels"])
+    trace = named.trace
     meaning = interpret(trace)
     merge_specs(trace, meaning)
     ranges, calls = trace["ranges"], trace["calls"]
     is_op = _ops(ranges, meaning)
+    is_op[named.first :] = False  # they hold what names them and nothing else
     pushpop = (ranges["kind"] == "pushpop").fill_null(True).to_numpy()
-    links = {name: _launch(trace[name], calls) for name in ("kernels", "memops")}
     graph = replayed(trace, links["kernels"])
     used = np.zeros(len(calls), bool)
     for link in (*links.values(), *((graph.call,) if graph else ())):
@@ -118,7 +122,18 @@ def attribute(trace: Trace) -> Attribution:
     name_groups(ranges, meaning, is_op)
     if graph is not None:
         _follow_graph(graph, launched["kernels"], call_op, nests, _is_region(meaning))
+    _take_named(named, launched["kernels"], is_op)
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
+
+
+def _take_named(named: Named, kernels: Launched, is_op: NDArray[np.bool_]) -> None:
+    """Rule 0: the op that a kernel names, unless that is the very one that launched it."""
+    text = named.trace["ranges"]["text"].to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
+    same = (kernels.op >= 0) & (at(text, kernels.op) == at(text, named.op))
+    taken = (named.op >= 0) & ~same
+    kernels.op[taken] = named.op[taken]
+    kernels.reason[taken] = HAS_OP
+    is_op[named.op[taken]] = True
 
 
 def _open_ops(
@@ -191,7 +206,10 @@ def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:
     role = meaning.role
     held = (ranges["end"] > ranges["start"]).fill_null(False).to_numpy()
     is_op: NDArray[np.bool_] = (role == ROLE["op"]) & held
-    user = (role == ROLE["user"]) & held
+    # what a framework's runtime does inside is no op of anybody's
+    user = (
+        (role == ROLE["user"]) & held & (ranges["domain"] != "runtime").fill_null(True).to_numpy()
+    )
     if user.any():
         process = ranges["process"].fill_null(NONE).to_numpy()
         with_ops = np.unique(process[is_op])

@@ -18,7 +18,7 @@ from opscope.core.schema import OpCall
 from opscope.core.trace import Trace
 
 #: The dialects in the order in which they are asked; a text that none knows is a user range.
-DIALECTS: Final = ("torch_nvtx", "markers", "nccl", "tsl", "tensorrt")
+DIALECTS: Final = ("torch_nvtx", "markers", "nccl", "tsl", "tensorrt", "hlo")
 ROLES: Final = (
     "op",
     "layer",

@@ -50,6 +50,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
         if place.is_dir():
             if (place / "meta.json").is_file():
                 return "opscope_profile"
+            if import_module("opscope.readers.xplane").files(place):
+                return "xplane"
             return "nsys" if import_module("opscope.readers.nsys").recognise(place) else "folder"
         with place.open("rb") as file:
             head = file.read(_HEAD)
@@ -67,9 +69,13 @@ def format_of(path: str | os.PathLike[str]) -> str:
         head = next(read_blocks(place), b"")
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return "kineto"
+    if import_module("opscope.readers.xplane").recognise(head):
+        return "xplane"
     if import_module("opscope.readers.nsys").recognise(place):  # a report, known by its name only
         return "nsys"
-    raise BadInput(path, "not a trace: neither SQLite, nor JSON, nor a profile of opscope")
+    raise BadInput(
+        path, "not a trace: neither SQLite, nor JSON, nor XPlane, nor a profile of opscope"
+    )
 
 
 def _database(place: Path) -> str:

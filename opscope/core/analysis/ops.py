@@ -166,7 +166,7 @@ class Ops:
     def describe(self, rows: Ints, *, inherit: bool = False) -> Described:
         """Direction, layer, step, source and call of op rows (-1: all null).
 
-        A backward op has the layer, the source and, where its own text gives none, the shapes of
+        An op that names its layer itself has that one. A backward op has the layer, the source and, where its own text gives none, the shapes of
         its forward op. With ``inherit`` an op without shapes first takes those of the nearest op
         around it that has some.
         """
@@ -179,6 +179,8 @@ class Ops:
         source = self.context.source(process, thread, time)
         meaning = self.attribution.meaning
         code = at(meaning.reading, rows)
+        own_layer = spread("layer", [one.layer for one in meaning.readings], code)
+        layer = _first(own_layer, layer)
         call = pl.DataFrame([gather(self.readings[name], code) for name in self.readings.columns])
         if inherit:
             around, shaped = self.shapes_around(rows), call["shaped"].fill_null(False)

@@ -85,13 +85,20 @@ def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
 
 
 def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
-    """Op self time, and the time of the steps' own threads inside steps but outside any op."""
+    """Op self time, and the time of the steps' own threads inside steps but outside any op.
+
+    Threads without steps of their own (XLA's pool) work for those that have: while an op runs on
+    one of them, a thread that waits is not outside any op.
+    """
     attributed = int(ops["self_time"].sum())
     outside = 0
     steps = ended_steps(trace["ranges"])
     top = ops.filter(pl.col("parent_id").is_null())
+    stepping = steps.select("process", "thread").unique()
+    pool = top.join(stepping, on=["process", "thread"], how="anti", nulls_equal=True)
     for key, part in steps.group_by("process", "thread"):
-        on_thread = top.filter((pl.col("process") == key[0]) & (pl.col("thread") == key[1]))
+        own = (pl.col("process") == key[0]) & (pl.col("thread") == key[1])
+        on_thread = pl.concat([top.filter(own), pool.filter(pl.col("process") == key[0])])
         inside = merge(part["start"].to_numpy(), part["end"].to_numpy())
         in_ops = merge(on_thread["start"].to_numpy(), on_thread["end"].to_numpy())
         first, last = subtract(inside, in_ops)

@@ -1,0 +1,97 @@
+"""Compiled programs: a phase while one is compiled, and a spec of each of its operations."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, Final
+
+from opscope.core.emit import Emitter
+from opscope.core.hlo.calls import calls
+from opscope.core.hlo.module import Module
+from opscope.core.hlo.wire import WireError
+from opscope.core.rangetext import format_spec
+
+from .patch import Patches
+
+_log = logging.getLogger(__name__)
+
+#: Programs whose specs are told again; of a program that compiles without end the latest.
+MAX_PROGRAMS: Final = 1024
+
+
+class Programs:
+    """What XLA compiles, told to NVTX, whose tools hear XLA's ranges by name alone."""
+
+    what: Final = "compilations"
+
+    def __init__(
+        self, emitter: Emitter, shapes: bool, source: bool, failed: Callable[[str], None]
+    ) -> None:
+        self._emitter = emitter
+        self._shapes = shapes
+        self._source = source
+        self._failed = failed
+        self._patches = Patches()
+        self._alive: list[weakref.ref[Any]] = []
+
+    def install(self) -> None:
+        """Raises AttributeError or ImportError where this JAX compiles otherwise."""
+        compiler = import_module("jax._src.compiler")
+        original = compiler.compile_or_get_cached
+        emitter = self._emitter
+
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            active = emitter.active
+            if active:
+                emitter.push(emitter.prepare("compile", "phase"))
+            try:
+                made = original(*args, **kwargs)
+            finally:
+                if active:
+                    emitter.pop()
+            self._made(made)
+            return made
+
+        self._patches.set(compiler, "compile_or_get_cached", compiled)
+
+    def uninstall(self) -> None:
+        self._patches.restore()
+        self._alive = []
+
+    def tell(self) -> None:
+        """Emit the specs of the programs that are alive."""
+        if not self._emitter.active or not self._emitter.nvtx:
+            return
+        for one in self._alive:
+            program = one()
+            if program is not None:
+                self._emit(program)
+
+    def _made(self, program: Any) -> None:
+        if not self._emitter.nvtx:
+            return  # XLA's profiler writes the programs themselves
+        try:
+            self._alive.append(weakref.ref(program))
+            del self._alive[:-MAX_PROGRAMS]
+        except TypeError:  # not to be referred to weakly in this version: told once
+            pass
+        if self._emitter.active:
+            self._emit(program)
+
+    def _emit(self, program: Any) -> None:
+        try:
+            for hlo in program.hlo_modules():
+                module = Module.of_module(hlo.as_serialized_hlo_module_proto())
+                for key, call in calls(module):
+                    told = call if self._shapes else replace(call, inputs=(), outputs=None)
+                    told = told if self._source else replace(told, frames=())
+                    text = format_spec(module.name, key, told)
+                    self._emitter.mark(self._emitter.prepare(text, "spec"))
+        except WireError as error:
+            _log.warning("opscope: a compiled program cannot be read: %s", error)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a compiled program could not be told")

@@ -1,0 +1,30 @@
+"""Tables of one clock put on another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.trace import Trace
+
+from .clockfit import ClockFit
+
+_TIMES: Final[tuple[str, ...]] = ("start", "time")
+
+
+def to_unix(trace: Trace) -> int:
+    """What to add to the trace's times to make them Unix ns; 0 where it does not say."""
+    known = trace["clocks"]["to_unix_ns"].drop_nulls()
+    return int(known[0]) if len(known) else 0
+
+
+def moved(frame: pl.DataFrame, clock: ClockFit) -> pl.DataFrame:
+    """Starts and instants moved; an end moves with its start."""
+    times = [name for name in _TIMES if name in frame.columns]
+    columns: dict[str, pl.Series] = {
+        name: pl.Series(name, clock.apply(frame[name].to_numpy())) for name in times
+    }
+    if "end" in frame.columns:
+        columns["end"] = (columns["start"] + (frame["end"] - frame["start"])).alias("end")
+    return frame.with_columns(columns.values())

@@ -1,0 +1,227 @@
+"""HLO instructions as calls: ``hlo::dot(f32[8,4], f32[4,2]) -> f32[8,2] {…} @train.py:12``.
+
+``op_name``, the framework's path of the op (``jit(step)/transpose(jvp(net))/layer1/dot_general``), is
+a parameter of the call; ``dialects.hlo`` reads direction and layer from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, Final
+
+from opscope.core.context import is_user_file
+from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec, leaves
+
+from .module import Instruction, Module
+from .origins import NOT_RUN, Origins, inside
+from .wire import Fields, fields, number, numbers, spans, text
+
+FRAMES: Final = 3
+#: Library calls that are matrix products or convolutions: what the target's name ends in.
+_CONVOLUTIONS: Final = {
+    "convForward": "hlo::convolution:forward",
+    "convBiasActivationForward": "hlo::convolution:forward",
+    "convBackwardInput": "hlo::convolution:backward-input",
+    "convBackwardFilter": "hlo::convolution:backward-filter",
+}
+_PRODUCTS: Final = ("gemm", "matmul", "matmul$f8", "dot")
+_MATRIX: Final = ("dot", "convolution")
+_INNER_SHOWN: Final = 8
+
+
+def graph_name(module: Module) -> str:
+    """``jit_step(56)``: the module's name with its number, which tells retraced ones apart."""
+    return f"{module.name}({module.number})" if module.number else module.name
+
+
+def calls(module: Module) -> Iterator[tuple[str, OpCall]]:
+    """(name, call) of every instruction that may run by itself, those of fused regions left out."""
+    fused = {
+        computation
+        for one in module.instructions.values()
+        if one.opcode == "fusion"
+        for computation in one.called
+    }
+    origins = Origins(module)
+    for computation, members in module.computations.items():
+        if computation in fused:
+            continue
+        for place in members:
+            one = module.instructions[place]
+            if one.opcode not in NOT_RUN:
+                yield one.name, _call(module, one, *origins.of(place))
+
+
+def _call(
+    module: Module, one: Instruction, path: str, frames: tuple[Frame, ...], of: str
+) -> OpCall:
+    name, params = _described(module, one)
+    if path:
+        params.append(("op_name", path))
+        if of != one.name:
+            params.append(("op_name_of", of))
+    return OpCall(
+        name,
+        tuple(_operand(module, operand) for operand in one.operands),
+        one.shape if isinstance(one.shape, tuple) else (one.shape,),
+        tuple(params),
+        None,
+        _user_frames(frames),
+    )
+
+
+def _operand(module: Module, place: int) -> Arg:
+    found = module.instructions.get(place)
+    return None if found is None else found.shape
+
+
+def _user_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    return tuple(frame for frame in frames if is_user_file(frame[0]))[:FRAMES]
+
+
+# --------------------------------------------------------------------------------- parameters
+
+
+def _described(module: Module, one: Instruction) -> tuple[str, list[tuple[str, ParamValue]]]:
+    """The name of the call and what its opcode has of parameters."""
+    data, message = module.data, one.message
+    name = f"hlo::{one.opcode}"
+    if one.opcode == "fusion":
+        return _fusion(module, one)
+    if one.opcode == "custom-call":
+        return _custom(data, one)
+    params: list[tuple[str, ParamValue]] = []
+    if one.opcode in ("dot", "ragged-dot"):
+        params += _dot(data, message)
+    elif one.opcode == "convolution":
+        params += _convolution(data, message)
+    elif one.opcode in ("reduce-window", "select-and-scatter"):
+        params += _window(data, message)
+    elif one.opcode == "fft":
+        params.append(("fft_length", numbers(data, message, 32)))
+    elif dims := numbers(data, message, 14):
+        params.append(("dimensions", dims))
+    if one.opcode == "reduce" and one.called:
+        inner = module.computations.get(one.called[0], ())
+        flops = sum(module.instructions[at].opcode not in NOT_RUN for at in inner)
+        params.append(("reducer_flops", max(flops, 1)))
+    return name, params
+
+
+def _dot(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
+    found = spans(message, 30)
+    dims = fields(data, *found[-1]) if found else {}
+    names = ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims")
+    for place, name in enumerate(names, start=1):
+        values = numbers(data, dims, place)
+        if values or place <= 2:
+            yield name, values
+
+
+def _window(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
+    found = spans(message, 15)
+    dims = [fields(data, *span) for span in spans(fields(data, *found[-1]), 1)] if found else []
+    if not dims:
+        return
+    yield "window", tuple(number(dim, 1) for dim in dims)
+    for name, place, usual in (("stride", 2, 1), ("dilation", 5, 1), ("base_dilation", 6, 1)):
+        values = tuple(number(dim, place) for dim in dims)
+        if any(value not in (0, usual) for value in values):
+            yield name, values
+    pads = tuple((number(dim, 3), number(dim, 4)) for dim in dims)
+    if any(low or high for low, high in pads):
+        yield "pad", pads
+
+
+def _convolution(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
+    found = spans(message, 16)
+    if found:
+        yield "dim_labels", _labels(data, fields(data, *found[-1]))
+    yield from _window(data, message)
+    for name, place in (("feature_group_count", 50), ("batch_group_count", 58)):
+        count = number(message, place)
+        if count > 1:
+            yield name, count
+
+
+def _labels(data: bytes, dims: Fields) -> str:
+    """``b01f_01io->b01f``, as HLO text has it."""
+    parts = []
+    for first, second, spatial, letters in (
+        (7, 8, 11, "bf"),
+        (3, 4, 6, "io"),
+        (9, 10, 12, "bf"),
+    ):
+        places = {number(dims, first): letters[0], number(dims, second): letters[1]}
+        places |= {at: str(n) for n, at in enumerate(numbers(data, dims, spatial))}
+        parts.append("".join(places[at] for at in sorted(places)))
+    return f"{parts[0]}_{parts[1]}->{parts[2]}"
+
+
+def _custom(data: bytes, one: Instruction) -> tuple[str, list[tuple[str, ParamValue]]]:
+    """A library's call; matrix products and convolutions under names of their own."""
+    target = text(data, one.message, 28)
+    params: list[tuple[str, ParamValue]] = [("target", target)]
+    short = target.rsplit("$conv", 1)
+    if len(short) == 2 and (known := _CONVOLUTIONS.get(f"conv{short[1]}")):
+        return known, [*params, *_convolution(data, one.message)]
+    if ("$" in target and target.rsplit("$", 1)[-1] in _PRODUCTS) or "$matmul" in target:
+        dims = _product_dims(data, one.message)
+        if dims:
+            return "hlo::custom-call:dot", [*params, *dims]
+    return "hlo::custom-call", params
+
+
+def _product_dims(data: bytes, message: Fields) -> list[tuple[str, ParamValue]]:
+    """A library product's dimension numbers, from its backend_config (JSON)."""
+    try:
+        config: Any = json.loads(text(data, message, 43) or "{}")
+        inner = config.get("gemm_backend_config", config)
+        dims = inner.get("dot_dimension_numbers", {})
+        return [
+            (
+                f"{side}_contracting_dims",
+                tuple(int(d) for d in dims[f"{side}_contracting_dimensions"]),
+            )
+            for side in ("lhs", "rhs")
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return []  # another library's own form: then its FLOPs are not known
+
+
+def _fusion(module: Module, one: Instruction) -> tuple[str, list[tuple[str, ParamValue]]]:
+    """A fused region: what it is made of, and its FLOPs, summed over its instructions.
+
+    Its name tells its matrix op, where it has one.
+    """
+    # late: a program that is only traced needs no cost model
+    perf = import_module("opscope.core.perf")
+    name = "hlo::fusion"
+    inner = [i for i in inside(module, one) if i.opcode not in NOT_RUN]
+    opcodes = dict.fromkeys(i.opcode for i in inner)
+    params: list[tuple[str, ParamValue]] = [
+        ("kind", text(module.data, one.message, 11)),
+        ("ops", ",".join([*opcodes][:_INNER_SHOWN]) + ("…" if len(opcodes) > _INNER_SHOWN else "")),
+    ]
+    matrix = vector = 0
+    for part in inner:
+        called, more = _described(module, part)
+        if called.split(":")[2] in _MATRIX and name == "hlo::fusion":
+            name = f"hlo::fusion:{called.split(':')[2]}"
+        shape = part.shape if isinstance(part.shape, tuple) else (part.shape,)
+        operands = tuple(_operand(module, operand) for operand in part.operands)
+        cost, why = perf.cost(OpCall(called, operands, shape, tuple(more)))
+        if cost is None:
+            return name, [*params, ("unknown", f"{part.opcode}: {why}"[:120])]
+        matrix, vector = matrix + cost.matrix_flops, vector + cost.vector_flops
+    if any(dtype_of(i.shape) for i in inner):
+        params.append(("compute", next(filter(None, (dtype_of(i.shape) for i in inner)))))
+    return name, [*params, ("matrix_flops", matrix), ("vector_flops", vector)]
+
+
+def dtype_of(shape: Arg) -> str | None:
+    """The dtype of the first tensor of a shape."""
+    args = shape if isinstance(shape, tuple) else (shape,)
+    return next((leaf.dtype for leaf in leaves(args) if isinstance(leaf, TensorSpec)), None)

@@ -1,0 +1,146 @@
+"""A serialised HloProto as its instructions: names, opcodes, shapes, operands, where they come from.
+
+Field numbers are those of xla/service/hlo.proto and xla/xla_data.proto.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from opscope.core.schema import Arg, Frame, TensorSpec
+
+from .wire import Fields, WireError, fields, number, numbers, spans, text
+
+#: PrimitiveType → our names.
+DTYPES: Final = {
+    1: "bool", 2: "i8", 3: "i16", 4: "i32", 5: "i64", 6: "u8", 7: "u16", 8: "u32", 9: "u64",
+    10: "f16", 11: "f32", 12: "f64", 15: "c64", 16: "bf16", 18: "c128", 19: "f8e5m2",
+    20: "f8e4m3fn", 21: "i4", 22: "u4", 24: "f8e5m2fnuz", 25: "f8e4m3fnuz", 32: "f4e2m1",
+    33: "f8e8m0fnu",
+}  # fmt: skip
+_TUPLE: Final = 13
+_NO_TENSOR: Final = (0, 14, 17)
+#: Tuples within tuples deeper than this are refused, and longer stacks of frames are cut.
+MAX_DEPTH: Final = 32
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One instruction; ``message`` are its fields, for what only some opcodes have."""
+
+    name: str
+    opcode: str
+    shape: Arg
+    operands: tuple[int, ...]
+    called: tuple[int, ...]
+    op_name: str
+    frames: tuple[Frame, ...]
+    message: Fields
+
+
+@dataclass(slots=True)
+class Module:
+    """One compiled program. ``data`` are the bytes that the instructions' spans point into."""
+
+    data: bytes
+    name: str
+    number: int
+    instructions: dict[int, Instruction] = field(default_factory=dict)
+    computations: dict[int, list[int]] = field(default_factory=dict)
+    roots: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_proto(cls, data: bytes) -> Module:
+        """From an HloProto (which holds a module). Raises WireError where it is none."""
+        found = spans(fields(data, 0, len(data)), 1)
+        if not found:
+            raise WireError("an HloProto without a module")
+        return cls._of(data, *found[-1])
+
+    @classmethod
+    def of_module(cls, data: bytes) -> Module:
+        """From an HloModuleProto. Raises WireError where it is none."""
+        return cls._of(data, 0, len(data))
+
+    @classmethod
+    def _of(cls, data: bytes, start: int, end: int) -> Module:
+        message = fields(data, start, end)
+        module = cls(data, text(data, message, 1), number(message, 5))
+        index = spans(message, 17)
+        stacks = _Stacks(data, fields(data, *index[-1]) if index else {})
+        for span in spans(message, 3):
+            computation = fields(data, *span)
+            place = number(computation, 5)
+            module.roots[place] = number(computation, 6)
+            members = module.computations[place] = []
+            for one in spans(computation, 2):
+                members.append(_instruction(module, fields(data, *one), stacks))
+        return module
+
+
+def _instruction(module: Module, message: Fields, stacks: _Stacks) -> int:
+    data = module.data
+    found = spans(message, 7)
+    metadata = fields(data, *found[-1]) if found else {}
+    shape = spans(message, 3)
+    place = number(message, 35)
+    module.instructions[place] = Instruction(
+        text(data, message, 1),
+        text(data, message, 2),
+        _shape(data, *shape[-1]) if shape else None,
+        numbers(data, message, 36),
+        numbers(data, message, 38),
+        text(data, metadata, 2),
+        stacks.frames(data, metadata),
+        message,
+    )
+    return place
+
+
+def _shape(data: bytes, start: int, end: int, depth: int = 0) -> Arg:
+    message = fields(data, start, end)
+    kind = number(message, 2)
+    if kind == _TUPLE:
+        if depth >= MAX_DEPTH:
+            raise WireError("tuples nested too deep")
+        return tuple(_shape(data, *span, depth + 1) for span in spans(message, 4))
+    if kind in _NO_TENSOR:
+        return None
+    dims = numbers(data, message, 3)
+    layout = spans(message, 5)
+    order = numbers(data, fields(data, *layout[-1]), 1) if layout else ()
+    plain = len(order) != len(dims) or order == tuple(range(len(dims) - 1, -1, -1))
+    return TensorSpec(DTYPES.get(kind, "?"), dims, None if plain else order)
+
+
+class _Stacks:
+    """The module's tables of files, functions, locations and frames; numbers in them count from 1."""
+
+    def __init__(self, data: bytes, index: Fields) -> None:
+        self._files = [data[slice(*span)].decode("utf-8", "replace") for span in spans(index, 1)]
+        self._locations = [fields(data, *span) for span in spans(index, 3)]
+        self._stacks = [fields(data, *span) for span in spans(index, 4)]
+        self._known: dict[int, tuple[Frame, ...]] = {}
+
+    def frames(self, data: bytes, metadata: Fields) -> tuple[Frame, ...]:
+        """The call stack of an instruction, innermost first; older modules tell one line alone."""
+        place = number(metadata, 15)
+        if place in self._known:
+            return self._known[place]
+        stack: list[Frame] = []
+        at = place
+        while 0 < at <= len(self._stacks) and len(stack) < MAX_DEPTH:
+            frame = self._stacks[at - 1]
+            location = number(frame, 1)
+            if 0 < location <= len(self._locations):
+                where = self._locations[location - 1]
+                file = number(where, 1)
+                if 0 < file <= len(self._files):
+                    stack.append((self._files[file - 1], number(where, 3)))
+            at = number(frame, 2)
+        if stack:
+            self._known[place] = tuple(stack)
+            return tuple(stack)
+        file_name, line = text(data, metadata, 3), number(metadata, 4)
+        return ((file_name, line),) if file_name else ()

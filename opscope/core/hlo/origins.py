@@ -1,0 +1,166 @@
+"""Where an HLO instruction comes from: the framework's path of it, and the user's lines.
+
+XLA's rewrites make instructions that have neither: a gradient's convolution in another layout, the
+copies around it. What they belong to is found from what they read and from what reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from opscope.core.schema import Frame
+
+from .module import Instruction, Module
+
+#: (path, frames, name of the instruction that has them); the path is "" where nothing tells.
+Origin: TypeAlias = "tuple[str, tuple[Frame, ...], str]"
+
+#: Opcodes that run nothing of their own: no event names them.
+NOT_RUN: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
+#: Opcodes that only move: what is made of them alone belongs to what reads it.
+_MOVES: Final = frozenset(
+    {"copy", "transpose", "reshape", "bitcast", "convert", "parameter", "pad"}
+)
+_CONTRACTIONS: Final = frozenset({"convolution", "dot"})
+#: Instructions away that a name is looked for.
+REACH: Final = 4
+#: Instructions looked at for one that has no name, so that no module makes it slow.
+MAX_SEEN: Final = 256
+
+
+class Origins:
+    """The origins of a module's instructions."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._known: dict[int, Origin] = {}
+        self._users: dict[int, list[int]] = {}
+        #: Instructions inside fused regions.
+        self._fused = {
+            place
+            for one in module.instructions.values()
+            if one.opcode == "fusion"
+            for computation in one.called
+            for place in module.computations.get(computation, ())
+        }
+        for place, one in module.instructions.items():
+            for operand in one.operands:
+                self._users.setdefault(operand, []).append(place)
+            work = self._contraction(one)
+            told = next(
+                filter(_tells, (one, *inside(module, one)) if work is None else (work,)), None
+            )
+            if told is not None:
+                self._known[place] = (told.op_name, told.frames, told.name)
+        self._gradients()
+
+    def of(self, place: int) -> Origin:
+        """The instruction's own origin, else that of what was fused in it, else its neighbours'.
+
+        A copy is its reader's; anything else is its operands', a backward one's first, because what
+        a rewrite makes of forward values for a gradient is part of the gradient.
+        """
+        if place in self._known:
+            return self._known[place]
+        one = self._module.instructions[place]
+        told = next(filter(_tells, (one, *inside(self._module, one))), None)
+        if told is not None:  # of a contraction whose own path is lost
+            return (told.op_name, told.frames, told.name)
+        parts = [*inside(self._module, one)] or [one]
+        ways = [self._operands, self._readers]
+        if all(part.opcode in _MOVES for part in parts):
+            ways.reverse()
+        for follow in ways:
+            found = self._nearest(place, follow)
+            if found is not None:
+                return found
+        return ("", (), one.name)
+
+    def _operands(self, place: int) -> Sequence[int]:
+        return self._module.instructions[place].operands
+
+    def _readers(self, place: int) -> Sequence[int]:
+        return self._users.get(place, ())
+
+    def _nearest(self, place: int, follow: Callable[[int], Sequence[int]]) -> Origin | None:
+        level, seen = [place], {place}
+        for _ in range(REACH):
+            reached = [at for origin in level for at in follow(origin)]
+            level = []
+            for at in reached:
+                if at not in seen and at in self._module.instructions and len(seen) < MAX_SEEN:
+                    seen.add(at)
+                    level.append(at)
+            telling = [self._known[at] for at in level if at in self._known]
+            if telling:
+                backward = [origin for origin in telling if "transpose(" in origin[0]]
+                return (backward or telling)[0]
+        return None
+
+    def _gradients(self) -> None:
+        """A contraction without a path that reads what a forward one reads is its gradient."""
+        kinds = {
+            at: work.opcode
+            for at, one in self._module.instructions.items()
+            if at not in self._fused and (work := self._contraction(one)) is not None
+        }
+        places = list(kinds)
+        bare = [at for at in places if at not in self._known]
+        if not bare:
+            return
+        forward: dict[int, int] = {}
+        for at in places:
+            path = self._known.get(at, ("",))[0]
+            if "jvp(" in path and "transpose(" not in path:
+                for source in self._sources(at):
+                    forward.setdefault(source, at)
+        for at in bare:
+            shared = [forward[source] for source in self._sources(at) if source in forward]
+            same = [f for f in shared if kinds[f] == kinds[at]]
+            if same:
+                path, frames, name = self._known[same[0]]
+                self._known[at] = (_transposed(path), frames, name)
+
+    def _contraction(self, one: Instruction) -> Instruction | None:
+        """The product or convolution that the instruction is, or has fused in it."""
+        if one.opcode in _CONTRACTIONS:
+            return one
+        return next((i for i in inside(self._module, one) if i.opcode in _CONTRACTIONS), None)
+
+    def _sources(self, place: int) -> list[int]:
+        """What the instruction reads, copies and new layouts looked through."""
+        found = []
+        for operand in self._module.instructions[place].operands:
+            at = operand
+            for _ in range(REACH):
+                one = self._module.instructions.get(at)
+                if one is None or len(one.operands) != 1:
+                    break
+                parts = [*inside(self._module, one)] or [one]
+                if not all(part.opcode in _MOVES for part in parts):
+                    break
+                at = one.operands[0]
+            found.append(at)
+        return found
+
+
+def _tells(one: Instruction) -> bool:
+    return "/" in one.op_name and one.opcode not in NOT_RUN
+
+
+def _transposed(path: str) -> str:
+    """``jit(f)/jvp(net)/conv/…`` as its gradient is called: ``jit(f)/transpose(jvp(net))/conv/…``."""
+    parts = path.split("/")
+    return "/".join(f"transpose({part})" if part.startswith("jvp(") else part for part in parts)
+
+
+def inside(module: Module, one: Instruction) -> Iterator[Instruction]:
+    """The instructions of a fused region, its root first; nothing of any other instruction."""
+    if one.opcode != "fusion":
+        return
+    for computation in one.called:
+        root = module.roots.get(computation)
+        members = module.computations.get(computation, ())
+        for place in sorted(members, key=lambda at: at != root):
+            yield module.instructions[place]

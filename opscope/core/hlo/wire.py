@@ -1,0 +1,112 @@
+"""The protobuf wire format: the fields of one message, without its schema.
+
+The encoding is described at protobuf.dev/programming-guides/encoding. Bytes are a stranger's data:
+every length is checked against the message that it lies in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+#: A varint or fixed-width number, or the (start, end) of a string, message or packed list.
+Value: TypeAlias = "int | tuple[int, int]"
+Fields: TypeAlias = "dict[int, list[Value]]"
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+_WIDTH: Final = {FIXED64: 8, FIXED32: 4}
+#: Fields of one message that are read; a module of a large model has some hundred thousand.
+MAX_FIELDS: Final = 1 << 24
+
+
+class WireError(ValueError):
+    """The bytes are not a protobuf message."""
+
+
+def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The unsigned number at ``at`` and where the next thing begins. Raises WireError."""
+    value = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at
+        shift += 7
+        if shift > 63:
+            raise WireError(f"a number of over 10 bytes at byte {at}")
+    raise WireError(f"cut inside a number at byte {at}")
+
+
+def walk(data: bytes, start: int, end: int) -> Iterator[tuple[int, Value]]:
+    """(field number, value) of the message in ``data[start:end]``, in order. Raises WireError."""
+    at = start
+    while at < end:
+        tag = data[at]
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = varint(data, at, end)
+        number, kind = tag >> 3, tag & 7
+        if not number:
+            raise WireError(f"a field numbered 0 at byte {at}")
+        if kind == VARINT:
+            value, at = varint(data, at, end)
+            yield number, value
+        elif kind == LENGTH:
+            size, at = varint(data, at, end)
+            if size > end - at:
+                raise WireError(f"a field of {size} bytes where {end - at} are left, at byte {at}")
+            yield number, (at, at + size)
+            at += size
+        elif kind in _WIDTH:
+            width = _WIDTH[kind]
+            if end - at < width:
+                raise WireError(f"cut inside a number at byte {at}")
+            yield number, int.from_bytes(data[at : at + width], "little")
+            at += width
+        else:
+            raise WireError(f"a field of wire type {kind} at byte {at}")
+
+
+def fields(data: bytes, start: int, end: int) -> Fields:
+    """All fields of a message, each number with its values in order. Raises WireError."""
+    found: Fields = {}
+    for count, (number, value) in enumerate(walk(data, start, end)):
+        if count >= MAX_FIELDS:
+            raise WireError(f"a message of over {MAX_FIELDS} fields")
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def spans(message: Fields, number: int) -> list[tuple[int, int]]:
+    """The (start, end) of each message or text in a field; numbers there are no such thing."""
+    return [value for value in message.get(number, ()) if isinstance(value, tuple)]
+
+
+def number(message: Fields, field: int, default: int = 0) -> int:
+    """The last number in a field, signed as an int64 is."""
+    for value in reversed(message.get(field, ())):
+        if isinstance(value, int):
+            return value - (1 << 64) if value >= 1 << 63 else value
+    return default
+
+
+def text(data: bytes, message: Fields, field: int) -> str:
+    """The last string in a field, ``""`` where there is none; bytes that are no UTF-8 are replaced."""
+    found = spans(message, field)
+    return data[slice(*found[-1])].decode("utf-8", "replace") if found else ""
+
+
+def numbers(data: bytes, message: Fields, field: int) -> tuple[int, ...]:
+    """A repeated int64, packed or not. Raises WireError."""
+    found: list[int] = []
+    for value in message.get(field, ()):
+        if isinstance(value, int):
+            found.append(value)
+            continue
+        at, end = value
+        while at < end:
+            one, at = varint(data, at, end)
+            found.append(one)
+    return tuple(one - (1 << 64) if one >= 1 << 63 else one for one in found)

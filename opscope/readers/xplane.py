@@ -1,0 +1,215 @@
+"""XPlane files (``.xplane.pb`` of jax.profiler, TensorFlow and PyTorch/XLA) as trace tables.
+
+Host lines give the calls that launch kernels, HLO operations that ran on the CPU (ranges in domain
+``xla``), TensorFlow's ops (domain ``TSL``), steps, Python frames and what the runtime did. Device
+lines give kernels and copies, each with the HLO operation it belongs to (``op_key``). The programs
+themselves, in plane ``/host:metadata``, give the specs that say what an operation's name means.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.hlo.wire import VARINT, WireError, varint
+from opscope.core.trace import Trace, concat
+
+from .errors import BadInput
+from .xplane_device import DETAILS, device_rows, executed
+from .xplane_host import HOST_STATS, Host
+from .xplane_programs import Programs
+from .xplane_space import Plane, Space
+
+#: Protobuf's own limit; what claims to be larger once unpacked is no XSpace.
+LARGEST: Final = 2 << 30
+_GZIP: Final = b"\x1f\x8b"
+_BLOCK: Final = 4 << 20
+#: Lines that the profiler's viewer derives from the streams: they would double them.
+_STREAM: Final = re.compile(r"Stream #(\d+)")
+_DEVICE: Final = re.compile(r"/device:(?:[A-Z_]+):(\d+)")
+_SUFFIX: Final = ".xplane.pb"
+
+
+def recognise(head: bytes) -> bool:
+    """Whether a file that begins so is an XSpace: planes (field 1), each with a name or lines."""
+    try:
+        at = 0
+        if head[:1] != b"\x0a":
+            return False
+        size, at = varint(head, 1, min(len(head), 11))
+        if size < 2:
+            return False
+        # inside the plane, in any order: id, name, lines, two tables, statistics
+        tag, at = varint(head, at, len(head))
+        number, kind = tag >> 3, tag & 7
+        return (number == 1 and kind == VARINT) or (number in range(2, 7) and kind == 2)
+    except (WireError, IndexError):
+        return False
+
+
+def files(folder: Path) -> list[Path]:
+    """The XPlane files of the newest run below a folder that a profiler wrote; empty for another.
+
+    The profiler writes ``FOLDER/plugins/profile/TIME/HOST.xplane.pb``, a file a host.
+    """
+    runs = [folder, *sorted((folder / "plugins" / "profile").glob("*"), reverse=True)]
+    if folder.parent.name == "plugins":
+        runs += sorted(folder.glob("*"), reverse=True)
+    for run in runs:
+        found = sorted(p for p in run.glob("*") if p.name.endswith((_SUFFIX, _SUFFIX + ".gz")))
+        if found:
+            return found
+    return []
+
+
+def read(path: str | os.PathLike[str]) -> Trace:
+    """The trace in an XPlane file, in one packed by gzip, or in a profiler's folder.
+
+    Raises BadInput, naming the file, where it is none.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = files(place)
+        if not found:
+            raise BadInput(path, f"a folder without a {_SUFFIX} file")
+        traces = [read(one) for one in found]
+        return traces[0] if len(traces) == 1 else concat(traces)
+    try:
+        return _trace(place, Space(_bytes(place)))
+    except WireError as error:
+        raise BadInput(path, f"not an XPlane file: {error}") from None
+
+
+def _bytes(place: Path) -> bytes:
+    try:
+        with place.open("rb") as file:
+            packed = file.read(2) == _GZIP
+            if not packed and place.stat().st_size > LARGEST:
+                raise BadInput(place, f"of over {LARGEST >> 30} GB, which protobuf does not allow")
+            file.seek(0)
+            if not packed:
+                return file.read()
+            parts, total = [], 0
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                while block := unpacked.read(_BLOCK):
+                    total += len(block)
+                    if total > LARGEST:
+                        raise BadInput(place, f"unpacks to over {LARGEST >> 30} GB")
+                    parts.append(block)
+            return b"".join(parts)
+    except BadInput:
+        raise
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInput(place, f"damaged gzip: {error}") from None
+    except OSError as error:
+        raise BadInput(place, error.strerror or str(error)) from error
+
+
+def _trace(place: Path, space: Space) -> Trace:
+    planes = list(space.planes())
+    if not planes:
+        raise BadInput(place, "an XSpace without planes")
+    programs = Programs(space.data)
+    for plane in planes:
+        programs.add(plane)
+    host = Host(programs)
+    tables: dict[str, list[pl.DataFrame]] = {"kernels": [], "memops": [], "devices": []}
+    counts: Counter[str] = Counter()
+    for plane in planes:
+        found = _DEVICE.match(plane.name)
+        if found:
+            _device(space, plane, int(found.group(1)), programs, tables, counts)
+        elif plane.name.startswith("/host:") and plane.name != "/host:metadata":
+            for line in plane.lines:
+                for events in space.batches(plane, line, HOST_STATS):
+                    host.add(plane, line, events)
+    low = min((line.time for plane in planes for line in plane.lines), default=0)
+    start, pid = _facts(planes)
+    made: dict[str, pl.DataFrame] = {
+        "processes": pl.DataFrame(
+            {
+                "process": [0],
+                "host": [space.hosts[0] if space.hosts else None],
+                "pid": [pid],
+                "start_time": [None],
+                "clock_domain": [0],
+                "framework": [programs.framework],
+                "versions": [programs.versions],
+            },
+            schema_overrides={"pid": pl.Int64, "start_time": pl.Int64, "host": pl.String},
+        ),
+        "clocks": pl.DataFrame(
+            {
+                "clock_domain": [0],
+                "kind": ["xplane"],
+                # newer profilers count from their start, older ones write Unix times
+                "to_unix_ns": [start if low < 1 << 59 else 0],
+            },
+            schema_overrides={"to_unix_ns": pl.Int64},
+        ),
+        "specs": programs.specs(),
+        **host.tables(),
+    }
+    for name, frames in tables.items():
+        if frames:
+            made[name] = pl.concat(frames)
+    has_device = any(_DEVICE.match(plane.name) for plane in planes)
+    if has_device:
+        for name in ("kernels", "memops"):
+            made.setdefault(name, executed(None))
+    trace = Trace.of(made, {"format": "xplane", "paths": [str(place)]})
+    for text in space.errors:
+        trace.note("error", f"the profiler reported: {text[:200]}")
+    for what, how_many in counts.items():
+        trace.note("info", what, how_many)
+    for what, how_many in (*programs.notes(), *host.notes()):
+        trace.note("warning", what, how_many)
+    return trace
+
+
+def _facts(planes: Sequence[Plane]) -> tuple[int | None, int | None]:
+    """The profile's start (Unix ns) and the process's id, where planes tell."""
+    start: Any = None
+    pid: Any = None
+    for plane in planes:
+        start = plane.stats.get("profile_start_time", start)
+        pid = plane.stats.get("process_id", pid)
+    return (
+        start if isinstance(start, int) else None,
+        pid if isinstance(pid, int) and 0 <= pid < 1 << 31 else None,
+    )
+
+
+def _device(
+    space: Space,
+    plane: Plane,
+    number: int,
+    programs: Programs,
+    tables: dict[str, list[pl.DataFrame]],
+    counts: Counter[str],
+) -> None:
+    if any(key in plane.stats for key in ("core_count", "memory_size", "compute_cap_major")):
+        tables["devices"].append(device_rows(plane, number))
+    streams = [line for line in plane.lines if _STREAM.match(line.name)]
+    used = streams or [line for line in plane.lines if line.name == "XLA Ops"]
+    derived = sum(len(line.starts) for line in plane.lines if line not in used)
+    if derived:
+        counts["events of lines that only repeat the streams, left out"] += derived
+    for line in used:
+        found = _STREAM.match(line.name)
+        stream = int(found.group(1)) if found else line.number
+        for events in space.batches(plane, line, DETAILS):
+            rows = executed(events, plane, line, number, stream, programs)
+            if not len(events.number):
+                continue
+            for name, frame in rows.items():
+                if len(frame):
+                    tables[name].append(frame)

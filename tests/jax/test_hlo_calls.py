@@ -1,0 +1,169 @@
+"""Compiled programs as calls: shapes, FLOPs and paths against XLA's own figures and brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from opscope.core import perf
+from opscope.core.hlo.calls import calls, graph_name
+from opscope.core.hlo.module import Module
+from opscope.core.hlo.wire import WireError
+from opscope.core.rangetext import format_call, parse
+from opscope.core.schema import OpCall
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+
+def compiled(function, *args):
+    """The compiled program's module and XLA's own FLOPs of it."""
+    program = jax.jit(function).lower(*args).compile()
+    (hlo,) = program.runtime_executable().hlo_modules()
+    return Module.of_module(hlo.as_serialized_hlo_module_proto()), program.cost_analysis()
+
+
+def named(module: Module) -> dict[str, OpCall]:
+    return dict(calls(module))
+
+
+def flops(module: Module) -> tuple[int, int]:
+    """Matrix and vector FLOPs of everything that runs in the program."""
+    costs = []
+    for call in named(module).values():
+        cost, why = perf.cost(call)
+        assert cost is not None, f"{call}: {why}"
+        costs.append(cost)
+    return sum(c.matrix_flops for c in costs), sum(c.vector_flops for c in costs)
+
+
+def test_shapes_dtypes_and_layout_are_those_of_the_hlo_text():
+    function = lambda a, b: jnp.tanh(a.T @ b).astype(jnp.bfloat16)  # noqa: E731
+    args = jnp.ones((5, 3)), jnp.ones((5, 4))
+    module, _ = compiled(function, *args)
+    text = jax.jit(function).lower(*args).compile().as_text()
+    for name, call in named(module).items():
+        line = next(
+            row
+            for row in text.splitlines()
+            if row.strip().removeprefix("ROOT ").startswith(f"%{name} = ")
+        )
+        out = call.output_leaves()[0]
+        kind = {"bool": "pred", "i32": "s32"}.get(out.dtype, out.dtype)
+        assert f" = {kind}[{','.join(map(str, out.shape))}]" in line
+        assert parse(format_call(call)) == call
+
+
+@settings(max_examples=15)
+@given(
+    st.integers(1, 3), st.integers(3, 7), st.integers(3, 7), st.sampled_from([(1, 2, 4), (2, 4, 6), (3, 3, 3)]),
+    st.integers(2, 3), st.integers(1, 2), st.sampled_from(["VALID", "SAME"]),
+)  # fmt: skip
+def test_convolutions_are_brute_forces(batch, height, width, channels, kernel, stride, padding):
+    groups, into, out = channels
+    x, w = jnp.ones((batch, height, width, into)), jnp.ones((kernel, kernel, into // groups, out))
+
+    def function(x, w):
+        return jax.lax.conv_general_dilated(
+            x, w, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups,
+        )  # fmt: skip
+
+    shape = jax.eval_shape(function, x, w).shape
+    counted = 0
+    for _ in itertools.product(
+        *map(range, shape)
+    ):  # each result sums over the kernel and its group
+        counted += 2 * kernel * kernel * (into // groups)
+    assert flops(compiled(function, x, w)[0])[0] == counted
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(1, 5), min_size=3, max_size=3), st.integers(0, 2), st.booleans())
+def test_products_are_brute_forces(sizes, batches, transposed):
+    m, k, n = sizes
+    lead = (2, 3)[:batches]
+    a = jnp.ones((*lead, k, m) if transposed else (*lead, m, k))
+    b = jnp.ones((*lead, k, n))
+
+    def function(a, b):
+        return jnp.matmul(jnp.swapaxes(a, -1, -2) if transposed else a, b) + 1.0
+
+    module, _ = compiled(function, a, b)
+    names = {call.name.rsplit(":", 1)[-1] for call in named(module).values()}
+    expected = 2 * int(np.prod(lead)) * m * k * n
+    # XLA makes sums and multiplications of the smallest products
+    assert flops(module)[0] == expected if "dot" in names else sum(flops(module)) >= expected / 2
+
+
+def test_figures_are_cost_analysis_on_a_layer_and_its_gradient():
+    """XLA's ``flops`` of a program: products, elementwise, reductions (its transcendentals apart)."""
+
+    def loss(w, x):
+        return jnp.maximum(x @ w, 0.0).sum()
+
+    for function, products in ((loss, 1), (jax.grad(loss), 2)):
+        module, theirs = compiled(function, jnp.ones((64, 32)), jnp.ones((128, 64)))
+        matrix, vector = flops(module)
+        # the fused products are alike to the last digit; XLA may count a scalar more or less
+        assert matrix == products * 2 * 128 * 64 * 32
+        assert matrix + vector == pytest.approx(theirs["flops"], rel=0.02)
+
+
+def test_paths_of_what_xla_rewrote_are_those_of_its_forward():
+    """The weights' gradient of a convolution loses its path in XLA's rewriting."""
+
+    def net(w, x):
+        with jax.named_scope("block"):
+            y = jax.lax.conv_general_dilated(
+                x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+        return jnp.tanh(y).sum()
+
+    module, _ = compiled(jax.value_and_grad(net), jnp.ones((3, 3, 2, 4)), jnp.ones((2, 8, 8, 2)))
+    convs = [call for call in named(module).values() if "convolution" in call.name]
+    paths = sorted(call.param("op_name") for call in convs)
+    assert len(paths) == 2
+    assert paths[0] == "jit(net)/jvp(block)/conv_general_dilated"
+    assert paths[1] == "jit(net)/transpose(jvp(block))/conv_general_dilated"
+    assert all(call.frames and call.frames[0][0].endswith("test_hlo_calls.py") for call in convs)
+
+
+def test_loops_name_what_runs_in_them():
+    module, _ = compiled(
+        lambda x: jax.lax.fori_loop(0, 5, lambda _, y: jnp.sin(y) * y, x), jnp.ones(300)
+    )
+    found = named(module)
+    assert any(call.name == "hlo::while" for call in found.values())
+    assert any(call.name == "hlo::fusion" for call in found.values())
+    assert graph_name(module).startswith("jit_")
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10**6), st.binary(min_size=1, max_size=3), st.integers(0, 2))
+def test_damaged_modules_are_read_or_refused(place, junk, how):
+    data = bytearray(DAMAGED)
+    at = place % len(data)
+    data[at : at + (0, len(junk), 1)[how]] = junk
+    try:
+        for _, call in calls(Module.of_module(bytes(data))):
+            format_call(call)
+    except (WireError, KeyError):
+        pass
+
+
+def _damaged() -> bytes:
+    program = (
+        jax.jit(lambda a, b: jnp.tanh(a @ b).sum())
+        .lower(jnp.ones((4, 4)), jnp.ones((4, 4)))
+        .compile()
+    )
+    data: bytes = program.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
+    return data
+
+
+DAMAGED = _damaged()

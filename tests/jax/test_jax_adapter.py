@@ -1,0 +1,164 @@
+"""What the JAX adapter emits, heard by a tool of its own, and what it leaves behind."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+import opscope
+from opscope.core import session
+from opscope.core.rangetext import parse, parse_spec
+from tests.nvtx_tool import build, hear
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+
+PROGRAM = """
+import opscope
+opscope.init()
+import jax, jax.numpy as jnp
+
+@jax.jit
+def scaled(x, w):
+    with jax.named_scope("dense"):
+        return jnp.tanh(x @ w)
+
+x, w = jnp.ones((8, 16)), jnp.ones((16, 4))
+for number in range(3):
+    with jax.profiler.StepTraceAnnotation("train", step_num=number):
+        with jax.profiler.TraceAnnotation("mine"):
+            scaled(x, w).block_until_ready()
+result = {"traced": str(jax.make_jaxpr(scaled)(x, w))}
+"""
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nvtx")
+    return hear(PROGRAM, build(folder), folder)
+
+
+def test_each_jitted_call_is_a_range_in_its_step(heard):
+    events = heard.of("push", "pop", domain="opscope.jax")
+    calls = [event for event in events if event.kind == "push" and event.text == "jit_scaled"]
+    assert len(calls) == 3
+    kinds = [event.kind for event in events]
+    assert kinds.count("push") == kinds.count("pop")
+    steps = heard.of("push", domain="opscope.step")
+    assert [event.text for event in steps] == ["step 0", "step 1", "step 2"]
+    assert [event.text for event in heard.of("push", domain="opscope.user")] == ["mine"] * 3
+    told = ("step 0", "step 1", "step 2", "mine", "jit_scaled")
+    order = [event.text for event in heard.events if event.kind == "push" and event.text in told]
+    assert order == [text for n in range(3) for text in (f"step {n}", "mine", "jit_scaled")]
+
+
+def test_specs_tell_the_compiled_operations(heard):
+    marks = [parse_spec(event.text) for event in heard.of("mark", domain="opscope.jax")]
+    calls = {key: parse(text) for graph, key, text in marks if graph == "jit_scaled"}
+    products = [call for call in calls.values() if call.name.endswith("dot")]
+    assert len(products) == 1
+    shapes = [(leaf.dtype, leaf.shape) for leaf in products[0].input_leaves()]
+    assert shapes[:2] == [("f32", (8, 16)), ("f32", (16, 4))]
+    assert "/dense/" in products[0].param("op_name")
+
+
+def attributes() -> dict[str, object]:
+    """Every attribute that the adapter exchanges, as it stands."""
+    found = {}
+    for module, names in {
+        "jax._src.pjit": ["_cpp_pjit"],
+        "jax._src.compiler": ["compile_or_get_cached"],
+    }.items():
+        for name in names:
+            found[f"{module}.{name}"] = vars(importlib.import_module(module))[name]
+    profiler = importlib.import_module("jax._src.profiler")
+    for kind in (profiler.TraceAnnotation, profiler.StepTraceAnnotation):
+        for name in ("__init__", "__enter__", "__exit__"):
+            found[f"{kind.__name__}.{name}"] = vars(kind).get(name)
+    return found
+
+
+def test_shutdown_restores_every_attribute():
+    before = attributes()
+    opscope.init("jax")
+    during = attributes()
+    opscope.shutdown()
+    assert attributes() == before
+    changed = [name for name in before if during[name] is not before[name]]
+    assert len(changed) == 6
+
+
+def test_functions_jitted_under_it_work_in_every_way():
+    opscope.init("jax")
+    try:
+        function = jax.jit(lambda x, n: x**n, static_argnums=1)
+
+        class Model:
+            @jax.jit
+            def double(self, x):
+                return 2 * x
+
+            __hash__ = object.__hash__
+
+        jax.tree_util.register_pytree_node(Model, lambda m: ((), None), lambda _, __: Model())
+        x = jnp.arange(3.0)
+        assert function(x, 2).tolist() == [0, 1, 4]
+        assert function.lower(x, 2).compile()(x).tolist() == [0, 1, 4]
+        assert jax.grad(lambda x: function(x, 3).sum())(x).tolist() == [0, 3, 12]
+        assert jax.vmap(lambda x: function(x, 2))(x).tolist() == [0, 1, 4]
+        assert jax.jit(function, static_argnums=1)(x, 2).tolist() == [0, 1, 4]
+        assert Model().double(x).tolist() == [0, 2, 4]
+        assert jax.eval_shape(lambda x: function(x, 2), x).shape == (3,)
+        function.clear_cache()
+        assert isinstance(function, type(jax.jit(abs)))
+        with pytest.raises(TypeError):
+            function()
+    finally:
+        opscope.shutdown()
+    assert function(x, 2).tolist() == [0, 1, 4]
+
+
+def test_jaxs_own_annotations_are_no_user_ranges(tmp_path: Path):
+    opscope.init("jax")
+    try:
+        with opscope.capture(tmp_path / "a.opscope", backend="recorder"):
+            with jax.profiler.TraceAnnotation("mine"):
+                jax.jit(lambda x: x + 1)(jnp.ones(5)).block_until_ready()
+            with pytest.raises(ZeroDivisionError), jax.profiler.TraceAnnotation("raises"):
+                raise ZeroDivisionError
+    finally:
+        opscope.shutdown()
+    ranges = opscope.load(tmp_path / "a.opscope").trace["ranges"]
+    user = ranges.filter(ranges["domain"].cast(str) == "opscope.user")
+    assert user["text"].cast(str).to_list() == ["mine", "raises"]
+
+
+def test_steps_are_counted_with_nothing_listening_and_left_to_the_user_who_tells_them(monkeypatch):
+    monkeypatch.setattr(session, "_steps", session._Steps())
+    monkeypatch.setattr(session, "steps_by_user", False)
+    opscope.init("jax")
+    try:
+        with jax.profiler.StepTraceAnnotation("train", step_num=7):
+            assert session.current_step() == 7
+        opscope.step(100)
+        with jax.profiler.StepTraceAnnotation("train", step_num=8):
+            assert session.current_step() == 100
+    finally:
+        session.end_step()
+        opscope.shutdown()
+
+
+def test_one_profile_at_a_time(tmp_path: Path):
+    jax.profiler.start_trace(str(tmp_path / "theirs"))
+    try:
+        with (
+            pytest.raises(session.SessionError, match=r"jax\.profiler cannot start"),
+            opscope.capture(tmp_path / "ours.opscope", backend="xplane"),
+        ):
+            pass
+    finally:
+        jax.profiler.stop_trace()
+        opscope.shutdown()
+    assert not (tmp_path / "ours.opscope").exists()
