@@ -120,6 +120,10 @@ class Recording:
         """Ops that were not recorded for want of memory."""
         return self._ranges.lost - self._lost
 
+    def notes(self) -> list[tuple[str, str, int]]:
+        """Nothing: what its ranges cost is in the time of the ops around them."""
+        return []
+
     def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
         """Chunks, strings and threads that are new."""
         native = self._native
