@@ -222,7 +222,7 @@ def _launch(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
 
     Correlation ids repeat from process to process, so each process is looked up by itself. Of
     several calls with one id (a runtime call and the driver call inside it) the last to start is
-    the one that launched.
+    the one that launched; where ids are used again later, the last to start before the kernel does.
     """
     found = np.full(len(executed), NONE, np.int32)
     if not len(executed) or not len(calls):
@@ -237,9 +237,41 @@ def _launch(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
         start = calls["start"].gather(launches).to_numpy()
         if np.any(start[1:] < start[:-1]):
             by_start = np.argsort(start, kind="stable")
-            launches, ids = launches[by_start], ids[by_start]
+            launches, ids, start = launches[by_start], ids[by_start], start[by_start]
         found[rows] = _look_up(ids, launches, wanted)
+        if not np.all(ids[1:] > ids[:-1]):
+            _again(found, rows, executed, calls, (ids, launches, start))
     return found
+
+
+def _again(
+    found: NDArray[np.int32],
+    rows: Ints,
+    executed: pl.DataFrame,
+    calls: pl.DataFrame,
+    launches: tuple[Ints, Ints, Ints],
+) -> None:
+    """Kernels that start before the call that was found: the latest earlier one with their id.
+
+    Without one the call stays: the clocks of host and device may differ by more than a launch takes.
+    """
+    begin = executed["start"].gather(rows).to_numpy()
+    early = calls["start"].gather(np.maximum(found[rows], 0)).to_numpy() > begin
+    early &= found[rows] >= 0
+    if not early.any():
+        return
+    wanted = executed["correlation"].gather(rows[early]).to_numpy()
+    ids, numbers, start = launches
+    known = np.unique(ids)
+    # (id, place in time) as one number: both are below the number of calls
+    many = len(start) + 1
+    key = np.searchsorted(known, ids) * many + np.searchsorted(start, start, side="left") + 1
+    order = np.argsort(key, kind="stable")
+    code = np.searchsorted(known, wanted)
+    time = np.searchsorted(start, begin[early], side="right")
+    place = np.searchsorted(key[order], code * many + time, side="right") - 1
+    hit = (place >= 0) & (key[order[place]] // many == code)
+    found[rows[early][hit]] = numbers[order[place[hit]]]
 
 
 def _look_up(ids: Ints, rows: Ints, wanted: Ints) -> Ints:

@@ -46,13 +46,16 @@ def traces(draw) -> tuple[list[dict], list[dict], list[dict]]:
                 "correlation": draw(st.integers(0, 8)),
             }
         )
-    for number in range(draw(st.integers(0, 12))):
+    for _ in range(draw(st.integers(0, 12))):
+        begin = draw(
+            st.integers(0, 60)
+        )  # before its launch where ids are used again, or clocks differ
         kernels.append(
             {
                 "process": draw(st.integers(0, 2)),
                 "device": 0,
-                "start": 100 + number,
-                "end": 100 + number + draw(st.integers(0, 9)),
+                "start": begin,
+                "end": begin + draw(st.integers(0, 9)),
                 "name": "k",
                 "correlation": draw(st.none() | st.integers(-1, 9)),
             }
@@ -79,6 +82,7 @@ def brute_force(ranges, calls, kernel) -> tuple[int | None, str | None]:
     launches = [c for c in calls if (c["process"], c["correlation"]) == key]
     if not launches:
         return None, "no launch record"
+    launches = [c for c in launches if c["start"] <= kernel["start"]] or launches
     call = max(enumerate(launches), key=lambda pair: (pair[1]["start"], pair[0]))[1]
     held = [r for r in ranges if r["end"] > r["start"]]
     if not held:
