@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import logging
@@ -108,6 +109,8 @@ class NativeMode:
             int(os.environ.get(LEVELS) == "all"),
         )
         threads.make = self._state
+        # While Python goes down its frames are not to be asked for any more.
+        atexit.register(self._call.opscope_ignore)
         _watch_forks()
         _modes.add(self)
 
@@ -194,7 +197,7 @@ class NativeMode:
         spent = {name: count - self._before.get(name, 0) for name, count in self.counts().items()}
         wall, ops, own = perf_counter_ns() - self._began, spent["ops"], spent["own_ns"]
         notes = []
-        if ops:
+        if own:
             notes.append(
                 (
                     "info",
