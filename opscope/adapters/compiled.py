@@ -30,12 +30,14 @@ class BuildError(RuntimeError):
 def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
     """The shared library made of the C file ``source``, compiled unless it is in the cache.
 
+    Headers beside it whose names begin with its own are parts of it.
     Raises BuildError where it cannot be made, and on systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
         raise BuildError(f"{source.name} is for Linux, not {sys.platform}")
-    text = source.read_text(encoding="utf-8")
-    key = "\0".join((platform.machine(), platform.libc_ver()[1], *flags, text))
+    parts = (source, *sorted(source.parent.glob(f"{source.stem}*.h")))
+    texts = [part.read_text(encoding="utf-8") for part in parts]
+    key = "\0".join((platform.machine(), platform.libc_ver()[1], *flags, *texts))
     name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     folders = _cache_folders()
     for folder in folders:

@@ -201,73 +201,8 @@ static int put(Thread *thread, int64_t code, int64_t value, int must) {
 }
 
 /* ------------------------------------------------------------------------------------- NVTX */
-/* What NVTX's headers do, for one domain: any tool is loaded from NVTX_INJECTION64_PATH and fills in
- * the functions of module CORE2, whose numbers and event structure are NVTX's fixed ABI. */
 
-typedef void (*Function)(void);
-typedef struct {
-    uint16_t version, size;
-    uint32_t category;
-    int32_t color_type;
-    uint32_t color;
-    int32_t payload_type, reserved;
-    uint64_t payload;
-    int32_t message_type;
-    const void *message;
-} Event;
-enum { PUSH = 4, POP = 5, REGISTER = 10, CREATE = 12, INITIALIZE = 15, CORE2_SIZE = 16 };
-enum { CALLBACKS = 1, VERSION_INFO = 3, CORE2 = 5, NVTX_VERSION_3 = 3, ASCII = 1, REGISTERED = 3 };
-
-static Function functions[CORE2_SIZE];
-static Function *slots[CORE2_SIZE + 1];  /* the last ends the table */
-static void *nvtx_domain;
-static uint32_t registered;
-static _Atomic int to_nvtx;
-
-static int module_table(int module, Function ***out, unsigned *bytes) {
-    if (module != CORE2) return 0;
-    for (int i = 1; i < CORE2_SIZE; i++) slots[i] = &functions[i];
-    if (out) *out = slots;
-    if (bytes) *bytes = CORE2_SIZE;
-    return 1;
-}
-static void set_version(uint32_t version) { (void)version; }
-
-static const void *export_table(uint32_t id) {
-    static const struct { size_t size; int (*table)(int, Function ***, unsigned *); } callbacks = {
-        sizeof callbacks, module_table};
-    static const struct { size_t size; uint32_t version, reserved; void (*set)(uint32_t); } info = {
-        sizeof info, NVTX_VERSION_3, 0, set_version};
-    return id == CALLBACKS ? (const void *)&callbacks : id == VERSION_INFO ? (const void *)&info : NULL;
-}
-
-/* Whether a tool hears us. */
-EXPORT int opscope_nvtx(const char *domain) {
-    static int tried;
-    if (tried++) return nvtx_domain != NULL;
-    const char *path = getenv("NVTX_INJECTION64_PATH");
-    void *tool = path ? dlopen(path, RTLD_LAZY) : NULL;
-    int (*attach)(const void *(*)(uint32_t)) = NULL;
-    if (tool) *(void **)&attach = dlsym(tool, "InitializeInjectionNvtx2");
-    if (!attach || !attach(export_table)) return 0;
-    if (functions[INITIALIZE]) ((void (*)(const void *))functions[INITIALIZE])(NULL);
-    if (!functions[CREATE] || !functions[PUSH] || !functions[POP]) return 0;
-    nvtx_domain = ((void *(*)(const char *))functions[CREATE])(domain);
-    return nvtx_domain != NULL;
-}
-
-static void *nvtx_string(const char *text) {
-    if (!to_nvtx || !functions[REGISTER] || registered >= 65536) return NULL;
-    registered++;
-    return ((void *(*)(void *, const char *))functions[REGISTER])(nvtx_domain, text);
-}
-
-static void nvtx_push(const Text *text) {
-    Event event = {NVTX_VERSION_3, sizeof event, 0, 0, 0, 0, 0, 0, 0, NULL};
-    event.message_type = text->nvtx ? REGISTERED : ASCII;
-    event.message = text->nvtx ? text->nvtx : text->text;
-    ((int (*)(void *, const Event *))functions[PUSH])(nvtx_domain, &event);
-}
+#include "annotations_nvtx.h"
 
 /* ------------------------------------------------------------ in TensorFlow's functions' place */
 
@@ -371,58 +306,8 @@ static const struct { const char *symbol; void *replacement; } replaced[] = {
     {"_ZN3tsl8profiler15TraceMeRecorder5StartEim", (void *)start_tracer},
 };
 enum { NEEDED = 3, REPLACED = 5, MAX_PATCHES = 96 };
-static struct { void **slot; void *before, *after; int read_only; } patches[MAX_PATCHES];
-static int patched, replaceable;
 
-static void write_slot(void **slot, void *value, int read_only) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)slot & ~(page - 1);
-    if (mprotect((void *)at, page, PROT_READ | PROT_WRITE)) return;
-    __atomic_store_n(slot, value, __ATOMIC_RELEASE);
-    if (read_only) mprotect((void *)at, page, PROT_READ);
-}
-
-static int patch_library(struct dl_phdr_info *library, size_t size, void *unused) {
-    (void)size, (void)unused;
-    if (!strstr(library->dlpi_name, "tensorflow")) return 0;
-    const ElfW(Dyn) *dynamic = NULL;
-    uintptr_t protected_from = 0, protected_to = 0;
-    for (int i = 0; i < library->dlpi_phnum; i++) {
-        const ElfW(Phdr) *header = &library->dlpi_phdr[i];
-        uintptr_t start = library->dlpi_addr + header->p_vaddr;
-        if (header->p_type == PT_DYNAMIC) dynamic = (const ElfW(Dyn) *)start;
-        if (header->p_type == PT_GNU_RELRO)
-            protected_from = start, protected_to = start + header->p_memsz;
-    }
-    const ElfW(Sym) *symbols = NULL;
-    const char *strings = NULL;
-    const ElfW(Rela) *jumps = NULL;
-    size_t bytes = 0;
-    for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++) {
-        if (dynamic->d_tag == DT_SYMTAB) symbols = (const void *)dynamic->d_un.d_ptr;
-        if (dynamic->d_tag == DT_STRTAB) strings = (const void *)dynamic->d_un.d_ptr;
-        if (dynamic->d_tag == DT_JMPREL) jumps = (const void *)dynamic->d_un.d_ptr;
-        if (dynamic->d_tag == DT_PLTRELSZ) bytes = dynamic->d_un.d_val;
-        if (dynamic->d_tag == DT_PLTREL && dynamic->d_un.d_val != DT_RELA) return 0;
-    }
-    if (!symbols || !strings || !jumps) return 0;
-    for (size_t i = 0; i < bytes / sizeof *jumps; i++) {
-        if (ELF64_R_TYPE(jumps[i].r_info) != JUMP_SLOT) continue;
-        const char *name = strings + symbols[ELF64_R_SYM(jumps[i].r_info)].st_name;
-        for (int k = 0; k < replaceable && patched < MAX_PATCHES; k++) {
-            if (strcmp(name, replaced[k].symbol)) continue;
-            void **slot = (void **)(library->dlpi_addr + jumps[i].r_offset);
-            if (*slot == replaced[k].replacement) continue;
-            patches[patched].slot = slot;
-            patches[patched].before = *slot;
-            patches[patched].after = replaced[k].replacement;
-            patches[patched].read_only =
-                (uintptr_t)slot >= protected_from && (uintptr_t)slot < protected_to;
-            write_slot(slot, replaced[k].replacement, patches[patched].read_only);
-            patched++;
-        }
-    }
-    return 0;
-}
+#include "annotations_tables.h"
 
 /* Exchange the functions in all loaded TensorFlow libraries; how many entries were (0: none is there).
  * ``framework`` is the path of libtensorflow_framework, which must be loaded. */

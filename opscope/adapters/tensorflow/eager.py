@@ -15,6 +15,7 @@ from typing import Any, Final
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import core
 from tensorflow.python.framework import dtypes
+from tensorflow.python.framework.ops import EagerTensor
 
 from opscope.adapters.source import NOWHERE, Source, Sources
 from opscope.core.emit import Emitter, Prepared
@@ -45,7 +46,12 @@ _OPTIMIZER: Final = ("ResourceApply", "ResourceSparseApply")
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
 #: Functions, as TensorFlow names them: what they run are graph ops, their call is none.
 _FUNCTION: Final = "__"
+#: Frames between our description of an op and where the user may be: the fast entry is called by
+#: generated code.
+_FAST, _SLOW = 3, 2
+_ALL: Final = 1 << 30
 _frame = sys._getframe
+_tapeless = pywrap_tfe.TFE_Py_TapeSetIsEmpty
 
 
 class Entry:
@@ -60,6 +66,7 @@ class Entry:
         "prepared",
         "result",
         "results",
+        "shape",
         "source",
     )
 
@@ -77,12 +84,16 @@ class Entry:
         self.falls_back = False
         #: What the result then was like (``sign``).
         self.result: tuple[Any, ...] = ()
+        #: Its sizes, where it then was one tensor.
+        self.shape: Any = None
         #: The complete text for each result, where results differ from call to call.
         self.results: dict[Any, Prepared] = {}
 
 
-class _State(threading.local):
-    """What is known of each thread."""
+class _State:
+    """What is known of a thread."""
+
+    __slots__ = ("around", "backward", "made", "number", "optimizing", "seq", "source")
 
     def __init__(self) -> None:
         self.number = next(_NUMBERS)
@@ -95,6 +106,13 @@ class _State(threading.local):
         self.optimizing = 0
         #: (op, id of a tensor that it took or made) → its number and source
         self.made: dict[tuple[str, Any], tuple[int, Source]] = {}
+
+
+class _Local(threading.local):
+    """Each thread's state."""
+
+    def __init__(self) -> None:
+        self.state = _State()
 
 
 _NUMBERS = itertools.count(1)
@@ -116,9 +134,9 @@ class EagerOps:
         self._failed = failed
         self._retried = emitter.prepare("an op that is tried another way")
         self._entries: dict[Any, Entry] = {}
-        self._counts: dict[str, int | None] = {}
+        self._counts: dict[str, int] = {}
         self._undo: list[tuple[Any, str, Any, Any]] = []
-        self.state = _State()
+        self._local = _Local()
         self.on = False
 
     def install(self) -> None:
@@ -145,15 +163,15 @@ class EagerOps:
 
     def _fast(self, execute: Any) -> Any:
         begin, end, emitter = self._begin, self._end, self._emitter
-        counts = self._counts
+        counts, tapeless = self._counts, pywrap_tfe.TFE_Py_TapeSetIsEmpty
 
         def TFE_Py_FastPathExecute(ctx: Any, name: str, scope: Any, *args: Any) -> Any:
             if not self.on:
                 return execute(ctx, name, scope, *args)
             entry = None
             try:
-                count = counts[name] if name in counts else self._count(name)
-                entry = begin(name, args, count, True)
+                many = counts[name] if name in counts else self._count(name)
+                entry = begin(name, args, many, _FAST)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("an op could not be described")
             try:
@@ -170,7 +188,15 @@ class EagerOps:
                     emitter.pop()
                 raise
             if entry is not None:
-                end(entry, result, args)
+                # the common case, without a call: one result as ever, and no tape to remember it
+                if entry.shape is not None and tapeless():
+                    try:
+                        if result._shape_tuple() == entry.shape:
+                            emitter.pop()
+                            return result
+                    except AttributeError:  # no tensor: it is looked at in full
+                        pass
+                end(entry, result)
             return result
 
         return TFE_Py_FastPathExecute
@@ -187,7 +213,7 @@ class EagerOps:
             try:
                 told = _text(name)
                 if not told.startswith(_FUNCTION):
-                    entry = begin(told, (*inputs, *(attrs or ())), len(inputs), False)
+                    entry = begin(told, (*inputs, *(attrs or ())), len(inputs), _SLOW)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("an op could not be described")
             try:
@@ -197,30 +223,40 @@ class EagerOps:
                     emitter.pop()
                 raise
             if entry is not None:
-                end(entry, result, inputs)
+                end(entry, result)
             return result
 
         return TFE_Py_Execute
 
-    def _count(self, name: str) -> int | None:
-        count = self._counts[name] = input_count(name)
+    def _count(self, name: str) -> int:
+        """How many of the op's arguments are inputs; more than any has where that is not known."""
+        found = input_count(name)
+        count = self._counts[name] = _ALL if found is None else found
         return count
 
-    def _begin(self, name: str, args: Any, count: int | None, fast: bool) -> Entry | None:
-        state = self.state
-        if count is None:
-            count = len(args)
+    def _begin(self, name: str, args: Any, count: int, above: int) -> Entry | None:
+        """Push the op's range. ``above``: frames of TensorFlow's own that are passed over."""
+        state = self._local.state
         key: list[Any] = [name]
         if self._shapes:
-            sign(key, args[:count], False)
-            sign(key, args[count:], True)
+            add = key.append
+            for number, value in enumerate(args):
+                kind = type(value)
+                if kind is EagerTensor:
+                    add(value._datatype_enum())
+                    add(value._shape_tuple())
+                elif kind in _PLAIN:
+                    # numbers among the inputs are no part of the text
+                    add(kind if number < count else value)
+                else:
+                    sign(key, (value,), number >= count)
         seq = -1
         if state.around:
             category, seq, source = "backward", state.backward, state.source
         else:
             category = "optimizer" if state.optimizing else "forward"
-            source = NOWHERE if self._sources is None else self._sources.find(_frame(2))
-            if not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
+            source = NOWHERE if self._sources is None else self._sources.find(_frame(above))
+            if not _tapeless():
                 seq = state.seq = state.seq + 1
                 made = state.made
                 if len(made) > MAX_MADE:
@@ -228,12 +264,13 @@ class EagerOps:
                 mine = (seq, source)
                 for one in args[:count]:
                     made[name, getattr(one, "_id", None)] = mine
-        key += (category, source)
+        key.append(category)
+        key.append(source)
         found = tuple(key)
         entry = self._entries.get(found)
         if entry is None:
             entry = self._entry(found, name, args, count, category, source)
-        elif entry.falls_back and fast:
+        elif entry.falls_back and above == _FAST:
             return None
         if seq >= 0:
             self._emitter.push(entry.prepared, seq, state.number)
@@ -265,10 +302,10 @@ class EagerOps:
         entry = self._entries[key] = Entry(call, category, prepared, source, name in _DYNAMIC)
         return entry
 
-    def _end(self, entry: Entry, result: Any, args: Any) -> None:
+    def _end(self, entry: Entry, result: Any) -> None:
         try:
-            state = self.state
-            if not state.around and not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
+            state = self._local.state
+            if not state.around and not _tapeless():
                 one = result[0] if type(result) is list and result else result
                 state.made[entry.call.name, getattr(one, "_id", None)] = (state.seq, entry.source)
             if entry.known and _same(entry.result, result):
@@ -283,7 +320,7 @@ class EagerOps:
         sign(key, result if type(result) is list else (result,), True)
         found = tuple(key)
         if entry.known:  # its results differ from call to call after all
-            entry.dynamic, entry.known = True, False
+            entry.dynamic, entry.known, entry.shape = True, False, None
             entry.prepared = self._emitter.prepare(entry.call, entry.category)
         complete = entry.results.get(found)
         if complete is None:
@@ -301,21 +338,23 @@ class EagerOps:
                 entry.prepared = complete
                 entry.result = found
                 entry.known = True
+                if type(result) is EagerTensor:
+                    entry.shape = result._shape_tuple()
         return complete
 
     def enter_gradient(self, name: str, inputs: Any, outputs: Any) -> None:
         """What follows on this thread differentiates the op whose tensors these are."""
-        state = self.state
+        state = self._local.state
         state.around.append((state.backward, state.source))
         state.backward, state.source = self._forward(name, inputs, outputs)
 
     def leave_gradient(self) -> None:
         """It does no longer."""
-        state = self.state
+        state = self._local.state
         state.backward, state.source = state.around.pop()
 
     def _forward(self, name: str, inputs: Any, outputs: Any) -> tuple[int, Source]:
-        made = self.state.made
+        made = self._local.state.made
         for one in outputs or ():
             found = made.get((name, getattr(one, "_id", None)))
             if found is not None:

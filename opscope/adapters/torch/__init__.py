@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opscope.adapters.base import Options
+from opscope.adapters.source import Sources
 from opscope.core.emit import Emitter
 
 from .dispatch import OpMode
 from .modules import Layers
 from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
-from .source import Sources
 from .state import Threads, ThreadState
 from .threads import NewThreads, enter, leave
 

@@ -15,12 +15,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data._utils import worker
 
+from opscope.adapters.source import NOWHERE, Source, Sources
 from opscope.core.emit import Emitter
 from opscope.core.schema import OpCall
 
 from .call import Unsigned, describe, schema_arguments, sign, with_result
 from .dynamo import CAN_MARK, untraced
-from .source import NOWHERE, Source, Sources
 from .state import Entry, Threads, ThreadState
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Final
 
 import torch
 
+from opscope.adapters.source import Source
 from opscope.core.emit import Prepared
 from opscope.core.schema import OpCall
 
 from .call import SchemaArg
-from .source import Source
 
 #: Autograd nodes remembered of each thread, so that a backward op finds its forward op's source.
 MAX_NODES: Final = 131_072

@@ -16,11 +16,11 @@ from typing import Any, Final
 from torch.utils.data._utils import worker
 
 from opscope.adapters.base import Options
+from opscope.adapters.source import Sources
 from opscope.core import session
 from opscope.core.emit import Emitter
 from opscope.core.record import Recorder, pop_code
 
-from ..source import Sources
 from ..state import Threads, ThreadState
 
 _log = logging.getLogger(__name__)
