@@ -64,7 +64,7 @@ def training():
 def profiler(folder):
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
-    options.host_tracer_level = 1
+    options.host_tracer_level = 2
     jax.profiler.start_trace(str(folder), profiler_options=options)
     try:
         yield

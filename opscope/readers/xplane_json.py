@@ -51,7 +51,7 @@ class JsonSpace:
         self.hosts: list[str] = []
         try:
             rows = msgspec.json.decode(data, type=_File).traceEvents
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadInput(path, f"not the trace viewer's JSON: {error}") from None
         self._planes: dict[int, Plane] = {}
         self._numbers: dict[str, int] = {}

@@ -184,6 +184,8 @@ def test_real_convolutions_flops_are_brute_forces(mi300):
 
 def test_real_figures_are_those_of_the_profilers_own_reader(mi300, shared):
     profiler = pytest.importorskip("jax.profiler")
+    if profiler.ProfileData is None:
+        pytest.skip("this JAX has no reader of its own without TensorFlow")
     data = profiler.ProfileData.from_file(str(shared / "xplane" / "jax_conv_mi300.xplane.pb"))
     theirs = sorted(
         (event.name, round(event.start_ns), dict(event.stats)["correlation_id"])
@@ -381,3 +383,30 @@ def test_the_viewers_json_is_read_too(tmp_path, pack):
 def test_the_viewers_json_damaged_is_refused(tmp_path, cut):
     with pytest.raises(BadInput, match="trace viewer"):
         readers.open(write(tmp_path, viewer()[:cut], "machine.trace.json"))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.binary(min_size=1, max_size=3))
+def test_the_viewers_json_with_any_bytes_in_it_is_read_or_refused(tmp_path_factory, place, junk):
+    data = bytearray(viewer())
+    data[1 + place % (len(data) - 4) : 1 + place % (len(data) - 4) + len(junk)] = junk
+    with contextlib.suppress(BadInput):
+        xplane.read(write(tmp_path_factory.mktemp("viewer"), bytes(data), "machine.trace.json"))
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_gradient_is_linked_to_the_operation_of_its_own_run(tmp_path, monkeypatch, numbered):
+    """By the number of the run, or where there is none by turn."""
+    text = 'hlo::dot(f32[4,4], f32[4,4]) -> f32[4,4] {{op_name="jit(f)/{}/net/dot_general"}}'
+    told = {"dot.1": text.format("jvp(m)"), "dot.2": text.format("transpose(jvp(m))")}
+    monkeypatch.setattr(
+        "opscope.readers.xplane_programs.Programs.text", lambda self, graph, key, path: told[key]
+    )
+    events = [
+        event(1, (10 * run + place) * 10**6, 10**6, hlo_op=f"dot.{place}", hlo_module="jit_f",
+              **({"run_id": 77 + run} if numbered else {}))
+        for run in range(3) for place in (1, 2)
+    ]  # fmt: skip
+    host = plane("/host:CPU", {1: "dot"}, [line(5, "pool", 0, *events)])
+    ops = opscope.load(write(tmp_path, space(host))).ops().sort("start")
+    assert ops["forward_op_id"].to_list() == [None, 0, None, 2, None, 4]
