@@ -67,7 +67,7 @@ class XPlaneCapture:
         self.folder.mkdir(parents=True, exist_ok=True)
         options = self._jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # a range for every Python call is not what is asked
-        options.host_tracer_level = 1
+        options.host_tracer_level = 2  # JAX 0.6 tells of operations from here on
         try:
             self._jax.profiler.start_trace(str(self._scratch), profiler_options=options)
         except RuntimeError as error:

@@ -68,7 +68,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
         head = next(read_blocks(place), b"")
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        return "kineto"
+        viewer = import_module("opscope.readers.xplane_json").recognise(head)
+        return "xplane" if viewer else "kineto"
     if import_module("opscope.readers.xplane").recognise(head):
         return "xplane"
     if import_module("opscope.readers.nsys").recognise(place):  # a report, known by its name only

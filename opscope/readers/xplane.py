@@ -25,6 +25,7 @@ from opscope.core.trace import Trace, concat
 from .errors import BadInput
 from .xplane_device import DETAILS, device_rows, executed
 from .xplane_host import HOST_STATS, Host
+from .xplane_json import JsonSpace
 from .xplane_programs import Programs
 from .xplane_space import Plane, Space
 
@@ -71,7 +72,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def read(path: str | os.PathLike[str]) -> Trace:
-    """The trace in an XPlane file, in one packed by gzip, or in a profiler's folder.
+    """The trace in an XPlane file or the trace viewer's JSON, packed by gzip or not, or in a folder.
 
     Raises BadInput, naming the file, where it is none.
     """
@@ -83,7 +84,10 @@ def read(path: str | os.PathLike[str]) -> Trace:
         traces = [read(one) for one in found]
         return traces[0] if len(traces) == 1 else concat(traces)
     try:
-        return _trace(place, Space(_bytes(place)))
+        data = _bytes(place)
+        if data[:1] == b"{":
+            return _trace(place, JsonSpace(place, data))
+        return _trace(place, Space(data))
     except WireError as error:
         raise BadInput(path, f"not an XPlane file: {error}") from None
 
@@ -113,7 +117,7 @@ def _bytes(place: Path) -> bytes:
         raise BadInput(place, error.strerror or str(error)) from error
 
 
-def _trace(place: Path, space: Space) -> Trace:
+def _trace(place: Path, space: Space | JsonSpace) -> Trace:
     planes = list(space.planes())
     if not planes:
         raise BadInput(place, "an XSpace without planes")
@@ -189,7 +193,7 @@ def _facts(planes: Sequence[Plane]) -> tuple[int | None, int | None]:
 
 
 def _device(
-    space: Space,
+    space: Space | JsonSpace,
     plane: Plane,
     number: int,
     programs: Programs,

@@ -243,7 +243,11 @@ def _pairs(ranges: pl.DataFrame) -> pl.Series:
             wanted = None
         if wanted is not None and wanted[0]:
             codes[number] = numbers.setdefault(wanted, len(numbers))
-    _, run = _distinct(ranges["run"].gather(rows).fill_null(0))
+    # where the file does not number the runs, the k-th time of each operation is of the k-th run
+    turns = ranges[rows].select(
+        pl.coalesce("run", -(1 << 62) + pl.int_range(pl.len(), dtype=pl.Int64).over("text"))
+    )
+    _, run = _distinct(turns.to_series())
     seq = np.full(many, -1, np.int64)
     code = codes[place]
     seq[rows] = np.where(code >= 0, run * max(len(numbers), 1) + code, -1)

@@ -126,7 +126,8 @@ def test_paths_of_what_xla_rewrote_are_those_of_its_forward():
 
     module, _ = compiled(jax.value_and_grad(net), jnp.ones((3, 3, 2, 4)), jnp.ones((2, 8, 8, 2)))
     convs = [call for call in named(module).values() if "convolution" in call.name]
-    paths = sorted(call.param("op_name") for call in convs)
+    # JAX 0.6 has one more function around it
+    paths = sorted(str(call.param("op_name")).replace("jit(main)/", "") for call in convs)
     assert len(paths) == 2
     assert paths[0] == "jit(net)/jvp(block)/conv_general_dilated"
     assert paths[1] == "jit(net)/transpose(jvp(block))/conv_general_dilated"
