@@ -11,6 +11,7 @@ import polars as pl
 
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.coverage import missing_costs
+from opscope.core.analysis.efficiency import group_efficiency, op_efficiency
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.kernels import (
     KERNEL_COLUMNS,
@@ -21,8 +22,10 @@ from opscope.core.analysis.kernels import (
 from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
+from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.naming import name_devices
+from opscope.core.perf.devices import Device, find
 from opscope.core.trace import Trace
 
 Path: TypeAlias = "str | PathLike[str]"
@@ -119,6 +122,27 @@ class Profile:
     def communication(self) -> pl.DataFrame:
         """One row per process: communication's share of the time, and how much of it is hidden."""
         return self._frame("communication", lambda: distributed.communication(self.trace))
+
+    @cached_property
+    def device(self) -> tuple[Device | None, str | None]:
+        """The device's limits, of the first that the trace names, and why they are not known."""
+        named = self.trace["devices"].filter(pl.col("name").is_not_null())
+        if named.is_empty():
+            return None, "the trace names no device (--gpu gives it a name)"
+        row = named.row(0, named=True)
+        columns = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
+        return find(*(row[column] for column in columns))
+
+    def efficiency(self, *by: str) -> pl.DataFrame:
+        """The roofline of every op that counts; with ``by`` (``op``, ``layer``, ``direction``,
+        ``step``) its sums: see ``core.analysis.efficiency``. Efficiencies are null without a device.
+        """
+        found = op_efficiency(self._ops, self._ops_frame, self.kernels(), self.device[0])
+        return group_efficiency(found, *by) if by else found
+
+    def utilization(self) -> pl.DataFrame:
+        """Model and hardware FLOPs utilization (MFU, HFU), one row per step and process."""
+        return step_utilization(self.trace["ranges"], self._ops_frame, self.device[0])
 
     def notes(self) -> pl.DataFrame:
         """What the reader of the trace had to tell: severity, what, how_many."""

@@ -91,3 +91,29 @@ def test_unknown_is_null_with_a_reason(profile):
     assert kernels["reason"].cast(pl.String).to_list() == [
         None, None, "launched outside any op range", "no launch record",
     ]  # fmt: skip
+
+
+def test_the_roofline_of_a_known_device(trace_of):
+    """2·M·N·K at half of the V100's dense fp16 peak is rated at half; an unknown device at nothing."""
+    flops = 2 * 4096**3
+    duration = round(2 * flops / 125e12 * 1e9)
+    place = {"process": 0, "thread": 1}
+    tables = {
+        "ranges": [
+            {**place, "text": "aten::mm(f16[4096,4096], f16[4096,4096]) -> f16[4096,4096]",
+             "domain": "opscope.torch", "kind": "pushpop", "start": 0, "end": 90}
+        ],
+        "calls": [{**place, "start": 5, "end": 9, "name": "cudaLaunchKernel", "correlation": 1}],
+        "kernels": [
+            {"process": 0, "device": 0, "start": 100, "end": 100 + duration, "correlation": 1,
+             "name": "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn"}
+        ],
+    }  # fmt: skip
+    device = {"process": 0, "device": 0, "name": "Tesla V100-SXM2-32GB", "cc": "7.0"}
+    row = Profile(trace_of(**tables, devices=[device])).efficiency("op").row(0, named=True)
+    assert row["matrix_flops"] == flops
+    assert row["bound"] == "tensor"
+    assert row["efficiency"] == pytest.approx(0.5, rel=0.01)
+    nameless = Profile(trace_of(**tables))
+    assert nameless.device == (None, "the trace names no device (--gpu gives it a name)")
+    assert nameless.efficiency("op")["efficiency"].to_list() == [None]

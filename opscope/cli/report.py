@@ -11,7 +11,7 @@ import typer
 from . import common
 
 _SHOWN = "summary,detail,kernel"
-_WRITTEN = "summary,unattributed,detail,kernel,missing,notes"
+_WRITTEN = "summary,unattributed,detail,kernel,roofline,utilization,missing,notes"
 
 
 def report(
@@ -20,7 +20,8 @@ def report(
         str | None,
         typer.Option(
             "--reports",
-            help="Comma-separated: summary, unattributed, detail, kernel, missing, notes.",
+            help="Comma-separated: summary, unattributed, detail, kernel, roofline, utilization, missing,"
+            " notes.",
         ),
     ] = None,
     formats: Annotated[

@@ -52,6 +52,13 @@ KNOWN: Final[Mapping[str, Column]] = {
     for column in (
         Column("share", "share", units.share),
         Column("device_time", "time", units.time),
+        Column("ideal_time", "at the roof", units.time),
+        Column("efficiency", "efficiency", units.share),
+        Column("rated", "rated", units.share),
+        Column("mfu", "MFU", units.share),
+        Column("hfu", "HFU", units.share),
+        Column("done_flops", "done", units.flop),
+        Column("model_flops", "model", units.flop),
         Column("time", "time", units.time),
         Column("how_many", "how many", units.count),
         Column("self_time", "self", units.time),
@@ -228,6 +235,20 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
         elif name == "unattributed":
             made.append(
                 frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
+            )
+        elif name == "roofline":
+            device, why = profile.device
+            against = f"against {device.name}" if device is not None else f"no roof: {why}"
+            frame = profile.efficiency("op").drop("matrix_flops", "vector_flops")
+            table = totals(
+                f"Roofline by op, {against}", frame, frame.columns, top, "no op has a cost"
+            )
+            made.append(table)
+        elif name == "utilization":
+            made.append(
+                frame_table(
+                    "FLOPs utilization by step", profile.utilization(), "no steps in this profile"
+                )
             )
         elif name == "missing":
             made.append(

@@ -16,6 +16,8 @@ REPORTS: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
     "unattributed": lambda profile: profile.unattributed(),
     "detail": lambda profile: profile.op_totals(),
     "kernel": lambda profile: profile.kernel_totals(),
+    "roofline": lambda profile: profile.efficiency("op"),
+    "utilization": lambda profile: profile.utilization(),
     "missing": lambda profile: profile.missing_costs(),
     "notes": lambda profile: profile.notes(),
 }
@@ -25,6 +27,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "ops": "detail",
     "kernels": "kernel",
     "missing_costs": "missing",
+    "efficiency": "roofline",
+    "mfu": "utilization",
 }
 #: Units and meaning of the columns that CSV, JSON and Parquet hold; times are ns, sizes bytes.
 COLUMNS: Final[Mapping[str, str]] = {
@@ -68,6 +72,18 @@ COLUMNS: Final[Mapping[str, str]] = {
     "min": "ns, the shortest execution",
     "max": "ns, the longest execution",
     "tensor_core": "whether the kernel uses Tensor Cores; null where its name does not tell",
+    "duration": "ns, the kernels of all its calls",
+    "ideal_time": "ns at the roof: the least time for its FLOPs and bytes on this device",
+    "efficiency": "ideal_time / duration of what is rated; 1 is the roof",
+    "rated": "share of the duration that has a roof",
+    "bound": "what binds most of its time: tensor, vector, memory or latency",
+    "step": "the step's number",
+    "process": "the process's number in this profile",
+    "done_flops": "matrix FLOP of the step, recomputation included",
+    "model_flops": "matrix FLOP of forward and backward, each once",
+    "dtype": "the dtype of most matrix FLOPs, whose peak is taken",
+    "mfu": "model FLOPs utilization: model_flops / (time · peak); null where the peak is not known",
+    "hfu": "hardware FLOPs utilization: done_flops / (time · peak)",
     "severity": "info, warning or error",
     "what": "what the reader has to tell",
     "how_many": "how many records it is about",

@@ -81,9 +81,13 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     time = pl.col("duration").filter(rated).sum()
     groups = found.group_by(keys).agg(
         pl.len().alias("calls"),
-        pl.col("duration", "matrix_flops", "vector_flops", "bytes").sum(),
-        pl.col("ideal_time").filter(rated).sum(),
-        (pl.col("ideal_time").filter(rated).sum() / time).alias("efficiency"),
+        pl.col("duration").sum(),
+        *(
+            pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
+            for name in ("matrix_flops", "vector_flops", "bytes")
+        ),
+        pl.when(rated.any()).then(pl.col("ideal_time").filter(rated).sum()).alias("ideal_time"),
+        pl.when(time > 0).then(pl.col("ideal_time").filter(rated).sum() / time).alias("efficiency"),
         (time / pl.col("duration").sum()).alias("rated"),
     )
     bound = (
