@@ -36,9 +36,37 @@ def executed_kernels(ops: Ops) -> pl.DataFrame:
         sharing.split(cost_column(ops.costs, name, costing))
         for name in ("matrix_flops", "vector_flops", "bytes")
     )
+    frame = _as_the_compiler_wrote(frame, table["attrs"])
     return frame.with_columns(
         (pl.col("matrix_flops") + pl.col("vector_flops")).alias("flops"),
         _tensor_core(table["name"]),
+    )
+
+
+def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFrame:
+    """Costs that Inductor wrote beside its kernels (``kernel_flop``, ``kernel_num_gb``: 10^9 bytes).
+
+    They count before the model's: the compiler knows what it fused.
+    """
+    told = attrs.str.contains('"kernel_flop"', literal=True).fill_null(False)
+    if not told.any():
+        return frame
+    written = attrs.set(~told, None)
+    flop, giga = (
+        written.str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
+        for name in ("kernel_flop", "kernel_num_gb")
+    )
+    known = flop.is_not_null() & flop.is_finite() & (flop >= 0)
+    return frame.with_columns(
+        pl.when(known)
+        .then(flop.round().cast(pl.Int64, strict=False))
+        .otherwise("matrix_flops")
+        .alias("matrix_flops"),
+        pl.when(known).then(0).otherwise("vector_flops").alias("vector_flops"),
+        pl.when(known & giga.is_not_null())
+        .then((giga * 1e9).round().cast(pl.Int64, strict=False))
+        .otherwise("bytes")
+        .alias("bytes"),
     )
 
 
