@@ -91,10 +91,11 @@ class Attribution:
         marked = np.zeros(len(self.parent), bool)
         here = self.parent[rows]
         while len(here := here[here >= 0]):
-            here = np.unique(here)
-            here = here[~marked[here]]
-            marked[here] = True
-            here = self.parent[here]
+            fresh = np.zeros(len(marked), bool)  # each once, without a sort
+            fresh[here] = True
+            fresh &= ~marked
+            marked |= fresh
+            here = self.parent[np.flatnonzero(fresh)]
         return marked
 
 
@@ -238,7 +239,7 @@ def _launch(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
         if np.any(start[1:] < start[:-1]):
             by_start = np.argsort(start, kind="stable")
             launches, ids, start = launches[by_start], ids[by_start], start[by_start]
-        found[rows] = _look_up(ids, launches, wanted)
+        found[rows] = look_up(ids, launches, wanted)
         if not np.all(ids[1:] > ids[:-1]):
             _again(found, rows, executed, calls, (ids, launches, start))
     return found
@@ -274,7 +275,11 @@ def _again(
     found[rows[early][hit]] = numbers[order[place[hit]]]
 
 
-def _look_up(ids: Ints, rows: Ints, wanted: Ints) -> Ints:
+def look_up(ids: Ints, rows: Ints, wanted: Ints) -> Ints:
+    """For each id that is ``wanted`` the row of the last of ``ids`` that equals it, or -1.
+
+    A negative id is none, and so is one that nobody has.
+    """
     low, high = int(ids.min()), int(ids.max())
     if high - low < 8 * len(ids) + 1024:  # dense, as correlation ids are: a table beats a sort
         table = np.full(high - low + 1, NONE, np.int32)

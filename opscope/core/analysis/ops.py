@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.calls import readings_table
 from opscope.core.analysis.costs import Costs, costs
 from opscope.core.analysis.op_times import Times, times
-from opscope.core.attribute import Attribution
+from opscope.core.attribute import Attribution, look_up
 from opscope.core.columns import at, gather, spread
 from opscope.core.context import Context
 from opscope.core.dialects import Reading
@@ -103,53 +103,44 @@ class Ops:
         codes = np.where(found >= 0, at(self._own_direction, at(reading, found)), otherwise)
         return np.where(rows >= 0, codes, NONE).astype(np.int8)
 
-    @cached_property
-    def _forward_keys(self) -> pl.DataFrame:
-        """(process, fwd_thread, seq) → the latest-starting forward op that has it."""
-        meaning = self.attribution.meaning
-        known = (meaning.seq >= 0).fill_null(False).to_numpy()
-        rows = np.flatnonzero(self.attribution.is_op & known)
-        rows = rows[self.direction(rows) != _BACKWARD]
-        return (
-            self._keys(rows)
-            .with_columns(self._start.gather(rows).alias("start"), pl.Series("forward", rows))
-            .sort("start", maintain_order=True)
-            .group_by("process", "fwd_thread", "seq")
-            .agg(pl.col("forward").last())
-        )
-
-    def _keys(self, rows: Ints) -> pl.DataFrame:
-        meaning = self.attribution.meaning
-        return pl.DataFrame(
-            {
-                "process": self._process.gather(rows),
-                "fwd_thread": meaning.fwd_thread.gather(rows).fill_null(NONE),
-                "seq": meaning.seq.gather(rows),
-            }
-        )
-
     def forward_of(self, rows: Ints) -> Ints:
         """For backward op rows the op row that each differentiates, -1 where there is none.
 
-        The key is that of the op itself or of the autograd node around it, whichever is nearer.
+        The key is that of the op itself or of the autograd node around it, whichever is nearer; of
+        several forward ops with one key the latest to start is it.
         """
         meaning = self.attribution.meaning
         found = np.full(len(rows), NONE, np.int64)
         backward = np.flatnonzero(self.direction(rows) == _BACKWARD)
+        if not len(backward):
+            return found
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading]
         told = (meaning.fwd_thread > 0).fill_null(False).to_numpy()
-        keyed = (meaning.seq >= 0).fill_null(False).to_numpy() & (told | is_node)
-        node = self.attribution.climb(rows[backward], keyed)
+        numbered = (meaning.seq >= 0).fill_null(False).to_numpy()
+        node = self.attribution.climb(rows[backward], numbered & (told | is_node))
         backward, node = backward[node >= 0], node[node >= 0]
-        if len(node) and len(self._forward_keys):
-            keys = self._keys(node).join(
-                self._forward_keys,
-                on=["process", "fwd_thread", "seq"],
-                how="left",
-                maintain_order="left",
-            )
-            found[backward] = keys["forward"].fill_null(NONE).to_numpy()
+        if not len(node):
+            return found
+        wanted = meaning.seq.gather(node).to_numpy()
+        given = np.flatnonzero(self.attribution.is_op & numbered)
+        given = given[self.direction(given) != _BACKWARD]
+        given = given[np.argsort(self._start.gather(given).to_numpy(), kind="stable")]
+        seq = meaning.seq.gather(given).to_numpy()
+        lane, asked = self._lanes(given, node)
+        for number in np.unique(asked):  # processes and their forward threads, not events
+            theirs, ours = lane == number, asked == number
+            if theirs.any():
+                found[backward[ours]] = look_up(seq[theirs], given[theirs], wanted[ours])
         return found
+
+    def _lanes(self, given: Ints, node: Ints) -> tuple[Ints, Ints]:
+        """A number for each (process, forward thread), for two lists of op rows."""
+        both = np.concatenate((given, node))
+        process = self._process.gather(both).to_numpy()
+        thread = self.attribution.meaning.fwd_thread.gather(both).fill_null(NONE).to_numpy()
+        _, thread_number = np.unique(thread, return_inverse=True)
+        number = process.astype(np.int64) * (int(thread_number.max()) + 1) + thread_number
+        return number[: len(given)], number[len(given) :]
 
     def shapes_around(self, rows: Ints) -> pl.DataFrame:
         """``inputs``, ``dtypes`` and ``params`` of the nearest op around that has shapes.
