@@ -6,6 +6,7 @@ threads and over distinct texts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -26,7 +27,7 @@ from opscope.core.specs import merge_specs
 from opscope.core.trace import Trace
 
 #: Per (process, thread): the nesting of its op ranges, and the range row of each of its intervals.
-_Nests: TypeAlias = "dict[tuple[int, ...], tuple[Nest, Ints]]"
+_Nests: TypeAlias = "dict[tuple[int, ...], tuple[Nest, Ints] | None]"
 
 _PLACE: Final = ("process", "thread")
 _FEW_THREADS: Final = 32
@@ -114,7 +115,8 @@ def attribute(trace: Trace) -> Attribution:
     used = np.zeros(len(calls), bool)
     for link in (*links.values(), *((graph.call,) if graph else ())):
         used[link[link >= 0]] = True
-    parent, call_op, nests = _open_ops(ranges, is_op & pushpop, calls, used)
+    keep = graph is not None and bool(graph.has_node.any())
+    parent, call_op, nests = _open_ops(ranges, is_op & pushpop, calls, used, keep)
     _open_ranges(ranges, is_op & ~pushpop, calls, used, call_op)
     why = _reasons(calls, used, call_op, set(nests), bool(is_op.any()))
     merge_results(ranges, meaning, is_op & pushpop)
@@ -129,6 +131,8 @@ def attribute(trace: Trace) -> Attribution:
 
 def _take_named(named: Named, kernels: Launched, is_op: NDArray[np.bool_]) -> None:
     """Rule 0: the op that a kernel names, unless that is the very one that launched it."""
+    if not (named.op >= 0).any():
+        return
     text = named.trace["ranges"]["text"].to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
     same = (kernels.op >= 0) & (at(text, kernels.op) == at(text, named.op))
     taken = (named.op >= 0) & ~same
@@ -138,18 +142,25 @@ def _take_named(named: Named, kernels: Launched, is_op: NDArray[np.bool_]) -> No
 
 
 def _open_ops(
-    ranges: pl.DataFrame, ops: NDArray[np.bool_], calls: pl.DataFrame, used: NDArray[np.bool_]
+    ranges: pl.DataFrame,
+    ops: NDArray[np.bool_],
+    calls: pl.DataFrame,
+    used: NDArray[np.bool_],
+    keep: bool,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], _Nests]:
-    """Rule 2: per range row its parent, per used call row the innermost op open at its start."""
+    """Rule 2: per range row its parent, per used call row the innermost op open at its start.
+
+    Every thread with op ranges is a key of the last; its nest is only there where ``keep``.
+    """
     parent = np.full(len(ranges), NONE, np.int32)
     call_op = np.full(len(calls), NONE, np.int32)
     nests: _Nests = {}
-    threads = _by_thread(calls, used, "start")
-    for key, (rows, start, end) in _by_thread(ranges, ops, "start", "end").items():
+    threads = dict(_by_thread(calls, used, "start"))
+    for key, (rows, start, end) in _by_thread(ranges, ops, "start", "end"):
         tree = nest(start, end)
         placed = rows[tree.order]
         parent[placed] = np.where(tree.parent >= 0, placed[tree.parent], NONE)
-        nests[key] = (tree, rows)
+        nests[key] = (tree, rows) if keep else None
         if key in threads:
             launches, time = threads[key]
             call_op[launches] = at(rows, tree.innermost(time))
@@ -180,7 +191,10 @@ def _follow_graph(
     the trace it has the kernels (rule 6), and they are marked as inferred.
     """
     op = at(call_op, graph.call)
-    for key, (tree, rows) in nests.items():
+    for key, nested in nests.items():
+        if nested is None:
+            continue
+        tree, rows = nested
         here = graph.has_node & (graph.node_process == key[0]) & (graph.node_thread == key[1])
         op[here] = at(rows, tree.innermost(graph.node_time[here]))
     replaying = kernels.op[graph.kernels]
@@ -299,20 +313,19 @@ def _by_process(frame: pl.DataFrame) -> dict[int, Ints]:
 
 def _by_thread(
     frame: pl.DataFrame, chosen: NDArray[np.bool_], *columns: str
-) -> dict[tuple[int, ...], tuple[Ints, ...]]:
+) -> Iterator[tuple[tuple[int, ...], tuple[Ints, ...]]]:
     """For each (process, thread) the chosen rows' numbers and the values of ``columns``."""
     if not chosen.any():
-        return {}
+        return
     place = frame.lazy().select(pl.col("process", "thread").fill_null(NONE))
     keys = place.unique().collect().rows()
-    found: dict[tuple[int, ...], tuple[Ints, ...]] = {}
     if len(keys) <= _FEW_THREADS:  # a look at every row for each thread needs no room for a sort
         process, thread = (place.select(name).collect().to_series().to_numpy() for name in _PLACE)
         for key in keys:
             rows = np.flatnonzero((process == key[0]) & (thread == key[1]) & chosen)
             if len(rows):
-                found[key] = (rows, *(frame[name].gather(rows).to_numpy() for name in columns))
-        return found
+                yield key, (rows, *(frame[name].gather(rows).to_numpy() for name in columns))
+        return
     part = (
         place.with_columns(frame[name] for name in columns)
         .with_row_index("row")
@@ -324,8 +337,7 @@ def _by_thread(
     )
     lists = [[group.to_numpy() for group in part[name]] for name in ("row", *columns)]
     for number, key in enumerate(part.select(_PLACE).rows()):
-        found[key] = tuple(values[number] for values in lists)
-    return found
+        yield key, tuple(values[number] for values in lists)
 
 
 def _open_ranges(
@@ -360,6 +372,6 @@ def _reasons(
     why = np.full(len(calls), HAS_OP if any_ops else NO_RANGES, np.uint8)
     missing = used & (call_op < 0)
     if any_ops and missing.any():
-        for key, (rows,) in _by_thread(calls, missing).items():
+        for key, (rows,) in _by_thread(calls, missing):
             why[rows] = OUTSIDE if key in with_ranges else NO_RANGES_ON_THREAD
     return why
