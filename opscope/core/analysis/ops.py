@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -135,12 +135,19 @@ class Ops:
 
     def _lanes(self, given: Ints, node: Ints) -> tuple[Ints, Ints]:
         """A number for each (process, forward thread), for two lists of op rows."""
-        both = np.concatenate((given, node))
-        process = self._process.gather(both).to_numpy()
-        thread = self.attribution.meaning.fwd_thread.gather(both).fill_null(NONE).to_numpy()
-        _, thread_number = np.unique(thread, return_inverse=True)
-        number = process.astype(np.int64) * (int(thread_number.max()) + 1) + thread_number
-        return number[: len(given)], number[len(given) :]
+        fwd_thread = self.attribution.meaning.fwd_thread
+        top: Any = fwd_thread.max()
+        many = 2 if top is None else int(top) + 2
+        if many > 1 << 32:
+            fwd_thread = fwd_thread.rank("dense").cast(pl.Int64)
+            many = len(fwd_thread) + 2
+
+        def numbers(rows: Ints) -> Ints:
+            thread = fwd_thread.gather(rows).fill_null(NONE).to_numpy()
+            lane: Ints = self._process.gather(rows).cast(pl.Int64).to_numpy() * many + thread
+            return lane
+
+        return numbers(given), numbers(node)
 
     def shapes_around(self, rows: Ints) -> pl.DataFrame:
         """``inputs``, ``dtypes`` and ``params`` of the nearest op around that has shapes.
