@@ -14,7 +14,7 @@ import pytest
 
 import opscope
 
-pytest.importorskip("torch.nn")
+pytest.importorskip("torch")
 
 ROOT = Path(opscope.__file__).resolve().parents[1]
 LENET = Path(__file__).resolve().parents[2] / "examples" / "torch_lenet.py"

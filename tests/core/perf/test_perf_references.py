@@ -1,6 +1,6 @@
 """The models against counts that TensorFlow's profiler and XLA's cost analysis gave for single ops.
 
-``scripts/record_reference_counts.py`` remakes the two files; tests/jax counts live.
+``scripts/record_reference_counts.py`` remakes the two files; tests/on_jax counts live.
 """
 
 from __future__ import annotations
