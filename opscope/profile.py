@@ -31,7 +31,7 @@ from opscope.core.trace import Trace
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
-ANALYSIS: Final = 1
+ANALYSIS: Final = 2
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
@@ -113,10 +113,11 @@ class Profile:
         return self._frame("unattributed", lambda: totals.unattributed(self._executed))
 
     def missing_costs(self) -> pl.DataFrame:
-        """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, why."""
+        """The ops whose FLOPs or bytes are not known, by device time: see
+        ``core.analysis.coverage.missing_costs``."""
         return self._frame(
             "missing_costs",
-            lambda: missing_costs(self._ops),
+            lambda: missing_costs(self._ops, self._executed, executed_memops(self._ops)),
         )
 
     def communication(self) -> pl.DataFrame:
