@@ -11,6 +11,7 @@ import polars as pl
 
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.coverage import missing_costs
+from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.efficiency import group_efficiency, op_efficiency
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.kernels import (
@@ -25,7 +26,7 @@ from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.naming import name_devices
-from opscope.core.perf.devices import Device, find
+from opscope.core.perf.devices import Device
 from opscope.core.trace import Trace
 
 Path: TypeAlias = "str | PathLike[str]"
@@ -125,13 +126,8 @@ class Profile:
 
     @cached_property
     def device(self) -> tuple[Device | None, str | None]:
-        """The device's limits, of the first that the trace names, and why they are not known."""
-        named = self.trace["devices"].filter(pl.col("name").is_not_null())
-        if named.is_empty():
-            return None, "the trace names no device (--gpu gives it a name)"
-        row = named.row(0, named=True)
-        columns = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
-        return find(*(row[column] for column in columns))
+        """The device's limits, or why they are not known; its ``note`` says what does not fit."""
+        return trace_device(self.trace["devices"])
 
     def efficiency(self, *by: str) -> pl.DataFrame:
         """The roofline of every op that counts; with ``by`` (``op``, ``layer``, ``direction``,

@@ -7,7 +7,7 @@ import polars as pl
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.roofline import roofline, tick
 from opscope.core.columns import gather
-from opscope.core.perf import tensorcore
+from opscope.core.perf import kernel_names
 from opscope.core.perf.devices import Device
 
 #: What the roofline needs of the cost model's catalogue, beside what the ops' own frame has.
@@ -55,9 +55,9 @@ def _kernel_marks(kernels: pl.DataFrame) -> pl.DataFrame:
     marks = pl.DataFrame(
         {
             "name": names,
-            "tensor_core": pl.Series([tensorcore.used(n or "") for n in names], dtype=pl.Boolean),
+            "tensor_core": pl.Series([kernel_names.used(n or "") for n in names], dtype=pl.Boolean),
             "fast_algorithm": pl.Series(
-                [tensorcore.fast_algorithm(n or "") for n in names], dtype=pl.Boolean
+                [kernel_names.fast_algorithm(n or "") for n in names], dtype=pl.Boolean
             ),
         }
     )

@@ -19,6 +19,7 @@ from opscope.core.attribute import Attribution
 from opscope.core.columns import at
 from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints
+from opscope.core.perf import tensorcore
 from opscope.core.perf.shapes import expanded
 from opscope.core.schema import OpCall, TensorSpec
 
@@ -31,7 +32,7 @@ def linked_costs(
     attribution: Attribution,
     catalogue: pl.DataFrame,
     forward_of: ForwardOf,
-    cc: tuple[int, int] | None = None,
+    target: tensorcore.Target | None = None,
 ) -> tuple[pl.DataFrame, Numbers]:
     """The catalogue with a row for each completed call, and each range row's place in it.
 
@@ -56,7 +57,7 @@ def linked_costs(
         rows[forward >= 0],
         forward[forward >= 0],
         reading,
-        lambda own, others: perf.columns(own, forwards=others, cc=cc),
+        lambda own, others: perf.columns(own, forwards=others, target=target),
         calls,
     )
     nodes = ops[np.array([_gives_outputs(r) for r in meaning.readings], bool)[meaning.reading[ops]]]
@@ -71,7 +72,7 @@ def linked_costs(
         nodes[kept],
         reading,
         lambda own, others: perf.columns(
-            [_with_outputs(*pair) for pair in zip(own, others, strict=True)], cc=cc
+            [_with_outputs(*pair) for pair in zip(own, others, strict=True)], target=target
         ),
         calls,
     )
@@ -87,7 +88,7 @@ def linked_costs(
         node[kept],
         reading,
         lambda own, others: perf.columns(
-            [_divided_gradient(*pair) for pair in zip(own, others, strict=True)], cc=cc
+            [_divided_gradient(*pair) for pair in zip(own, others, strict=True)], target=target
         ),
         calls,
     )
