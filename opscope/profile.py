@@ -12,7 +12,12 @@ import polars as pl
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.coverage import missing_costs
 from opscope.core.analysis.devices import trace_device
-from opscope.core.analysis.efficiency import group_efficiency, op_efficiency
+from opscope.core.analysis.efficiency import (
+    group_efficiency,
+    kernel_efficiency,
+    op_efficiency,
+    replays,
+)
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.kernels import (
     KERNEL_COLUMNS,
@@ -131,14 +136,28 @@ class Profile:
 
     def efficiency(self, *by: str) -> pl.DataFrame:
         """The roofline of every op that counts; with ``by`` (``op``, ``layer``, ``direction``,
-        ``step``) its sums: see ``core.analysis.efficiency``. Efficiencies are null without a device.
+        ``step``, or ``kernel`` alone) its sums: see ``core.analysis.efficiency``. Efficiencies are
+        null without a device.
         """
-        found = op_efficiency(self._ops, self._ops_frame, self.kernels(), self.device[0])
+        found = self._efficiency
+        if by == ("kernel",):
+            return kernel_efficiency(self._ops, self.kernels(), found)
         return group_efficiency(found, *by) if by else found
+
+    @cached_property
+    def _efficiency(self) -> pl.DataFrame:
+        return op_efficiency(self._ops, self._ops_frame, self.kernels(), self.device[0])
 
     def utilization(self) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU), one row per step and process."""
-        return step_utilization(self.trace["ranges"], self._ops_frame, self.device[0])
+        return step_utilization(
+            self.trace["ranges"],
+            self._ops_frame,
+            self.device[0],
+            again=pl.Series(self._ops.recomputed(self._ops.rows)),
+            kernels=None if self.cpu_only else self.kernels(),
+            replays=replays(self._ops),
+        )
 
     def notes(self) -> pl.DataFrame:
         """What the reader of the trace had to tell: severity, what, how_many."""
