@@ -30,6 +30,8 @@ _PRICED: Final = (
     "note",
 )
 _ABOUT: Final = ("op_id", "op", "inputs", "direction", "layer", "step")
+#: Copies that leave the device's memory.
+_LINKS: Final = ("HtoD", "DtoH", "PtoP", "HtoH")
 _SUMS: Final = ("matrix_flops", "vector_flops", "bytes")
 
 
@@ -56,7 +58,8 @@ def op_efficiency(
 
 def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """One row per time that an op which counts took device time: place (in ``ops.rows``), replay,
-    duration (ns), tensor_core (null where a kernel's name hides it), fast_algorithm."""
+    duration (ns), tensor_core (null where a kernel's name hides it), fast_algorithm, over_link (most of
+    the time went by copies to or from the host or another device)."""
     if not ops.on_device:
         counted = frame.with_row_index("place").filter(
             pl.col("canonical") & (pl.col("device_time") > 0)
@@ -67,6 +70,7 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
             pl.col("device_time").alias("duration"),
             pl.lit(None, pl.Boolean).alias("tensor_core"),
             pl.lit(False).alias("fast_algorithm"),
+            pl.lit(False).alias("over_link"),
         )
     codes, names = compact(kernels["name"])
     fast = pl.Series([kernel_names.fast_algorithm(name or "") for name in names], dtype=pl.Boolean)
@@ -74,9 +78,13 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
     trace, attribution = ops.attribution.trace, ops.attribution
     ran = pl.concat(
         [
-            _ran(ops, trace["kernels"], attribution.kernels).with_columns(*marks),
+            _ran(ops, trace["kernels"], attribution.kernels).with_columns(
+                *marks, pl.lit(False).alias("over_link")
+            ),
             _ran(ops, trace["memops"], attribution.memops).with_columns(
-                pl.lit(False).alias("tensor_core"), pl.lit(False).alias("fast_algorithm")
+                pl.lit(False).alias("tensor_core"),
+                pl.lit(False).alias("fast_algorithm"),
+                trace["memops"]["kind"].cast(pl.String).is_in(_LINKS).alias("over_link"),
             ),
         ]
     )
@@ -88,12 +96,15 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
             pl.col("duration").sum(),
             pl.col("tensor_core").any(ignore_nulls=False),
             pl.col("fast_algorithm").any(),
+            (pl.col("duration").filter(pl.col("over_link")).sum() * 2 > pl.col("duration").sum())
+            .fill_null(False)
+            .alias("over_link"),
         )
         .filter(pl.col("duration") > 0)
         .sort("row", "replay")
     )
     place = pl.Series("place", np.searchsorted(ops.rows, done["row"].to_numpy()), dtype=pl.Int64)
-    return done.select(place, "replay", "duration", "tensor_core", "fast_algorithm")
+    return done.select(place, "replay", "duration", "tensor_core", "fast_algorithm", "over_link")
 
 
 def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:

@@ -36,12 +36,12 @@ def linked_costs(
 ) -> tuple[pl.DataFrame, Numbers]:
     """The catalogue with a row for each completed call, and each range row's place in it.
 
-    Only ops whose own cost is not known are completed, and only where that makes it known.
+    Only ops whose own FLOPs or bytes are not known are completed, and only where that makes them so.
     """
     meaning = attribution.meaning
     reading = meaning.reading
     place = reading.copy()
-    unknown = catalogue["matrix_flops"].is_null().to_numpy()
+    unknown = (catalogue["matrix_flops"].is_null() | catalogue["bytes"].is_null()).to_numpy()
     ops = np.flatnonzero(attribution.is_op)
     calls = [reading.call or _NO_CALL for reading in meaning.readings]
     wanting = ops[unknown[meaning.reading[ops]]]
@@ -137,7 +137,10 @@ def _complete(
     )
     own, other = ([calls[number] for number in side.tolist()] for side in pairs)
     found = cost(own, other)
-    known = found["matrix_flops"].is_not_null().to_numpy()
+    # what had its FLOPs already has gained only if its bytes are known now
+    bare = catalogue["matrix_flops"].is_null().gather(pairs[0])
+    better = found["matrix_flops"].is_not_null() & (bare | found["bytes"].is_not_null())
+    known = better.to_numpy()
     number = np.where(known, len(catalogue) + np.cumsum(known) - 1, NONE)
     placed = number[which.reshape(-1)]
     place[rows[placed >= 0]] = placed[placed >= 0]

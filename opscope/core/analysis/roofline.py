@@ -24,6 +24,8 @@ COARSE_TICKS: Final = 10
 #: in part.
 CACHE_FACTOR: Final = 2
 
+#: Dtypes that libraries compute on vector units where they choose no tensor kernel.
+_PLAIN: Final = ("f32", "f64", "c64", "c128")
 #: Columns that ``roofline`` adds.
 ADDED: Final = (
     "intensity",
@@ -41,8 +43,9 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
     """The frame with its roofline columns; rows of unknown FLOPs and bytes get nulls.
 
     Needs ``duration`` (ns), ``matrix_flops``, ``vector_flops``, ``bytes``, ``dtype`` (in which most
-    FLOPs are), and takes ``masked_flops``, ``tensor_core`` (null: not known) and ``fast_algorithm``
-    where there. Adds ``intensity`` (FLOP/byte), ``attained_flops`` (FLOP/s), ``attained_bandwidth``
+    FLOPs are), and takes ``masked_flops``, ``tensor_core`` (null: not known), ``fast_algorithm`` and
+    ``over_link`` (its bytes cross a link to the host or another device, whose bandwidth no row holds:
+    no roof) where there. Adds ``intensity`` (FLOP/byte), ``attained_flops`` (FLOP/s), ``attained_bandwidth``
     (bytes/s), ``attainable_flops`` (FLOP/s), ``ideal_time`` (ns), ``efficiency`` (1 is the roof),
     ``bound`` (``tensor``, ``vector``, ``memory``, ``latency``) and ``over_reason`` (null unless the
     efficiency is above 1: ``cache-resident``, ``timer resolution``, ``fast algorithm``, else
@@ -59,14 +62,23 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
     seconds = pl.col("duration") / 1e9
     matrix = pl.col("matrix_flops") - masked
     work = matrix + pl.col("vector_flops")
-    ideal_matrix = matrix / _peak(device, dtypes, on_tensor) * 1e9
+    ideal_matrix = pl.when(matrix > 0).then(matrix / _peak(device, dtypes, on_tensor) * 1e9)
     ideal_vector = pl.col("vector_flops") / _vector_peak(device, dtypes) * 1e9
+    ideal_vector = pl.when(pl.col("vector_flops") > 0).then(ideal_vector).otherwise(0.0)
+    off_tensor = _on_vector_units(device, dtypes, on_tensor) & (matrix > 0)
     bandwidth = device.bandwidth if device is not None else None
     ideal_bytes = pl.col("bytes") / pl.lit(bandwidth, pl.Float64) * 1e9
+    linked = pl.col("over_link") if "over_link" in frame.columns else pl.lit(False)
     timed = frame.with_columns(
-        pl.when(matrix > 0).then(ideal_matrix).otherwise(0.0).alias("_tensor"),
-        pl.when(pl.col("vector_flops") > 0).then(ideal_vector).otherwise(0.0).alias("_vector"),
-        pl.when(pl.col("bytes") > 0)
+        # what is no work for the tensor units is the vector units', after their own
+        pl.when((matrix > 0) & ~off_tensor).then(ideal_matrix).otherwise(0.0).alias("_tensor"),
+        pl.when(off_tensor)
+        .then(ideal_matrix + ideal_vector)
+        .otherwise(ideal_vector)
+        .alias("_vector"),
+        pl.when(linked)
+        .then(None)
+        .when(pl.col("bytes") > 0)
         .then(ideal_bytes)
         .otherwise(pl.when(pl.col("bytes").is_null()).then(None).otherwise(0.0))
         .alias("_memory"),
@@ -161,7 +173,7 @@ def _peak(device: Device | None, dtypes: list[str], on_tensor: pl.Expr) -> pl.Ex
         tensor, vector = device.peak(dtype, True), device.peak(dtype, False)
         used[dtype] = tensor
         high[dtype] = max(filter(None, (tensor, vector)), default=None)
-        plain[dtype] = vector if dtype in ("f32", "f64", "c64", "c128") else high[dtype]
+        plain[dtype] = vector if dtype in _PLAIN else high[dtype]
     return (
         pl.when(on_tensor.is_null())
         .then(_by_dtype(high))
@@ -169,6 +181,16 @@ def _peak(device: Device | None, dtypes: list[str], on_tensor: pl.Expr) -> pl.Ex
         .then(_by_dtype(used))
         .otherwise(_by_dtype(plain))
     )
+
+
+def _on_vector_units(device: Device | None, dtypes: list[str], on_tensor: pl.Expr) -> pl.Expr:
+    """Whether the matrix FLOPs' roof (``_peak``) is that of the vector units."""
+    if device is None:
+        return pl.lit(False)
+    without = [dtype for dtype in dtypes if device.peak(dtype, True) is None]
+    off = pl.col("dtype").cast(pl.String).is_in(without)
+    plain = ~on_tensor & pl.col("dtype").cast(pl.String).is_in(_PLAIN)
+    return ((off & ~on_tensor.fill_null(False)) | plain.fill_null(False)).fill_null(False)
 
 
 def _vector_peak(device: Device | None, dtypes: list[str]) -> pl.Expr:
