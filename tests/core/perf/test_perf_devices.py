@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from opscope.core.perf.devices import cpu, parse_cc, rows, tables
@@ -295,6 +299,16 @@ def test_a_cpu_by_its_description():
     assert "cores and clock" in find("cpu avx2")[1]
     assert "avx9" in find("cpu avx9 1 core 3 GHz")[1]
     assert find("cpu avx2 1 core 3.1.2 GHz")[0] is None
+
+
+def test_the_page_of_devices_is_up_to_date():
+    script = Path(__file__).parents[3] / "scripts" / "make_devices_doc.py"
+    if not script.is_file():
+        pytest.skip("the source distribution has no scripts")
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_compute_capability_as_numbers():
