@@ -179,3 +179,20 @@ def test_without_a_compiler_the_rest_is_recorded_and_that_is_said(tmp_path, monk
     profile = opscope.load(tmp_path / "run.opscope")
     assert "no C compiler" in profile.notes()["what"].str.join(" ").item()
     assert "Relu" in profile.ops()["op"].cast(pl.String).to_list()
+
+
+def test_without_a_cpp_compiler_unknown_sizes_stay_unknown_and_that_is_said(tmp_path, monkeypatch):
+    from opscope.adapters import compiled
+
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("CXX", str(tmp_path / "none"))
+    opscope.shutdown()
+    step = tf.function(lambda x: tf.matmul(x, x), input_signature=[tf.TensorSpec((None, 4))])
+    with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+        step(tf.ones((4, 4)))
+    profile = opscope.load(tmp_path / "run.opscope")
+    assert "no C++ compiler" in profile.notes()["what"].str.join(" ").item()
+    product = profile.ops().filter(pl.col("op").cast(pl.String).str.contains("MatMul"))
+    assert product["inputs"].cast(pl.String).item() == "f32[?,4], f32[?,4]"
+    assert product["matrix_flops"].item() is None

@@ -107,6 +107,9 @@ class TensorFlowAdapter:
                 recorder.note(
                     "warning", "ops of graphs were not recorded for want of memory", recording.lost
                 )
+            if self._ranges is not None and self._ranges.sizes_lack is not None:
+                why = self._ranges.sizes_lack
+                recorder.note("warning", f"sizes that graphs do not know are not told: {why}")
 
     def _stop(self) -> None:
         if self._eager is not None:

@@ -7,6 +7,10 @@
  *
  * A thread's records go to blocks of its own, which opscope_take hands over: (text + base, time) is a
  * push, (pop code, time) a pop, as in opscope/core/record.py. Times are CLOCK_MONOTONIC.
+ *
+ * Of a graph whose sizes are not known when it is built the announcement is not enough. The op's
+ * context, which TensorFlow makes just before, is caught in the same way, and inputs.cc reads the
+ * shapes of the op's inputs in it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,7 +29,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define BLOCK 4094              /* records of a block: 64 KiB with its head */
 #define MAX_BLOCKS 4096         /* 256 MiB: pushes beyond are dropped and counted */
-#define CACHE 1024              /* texts that a thread finds without a lock */
+#define CACHE 4096              /* texts that a thread finds without a lock */
 #define MAX_TEXTS (1u << 20)
 
 #if defined(__x86_64__)
@@ -38,7 +42,9 @@
 
 /* ------------------------------------------------------------------------------------ texts */
 
-typedef struct { char *text; uint64_t hash; uint32_t length, id; void *nvtx; } Text;
+/* ``hash`` is of the announcement, and of the shapes where these are told. Texts are looked up by it
+ * alone: of MAX_TEXTS texts two have the same with a chance of 1 in 30 million. */
+typedef struct { uint64_t hash; uint32_t id; char *text; void *nvtx; } Text;
 
 static pthread_mutex_t texts_lock = PTHREAD_MUTEX_INITIALIZER;
 static Text **table;            /* open addressing, by hash */
@@ -46,17 +52,24 @@ static Text **texts;            /* by id */
 static uint32_t table_size, texts_size;
 static _Atomic uint32_t text_count;
 
+/* Two halves of a product, which depend on all bits of both factors. */
+static inline uint64_t mixed(uint64_t a, uint64_t b) {
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static inline uint64_t word(const char *text) {
+    uint64_t w;
+    memcpy(&w, text, sizeof w);
+    return w;
+}
+
 static uint64_t hash_of(const char *text, size_t length) {
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ length, w;
-    for (; length >= 8; length -= 8, text += 8) {
-        memcpy(&w, text, 8);
-        h = (h ^ w) * 0xff51afd7ed558ccdull;
-        h ^= h >> 32;
-    }
-    w = 0;
-    memcpy(&w, text, length);
-    h = (h ^ w) * 0xff51afd7ed558ccdull;
-    return h ^ (h >> 29);
+    const uint64_t k0 = 0x9e3779b97f4a7c15ull, k1 = 0xff51afd7ed558ccdull;
+    uint64_t h = k0 ^ length, last[2] = {0, 0};
+    for (; length > 16; length -= 16, text += 16) h = mixed(word(text) ^ k1, word(text + 8) ^ h);
+    memcpy(last, text, length);
+    return mixed(mixed(last[0] ^ k1, last[1] ^ h), k0);
 }
 
 static void *nvtx_string(const char *text);
@@ -80,22 +93,19 @@ static int grow(void) {
     return 1;
 }
 
-static Text *text_of(const char *string, size_t length, uint64_t hash) {
+/* The text of that hash, a copy of ``string`` if it is new. */
+static Text *text_of(uint64_t hash, const char *string) {
     Text *found = NULL;
     pthread_mutex_lock(&texts_lock);
     uint32_t at = 0;
     if (table_size) {
         at = (uint32_t)hash & (table_size - 1);
         for (; (found = table[at]); at = (at + 1) & (table_size - 1))
-            if (found->hash == hash && found->length == length &&
-                !memcmp(found->text, string, length))
-                break;
+            if (found->hash == hash) break;
     }
     if (!found && text_count < MAX_TEXTS && (text_count < texts_size || grow())) {
         found = calloc(1, sizeof *found);
-        if (found && (found->text = malloc(length + 1))) {
-            memcpy(found->text, string, length + 1);
-            found->length = (uint32_t)length;
+        if (found && (found->text = strdup(string))) {
             found->hash = hash;
             found->id = text_count;
             found->nvtx = nvtx_string(found->text);
@@ -131,7 +141,8 @@ typedef struct Thread {
     _Atomic int gone;
     uint32_t run;               /* the listening that the depths below are of */
     int depth, dropped;         /* open ranges that are recorded; that are not */
-    Text *cache[CACHE];
+    const void *context;        /* of the op that is about to be announced */
+    struct { uint64_t hash; Text *text; uint32_t id; } cache[CACHE];
 } Thread;
 
 static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -142,7 +153,7 @@ static _Atomic int64_t lost;
 static _Atomic uint32_t run;    /* odd: something listens */
 static _Atomic int recording;
 static int64_t text_base, pop_code, thread_base, chunk_code;
-static __thread Thread *mine;
+static __thread Thread *mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -179,6 +190,14 @@ static Thread *this_thread(void) {
     return mine = thread;
 }
 
+/* What the thread knows of an earlier listening is void. */
+static inline void heed(Thread *thread, uint32_t listening) {
+    if (thread->run == listening) return;
+    thread->run = listening;
+    thread->depth = thread->dropped = 0;
+    thread->context = NULL;
+}
+
 static int64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -206,6 +225,22 @@ static int put(Thread *thread, int64_t code, int64_t value, int must) {
 
 /* ------------------------------------------------------------ in TensorFlow's functions' place */
 
+static uint64_t (*inputs_sign)(const void *);
+static int (*inputs_text)(const void *, const char *, char *, int);
+
+/* Put the text into the thread's cache: with the shapes of the op's inputs, where the context is its. */
+static __attribute__((noinline)) void find(Thread *thread, uint64_t hash, const char *text,
+                                           const void *context) {
+    char with_shapes[4096];
+    if (context && inputs_text(context, text, with_shapes, sizeof with_shapes)) text = with_shapes;
+    Text *found = text_of(hash, text);
+    if (found) {
+        thread->cache[hash % CACHE].hash = hash;
+        thread->cache[hash % CACHE].text = found;
+        thread->cache[hash % CACHE].id = found->id;
+    }
+}
+
 static char ours;               /* the domain that TensorFlow gets where it has none of its own */
 static void *(*real_domain)(void);
 static void (*real_push)(void *, const char *);
@@ -217,29 +252,30 @@ static void *domain_now(void) {
 }
 
 static void push(void *domain, const char *text) {
-    if (domain != &ours) real_push(domain, text);
     uint32_t listening = atomic_load_explicit(&run, memory_order_acquire);
     Thread *thread = listening & 1 ? this_thread() : NULL;
-    if (!thread || !text) return;
-    if (thread->run != listening) {
-        thread->run = listening;
-        thread->depth = thread->dropped = 0;
+    if (!thread || !text) {
+        if (domain != &ours) real_push(domain, text);
+        return;
     }
-    size_t length = strlen(text);
-    uint64_t hash = hash_of(text, length);
-    Text **cached = &thread->cache[hash % CACHE], *found = *cached;
-    if (!found || found->hash != hash || found->length != length ||
-        memcmp(found->text, text, length)) {
-        found = text_of(text, length, hash);
-        if (found) *cached = found;
+    heed(thread, listening);
+    uint64_t hash = hash_of(text, strlen(text));
+    const void *context = thread->context;
+    if (context) {
+        thread->context = NULL;
+        hash = mixed(hash, inputs_sign(context));
     }
+    __auto_type cached = &thread->cache[hash % CACHE];
+    if (cached->hash != hash || !cached->text) find(thread, hash, text, context);
+    Text *found = cached->hash == hash ? cached->text : NULL;
+    if (domain != &ours) real_push(domain, found ? found->text : text);
     if (!found || thread->dropped) {
         thread->dropped++;
         lost++;
         return;
     }
     if (to_nvtx && domain == &ours) nvtx_push(found);
-    if (recording && !put(thread, text_base + found->id, now(), 0)) {
+    if (recording && !put(thread, text_base + cached->id, now(), 0)) {
         if (to_nvtx && domain == &ours) ((int (*)(void *))functions[POP])(nvtx_domain);
         thread->dropped++;
         lost++;
@@ -262,38 +298,37 @@ static void pop(void *domain) {
 }
 
 /* ------------------------------------------------------------------- shapes of what is run */
-/* While TensorFlow's host tracer is at its highest level, an op's announcement ends in the shapes of
- * its inputs. We raise the level without a tracer: what it would record is dropped, and a tracer
- * that starts meanwhile finds the level as it must be. */
+/* TensorFlow makes an op's context, then announces the op, on the same thread. While shapes are
+ * wanted the context is remembered until then, or until it is no more. */
 
-static int (*real_start)(int, unsigned long);
-static void (*real_record)(void *);
-static _Atomic int *trace_level;
-static _Atomic int raised;
-enum { TRACING_OFF = -1, DETAILS = 3 };
+static void (*real_context)(void *, void *, int);
+static void (*real_context_end)(void *);
+static _Atomic int shapes;
 
-static void lower(void) {
-    int details = DETAILS;
-    if (atomic_exchange(&raised, 0))
-        atomic_compare_exchange_strong(trace_level, &details, TRACING_OFF);
+static void context_begins(void *context, void *params, int outputs) {
+    real_context(context, params, outputs);
+    if (!atomic_load_explicit(&shapes, memory_order_relaxed)) return;
+    Thread *thread = run & 1 ? this_thread() : NULL;
+    if (!thread) return;
+    heed(thread, run);
+    thread->context = context;
 }
 
-static void record_event(void *event) {
-    if (!raised) real_record(event);
+static void context_ends(void *context) {
+    if (mine && mine->context == context) mine->context = NULL;
+    real_context_end(context);
 }
 
-static int start_tracer(int level, unsigned long filter) {
-    lower();
-    return real_start(level, filter);
+/* What reads a context, made of inputs.cc. Given once, before shapes are first wanted. */
+EXPORT void opscope_inputs(uint64_t (*sign)(const void *),
+                           int (*text)(const void *, const char *, char *, int)) {
+    inputs_sign = sign;
+    inputs_text = text;
 }
 
 /* Whether announcements are to have shapes; what is so now. */
 EXPORT int opscope_shapes(int wanted) {
-    int off = TRACING_OFF;
-    if (!trace_level || !real_record || !real_start) return 0;
-    if (!wanted) lower();
-    else if (!raised && atomic_compare_exchange_strong(trace_level, &off, DETAILS)) raised = 1;
-    return raised;
+    return shapes = wanted && inputs_sign && real_context && real_context_end;
 }
 
 /* ------------------------------------------------------------------------- the import tables */
@@ -302,8 +337,8 @@ static const struct { const char *symbol; void *replacement; } replaced[] = {
     {"_ZN3tsl8profiler21DefaultProfilerDomainEv", (void *)domain_now},
     {"_ZN3tsl8profiler9RangePushEPNS0_14ProfilerDomainEPKc", (void *)push},
     {"_ZN3tsl8profiler8RangePopEPNS0_14ProfilerDomainE", (void *)pop},
-    {"_ZN3tsl8profiler15TraceMeRecorder6RecordEONS1_5EventE", (void *)record_event},
-    {"_ZN3tsl8profiler15TraceMeRecorder5StartEim", (void *)start_tracer},
+    {"_ZN10tensorflow15OpKernelContextC1EPNS0_6ParamsEi", (void *)context_begins},
+    {"_ZN10tensorflow15OpKernelContextD1Ev", (void *)context_ends},
 };
 enum { NEEDED = 3, REPLACED = 5, MAX_PATCHES = 96 };
 
@@ -318,17 +353,16 @@ EXPORT int opscope_install(const char *framework) {
     *(void **)&real_push = dlsym(library, replaced[1].symbol);
     *(void **)&real_pop = dlsym(library, replaced[2].symbol);
     if (!real_domain || !real_push || !real_pop) return 0;
-    *(void **)&real_record = dlsym(library, replaced[3].symbol);
-    *(void **)&real_start = dlsym(library, replaced[4].symbol);
-    *(void **)&trace_level = dlsym(library, "_ZN3tsl8profiler8internal13g_trace_levelE");
-    replaceable = real_record && real_start && trace_level ? REPLACED : NEEDED;
+    *(void **)&real_context = dlsym(library, replaced[3].symbol);
+    *(void **)&real_context_end = dlsym(library, replaced[4].symbol);
+    replaceable = real_context && real_context_end ? REPLACED : NEEDED;
     dl_iterate_phdr(patch_library, NULL);
     return patched;
 }
 
 /* Put every entry back that is still ours. */
 EXPORT void opscope_uninstall(void) {
-    if (trace_level) lower();
+    shapes = 0;
     while (patched) {
         patched--;
         if (*patches[patched].slot == patches[patched].after)

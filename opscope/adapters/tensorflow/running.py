@@ -16,6 +16,8 @@ from opscope.core.record import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREAD
 _log = logging.getLogger(__name__)
 
 SOURCE: Final = Path(__file__).with_name("annotations.c")
+#: What reads the shapes of an op's inputs; made with TensorFlow's headers, for this TensorFlow alone.
+INPUTS: Final = Path(__file__).with_name("inputs.cc")
 #: TensorFlow's own NVTX domain, which its GPU builds use.
 DOMAIN: Final = "TSL"
 #: Where texts and threads of this source are numbered from: apart from those of other sources.
@@ -31,9 +33,13 @@ class GraphRanges:
     Made with ``GraphRanges.load``; ``listen`` hooks TensorFlow's libraries, ``silence`` restores them.
     """
 
-    def __init__(self, native: Any, framework: Path) -> None:
+    def __init__(self, native: Any, framework: Path, tensorflow: Any) -> None:
         self._native = native
         self._framework = framework
+        self._tensorflow = tensorflow
+        self._inputs: Any = None
+        #: Why sizes that a graph does not know are not told, once that was tried.
+        self.sizes_lack: str | None = None
         library = ctypes.CDLL(str(framework))
         self._enable = getattr(library, _ENABLE)
         self._enable.argtypes, self._enable.restype = [ctypes.c_bool], None
@@ -52,7 +58,7 @@ class GraphRanges:
         try:
             native = ctypes.CDLL(str(built(SOURCE)))
             _declare(native)
-            ranges = cls(native, framework)
+            ranges = cls(native, framework, tensorflow)
             if not native.opscope_install(str(framework).encode()):
                 raise BuildError("this TensorFlow does not announce the ops that it runs")
             native.opscope_uninstall()
@@ -73,10 +79,25 @@ class GraphRanges:
         TensorFlow's profiler turns annotations off when it stops: they are turned on again.
         """
         if shapes != self._shapes:
-            self._shapes = bool(self._native.opscope_shapes(shapes))
+            self._shapes = shapes
+            if shapes and self._inputs is None and self.sizes_lack is None:
+                self._read_inputs()
+            self._native.opscope_shapes(shapes)
         if not self._generation.value & 1:
             self._enable(True)
             self._enabled = True
+
+    def _read_inputs(self) -> None:
+        """Make what reads the shapes of inputs, or learn why that cannot be."""
+        config = self._tensorflow.sysconfig
+        try:
+            flags = (*config.get_compile_flags(), f"-DTENSORFLOW={self._tensorflow.__version__}")
+            self._inputs = ctypes.CDLL(str(built(INPUTS, (*flags, str(self._framework)))))
+            readers = self._inputs.opscope_inputs_sign, self._inputs.opscope_inputs_text
+            self._native.opscope_inputs(*(ctypes.cast(one, ctypes.c_void_p) for one in readers))
+        except (BuildError, AttributeError, OSError) as error:
+            self.sizes_lack = str(error)
+            _log.warning("opscope: sizes that graphs do not know are not told: %s", error)
 
     def silence(self) -> None:
         """Put TensorFlow's functions back."""
@@ -152,6 +173,7 @@ def _declare(native: Any) -> None:
         ("opscope_install", ctypes.c_int, [ctypes.c_char_p]),
         ("opscope_uninstall", None, []),
         ("opscope_installed", ctypes.c_int, []),
+        ("opscope_inputs", None, [ctypes.c_void_p, ctypes.c_void_p]),
         ("opscope_shapes", ctypes.c_int, [ctypes.c_int]),
         ("opscope_listen", None, [ctypes.c_int, ctypes.c_int, number, number, number, number]),
         ("opscope_waiting", number, []),
