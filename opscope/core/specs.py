@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.dialects import Reading, tsl
+from opscope.core.dialects import Reading, hlo, tsl
 from opscope.core.interpret import ROLE, Meaning
 from opscope.core.intervals import NONE, Ints, nest
 from opscope.core.rangetext import RangeTextError, format_call, parse, parse_spec
@@ -270,7 +270,10 @@ def _pair(specs: Specs, meaning: Meaning, rows: Ints, spec: Ints, run: Ints) -> 
     Without runs the k-th time that a key is met stands for the k-th run.
     """
     backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
-    is_back = backward[meaning.reading[rows]]
+    differentiates = np.array(
+        [_is_hlo(call) and hlo.reading(call).direction == "backward" for call in specs.calls], bool
+    )
+    is_back = backward[meaning.reading[rows]] | differentiates[spec]
     if not is_back.any():
         return
     forward = _forward_rows(specs, np.unique(spec[is_back]))
@@ -328,11 +331,16 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
     """For specs of backward ops the spec of the op that each differentiates, by name."""
     graphs = specs.table.select(_SAME).rows()
     place = {name: number for number, name in enumerate(graphs)}
+    for row, call in enumerate(specs.calls):
+        if _is_hlo(call):
+            place.setdefault((*graphs[row][:-1], str(call.param("op_name"))), row)
     found: dict[int, int] = {}
     for row in rows.tolist():
         *graph, key = graphs[row]
         call = specs.calls[row]
         told = None if call is None else call.param("forward")
+        if _is_hlo(call):  # named by the compiler; its path is that of what it came from
+            key = str(call.param("op_name"))
         for name in (told,) if isinstance(told, str) else tsl.forward_keys(key):
             forward = place.get((*graph, name))
             if forward is not None:
@@ -341,11 +349,21 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
     return found
 
 
+def _is_hlo(call: OpCall | None) -> TypeGuard[OpCall]:
+    return call is not None and call.name.startswith("hlo::")
+
+
 def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     """The place of the reading that has the spec's call; made once per pair."""
     reading, call = meaning.readings[old], specs.calls[spec]
     if call is None:
         return old
+    if _is_hlo(call):  # the operation's path tells what the range's name cannot
+        told = hlo.reading(call)
+        layer = told.layer or reading.layer
+        meaning.readings.append(replace(reading, call=call, direction=told.direction, layer=layer))
+        meaning.texts.append(format_call(call, None))
+        return len(meaning.readings) - 1
     if reading.call is not None and not call.truncated:
         # the name of what ran: a fused kernel has that of its last op, which the spec tells of
         call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)

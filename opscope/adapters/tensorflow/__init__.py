@@ -21,6 +21,7 @@ from opscope.core.emit import Emitter
 from .eager import EagerOps
 from .functions import Functions
 from .graphs import Graphs
+from .programs import Programs
 from .running import GraphRanges, Recording
 
 _log = logging.getLogger(__name__)
@@ -51,9 +52,10 @@ class TensorFlowAdapter:
             return
         self.broken = False
         sources = Sources() if options.source else None
-        self._graphs = Graphs(emitter, sources, self._definition)
+        self._graphs = Graphs(emitter, sources, self._definition, self._imported)
         self._eager = EagerOps(emitter, sources, options.shapes, self._failed)
-        self._functions = Functions(emitter, self._graphs, self._eager, self._failed)
+        programs = Programs(emitter, options.shapes)
+        self._functions = Functions(emitter, self._graphs, self._eager, programs, self._failed)
         self._emitter = emitter
         self._functions.watch()
         self.listen()
@@ -76,11 +78,13 @@ class TensorFlowAdapter:
     def _begin(self, emitter: Emitter) -> None:
         """Hear graph ops, into the recorder that runs now, if any."""
         assert self._graphs is not None
+        assert self._functions is not None
         recorder = session.recorder()
         if self._recording is not None and self._recording[0] is recorder:
             return
         self._forget_recorder()
         self._graphs.begin()
+        self._functions.begin()
         if self._ranges is None and self._why is None:
             try:
                 self._ranges = GraphRanges.load(sys.modules["tensorflow"])
@@ -141,13 +145,23 @@ class TensorFlowAdapter:
 
     @staticmethod
     def _definition(name: str) -> Any | None:
-        """A function's graph, made again from its definition: it was traced before us."""
+        """A function's definition, where the eager context knows it."""
         from tensorflow.python.eager import context
+
+        try:
+            return context.context().get_function_def(name)
+        except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; what asks does without
+            _log.info("opscope: function %s is not known: %s", name, error)
+            return None
+
+    @staticmethod
+    def _imported(definition: Any) -> Any | None:
+        """A function's graph, made again from its definition: it was traced before us."""
         from tensorflow.python.framework import function_def_to_graph
 
         try:
-            definition = context.context().get_function_def(name)
             return function_def_to_graph.function_def_to_graph(definition)
         except Exception as error:  # noqa: BLE001 - TensorFlow's importer raises many kinds; the nodes then have no spec
+            name = definition.signature.name
             _log.info("opscope: the graph of %s is not known: %s", name, error)
             return None

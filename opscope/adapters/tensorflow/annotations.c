@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -40,87 +41,7 @@
 #error "not a processor whose import tables are known here"
 #endif
 
-/* ------------------------------------------------------------------------------------ texts */
-
-/* ``hash`` is of the announcement, and of the shapes where these are told. Texts are looked up by it
- * alone: of MAX_TEXTS texts two have the same with a chance of 1 in 30 million. */
-typedef struct { uint64_t hash; uint32_t id; char *text; void *nvtx; } Text;
-
-static pthread_mutex_t texts_lock = PTHREAD_MUTEX_INITIALIZER;
-static Text **table;            /* open addressing, by hash */
-static Text **texts;            /* by id */
-static uint32_t table_size, texts_size;
-static _Atomic uint32_t text_count;
-
-/* Two halves of a product, which depend on all bits of both factors. */
-static inline uint64_t mixed(uint64_t a, uint64_t b) {
-    unsigned __int128 product = (unsigned __int128)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-static inline uint64_t word(const char *text) {
-    uint64_t w;
-    memcpy(&w, text, sizeof w);
-    return w;
-}
-
-static uint64_t hash_of(const char *text, size_t length) {
-    const uint64_t k0 = 0x9e3779b97f4a7c15ull, k1 = 0xff51afd7ed558ccdull;
-    uint64_t h = k0 ^ length, last[2] = {0, 0};
-    for (; length > 16; length -= 16, text += 16) h = mixed(word(text) ^ k1, word(text + 8) ^ h);
-    memcpy(last, text, length);
-    return mixed(mixed(last[0] ^ k1, last[1] ^ h), k0);
-}
-
-static void *nvtx_string(const char *text);
-
-static int grow(void) {
-    uint32_t size = table_size ? table_size * 2 : 4096, count = text_count;
-    Text **larger = calloc(size, sizeof *larger);
-    Text **longer = larger ? realloc(texts, sizeof *texts * (size / 2)) : NULL;
-    if (!longer) {
-        free(larger);
-        return 0;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t at = (uint32_t)longer[i]->hash & (size - 1);
-        while (larger[at]) at = (at + 1) & (size - 1);
-        larger[at] = longer[i];
-    }
-    free(table);
-    table = larger, table_size = size;
-    texts = longer, texts_size = size / 2;
-    return 1;
-}
-
-/* The text of that hash, a copy of ``string`` if it is new. */
-static Text *text_of(uint64_t hash, const char *string) {
-    Text *found = NULL;
-    pthread_mutex_lock(&texts_lock);
-    uint32_t at = 0;
-    if (table_size) {
-        at = (uint32_t)hash & (table_size - 1);
-        for (; (found = table[at]); at = (at + 1) & (table_size - 1))
-            if (found->hash == hash) break;
-    }
-    if (!found && text_count < MAX_TEXTS && (text_count < texts_size || grow())) {
-        found = calloc(1, sizeof *found);
-        if (found && (found->text = strdup(string))) {
-            found->hash = hash;
-            found->id = text_count;
-            found->nvtx = nvtx_string(found->text);
-            for (at = (uint32_t)hash & (table_size - 1); table[at];)
-                at = (at + 1) & (table_size - 1);
-            table[at] = texts[text_count] = found;
-            text_count++;
-        } else {
-            free(found);
-            found = NULL;
-        }
-    }
-    pthread_mutex_unlock(&texts_lock);
-    return found;
-}
+#include "annotations_texts.h"
 
 /* ---------------------------------------------------------------------------------- threads */
 
@@ -331,16 +252,22 @@ EXPORT int opscope_shapes(int wanted) {
     return shapes = wanted && inputs_sign && real_context && real_context_end;
 }
 
+#include "annotations_xla.h"
+
 /* ------------------------------------------------------------------------- the import tables */
 
-static const struct { const char *symbol; void *replacement; } replaced[] = {
-    {"_ZN3tsl8profiler21DefaultProfilerDomainEv", (void *)domain_now},
-    {"_ZN3tsl8profiler9RangePushEPNS0_14ProfilerDomainEPKc", (void *)push},
-    {"_ZN3tsl8profiler8RangePopEPNS0_14ProfilerDomainE", (void *)pop},
-    {"_ZN10tensorflow15OpKernelContextC1EPNS0_6ParamsEi", (void *)context_begins},
-    {"_ZN10tensorflow15OpKernelContextD1Ev", (void *)context_ends},
+static const struct { const char *symbol; void *replacement; void **real; } replaced[] = {
+    {"_ZN3tsl8profiler21DefaultProfilerDomainEv", (void *)domain_now, (void **)&real_domain},
+    {"_ZN3tsl8profiler9RangePushEPNS0_14ProfilerDomainEPKc", (void *)push, (void **)&real_push},
+    {"_ZN3tsl8profiler8RangePopEPNS0_14ProfilerDomainE", (void *)pop, (void **)&real_pop},
+    {"_ZN10tensorflow15OpKernelContextC1EPNS0_6ParamsEi", (void *)context_begins,
+     (void **)&real_context},
+    {"_ZN10tensorflow15OpKernelContextD1Ev", (void *)context_ends, (void **)&real_context_end},
+    {"_ZN3tsl8profiler15TraceMeRecorder6RecordEONS1_5EventE", (void *)record_event,
+     (void **)&real_record},
+    {"_ZN3tsl8profiler15TraceMeRecorder5StartEim", (void *)start_tracer, (void **)&real_start},
 };
-enum { NEEDED = 3, REPLACED = 5, MAX_PATCHES = 96 };
+enum { NEEDED = 3, REPLACED = 7, MAX_PATCHES = 96 };
 
 #include "annotations_tables.h"
 
@@ -349,19 +276,18 @@ enum { NEEDED = 3, REPLACED = 5, MAX_PATCHES = 96 };
 EXPORT int opscope_install(const char *framework) {
     void *library = dlopen(framework, RTLD_LAZY | RTLD_NOLOAD);
     if (!library) return 0;
-    *(void **)&real_domain = dlsym(library, replaced[0].symbol);
-    *(void **)&real_push = dlsym(library, replaced[1].symbol);
-    *(void **)&real_pop = dlsym(library, replaced[2].symbol);
-    if (!real_domain || !real_push || !real_pop) return 0;
-    *(void **)&real_context = dlsym(library, replaced[3].symbol);
-    *(void **)&real_context_end = dlsym(library, replaced[4].symbol);
-    replaceable = real_context && real_context_end ? REPLACED : NEEDED;
+    for (int i = 0; i < REPLACED; i++) {
+        *replaced[i].real = dlsym(library, replaced[i].symbol);
+        if (!*replaced[i].real && i < NEEDED) return 0;
+    }
+    *(void **)&trace_level = dlsym(library, "_ZN3tsl8profiler8internal13g_trace_levelE");
     dl_iterate_phdr(patch_library, NULL);
     return patched;
 }
 
 /* Put every entry back that is still ours. */
 EXPORT void opscope_uninstall(void) {
+    opscope_operations(0);
     shapes = 0;
     while (patched) {
         patched--;
@@ -390,76 +316,7 @@ EXPORT void opscope_listen(int record, int nvtx, int64_t texts_from, int64_t pop
     if (recording || to_nvtx) run++;
 }
 
-/* Records that wait to be taken. */
-EXPORT int64_t opscope_waiting(void) {
-    int64_t total = 0;
-    pthread_mutex_lock(&threads_lock);
-    for (Thread *t = threads; t; t = t->next) {
-        uint64_t skip = t->upto;
-        for (Block *b = t->taken; b; b = b->next, skip = 0) total += (int64_t)(b->count - skip);
-        total++;
-    }
-    pthread_mutex_unlock(&threads_lock);
-    return total;
-}
-
-/* Copy chunks of records (a head (chunk - thread, count), then the records) into ``out``, which has
- * room for ``room`` records; how many were written. Only one caller at a time. */
-EXPORT int64_t opscope_take(Record *out, int64_t room) {
-    int64_t written = 0;
-    pthread_mutex_lock(&threads_lock);
-    for (Thread **place = &threads; *place;) {
-        Thread *t = *place;
-        int gone = t->gone;
-        Record *head = NULL;
-        while (written + 1 < room) {
-            uint64_t count = atomic_load_explicit(&t->taken->count, memory_order_acquire);
-            int64_t many = (int64_t)(count - t->upto);
-            if (many > room - written - (head ? 0 : 1)) many = room - written - (head ? 0 : 1);
-            if (many > 0) {
-                if (!head) {
-                    head = &out[written++];
-                    *head = (Record){chunk_code - (thread_base + t->number), 0};
-                }
-                memcpy(&out[written], &t->taken->records[t->upto], (size_t)many * sizeof *out);
-                written += many;
-                head->value += many;
-                t->upto += (uint64_t)many;
-            }
-            Block *next = atomic_load_explicit(&t->taken->next, memory_order_acquire);
-            if (t->upto < BLOCK || !next) break;
-            free(t->taken);
-            blocks--;
-            t->taken = next;
-            t->upto = 0;
-        }
-        if (gone && t->upto == t->taken->count && !t->taken->next) {
-            *place = t->next;
-            free(t->taken);
-            blocks--;
-            free(t);
-        } else {
-            place = &t->next;
-        }
-    }
-    pthread_mutex_unlock(&threads_lock);
-    return written;
-}
-
-/* (number, thread id, pthread ident) of threads from ``from`` on; how many. Ended ones may lack. */
-EXPORT int64_t opscope_threads(int64_t from, int64_t *out, int64_t room) {
-    int64_t many = 0;
-    pthread_mutex_lock(&threads_lock);
-    for (Thread *t = threads; t && many < room; t = t->next) {
-        if (t->number < from) continue;
-        out[3 * many] = thread_base + t->number;
-        out[3 * many + 1] = t->tid;
-        out[3 * many + 2] = t->ident;
-        many++;
-    }
-    pthread_mutex_unlock(&threads_lock);
-    return many;
-}
+#include "annotations_take.h"
 
 EXPORT int64_t opscope_thread_count(void) { return thread_count; }
 EXPORT uint32_t opscope_text_count(void) { return text_count; }

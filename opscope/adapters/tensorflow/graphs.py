@@ -6,7 +6,7 @@ import itertools
 import re
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from opscope.adapters.source import Sources
@@ -45,21 +45,49 @@ _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 _DEPTH: Final = 16
 #: What the names of functions that datasets run have in them.
 _DATASET: Final = "_Dataset_"
+#: The attribute of a function that XLA is to compile.
+_MUST_COMPILE: Final = "_XlaMustCompile"
+#: The parameter of a call of a function: the function's name.
+_FUNCTION: Final = "function"
 #: Nodes told of one graph.
 MAX_NODES: Final = 200_000
+
+
+#: Of the nodes of functions that XLA compiles: the user's frames, and the node that each
+#: differentiates.
+Origins = dict[str, tuple[tuple[Frame, ...], str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a graph: its run range, its specs, and how it runs."""
+
+    run: Prepared
+    specs: list[Prepared]
+    #: Sizes are not all known before it runs.
+    unknown: bool
+    #: XLA compiles it, or a function in it.
+    compiled: bool
+    origins: Origins
 
 
 class Graphs:
     """The graphs of a program's functions, and the specs told of them in the capture that runs."""
 
     def __init__(
-        self, emitter: Emitter, sources: Sources | None, lookup: Callable[[str], Any | None]
+        self,
+        emitter: Emitter,
+        sources: Sources | None,
+        definition: Callable[[str], Any | None],
+        imported: Callable[[Any], Any | None],
     ) -> None:
+        """``definition`` finds a function's FunctionDef, ``imported`` makes a graph of one."""
         self._emitter = emitter
         self._sources = sources
-        self._lookup = lookup
+        self._definition = definition
+        self._imported = imported
         self._graphs: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-        self._known: dict[str, tuple[Prepared, list[Prepared], bool]] = {}
+        self._known: dict[str, Known] = {}
         self._told: set[str] = set()
         #: Of each graph: (from, to, name): the nodes made between differentiate the one named.
         self._gradients: weakref.WeakKeyDictionary[Any, list[tuple[int, int, str]]] = (
@@ -90,28 +118,49 @@ class Graphs:
     def graph(self, name: str) -> Any | None:
         """The FuncGraph of a function, as it was traced, or made again from its definition."""
         found = self._graphs.get(name)
-        return self._lookup(name) if found is None else found
+        if found is not None:
+            return found
+        definition = self._definition(name)
+        return None if definition is None else self._imported(definition)
 
-    def run(self, name: str, graph: Callable[[], Any]) -> tuple[Prepared, bool]:
-        """The run range of a graph, its specs told before; and whether it has unknown sizes."""
+    def run(self, name: str, graph: Callable[[], Any]) -> Known:
+        """A graph that is about to run, its specs told before."""
         known = self._known.get(name)
         if known is None:
             known = self._describe(name, self._graphs.get(name) or graph())
         if name not in self._told:
             self._told.add(name)
-            for spec in known[1]:
+            for spec in known.specs:
                 self._emitter.mark(spec)
-        return known[0], known[2]
+        return known
 
-    def _describe(self, name: str, graph: Any) -> tuple[Prepared, list[Prepared], bool]:
+    def _describe(self, name: str, graph: Any) -> Known:
+        emitter = self._emitter
         specs: list[Prepared] = []
         unknown = False
+        inside = {name: graph} if self._compiled(name) else {}
         for key, call in itertools.islice(self.calls(graph), MAX_NODES):
             unknown |= _unknown(call)
-            specs.append(self._emitter.prepare(format_spec(name, key, call), "spec"))
-        known = (self._emitter.prepare(name, "graph"), specs, unknown)
+            function = call.param(_FUNCTION)
+            if isinstance(function, str) and function not in inside and self._compiled(function):
+                inside[function] = self.graph(function)
+            specs.append(emitter.prepare(format_spec(name, key, call), "spec"))
+        if name in inside:  # it runs as one op of its name
+            whole = OpCall(name, arguments(graph.inputs), arguments(graph.outputs))
+            specs.append(emitter.prepare(format_spec(name, name, whole), "spec"))
+        origins: Origins = {}
+        for one in inside.values():
+            for key, call in () if one is None else self.calls(one):
+                forward = call.param("forward")
+                origins[key] = (call.frames, forward if isinstance(forward, str) else None)
+        known = Known(emitter.prepare(name, "graph"), specs, unknown, bool(inside), origins)
         self._known[name] = known
         return known
+
+    def _compiled(self, name: str) -> bool:
+        """Whether XLA compiles this function."""
+        definition = self._definition(name)
+        return definition is not None and definition.attr[_MUST_COMPILE].b
 
     def calls(self, graph: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, OpCall]]:
         """Key and call of each node of ``graph`` and of the functions that are inlined into it."""
@@ -129,6 +178,8 @@ class Graphs:
             if number in forward:
                 params = (*call.params, ("forward", prefix + forward[number]))
                 call = replace(call, params=params)
+            if op.type in _CALLS:
+                call = replace(call, params=(*call.params, (_FUNCTION, _called(op))))
             if op.type == "Placeholder":  # runs as the argument that it stands for
                 call = OpCall("_Arg", (), call.outputs)
             yield key, call
@@ -226,13 +277,18 @@ def _fused(chain: list[Any], last: OpCall, inside: tuple[str, ...], prefix: str)
     return OpCall(root.type, given, last.outputs, params, None, last.frames)
 
 
+def _called(op: Any) -> str:
+    name: str = op.node_def.attr["f"].func.name
+    return name
+
+
 def _inner(op: Any, key: str) -> Iterator[tuple[str, str]]:
     """Functions that a node runs: their names, and what stands before their nodes' names."""
     if op.type not in _CALLS and op.type not in _BODIES and op.type not in _CASES:
         return
     attributes = op.node_def.attr
     if op.type in _CALLS:
-        yield attributes["f"].func.name, f"{key}/"
+        yield _called(op), f"{key}/"
     elif op.type in _BODIES:
         for attribute, called in _BODIES[op.type]:
             yield attributes[attribute].func.name, f"{key}/{called}/_/"

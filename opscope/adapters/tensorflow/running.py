@@ -45,7 +45,7 @@ class GraphRanges:
         self._enable.argtypes, self._enable.restype = [ctypes.c_bool], None
         self._generation = ctypes.c_int.in_dll(library, _GENERATION)
         self._enabled = False
-        self._shapes = False
+        self._shapes = self._operations = False
         self.nvtx = bool(native.opscope_nvtx(DOMAIN.encode()))
 
     @classmethod
@@ -73,19 +73,28 @@ class GraphRanges:
         self._native.opscope_listen(record, nvtx and self.nvtx, *numbers)
         self.keep()
 
-    def keep(self, shapes: bool = False) -> None:
+    def keep(self, shapes: bool = False, operations: bool = False) -> None:
         """A graph is about to run; with ``shapes`` the sizes of its ops' inputs are told too.
 
-        TensorFlow's profiler turns annotations off when it stops: they are turned on again.
+        With ``operations`` those are heard that XLA runs. TensorFlow's profiler turns annotations
+        off when it stops: they are turned on again.
         """
         if shapes != self._shapes:
             self._shapes = shapes
             if shapes and self._inputs is None and self.sizes_lack is None:
                 self._read_inputs()
             self._native.opscope_shapes(shapes)
+        if operations or self._operations:
+            self._native.opscope_operations(operations)
+            self._operations = operations
         if not self._generation.value & 1:
             self._enable(True)
             self._enabled = True
+
+    @property
+    def operations(self) -> int:
+        """How many operations of XLA's programs were heard since the process began."""
+        return int(self._native.opscope_operation_count())
 
     def _read_inputs(self) -> None:
         """Make what reads the shapes of inputs, or learn why that cannot be."""
@@ -105,7 +114,7 @@ class GraphRanges:
         self._native.opscope_uninstall()
         if self._enabled and self._generation.value & 1:
             self._enable(False)
-        self._enabled = self._shapes = False
+        self._enabled = self._shapes = self._operations = False
 
     @property
     def domain(self) -> dict[str, Any]:
@@ -175,6 +184,8 @@ def _declare(native: Any) -> None:
         ("opscope_installed", ctypes.c_int, []),
         ("opscope_inputs", None, [ctypes.c_void_p, ctypes.c_void_p]),
         ("opscope_shapes", ctypes.c_int, [ctypes.c_int]),
+        ("opscope_operations", ctypes.c_int, [ctypes.c_int]),
+        ("opscope_operation_count", ctypes.c_uint32, []),
         ("opscope_listen", None, [ctypes.c_int, ctypes.c_int, number, number, number, number]),
         ("opscope_waiting", number, []),
         ("opscope_take", number, [ctypes.c_char_p, number]),
