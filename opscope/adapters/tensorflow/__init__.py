@@ -21,6 +21,7 @@ from opscope.core.emit import Emitter
 from .eager import EagerOps
 from .functions import Functions
 from .graphs import Graphs
+from .profiled import Profiled
 from .programs import Programs
 from .running import GraphRanges, Recording
 
@@ -42,6 +43,8 @@ class TensorFlowAdapter:
         self._graphs: Graphs | None = None
         self._ranges: GraphRanges | None = None
         self._recording: tuple[Any, Recording] | None = None
+        #: What stands in for ``_ranges`` where these cannot be had, and why.
+        self._profiled: Profiled | None = None
         self._why: str | None = None
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
@@ -68,7 +71,7 @@ class TensorFlowAdapter:
         try:
             if emitter.active:
                 self._begin(emitter)
-                functions.install(self._ranges)
+                functions.install(self._ranges or self._profiled)
                 eager.install()
             else:
                 self._stop()
@@ -90,11 +93,17 @@ class TensorFlowAdapter:
                 self._ranges = GraphRanges.load(sys.modules["tensorflow"])
             except BuildError as error:
                 self._why = str(error)
-                _log.warning("opscope: ops inside tf.function are not seen: %s", error)
+                if emitter.nvtx:
+                    _log.warning("opscope: NVTX has no ops inside tf.function: %s", error)
         ranges = self._ranges
         if ranges is None:
             if recorder is not None:
-                recorder.note("warning", f"ops inside tf.function are not seen: {self._why}")
+                recorder.note(
+                    "info",
+                    f"ops inside tf.function are told by TensorFlow's profiler: {self._why}",
+                )
+                self._profiled = Profiled(recorder)
+                self._profiled.start()
             return
         if recorder is not None:
             recording = Recording(ranges)
@@ -104,6 +113,9 @@ class TensorFlowAdapter:
         ranges.listen(recorder is not None, emitter.nvtx)
 
     def _forget_recorder(self) -> None:
+        if self._profiled is not None:
+            self._profiled.stop()
+            self._profiled = None
         if self._recording is not None:
             recorder, recording = self._recording
             self._recording = None

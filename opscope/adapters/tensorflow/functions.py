@@ -20,6 +20,7 @@ from opscope.core.emit import Emitter
 
 from .eager import EagerOps
 from .graphs import Graphs, Known
+from .profiled import Profiled
 from .programs import Programs
 from .running import GraphRanges
 
@@ -42,7 +43,7 @@ class Functions:
         self._failed = failed
         self._watched: list[tuple[Any, str, Any, Any]] = []
         self._undo: list[tuple[Any, str, Any, Any]] = []
-        self._ranges: GraphRanges | None = None
+        self._ranges: GraphRanges | Profiled | None = None
         self.on = False
 
     def watch(self) -> None:
@@ -63,7 +64,7 @@ class Functions:
         """A new capture has heard of no program yet."""
         self._programs.begin()
 
-    def install(self, ranges: GraphRanges | None) -> None:
+    def install(self, ranges: GraphRanges | Profiled | None) -> None:
         """Put a range around each run."""
         self.on = True
         self._ranges = ranges
@@ -170,7 +171,7 @@ class Functions:
     def _compiled(self, known: Known) -> None:
         """XLA has run a function: it may have compiled it just now."""
         try:
-            if self._ranges is not None and self.on:
+            if isinstance(self._ranges, GraphRanges) and self.on:
                 self._programs.tell(self._ranges, known.origins)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a compiled function could not be told")
