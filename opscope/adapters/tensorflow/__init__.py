@@ -24,6 +24,7 @@ from .graphs import Graphs
 from .profiled import Profiled
 from .programs import Programs
 from .running import GraphRanges, Recording
+from .steps import Steps
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,10 @@ class TensorFlowAdapter:
         self._graphs = Graphs(emitter, sources, self._definition, self._imported)
         self._eager = EagerOps(emitter, sources, options.shapes, self._failed)
         programs = Programs(emitter, options.shapes)
-        self._functions = Functions(emitter, self._graphs, self._eager, programs, self._failed)
+        steps = Steps(self._graphs.trains) if options.steps else None
+        self._functions = Functions(
+            emitter, self._graphs, self._eager, programs, steps, self._failed
+        )
         self._emitter = emitter
         self._functions.watch()
         self.listen()

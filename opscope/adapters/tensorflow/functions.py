@@ -23,6 +23,7 @@ from .graphs import Graphs, Known
 from .profiled import Profiled
 from .programs import Programs
 from .running import GraphRanges
+from .steps import Steps
 
 
 class Functions:
@@ -34,12 +35,14 @@ class Functions:
         graphs: Graphs,
         eager: EagerOps,
         programs: Programs,
+        steps: Steps | None,
         failed: Callable[[str], None],
     ) -> None:
         self._emitter = emitter
         self._eager = eager
         self._graphs = graphs
         self._programs = programs
+        self._steps = steps
         self._failed = failed
         self._watched: list[tuple[Any, str, Any, Any]] = []
         self._undo: list[tuple[Any, str, Any, Any]] = []
@@ -47,8 +50,10 @@ class Functions:
         self.on = False
 
     def watch(self) -> None:
-        """Remember each function's graph when it is made, and what in it differentiates what."""
+        """Remember each function's graph when it is made, and what in it differentiates what; steps."""
         if not self._watched:
+            if self._steps is not None:
+                _patch(self._watched, atomic_function.AtomicFunction, "call_flat", self._stepping)
             _patch(self._watched, atomic_function, "from_func_graph", self._built)
             _patch(self._watched, backprop, "_gradient_function", self._differentiate)
             # TensorFlow keeps this one in C: it is registered there, not looked up
@@ -116,6 +121,28 @@ class Functions:
                 eager.leave_gradient()
 
         return _gradient_function
+
+    def _stepping(self, original: Any) -> Any:
+        steps = self._steps
+        assert steps is not None
+        eagerly = context.executing_eagerly
+
+        @functools.wraps(original)
+        def call_flat(function: Any, *args: Any) -> Any:
+            if not eagerly():
+                return original(function, *args)
+            kind = None
+            try:
+                kind = steps.begins(_text(function.name), lambda: function.graph)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a step could not be told")
+            try:
+                return original(function, *args)
+            finally:
+                if kind is not None:
+                    steps.ended(kind)
+
+        return call_flat
 
     def _called(self, original: Any) -> Any:
         emitter = self._emitter

@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 #: The plane of the programs, and the statistic that holds one.
 _PLANE: Final = "/host:metadata"
 _PROTO: Final = "Hlo Proto"
+#: What an operation has of the node that it was made of.
+_KEPT: Final = ("forward", "layer")
 
 
 class Programs:
@@ -71,10 +73,11 @@ class Programs:
 
 def _traced(call: OpCall, origins: Origins) -> OpCall:
     """The call with what is known of the node that it was made of."""
-    path = call.param("op_name")
-    frames, forward = origins.get(path, ((), None)) if isinstance(path, str) else ((), None)
-    params = call.params if forward is None else (*call.params, ("forward", forward))
-    return replace(call, params=params, frames=call.frames or frames)
+    origin = origins.get(str(call.param("op_name")))
+    if origin is None:
+        return call
+    params = tuple((name, value) for name, value in origin.params if name in _KEPT)
+    return replace(call, params=(*call.params, *params), frames=call.frames or origin.frames)
 
 
 def programs() -> Iterator[tuple[str, Module]]:
