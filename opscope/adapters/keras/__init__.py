@@ -18,6 +18,7 @@ from keras.src.layers.layer import Layer
 from opscope.adapters.base import Options
 from opscope.core.emit import Emitter, Prepared
 
+from . import scopes
 from .steps import Ends, Steps
 
 _log = logging.getLogger(__name__)
@@ -52,6 +53,9 @@ class KerasAdapter:
         self._layers = options.layers and backend.backend() != "torch"
         if options.steps:
             self._patch(self._undo, CallbackList, "__init__", self._callbacks)
+        if options.layers:
+            for owner, name, make in scopes.hooks(self._failed):
+                self._patch(self._undo, owner, name, make)
         self.listen()
 
     def listen(self) -> None:
