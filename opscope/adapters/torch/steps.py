@@ -69,7 +69,7 @@ class Steps:
             self._round = []
             return True
         self._round.append(weakref.ref(optimizer))
-        if last is None and len(self._round) >= self._living.count(optimizer):
+        if last is None and len(self._round) >= self._living.count(self._round):
             self._last = self._round.pop()
             self._round = []
             return True
@@ -125,14 +125,17 @@ class Living:
         self._made.clear()
         self._old.clear()
 
-    def count(self, stepping: Any) -> int:
-        """How many there are that have parameters, ``stepping`` among them."""
-        self._add(stepping)
+    def count(self, stepped: list[weakref.ref[Any]]) -> int:
+        """How many there are that have parameters, those that ``stepped`` in this round included."""
+        these = [optimizer for one in stepped if (optimizer := one()) is not None]
+        for optimizer in these:
+            self._add(optimizer)
+        now = {id(optimizer) for optimizer in these}
         count = self._count()
-        if count > 1 and any(self._there(one) for one in self._old - {id(stepping)}):
+        if count > len(these) and any(self._there(one) is not None for one in self._old - now):
             gc.collect()  # those of an earlier model may only wait to be collected
             count = self._count()
-        self._old.add(id(stepping))
+        self._old |= now
         return count
 
     def _add(self, optimizer: Any) -> None:
