@@ -89,7 +89,9 @@ class Steps:
     @staticmethod
     def begin() -> None:
         """The first forward of training begins step 0."""
-        if not session.steps_by_user and session.current_step() < 0:
+        if session.steps_by_user or session.are_steps_held():
+            return
+        if session.current_step() < 0:
             session.begin_step()
 
     def stepped(self, optimizer: Any) -> None:
@@ -150,6 +152,7 @@ class OptimizerHooks:
         self._failed = failed
         self._steps = Steps() if steps else None
         self._handles: list[Any] = []
+        self._undo: Callable[[], None] | None = None
 
     def install(self) -> None:
         before, after = self._hooks()
@@ -157,11 +160,16 @@ class OptimizerHooks:
             optimizers.register_optimizer_step_pre_hook(before),
             optimizers.register_optimizer_step_post_hook(after),
         ]
+        # who tells of an optimizer that is none of PyTorch's tells the steps too
+        self._undo = session.on_optimizer(self._before, lambda: self._after(None))
 
     def uninstall(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         is_compiling = torch.compiler.is_compiling
@@ -201,7 +209,7 @@ class OptimizerHooks:
             if state.optimizing:
                 state.optimizing -= 1
                 self._phases.end(state, OPTIMIZER)
-            if self._steps is not None and not state.optimizing:
+            if self._steps is not None and optimizer is not None and not state.optimizing:
                 self._steps.stepped(optimizer)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an optimizer step could not be ended")
