@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import opscope
 from opscope import readers
 from opscope.core.hlo.wire import WireError, fields, numbers
-from opscope.readers import BadInput, xplane, xplane_space
+from opscope.readers import BadInput, xplane, xplane_json, xplane_space
 from opscope.readers.xplane_wire import entries, passes, texts
 
 from .protobuf import event, field, line, message, plane, space, stat, varint
@@ -96,8 +96,8 @@ def test_every_kind_of_event_has_its_table(tmp_path):
         pl.col("domain", "category", "text").cast(pl.String)).rows()}  # fmt: skip
     assert texts == {
         ("opscope.step", "step", "step 4"),
-        ("python", None, "train.py(12): main"),
-        ("runtime", None, "PjitFunction(f)"),
+        ("runtime", None, "train.py(12): main"),
+        ("opscope.jax", "graph", "jit_f"),
         ("TSL", None, "net/Mul:Mul"),
     }
     assert trace["clocks"]["to_unix_ns"].item() == 1_700_000_000_000_000_000
@@ -394,6 +394,26 @@ def test_the_viewers_json_is_read_too(tmp_path, pack):
     assert (row["op"], row["step"], row["grid"], row["reason"]) == ("hlo::dot", 4, "2,3,4", None)
 
 
+def test_what_jax_makes_of_it_for_perfetto_is_read_too(tmp_path):
+    """``perfetto_trace.json.gz``: the same events, without what says who wrote them."""
+    plain = json.loads(viewer())
+    del plain["metadata"]
+    path = write(tmp_path, gzip.compress(json.dumps(plain).encode()), "perfetto_trace.json.gz")
+    assert readers.format_of(path) == "xplane"
+    other = write(tmp_path, viewer(), "machine.trace.json")
+    assert readers.open(path)["kernels"].equals(readers.open(other)["kernels"])
+
+
+def test_more_values_than_a_viewer_shows_are_refused_before_they_fill_the_memory(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(xplane_json, "MOST", 1000)
+    bomb = viewer()[:-2] + b',{"args":{"a":[' + b"[]," * 1000 + b"[]]}}]}"
+    json.loads(bomb)
+    with pytest.raises(BadInput, match="which no trace viewer shows"):
+        readers.open(write(tmp_path, bomb, "machine.trace.json"))
+
+
 @pytest.mark.parametrize("cut", [200, 500, -5])
 def test_the_viewers_json_damaged_is_refused(tmp_path, cut):
     with pytest.raises(BadInput, match="trace viewer"):
@@ -407,6 +427,22 @@ def test_the_viewers_json_with_any_bytes_in_it_is_read_or_refused(tmp_path_facto
     data[1 + place % (len(data) - 4) : 1 + place % (len(data) - 4) + len(junk)] = junk
     with contextlib.suppress(BadInput):
         xplane.read(write(tmp_path_factory.mktemp("viewer"), bytes(data), "machine.trace.json"))
+
+
+def test_jitted_calls_inside_another_are_no_ranges(tmp_path):
+    names = {1: "PjitFunction(train.<locals>.step)", 2: "PjitFunction(inner)"}
+    events = [event(1, 10 * 10**6, 80 * 10**6), event(1, 20 * 10**6, 60 * 10**6),
+              event(2, 30 * 10**6, 5 * 10**6), event(1, 100 * 10**6, 50 * 10**6)]  # fmt: skip
+    host = plane(
+        "/host:CPU", names, [line(5, "python", 0, *events), line(6, "python", 0, events[0])]
+    )
+    ranges = readers.open(write(tmp_path, space(host)))["ranges"]
+    calls = ranges.filter(pl.col("category").cast(pl.String) == "graph").sort("start", "thread")
+    assert calls.select("thread", "start", pl.col("text").cast(pl.String)).rows() == [
+        (5, 10_000, "jit_train._locals_.step"),
+        (6, 10_000, "jit_train._locals_.step"),
+        (5, 100_000, "jit_train._locals_.step"),
+    ]
 
 
 @pytest.mark.parametrize("numbered", [True, False])
