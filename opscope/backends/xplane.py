@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import polars as pl
 
 from opscope.core.intervals import nest
