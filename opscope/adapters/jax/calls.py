@@ -14,9 +14,8 @@ from typing import Any, Final
 import wrapt
 
 from opscope.adapters.jaxtrace import runs
+from opscope.adapters.patch import Patches
 from opscope.core.emit import Emitter, Prepared
-
-from .patch import Patches
 
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
 
