@@ -114,9 +114,12 @@ class Profile:
 
     def unattributed(self) -> pl.DataFrame:
         """One row per reason for which time has no op: reason, kernels, time (ns), share."""
+        return self._frame("unattributed", self._unattributed)
+
+    def _unattributed(self) -> pl.DataFrame:
         if self.cpu_only:
-            return unattributed_on_cpu(self.summary())
-        return self._frame("unattributed", lambda: totals.unattributed(self._executed))
+            return unattributed_on_cpu(self.trace, self.summary(), self.ops)
+        return totals.unattributed(self._executed)
 
     def missing_costs(self) -> pl.DataFrame:
         """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, why."""
