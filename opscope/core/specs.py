@@ -414,7 +414,7 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     layer, direction = call.param("layer"), reading.direction
     if isinstance(layer, str):
         params = tuple(param for param in call.params if param[0] != "layer")
-        call, reading = replace(call, params=params), replace(reading, layer=layer)
+        call, reading = replace(call, params=params), replace(reading, layer=layer or None)
     if _is_hlo(call):  # the operation's path tells what the range's name cannot
         told = hlo.reading(call)
         direction = told.direction

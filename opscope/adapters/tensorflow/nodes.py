@@ -122,12 +122,16 @@ class Nodes:
         }
         layers = scopes.layers(graph)
         called: dict[str, str] = {}
-        for number, op in enumerate(graph.get_operations()):
+        operations = graph.get_operations()
+        made = _made_for_ops(operations)
+        for number, op in enumerate(operations):
             if op.type in _UNTOLD:
                 continue
             key = prefix + op.name
             call = _call(op, self._frames(op))
             mine = _layer(op.name, layers) or layer
+            if mine is None:
+                mine = _without_op(op.name, made)
             more: list[tuple[str, ParamValue]] = []
             if number in forward:
                 more.append(("forward", prefix + forward[number]))
@@ -158,7 +162,7 @@ class Nodes:
                         if function is None or place is None
                         else self._gradient(function, None, place)
                     )
-                    yield from self._calls(body, inner, within, mine, depth + 1)
+                    yield from self._calls(body, inner, within, mine or None, depth + 1)
 
         for one in getattr(graph, "outputs", ()):
             name = _UNUSUAL.sub("_", one.op.name).lower()
@@ -184,6 +188,23 @@ def _layer(name: str, layers: dict[str, str]) -> str | None:
         if found is not None:
             return found
     return None
+
+
+def _made_for_ops(operations: list[Any]) -> set[str]:
+    """Scopes that are no more than ops: what ``net/MatMul`` reads is ``net/MatMul/ReadVariableOp``.
+
+    The op itself may have turned out to be needless.
+    """
+    reads = {op.name.rpartition("/")[0] for op in operations if op.type == "ReadVariableOp"}
+    others = {op.name.rpartition("/")[0] for op in operations if op.type != "ReadVariableOp"}
+    inside = {scope.rpartition("/")[0] for scope in reads | others}
+    return {op.name for op in operations} | (reads - others - inside)
+
+
+def _without_op(name: str, made: set[str]) -> str | None:
+    """The scopes of a node in such a scope; None for any other."""
+    parent = name.rpartition("/")[0]
+    return parent.rpartition("/")[0] if parent in made and not _TAPE.match(name) else None
 
 
 def _differentiates(name: str, gradient: _Gradient) -> Iterator[tuple[str, ParamValue]]:
