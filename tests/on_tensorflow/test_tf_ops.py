@@ -71,6 +71,51 @@ def test_eager_gradients_belong_to_their_forward_op(recorded):
     assert all("test_tf_ops.py" in row["source"] for row in backward)
 
 
+def test_a_tape_around_a_function_goes_back_over_its_runs(recorded):
+    w = tf.Variable(tf.ones((3, 3)))
+
+    @tf.function
+    def net(x):
+        with tf.name_scope("net"):
+            return tf.nn.relu(tf.matmul(x, w))
+
+    def program():
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(net(net(tf.ones((2, 3)))))
+            tape.gradient(loss, w)
+
+    found = rows(recorded(program), "MatMul")
+    forward = [row["op_id"] for row in found if row["direction"] == "forward"]
+    backward = [row for row in found if row["direction"] == "backward"]
+    assert len(forward) == 4
+    linked = list(dict.fromkeys(row["forward_op_id"] for row in backward))
+    assert linked == [forward[1], forward[0], forward[3], forward[2]]
+    assert {row["layer"] for row in backward} == {"net"}
+    assert all(row["matrix_flops"] == 2 * 2 * 3 * 3 for row in backward)
+
+
+def test_a_tape_around_a_function_within_another(recorded):
+    w = tf.Variable(tf.ones((3, 3)))
+
+    @tf.function
+    def net(x):
+        with tf.name_scope("net"):
+            return tf.nn.relu(tf.matmul(x, w))
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(net(x))
+        return tape.gradient(loss, w)
+
+    found = rows(recorded(lambda: train(tf.ones((2, 3)))), "MatMul")
+    forward, backward = found
+    assert backward["direction"] == "backward"
+    assert backward["forward_op_id"] == forward["op_id"]
+    assert forward["layer"] == backward["layer"] == "net"
+
+
 def test_a_failing_op_leaves_nothing_open(recorded):
     def program():
         with pytest.raises(tf.errors.InvalidArgumentError):
