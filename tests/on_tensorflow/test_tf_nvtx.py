@@ -123,7 +123,9 @@ model.fit(np.ones((8, 4)), np.ones((8, 2)), batch_size=4, verbose=0)
         if one.category == CATEGORY_ID["spec"]
     }
     ran = [one.text for one in heard.of("push", domain="TSL")]
-    products = [text.partition(":")[0] for text in ran if "MatMul" in text and "gradient" not in text]
+    products = [
+        text.partition(":")[0] for text in ran if "MatMul" in text and "gradient" not in text
+    ]
     told = [specs[name] for name in products if name in specs]
     assert len(told) >= 2  # a step each
     assert {call.param("layer") for call in told} == {"sequential/head"}

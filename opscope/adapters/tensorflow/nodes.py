@@ -11,7 +11,7 @@ from opscope.adapters import scopes
 from opscope.adapters.source import Sources
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue
 
-from .call import arguments, parameter, tensor_spec
+from .call import arguments, device_name, parameter, tensor_spec
 
 #: Ops whose functions are inlined into the graph that calls them, the caller's name before theirs.
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -227,7 +227,7 @@ def _call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
         arguments(op.inputs),
         tuple(tensor_spec(one) for one in op.outputs),
         tuple(one for one in told if one is not None),
-        None,
+        device_name(op.device),
         frames,
     )
 
@@ -267,7 +267,7 @@ def _fused(chain: list[Any], last: OpCall, inside: tuple[str, ...]) -> OpCall:
     first = _call(root, ())
     given: tuple[Arg, ...] = (*first.inputs, *arguments(more))
     params = (*first.params, ("fused", inside))
-    return OpCall(root.type, given, last.outputs, params, None, last.frames)
+    return OpCall(root.type, given, last.outputs, params, last.device, last.frames)
 
 
 def _called(op: Any) -> str:
