@@ -114,6 +114,38 @@ def test_threads_of_concurrent_graphs_keep_their_own(trace_of):
     assert inputs(trace) == ["f32[2,3], f32[3,4]", "f32[5,3], f32[3,4]"]
 
 
+def test_ops_on_other_threads_while_several_graphs_run(trace_of):
+    """Node A is in one graph, C in both alike, B in both and not alike: nothing tells whose B is."""
+    specs = [
+        spec("g/A = MatMul(f32[2,3], f32[3,4])"),
+        spec("g/B = Relu(f32[2,4])"),
+        spec("g/C = Relu(f32[7])"),
+        spec("h/B = Relu(f32[9,4])"),
+        spec("h/C = Relu(f32[7])"),
+    ]
+    ranges = [
+        run("g", 10, 100, thread=1),
+        run("h", 20, 90, thread=2),
+        node("A:MatMul", 30, thread=5),
+        node("B:Relu", 40, thread=5),
+        node("C:Relu", 50, thread=5),
+        node("B:Relu", 60, thread=1),
+        node("B:Relu", 70, thread=2),
+        node("B:Relu", 95, thread=5),  # only g runs then
+    ]
+    trace = trace_of(ranges=[*specs, *ranges])
+    assert inputs(trace) == [
+        "f32[2,3], f32[3,4]",
+        None,
+        "f32[7]",
+        "f32[2,4]",
+        "f32[9,4]",
+        "f32[2,4]",
+    ]
+    notes = trace["notes"].rows()
+    assert [how_many for _, what, how_many in notes if "is not known" in what] == [1]
+
+
 def test_without_a_run_the_latest_spec_explains_and_that_is_noted(trace_of):
     trace = trace_of(
         ranges=[

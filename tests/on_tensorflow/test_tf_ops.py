@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import polars as pl
 import pytest
 
@@ -217,6 +219,47 @@ def test_loops_in_graphs(recorded):
     assert [row["direction"] for row in found].count("forward") == 4
     assert [row["direction"] for row in found].count("backward") == 8
     assert all(row["inputs"] and row["matrix_flops"] == 2 * 2 * 3 * 3 for row in found)
+
+
+def test_threads_run_graphs_of_their_own(recorded):
+    """Both have a node of one name; whose it is, its thread tells, and where that cannot, nothing."""
+    steps = {size: tf.function(lambda x: tf.matmul(x, x)) for size in (3, 5)}
+    inputs = {size: tf.ones((size, size)) for size in steps}
+    start = threading.Barrier(2)
+
+    def work(size):
+        start.wait()
+        for _ in range(20):
+            steps[size](inputs[size])
+
+    def program():
+        threads = [threading.Thread(target=work, args=(size,)) for size in steps]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+
+    for size in steps:
+        steps[size](inputs[size])
+    profile = recorded(program)
+    found = rows(profile, "MatMul")
+    assert len(found) == 40
+    sizes = [row["inputs"] and row["inputs"].split(", ")[0] for row in found]
+    assert sizes.count("f32[3,3]") <= 20
+    assert sizes.count("f32[5,5]") <= 20
+    # those that ran elsewhere while both graphs did are not told wrong, but not told, which is noted
+    doubtful = profile.notes().filter(pl.col("what").str.contains("whose they are is not known"))
+    assert (sizes.count(None) > 0) <= (len(doubtful) == 1)
+
+
+def test_ops_of_a_graph_tell_their_device(recorded):
+    @tf.function
+    def step(x):
+        with tf.device("CPU:0"):
+            return tf.matmul(x, x)
+
+    (found,) = rows(recorded(lambda: step(tf.ones((2, 2)))), "MatMul")
+    assert found["device"] == "cpu"
 
 
 def test_sessions_of_tensorflow_1(recorded):

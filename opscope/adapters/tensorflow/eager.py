@@ -291,6 +291,15 @@ class EagerOps:
                     entry.shape = result._shape_tuple()
         return complete
 
+    def optimizer_begins(self) -> None:
+        """What follows on this thread is an optimizer's."""
+        self._local.state.optimizing += 1
+
+    def optimizer_ends(self) -> None:
+        """It is no longer."""
+        state = self._local.state
+        state.optimizing = max(0, state.optimizing - 1)
+
     def enter_gradient(self, name: str, inputs: Any, outputs: Any) -> None:
         """What follows on this thread differentiates the op whose tensors these are."""
         state = self._local.state
