@@ -4,7 +4,7 @@ While something listens: a C++ callback or, where that cannot be built, a dispat
 thread (ops), global module hooks (layers), the
 optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
 loader's ``__next__`` (phases), and the start of new threads. While nothing listens, only the
-optimizer's hooks stay, once a step, to count steps.
+optimizer's hooks stay, once a step, to count steps, and those that hear of new process groups.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .dispatch import OpMode
 from .modules import Layers
 from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
+from .ranks import Ranks
 from .state import Threads, ThreadState
 from .threads import NewThreads, enter, leave
 
@@ -41,6 +42,7 @@ class TorchAdapter:
         self._emitter: Emitter | None = None
         self._parts: list[Any] = []
         self._always: list[Any] = []
+        self._ranks: Ranks
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
         self._options = Options()
@@ -69,7 +71,11 @@ class TorchAdapter:
             if options.steps:
                 phases.entering(state, training)
 
-        self._always = [OptimizerHooks(mode, threads, phases, self._failed, options.steps)]
+        self._ranks = Ranks(emitter, self._failed)
+        self._always = [
+            OptimizerHooks(mode, threads, phases, self._failed, options.steps),
+            self._ranks,
+        ]
         self._parts = [NewThreads(mode)]
         if options.steps:
             self._parts.append(Patches(mode, threads, phases, self._failed))
@@ -91,6 +97,7 @@ class TorchAdapter:
                 mode.native = native_mode(emitter, mode.threads, self._options)
             if mode.native is not None:
                 mode.native.listen()
+            self._ranks.listen()
             if mode.on == emitter.active:
                 return
             if emitter.active:
