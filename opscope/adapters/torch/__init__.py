@@ -56,10 +56,6 @@ class TorchAdapter:
         self.broken = False
         self._choose = True
         self._emitter = emitter
-        if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
-            _log.warning(
-                "opscope: while this PyTorch is observed, torch.compile runs functions uncompiled"
-            )
         self._options = options
         threads = Threads()
         sources = Sources() if options.source else None
@@ -95,6 +91,13 @@ class TorchAdapter:
             if emitter.active and not mode.on and self._choose:
                 self._choose = False
                 mode.native = native_mode(emitter, mode.threads, self._options)
+                if mode.native is None and not hasattr(
+                    TorchDispatchMode, "ignore_compile_internals"
+                ):
+                    _log.warning(
+                        "opscope: observed from Python, this PyTorch (before 2.8) does not compile what"
+                        " torch.compile is given, or compiles it again and again"
+                    )
             if mode.native is not None:
                 mode.native.listen()
             self._ranks.listen()
