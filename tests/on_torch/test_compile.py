@@ -126,6 +126,7 @@ def test_inductor_on_cpu(watched):
 @pytest.mark.parametrize("breaks", [False, True])
 def test_graphs_and_breaks_under_the_native_observer(breaks, tmp_path):
     import opscope
+    from opscope.adapters.torch.dynamo import CAN_MARK
     from opscope.adapters.torch.native.binary import BuildError, build, plan
 
     try:
@@ -139,6 +140,8 @@ def test_graphs_and_breaks_under_the_native_observer(breaks, tmp_path):
             within, seen = compiled_run("aot_eager", breaks)
     finally:
         opscope.shutdown()
+    if not CAN_MARK:  # our hooks between two graphs are frames to it as well
+        del within["frames"], without["frames"]
     assert within == without
     for one, other in zip(plain, seen, strict=True):
         assert torch.equal(one, other)
