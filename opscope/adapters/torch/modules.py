@@ -23,6 +23,7 @@ _WRAPPERS: Final = {
     "FullyShardedDataParallel": "_fsdp_wrapped_module",
     "OptimizedModule": "_orig_mod",
 }
+_KERAS_LAYER: Final = "keras.src.layers.layer"
 #: Modules whose paths are kept; programs that make modules all the time start over.
 MAX_MODULES: Final = 65_536
 
@@ -85,7 +86,7 @@ class Layers:
         try:
             state = self._threads.current()
             if not state.layers:
-                self._entering(state, module.training)
+                self._entering(state, _trains(module))
             known = self._paths.get(id(module))
             if known is None or known[0]() is not module:
                 known = self._name(module, state)
@@ -102,7 +103,7 @@ class Layers:
                 return  # entered before the capture began
             close(self._emitter, state, id(module))
             if not state.layers:
-                self._leaving(state, module.training, result)
+                self._leaving(state, _trains(module), result)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a layer could not be closed")
 
@@ -116,6 +117,9 @@ class Layers:
         """
         if len(self._paths) >= MAX_MODULES:
             self._paths.clear()
+        told = _told(module)
+        if told:
+            return self._register(module, told)
         parent = next((one for one in reversed(state.open) if isinstance(one, int)), None)
         above = None if parent is None else self._paths.get(parent)
         holder = None if above is None else above[0]()
@@ -149,6 +153,22 @@ class Layers:
         known = (weakref.ref(module), path, self._emitter.prepare(path, "layer"))
         self._paths[id(module)] = known
         return known
+
+
+def _told(module: nn.Module) -> str | None:
+    """The path that a Keras layer has of itself; its layers are none of its children for PyTorch."""
+    if not any(base.__module__ == _KERAS_LAYER for base in type(module).__mro__):
+        return None
+    path = getattr(module, "path", None)
+    if not path:  # it has no weights, and is not built
+        names = (getattr(module, "_parent_path", None), getattr(module, "name", None))
+        path = "/".join(name for name in names if isinstance(name, str) and name)
+    return path if isinstance(path, str) else None
+
+
+def _trains(module: nn.Module) -> bool:
+    # a frozen TorchScript module has no such attribute left
+    return bool(getattr(module, "training", False))
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:

@@ -20,15 +20,19 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
     """One row per op name without known FLOPs or bytes: op, op_type, lacks, calls, time (ns), share, why.
 
     ``lacks`` is ``FLOPs, bytes``, ``FLOPs`` or ``bytes``. Where the trace has kernels, these are the
-    kernels and copies with a launch record that the summary's ``flops_share`` and ``bytes_share``
-    leave out: a compiled region under the region's name, a kernel that no op launched under its own;
-    ``calls`` are kernels, and the shares of those that lack FLOPs add up to 1 − ``flops_share``.
-    Elsewhere time is the ops' self time. Ops that took no time are left out.
+    kernels and copies that the summary's ``flops_share`` and ``bytes_share`` leave out: a compiled
+    region under the region's name, a kernel that no op launched under its own; ``calls`` are kernels.
+    ``share`` is of the device time that has a launch record, as in the summary: of what lacks FLOPs
+    it adds up to 1 − ``flops_share``, the kernels without a launch record left out, which are listed
+    besides (``why`` says so). Elsewhere time is the ops' self time. What took no time is left out.
     """
     if ops.times.device_time is None:
         return _ranked(_of_ops(ops), int(ops.times.self_time.sum()))
     found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="vertical_relaxed")
-    return _ranked(found, int(found["time"].sum()))
+    whole = sum(
+        int(table["duration"].filter(table["launched"]).sum()) for table in (executed, memops)
+    )
+    return _ranked(found, whole)
 
 
 def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
@@ -41,19 +45,15 @@ def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
         executed["name"],
         spread("gap", list(REASONS), launched.reason),
     )
-    return (
-        frame.filter(pl.Series(launched.call >= 0))
-        .with_columns(
-            pl.coalesce(pl.col("op", "name").cast(pl.String)).alias("op"),
-            pl.coalesce(pl.col("gap", "why").cast(pl.String)).alias("why"),
-        )
-        .drop("name", "gap")
-    )
+    return frame.with_columns(
+        pl.coalesce(pl.col("op", "name").cast(pl.String)).alias("op"),
+        pl.coalesce(pl.col("gap", "why").cast(pl.String)).alias("why"),
+    ).drop("name", "gap")
 
 
 def _of_memops(ops: Ops, memops: pl.DataFrame) -> pl.DataFrame:
     """Copies and sets compute nothing; their bytes are measured, where the trace has them."""
-    table, launched = ops.attribution.trace["memops"], ops.attribution.memops
+    table = ops.attribution.trace["memops"]
     bare = pl.lit(None, pl.String)
     return memops.select(
         table["kind"].cast(pl.String).alias("op"),
@@ -63,7 +63,7 @@ def _of_memops(ops: Ops, memops: pl.DataFrame) -> pl.DataFrame:
         pl.lit(value=True).alias("has_flops"),
         table["bytes"].is_not_null().alias("has_bytes"),
         pl.col("duration").alias("time"),
-    ).filter(pl.Series(launched.call >= 0))
+    )
 
 
 def _of_ops(ops: Ops) -> pl.DataFrame:

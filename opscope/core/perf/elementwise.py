@@ -248,9 +248,11 @@ def clamp(call: OpCall) -> Cost:
     """One comparison for each bound."""
     x = need(call, 0, "operand")
     bounds = 1 if "_m" in call.name else 2
-    if bounds == 1 and len(tensors(call)) > 1:  # the bound is a tensor
+    # a second tensor of that size, where no result is recorded, may be the place of the result
+    told = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
+    if bounds == 1 and len(tensors(call)) > 1 and told:  # the bound is a tensor
         return elementwise_cost(call, tensors(call)[:2], 1)
-    if bounds == 2 and len(tensors(call)) > 1:  # tensors as well
+    if bounds == 2 and len(tensors(call)) > 1 and told:  # tensors as well
         return elementwise_cost(call, tensors(call)[:3], len(tensors(call)[1:3]))
     if bounds == 2 and call.params:
         given = [key for key in ("min", "max") if call.param(key) is not None]
