@@ -86,7 +86,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "rated": "share of the duration that has a roof",
     "bound": "what binds most of its time: tensor, vector, memory or latency",
     "attained_flops": "FLOP/s over the duration of what has known FLOPs",
-    "attained_bandwidth": "bytes/s over the duration of what has known bytes",
+    "attained_bandwidth": "bytes/s over the duration of what has known bytes and crosses no link",
     "intensity": "FLOP per byte, of what has both",
     "over": "share of the rated duration in calls above their roof",
     "over_reason": "why most of those are: cache-resident, timer resolution, fast algorithm; else modelling error",

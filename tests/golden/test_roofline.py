@@ -151,6 +151,8 @@ def test_resnet50_in_fp32_on_volta(shared):
     linked = found.filter(pl.col("over_link"))
     assert set(linked["op"].cast(pl.String)) == {"aten::copy_"}
     assert linked["efficiency"].null_count() == len(linked) == 12
+    groups = load(shared, RESNET).efficiency("op").filter(name == "aten::copy_")
+    assert groups["attained_bandwidth"].item() is None
     for gradient in ("aten::cudnn_convolution_backward_input", "aten::mean"):
         its = found.filter(name == gradient)
         assert len(its)

@@ -171,7 +171,7 @@ def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> p
         ids.alias("op_id"), pl.Series("replay", launched.replay)
     )
     rated = found.select(
-        "op_id", "replay", "op", "efficiency", "bound", "over_reason", "incomplete"
+        "op_id", "replay", "op", "efficiency", "bound", "over_reason", "incomplete", "over_link"
     )
     joined = each.join(rated, on=["op_id", "replay"], how="inner", maintain_order="left")
     joined = joined.with_columns(
@@ -191,7 +191,8 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     """``op_efficiency`` by op name, layer, direction or step: sums, and their ratios.
 
     Adds calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes, ``attained_flops``
-    (FLOP/s) and ``attained_bandwidth`` (bytes/s) of the calls where they are known, ``intensity``
+    (FLOP/s) and ``attained_bandwidth`` (bytes/s) of the calls where they are known and none is missing
+    or crosses a link, ``intensity``
     (FLOP/byte, of the calls where both are), ``efficiency`` (the time at the roof over the time
     taken), ``rated`` (the share of the group's time that has a roof), ``bound`` (what binds most of
     its time), ``over`` (the share of the rated time in calls above their roof) and ``over_reason``
@@ -200,8 +201,8 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     keys = list(by)
     rated = pl.col("efficiency").is_not_null()
     above = pl.col("over_reason").is_not_null()
-    # of half the kernels' time no rate can be told
-    whole = pl.when(~pl.col("incomplete"))
+    # no rate can be told of some of the kernels' time, and a link's is not the memory's
+    whole = pl.when(~pl.col("incomplete") & ~pl.col("over_link"))
     work = whole.then(pl.col("matrix_flops") + pl.col("vector_flops"))
     moved = whole.then(pl.col("bytes"))
     both = work.is_not_null() & moved.is_not_null()
