@@ -1,6 +1,6 @@
 """Every snippet of the documentation runs: fenced blocks marked bash or python, in a folder of their own.
 
-A mark after the language (```bash torch) names what a block needs. The blocks of one document run in
+A mark after the language (```bash torch, keras) names what a block needs. The blocks of one document run in
 order in one folder, as a reader would run them.
 """
 
@@ -36,7 +36,7 @@ def test_every_fence_says_what_it_is(document):
     for language, needs, _ in blocks(document):
         # no other name of a language that would be run
         assert language in ("bash", "python", "text", "json", ""), f"{document.name}: ```{language}"
-        assert needs in ("", "torch", "tensorflow", "jax"), (
+        assert set(wanted(needs)) <= {"torch", "tensorflow", "jax", "keras"}, (
             f"{document.name}: ```{language} {needs}"
         )
     assert document.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(document))
@@ -50,7 +50,7 @@ def test_snippets_run(document, tmp_path):
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     ran = 0
     for language, needs, code in runnable(document):
-        if needs and not installed(needs):
+        if not all(map(installed, wanted(needs))):
             continue
         command = [sys.executable, "-c", code] if language == "python" else ["bash", "-ec", code]
         if code.strip() == TESTS:
@@ -68,6 +68,10 @@ def test_snippets_run(document, tmp_path):
         ran += 1
     if not ran:
         pytest.skip("its snippets need a framework that is not here")
+
+
+def wanted(needs: str) -> list[str]:
+    return [name.strip() for name in needs.split(",") if name.strip()]
 
 
 def installed(name: str) -> bool:
