@@ -13,6 +13,7 @@ from opscope.core.hlo.module import Module
 from opscope.core.hlo.wire import WireError
 from opscope.core.rangetext import format_call, parse
 from opscope.core.schema import OpCall
+from tests.readers.protobuf import damaged, encoded, tree
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -185,6 +186,25 @@ def test_damaged_modules_are_read_or_refused(place, junk, how):
     data[at : at + (0, len(junk), 1)[how]] = junk
     try:
         for _, call in calls(Module.of_module(bytes(data))):
+            format_call(call)
+    except (WireError, KeyError):
+        pass
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(0, 4), st.integers(0, 10**6)),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_well_formed_nonsense_is_read_or_refused(damage):
+    nodes = tree(DAMAGED)
+    for one in damage:
+        damaged(nodes, *one)
+    try:
+        for _, call in calls(Module.of_module(encoded(nodes))):
             format_call(call)
     except (WireError, KeyError):
         pass
