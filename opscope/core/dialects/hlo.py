@@ -19,6 +19,8 @@ _CONTROL: Final = re.compile(
     r"(?:while|body|cond|scan|closed_call|checkpoint|remat\d*|rematted_computation|pjit|jit"
     r"|custom_jvp_call|custom_vjp_call|cond_branch|branch_\d+_fun)\Z"
 )
+#: An einsum's formula, which JAX makes a scope: ``bthd,bshd->bhts``.
+_FORMULA: Final = re.compile(r"[\w.…,]*->[\w.…]*\Z")
 _OPTIMIZERS: Final = frozenset(
     [
         "optimizer",
@@ -57,8 +59,13 @@ def reading(call: OpCall) -> Reading:
     path = call.param("op_name")
     if not isinstance(path, str):
         return Reading("op", call=call)
+    return Reading("op", call, *place(path))
+
+
+def place(path: str) -> tuple[str | None, str | None]:
+    """The direction and the layer that a framework's path of an operation tells."""
     parts = path.split("/")
-    return Reading("op", call, _direction(parts), layer=_layer(parts))
+    return _direction(parts), _layer(parts)
 
 
 def _direction(parts: list[str]) -> str | None:
@@ -78,7 +85,7 @@ def _layer(parts: list[str]) -> str | None:
         inner = part
         while (found := _WRAPPED.match(inner)) is not None:
             inner = "" if found.group(1) in _FUNCTIONS else found.group(2)
-        if inner and not _CONTROL.match(inner):
+        if inner and not _CONTROL.match(inner) and not _FORMULA.match(inner):
             kept.append(inner)
     return "/".join(kept) or None
 
