@@ -212,6 +212,11 @@ def test_xla_operations():
         ("jit(f)/optimizer/mul", "optimizer", "optimizer"),
         ("jit(f)/jit(relu)/max", None, None),
         ("jit(f)/net/a->b_c/mul", None, "net"),
+        # collectives that XLA made one
+        ("jit(f)/(transpose(jvp(net))/a/dot_general:jvp(net)/b/reduce_sum)", "backward", "net"),
+        ("jit(f)/transpose(jvp(net))/(conv1/mul:conv2/add)", "backward", "net"),
+        ("jit(f)/(sgd/mul:sgd/add)", "optimizer", "sgd"),
+        ("jit(f)/(a/mul:b/add)", None, None),
     ],
 )  # fmt: skip
 def test_jax_paths_alike_in_programs_and_in_ranges(path, direction, layer):

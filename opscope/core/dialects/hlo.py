@@ -21,6 +21,7 @@ _CONTROL: Final = re.compile(
 )
 #: An einsum's formula, which JAX makes a scope: ``bthd,bshd->bhts``.
 _FORMULA: Final = re.compile(r"[\w.…,]*->[\w.…]*\Z")
+_JOINED: Final = re.compile(r"((?:.*/)?)\((.*:.*)\)\Z")
 _OPTIMIZERS: Final = frozenset(
     [
         "optimizer",
@@ -63,7 +64,26 @@ def reading(call: OpCall) -> Reading:
 
 
 def place(path: str) -> tuple[str | None, str | None]:
-    """The direction and the layer that a framework's path of an operation tells."""
+    """The direction and the layer that a framework's path of an operation tells.
+
+    Of collectives made one the paths are told as one, ``jit(f)/(net/a/dot_general:net/b/add)``: the
+    layer is what they have in common, and it is backward work if any of it is.
+    """
+    joined = _JOINED.match(path)
+    if joined is None:
+        return _alone(path)
+    each = [_alone(joined.group(1) + part) for part in joined.group(2).split(":")]
+    directions = {direction for direction, _ in each}
+    direction = next(iter(directions)) if len(directions) == 1 else None
+    shared: list[str] = []
+    for names in zip(*((layer or "").split("/") for _, layer in each), strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return ("backward" if "backward" in directions else direction), "/".join(shared) or None
+
+
+def _alone(path: str) -> tuple[str | None, str | None]:
     parts = path.split("/")
     return _direction(parts), _layer(parts)
 
