@@ -9,9 +9,16 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
+from opscope.core import ranks
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.coverage import missing_costs
-from opscope.core.analysis.efficiency import group_efficiency, op_efficiency
+from opscope.core.analysis.devices import trace_device
+from opscope.core.analysis.efficiency import (
+    group_efficiency,
+    kernel_efficiency,
+    op_efficiency,
+    replays,
+)
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.kernels import (
     KERNEL_COLUMNS,
@@ -24,14 +31,15 @@ from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
+from opscope.core.clocks import aligned
 from opscope.core.naming import name_devices
-from opscope.core.perf.devices import Device, find
+from opscope.core.perf.devices import Device
 from opscope.core.trace import Trace
 
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
-ANALYSIS: Final = 2
+ANALYSIS: Final = 4
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
@@ -42,6 +50,7 @@ _STORED: Final[Mapping[str, str | None]] = {
     "unattributed": None,
     "missing_costs": None,
     "communication": None,
+    "collectives": None,
 }
 
 
@@ -122,30 +131,62 @@ class Profile:
             lambda: missing_costs(self._ops),
         )
 
+    @cached_property
+    def _exchanged(self) -> pl.DataFrame:
+        return distributed.exchanged(self.attribution)
+
     def communication(self) -> pl.DataFrame:
-        """One row per process: communication's share of the time, and how much of it is hidden."""
-        return self._frame("communication", lambda: distributed.communication(self.trace))
+        """One row per process: communication's share of the time, how much of it is hidden, and how
+        long the process waited for others; see ``core.analysis.distributed.communication``."""
+        return self._frame(
+            "communication", lambda: distributed.communication(self.attribution, self._exchanged)
+        )
+
+    def collectives(self) -> pl.DataFrame:
+        """One row per process group and kind of collective: bytes, time, waiting, bandwidth."""
+        return self._frame("collectives", lambda: distributed.collectives(self._exchanged))
+
+    def groups(self) -> pl.DataFrame:
+        """One row per process and process group: its ranks; see ``core.ranks.groups``."""
+        return ranks.groups(self.trace)
+
+    def meshes(self) -> pl.DataFrame:
+        """One row per process and dimension of a device mesh; see ``core.ranks.meshes``."""
+        return ranks.meshes(self.trace)
+
+    def clocks(self) -> pl.DataFrame:
+        """One row per machine: how its clock was put on the first's, and to within what (ns)."""
+        return distributed.clocks(self.trace)
 
     @cached_property
     def device(self) -> tuple[Device | None, str | None]:
-        """The device's limits, of the first that the trace names, and why they are not known."""
-        named = self.trace["devices"].filter(pl.col("name").is_not_null())
-        if named.is_empty():
-            return None, "the trace names no device (--gpu gives it a name)"
-        row = named.row(0, named=True)
-        columns = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
-        return find(*(row[column] for column in columns))
+        """The device's limits, or why they are not known; its ``note`` says what does not fit."""
+        return trace_device(self.trace["devices"])
 
     def efficiency(self, *by: str) -> pl.DataFrame:
         """The roofline of every op that counts; with ``by`` (``op``, ``layer``, ``direction``,
-        ``step``) its sums: see ``core.analysis.efficiency``. Efficiencies are null without a device.
+        ``step``, or ``kernel`` alone) its sums: see ``core.analysis.efficiency``. Efficiencies are
+        null without a device.
         """
-        found = op_efficiency(self._ops, self._ops_frame, self.kernels(), self.device[0])
+        found = self._efficiency
+        if by == ("kernel",):
+            return kernel_efficiency(self._ops, self.kernels(), found)
         return group_efficiency(found, *by) if by else found
+
+    @cached_property
+    def _efficiency(self) -> pl.DataFrame:
+        return op_efficiency(self._ops, self._ops_frame, self.kernels(), self.device[0])
 
     def utilization(self) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU), one row per step and process."""
-        return step_utilization(self.trace["ranges"], self._ops_frame, self.device[0])
+        return step_utilization(
+            self.trace["ranges"],
+            self._ops_frame,
+            self.device[0],
+            again=pl.Series(self._ops.recomputed(self._ops.rows)),
+            kernels=None if self.cpu_only else self.kernels(),
+            replays=replays(self._ops),
+        )
 
     def notes(self) -> pl.DataFrame:
         """What the reader of the trace had to tell: severity, what, how_many."""
@@ -198,7 +239,7 @@ def load(path: Path | Sequence[Path], *, gpu: str | None = None) -> Profile:
         trace, stored, meta = opscope_profile.read(path)
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
     else:
-        profile = Profile(readers.open(path))
+        profile = Profile(aligned(readers.open(path)))
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile

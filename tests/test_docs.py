@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
 FENCE = re.compile(r"^```(\w*)[ ]?([\w, ]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What the README's second command is, which runs this very test: .ci/run calls it.
 TESTS = "bash scripts/test.sh"
@@ -36,7 +37,7 @@ def test_every_fence_says_what_it_is(document):
     for language, needs, _ in blocks(document):
         # no other name of a language that would be run
         assert language in ("bash", "python", "text", "json", ""), f"{document.name}: ```{language}"
-        assert set(wanted(needs)) <= {"torch", "tensorflow", "jax", "keras"}, (
+        assert set(wanted(needs)) <= {"lightning", "transformers", *FRAMEWORKS}, (
             f"{document.name}: ```{language} {needs}"
         )
     assert document.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(document))

@@ -7,18 +7,19 @@ A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.dialects import Reading, tsl
+from opscope.core.dialects import Reading, hlo, tsl
 from opscope.core.interpret import ROLE, Meaning
-from opscope.core.intervals import NONE, Ints, nest
+from opscope.core.intervals import NONE, Ints
 from opscope.core.rangetext import RangeTextError, format_call, parse, parse_spec
+from opscope.core.runs import runs_of
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.trace import Trace
 
@@ -151,6 +152,11 @@ class Specs:
                     self._look_up(keys.filter(left), by, found)
         return found, unsure & (found >= 0)
 
+    def keys_of(self, process: int, graph: str) -> dict[str, str]:
+        """Key and text of each spec of a graph, as ranges of XLA's family name them."""
+        mine = self.table.filter((pl.col("process") == process) & (pl.col("graph") == graph))
+        return dict(mine.select("key", "text").rows())
+
     def _look_up(self, asked: pl.DataFrame, by: list[str], found: Ints) -> None:
         """Write the spec rows of what is ``asked`` for into ``found``."""
         if asked.is_empty() or self.table.is_empty():
@@ -206,7 +212,7 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
         return
     specs = Specs.of(trace, meaning)
     ranges = trace["ranges"]
-    run = _run_of(ranges, meaning, rows)
+    run, unsure = runs_of(ranges, meaning, rows, specs.keys_of)
     process = ranges["process"].gather(rows).fill_null(NONE).to_numpy()
     time = ranges["start"].gather(rows).to_numpy()
     names = pl.Series([reading.graph for reading in meaning.readings], dtype=pl.String)
@@ -217,10 +223,18 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
     spec, inferred = specs.find(
         process, time, ranges["domain"].gather(rows), graph, keys.gather(own)
     )
-    known = np.flatnonzero(spec >= 0)
+    inferred &= ~unsure
+    known = np.flatnonzero((spec >= 0) & ~unsure)
+    if unsure.any():
+        trace.note(
+            "warning",
+            "ops on threads of their own while several graphs with a node of that name ran: whose "
+            "they are is not known, and so are their shapes",
+            int(unsure.sum()),
+        )
     if not len(known):
         return
-    _pair(specs, meaning, rows[known], spec[known], run[known])
+    _pair(specs, meaning, ranges, rows[known], spec[known], run[known])
     pairs = np.stack((own[known], spec[known]), axis=1)
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     made = np.array([_explained(meaning, specs, *pair) for pair in distinct.tolist()], np.int32)
@@ -238,39 +252,18 @@ def _is_bare(reading: Reading) -> bool:
     return reading.key is not None and (reading.call is None or reading.call.outputs is None)
 
 
-def _run_of(ranges: pl.DataFrame, meaning: Meaning, rows: Ints) -> Ints:
-    """For each range row the row of the run of a graph that it is in, or -1.
-
-    Graphs run on threads of their own as well: what no run of its thread encloses is in the
-    latest-starting run that is open in the process.
-    """
-    found = np.full(len(rows), NONE, np.int64)
-    runs = np.flatnonzero(meaning.role == ROLE["graph"])
-    if not len(runs):
-        return found
-    process, thread = (ranges[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
-    start, end = ranges["start"].to_numpy(), ranges["end"].to_numpy()
-    for number in np.unique(process[runs]):
-        mine = runs[process[runs] == number]
-        here = np.flatnonzero(process[rows] == number)
-        for on in np.unique(thread[mine]):
-            of_thread = mine[thread[mine] == on]
-            at = here[thread[rows[here]] == on]
-            inside = nest(start[of_thread], end[of_thread]).innermost(start[rows[at]])
-            found[at[inside >= 0]] = of_thread[inside[inside >= 0]]
-        left = here[found[here] < 0]
-        inside = nest(start[mine], end[mine]).innermost(start[rows[left]])
-        found[left[inside >= 0]] = mine[inside[inside >= 0]]
-    return found
-
-
-def _pair(specs: Specs, meaning: Meaning, rows: Ints, spec: Ints, run: Ints) -> None:
+def _pair(
+    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, rows: Ints, spec: Ints, run: Ints
+) -> None:
     """Number forward ops and the ops that differentiate them alike, apart for each run.
 
     Without runs the k-th time that a key is met stands for the k-th run.
     """
     backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
-    is_back = backward[meaning.reading[rows]]
+    differentiates = np.array(
+        [_is_hlo(call) and hlo.reading(call).direction == "backward" for call in specs.calls], bool
+    )
+    is_back = backward[meaning.reading[rows]] | differentiates[spec]
     if not is_back.any():
         return
     forward = _forward_rows(specs, np.unique(spec[is_back]))
@@ -285,12 +278,56 @@ def _pair(specs: Specs, meaning: Meaning, rows: Ints, spec: Ints, run: Ints) -> 
     unpaired = is_back & (target[spec] == spec)
     turn = _occurrence(names[spec])
     turn = np.where(run >= 0, run, turn)
+    turn = _turn_of_forward(specs, meaning, ranges, spec, run, turn)
     seq = turn * (int(names.max(initial=0)) + 1) + pair
     own_seq = meaning.seq.gather(rows).is_not_null().to_numpy()
     chosen = ~unpaired & ~own_seq
     meaning.seq = _scatter(meaning.seq, rows[chosen], seq[chosen])
     many = np.full(int(chosen.sum()), GRAPH_THREAD)
     meaning.fwd_thread = _scatter(meaning.fwd_thread, rows[chosen], many)
+
+
+def _turn_of_forward(
+    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, spec: Ints, run: Ints, turn: Ints
+) -> Ints:
+    """``turn`` with that of the forward graph's run where a graph differentiates another.
+
+    It is the run of the latest forward graph that no other has differentiated yet: a tape goes back
+    over what it saw.
+    """
+    forward = [_forward_graph(call) for call in specs.calls]
+    other = np.array([one is not None for one in forward], bool)[spec] & (run >= 0)
+    if not other.any():
+        return turn
+    turn = turn.copy()
+    runs = np.unique(run[run >= 0])
+    runs = runs[np.argsort(ranges["start"].gather(runs).to_numpy(), kind="stable")]
+    process = ranges["process"].gather(runs).fill_null(NONE).to_numpy()
+    names = [reading.graph for reading in meaning.readings]
+    graph = np.array([names[number] or "" for number in meaning.reading[runs]])
+    table = specs.table
+    pairs = {
+        (table["process"][row], table["graph"][row], forward[row])
+        for row in np.unique(spec[other]).tolist()
+    }
+    of: dict[int, int] = {}
+    for number, backward, forwards in pairs:
+        at = runs[(process == number) & ((graph == backward) | (graph == forwards))]
+        is_back = np.isin(at, runs[graph == backward])
+        of.update(_pops(at, is_back))
+    mine = np.flatnonzero(other & np.isin(run, list(of)))
+    turn[mine] = [of[one] for one in run[mine].tolist()]
+    return turn
+
+
+def _pops(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """(pop, push) of rows in time's order: a pop belongs to the latest push that is not popped yet."""
+    depth = np.cumsum(np.where(is_pop, -1, 1)) + is_pop
+    order = np.argsort(depth, kind="stable")
+    rows, is_pop, depth = rows[order], is_pop[order], depth[order]
+    push = np.maximum.accumulate(np.where(is_pop, NONE, np.arange(len(rows))))
+    known = is_pop & (push >= 0) & (depth[np.maximum(push, 0)] == depth)
+    yield from zip(rows[known].tolist(), rows[push[known]].tolist(), strict=True)
 
 
 def _scatter(column: pl.Series, rows: Ints, values: Ints) -> pl.Series:
@@ -328,17 +365,33 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
     """For specs of backward ops the spec of the op that each differentiates, by name."""
     graphs = specs.table.select(_SAME).rows()
     place = {name: number for number, name in enumerate(graphs)}
+    for row, call in enumerate(specs.calls):
+        if _is_hlo(call):
+            place.setdefault((*graphs[row][:-1], str(call.param("op_name"))), row)
     found: dict[int, int] = {}
     for row in rows.tolist():
-        *graph, key = graphs[row]
+        *where, graph, key = graphs[row]
         call = specs.calls[row]
         told = None if call is None else call.param("forward")
+        if _is_hlo(call):  # named by the compiler; its path is that of what it came from
+            key = str(call.param("op_name"))
+        graph = _forward_graph(call) or graph
         for name in (told,) if isinstance(told, str) else tsl.forward_keys(key):
-            forward = place.get((*graph, name))
+            forward = place.get((*where, graph, name))
             if forward is not None:
                 found[row] = forward
                 break
     return found
+
+
+def _forward_graph(call: OpCall | None) -> str | None:
+    """The graph whose ops this one's graph differentiates, where that runs by itself."""
+    found = None if call is None else call.param("forward_graph")
+    return found if isinstance(found, str) else None
+
+
+def _is_hlo(call: OpCall | None) -> TypeGuard[OpCall]:
+    return call is not None and call.name.startswith("hlo::")
 
 
 def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
@@ -346,10 +399,18 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     reading, call = meaning.readings[old], specs.calls[spec]
     if call is None:
         return old
-    if reading.call is not None and not call.truncated:
+    layer, direction = call.param("layer"), reading.direction
+    if isinstance(layer, str):
+        params = tuple(param for param in call.params if param[0] != "layer")
+        call, reading = replace(call, params=params), replace(reading, layer=layer or None)
+    if _is_hlo(call):  # the operation's path tells what the range's name cannot
+        told = hlo.reading(call)
+        direction = told.direction
+        if not isinstance(layer, str):
+            reading = replace(reading, layer=told.layer or reading.layer)
+    elif reading.call is not None and not call.truncated:
         # the name of what ran: a fused kernel has that of its last op, which the spec tells of
         call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
-    direction = reading.direction
     if _DATASET in specs.table["graph"][spec]:
         direction = "input"
     meaning.readings.append(replace(reading, role="op", call=call, direction=direction))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from . import units
+from . import content, roofs, units
 from .layout import Column, Table
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ def short_source(frames: object) -> str:
     return text.strip('"').replace("\\", "/").rpartition("/")[2]
 
 
+def _short_number(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else units.UNKNOWN
+
+
 #: How each column of a frame is shown; the frames' own units are ns, bytes and FLOP.
 KNOWN: Final[Mapping[str, Column]] = {
     column.key: column
@@ -54,7 +58,15 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("device_time", "time", units.time),
         Column("ideal_time", "at the roof", units.time),
         Column("efficiency", "efficiency", units.share),
+        Column("attained_flops", "FLOP/s", units.flop_rate),
+        Column("attained_bandwidth", "bytes/s", units.bandwidth),
+        Column("intensity", "FLOP/B", units.ratio),
         Column("rated", "rated", units.share),
+        Column("over", "above", units.share),
+        Column("over_reason", "mostly"),
+        Column("bound", "bound"),
+        Column("peak", "peak", units.flop_rate),
+        Column("known", "known", units.share),
         Column("mfu", "MFU", units.share),
         Column("hfu", "HFU", units.share),
         Column("done_flops", "done", units.flop),
@@ -77,6 +89,19 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("vector_flops", "vector", units.flop),
         Column("bytes", "bytes", units.size),
         Column("shared_memory", "shared", units.size),
+        Column("window", "window", units.time),
+        Column("communication_time", "communication", units.time),
+        Column("communication_share", "of window", units.share),
+        Column("computation_time", "computation", units.time),
+        Column("overlap_time", "both", units.time),
+        Column("overlap", "hidden", units.share),
+        Column("message_bytes", "messages", units.size),
+        Column("waiting_time", "waiting", units.time),
+        Column("bus_bandwidth", "bus bandwidth", units.bandwidth),
+        Column("offset_ns", "offset", units.time),
+        Column("error_ns", "error", units.time),
+        Column("spread_ns", "spread", units.time),
+        Column("drift_ppm", "drift ppm", _short_number),
         _flex("op", "op", least=30),
         _flex("name", "name", short_kernel, least=40),
         _flex("op_type", "type"),
@@ -89,6 +114,16 @@ KNOWN: Final[Mapping[str, Column]] = {
         _flex("reason", "reason"),
         Column("tensor_core", "TC"),
     )
+}
+
+
+#: Reports of many ranks: title, and what is said where there is nothing.
+_RANKS: Final[Mapping[str, tuple[str, str]]] = {
+    "communication": ("Communication", "neither collectives nor kernels in this profile"),
+    "collectives": ("Collectives", "none"),
+    "groups": ("Process groups", "none: no rank told of one while it was recorded"),
+    "meshes": ("Device meshes", "none"),
+    "clocks": ("Clocks", "this format does not tell"),
 }
 
 
@@ -208,7 +243,10 @@ def totals(
     rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
     if any(row.get("flops", 0) is None for row in rows):
         notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
-    ranks = {"outputs": 9, "bytes": 8, "tensor_core": 7, "source": 6, "layer": 5, "direction": 4}
+    ranks = {"outputs": 9, "bytes": 8, "tensor_core": 7, "source": 6, "direction": 4}
+    ranks |= {"rated": 9, "intensity": 8, "attained_bandwidth": 7, "over_reason": 6}
+    if keys[0] != "layer":
+        ranks["layer"] = 5
     shown_columns = [
         replace(column, rank=ranks.get(column.key, 0))
         for column in columns(keys)
@@ -236,20 +274,13 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             made.append(
                 frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
             )
-        elif name == "roofline":
-            device, why = profile.device
-            against = f"against {device.name}" if device is not None else f"no roof: {why}"
-            frame = profile.efficiency("op").drop("matrix_flops", "vector_flops")
-            table = totals(
-                f"Roofline by op, {against}", frame, frame.columns, top, "no op has a cost"
-            )
-            made.append(table)
+        elif name in roofs.GROUPS:
+            made.append(roofs.roofline(profile, name, top))
         elif name == "utilization":
-            made.append(
-                frame_table(
-                    "FLOPs utilization by step", profile.utilization(), "no steps in this profile"
-                )
-            )
+            made.append(roofs.utilization(profile))
+        elif name in _RANKS:
+            title, empty = _RANKS[name]
+            made.append(frame_table(title, content.REPORTS[name](profile), empty))
         elif name == "missing":
             made.append(
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")

@@ -21,6 +21,7 @@ from opscope.adapters.base import Options
 from opscope.adapters.jaxtrace import runs
 from opscope.core.emit import Emitter, Prepared
 
+from . import scopes
 from .phases import phases
 from .steps import Ends, Steps
 
@@ -57,6 +58,9 @@ class KerasAdapter:
         if options.steps:
             self._patch(self._undo, CallbackList, "__init__", self._callbacks)
             for owner, name, make in phases(emitter, self._failed):
+                self._patch(self._undo, owner, name, make)
+        if options.layers:
+            for owner, name, make in scopes.hooks(self._failed):
                 self._patch(self._undo, owner, name, make)
         self.listen()
 

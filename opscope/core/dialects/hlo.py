@@ -22,6 +22,8 @@ _CONTROL: Final = re.compile(
 #: An einsum's formula, which JAX makes a scope: ``bthd,bshd->bhts``.
 _FORMULA: Final = re.compile(r"[\w.…,]*->[\w.…]*\Z")
 _JOINED: Final = re.compile(r"((?:.*/)?)\((.*:.*)\)\Z")
+#: What TensorFlow puts before the nodes of a gradient.
+_TAPE: Final = re.compile(r"(?:gradient_tape|gradients(?:_[0-9]+)?)\Z")
 _OPTIMIZERS: Final = frozenset(
     [
         "optimizer",
@@ -60,6 +62,9 @@ def reading(call: OpCall) -> Reading:
     path = call.param("op_name")
     if not isinstance(path, str):
         return Reading("op", call=call)
+    forward = call.param("forward")
+    if isinstance(forward, str):  # the adapter knows what it differentiates, and that one's layer
+        return Reading("op", call, "backward", layer=_layer(forward.split("/")))
     return Reading("op", call, *place(path))
 
 
@@ -89,7 +94,7 @@ def _alone(path: str) -> tuple[str | None, str | None]:
 
 
 def _direction(parts: list[str]) -> str | None:
-    if any(part.startswith("transpose(") for part in parts[:-1]) or "gradient_tape" in parts:
+    if any(part.startswith("transpose(") or _TAPE.match(part) for part in parts[:-1]):
         return "backward"
     if any(part.startswith("jvp(") for part in parts):
         return "forward"
@@ -105,7 +110,7 @@ def _layer(parts: list[str]) -> str | None:
         inner = part
         while (found := _WRAPPED.match(inner)) is not None:
             inner = "" if found.group(1) in _FUNCTIONS else found.group(2)
-        if inner and not _CONTROL.match(inner) and not _FORMULA.match(inner):
+        if inner and not any(kind.match(inner) for kind in (_TAPE, _CONTROL, _FORMULA)):
             kept.append(inner)
     return "/".join(kept) or None
 

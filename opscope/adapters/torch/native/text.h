@@ -19,19 +19,34 @@ struct Hasher {
   }
 };
 
-bool plain(const c10::TensorImpl* impl) {
+// The name of a process group; null for any other value. One written in Python is not asked: that
+// would wait for the GIL.
+const std::string* group_name(const IValue& value) {
+#ifdef OPSCOPE_C10D
+  if (!value.isObject()) return nullptr;
+  static const c10::TypePtr type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
+  if (value.toObjectRef().type() != type) return nullptr;
+  const auto group = value.toCustomClass<c10d::ProcessGroup>();
+  if (typeid(*group) != typeid(c10d::ProcessGroup)) return nullptr;
+  return &group->getGroupName();
+#else
+  return nullptr;
+#endif
+}
+
+inline bool plain(const c10::TensorImpl* impl) {
   return impl->layout() == c10::kStrided && !impl->has_symbolic_sizes_strides() &&
       !impl->is_nested();
 }
 
-void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
+inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!tensor.defined()) {
     hash.add(1);
     return;
   }
   uint64_t dtype = uint64_t(c10::typeMetaToScalarType(impl->dtype()));
-  if (impl->is_wrapped_number()) {
+  if (C10_UNLIKELY(impl->is_wrapped_number())) {
     hash.add(0x200 | dtype);
     if (numbers || dtype == uint64_t(at::kBool)) {
       const void* data = tensor.const_data_ptr();
@@ -45,7 +60,7 @@ void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   auto device = impl->device();
   uint64_t kind = 0x10000 | dtype | uint64_t(uint8_t(device.type())) << 24 |
       uint64_t(uint8_t(device.index())) << 32;
-  if (!plain(impl)) {
+  if (C10_UNLIKELY(!plain(impl))) {
     hash.add(kind | uint64_t(1) << 41);
     if (impl->layout() != c10::kStrided && !impl->is_nested() &&
         !impl->has_symbolic_sizes_strides() && !impl->is_python_dispatch())
@@ -61,7 +76,9 @@ void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   }
 }
 
-void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
+void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number);
+
+inline void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
   if (value.isTensor()) {
     sign(hash, value.toTensor(), numbers);
   } else if (value.isNone()) {
@@ -71,7 +88,13 @@ void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
     if (numbers || !is_number) hash.add(uint64_t(value.toInt()));
   } else if (value.isBool()) {
     hash.add(4 + (value.toBool() ? 1 : 0));
-  } else if (value.isDouble()) {
+  } else {
+    sign_rare(hash, value, numbers, is_number);
+  }
+}
+
+void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
+  if (value.isDouble()) {
     hash.add(6);
     if (numbers) {
       double number = value.toDouble();
@@ -79,12 +102,19 @@ void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
       std::memcpy(&bits, &number, 8);
       hash.add(bits);
     }
+  } else if (value.isIntList()) {
+    const auto& list = value.toListRef();
+    hash.add(0x80000000ull + list.size());
+    for (const IValue& one : list) {
+      hash.add(3);
+      if (numbers || !is_number) hash.add(uint64_t(one.toInt()));
+    }
   } else if (value.isTensorList()) {
-    auto list = value.toTensorVector();
+    const auto& list = value.toListRef();
     hash.add(0x700 + list.size());
-    for (const at::Tensor& one : list) sign(hash, one, numbers);
+    for (const IValue& one : list) sign(hash, one.toTensor(), numbers);
   } else if (value.isList()) {
-    auto list = value.toListRef();
+    const auto& list = value.toListRef();
     hash.add(0x80000000ull + list.size());
     for (const IValue& one : list) sign(hash, one, numbers, is_number);
   } else if (value.isString()) {
@@ -102,8 +132,10 @@ void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
       hash.add(bits[0]);
       hash.add(bits[1]);
     }
+  } else if (const std::string* group = group_name(value)) {
+    hash.add(*group);
   } else {
-    hash.add(12);  // a generator, a process group: its identity does not matter
+    hash.add(12);  // a generator, an object: its identity does not matter
   }
 }
 
@@ -310,6 +342,7 @@ std::string param_text(const IValue& value, int depth = 0) {
   }
   if (value.isGenerator()) return "\"generator\"";
   if (value.isSymInt() || value.isSymFloat() || value.isSymBool()) return "\"?\"";
+  if (const std::string* group = group_name(value)) return json(*group);
   return "\"object\"";
 }
 
