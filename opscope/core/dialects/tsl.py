@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Literal
 
-from opscope.core.dialects import Reading
+from opscope.core.dialects import Reading, hlo
 from opscope.core.schema import OpCall, ParamValue, TensorSpec
 
 DOMAINS: Final = frozenset({"TSL", "XLA"})
@@ -107,11 +107,14 @@ def _traced(name: str, pairs: dict[str, str]) -> Reading | None:
             params += (("hlo_module", module),)
         parts = path.split("/")
         called = parts[-1] if path else _NUMBER.sub("", hlo_op)
+        # JAX's paths begin with the function that was compiled
+        told = hlo.place(path) if path.startswith(("jit(", "pjit(")) else None
+        direction, layer = told or (_direction(path), _layer(parts[:-1]))
         return Reading(
             "op",
             OpCall(called, params=params),
-            _direction(path),
-            layer=_layer(parts[:-1]),
+            direction,
+            layer=layer,
             key=hlo_op,
             graph=module,
         )
