@@ -125,10 +125,11 @@ class Profile:
         return totals.unattributed(self._executed)
 
     def missing_costs(self) -> pl.DataFrame:
-        """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, why."""
+        """The ops whose FLOPs or bytes are not known, by device time: see
+        ``core.analysis.coverage.missing_costs``."""
         return self._frame(
             "missing_costs",
-            lambda: missing_costs(self._ops),
+            lambda: missing_costs(self._ops, self._executed, executed_memops(self._ops)),
         )
 
     @cached_property

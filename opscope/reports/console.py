@@ -166,6 +166,7 @@ def summary(profile: Profile) -> Table:
         )
     known = "of op time" if on_cpu else "of launched device time"
     line("FLOPs known", units.share(row.get("flops_share")), known)
+    line("bytes known", units.share(row.get("bytes_share")), known)
     if not on_cpu:
         line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
     return Table(
