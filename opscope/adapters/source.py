@@ -14,6 +14,8 @@ from opscope.core.schema import Frame
 
 #: Frameworks whose code is not the user's, wherever it lies.
 _FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
+#: In the names of files that TensorFlow makes of the user's functions.
+_AUTOGRAPH: Final = "__autograph_generated_file"
 #: User frames kept of each call.
 LIMIT: Final = 3
 #: Frames looked at for each call: a deep recursion must not make every op slow.
@@ -107,6 +109,8 @@ class Sources:
 
     def _classify(self, file: str) -> str | None:
         if file.startswith("<"):  # <frozen …>, <string>, graphs that torch.fx wrote
+            return None
+        if _AUTOGRAPH in file:  # the user's function as TensorFlow rewrote it: its lines are others
             return None
         path = os.path.abspath(file)
         if path.startswith(self._foreign):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from . import units
+from . import roofs, units
 from .layout import Column, Table
 
 if TYPE_CHECKING:
@@ -54,7 +54,15 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("device_time", "time", units.time),
         Column("ideal_time", "at the roof", units.time),
         Column("efficiency", "efficiency", units.share),
+        Column("attained_flops", "FLOP/s", units.flop_rate),
+        Column("attained_bandwidth", "bytes/s", units.bandwidth),
+        Column("intensity", "FLOP/B", units.ratio),
         Column("rated", "rated", units.share),
+        Column("over", "above", units.share),
+        Column("over_reason", "mostly"),
+        Column("bound", "bound"),
+        Column("peak", "peak", units.flop_rate),
+        Column("known", "known", units.share),
         Column("mfu", "MFU", units.share),
         Column("hfu", "HFU", units.share),
         Column("done_flops", "done", units.flop),
@@ -208,7 +216,10 @@ def totals(
     rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
     if any(row.get("flops", 0) is None for row in rows):
         notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
-    ranks = {"outputs": 9, "bytes": 8, "tensor_core": 7, "source": 6, "layer": 5, "direction": 4}
+    ranks = {"outputs": 9, "bytes": 8, "tensor_core": 7, "source": 6, "direction": 4}
+    ranks |= {"rated": 9, "intensity": 8, "attained_bandwidth": 7, "over_reason": 6}
+    if keys[0] != "layer":
+        ranks["layer"] = 5
     shown_columns = [
         replace(column, rank=ranks.get(column.key, 0))
         for column in columns(keys)
@@ -236,20 +247,10 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             made.append(
                 frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
             )
-        elif name == "roofline":
-            device, why = profile.device
-            against = f"against {device.name}" if device is not None else f"no roof: {why}"
-            frame = profile.efficiency("op").drop("matrix_flops", "vector_flops")
-            table = totals(
-                f"Roofline by op, {against}", frame, frame.columns, top, "no op has a cost"
-            )
-            made.append(table)
+        elif name in roofs.GROUPS:
+            made.append(roofs.roofline(profile, name, top))
         elif name == "utilization":
-            made.append(
-                frame_table(
-                    "FLOPs utilization by step", profile.utilization(), "no steps in this profile"
-                )
-            )
+            made.append(roofs.utilization(profile))
         elif name == "missing":
             made.append(
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")

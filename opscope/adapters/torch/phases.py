@@ -10,6 +10,7 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
+from opscope.core import session
 from opscope.core.emit import Emitter, Prepared
 
 from .dispatch import OpMode
@@ -83,6 +84,7 @@ class OptimizerHooks:
         self._failed = failed
         self._steps = Steps(failed) if steps else None
         self._handles: list[Any] = []
+        self._undo: Callable[[], None] | None = None
 
     def install(self) -> None:
         if self._steps is not None:
@@ -92,6 +94,8 @@ class OptimizerHooks:
             optimizers.register_optimizer_step_pre_hook(before),
             optimizers.register_optimizer_step_post_hook(after),
         ]
+        # who tells of an optimizer that is none of PyTorch's tells the steps too
+        self._undo = session.on_optimizer(self._before, lambda: self._after(None))
 
     def uninstall(self) -> None:
         for handle in self._handles:
@@ -99,6 +103,9 @@ class OptimizerHooks:
         self._handles = []
         if self._steps is not None:
             self._steps.uninstall()
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         is_compiling = torch.compiler.is_compiling
@@ -138,7 +145,7 @@ class OptimizerHooks:
             if state.optimizing:
                 state.optimizing -= 1
                 self._phases.end(state, OPTIMIZER)
-            if self._steps is not None and not state.optimizing:
+            if self._steps is not None and optimizer is not None and not state.optimizing:
                 self._steps.stepped(optimizer)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an optimizer step could not be ended")

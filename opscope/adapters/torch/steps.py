@@ -43,7 +43,9 @@ class Steps:
     @staticmethod
     def begin() -> None:
         """The first forward of training begins step 0."""
-        if not session.steps_by_user and session.current_step() < 0:
+        if session.steps_by_user or session.are_steps_held():
+            return
+        if session.current_step() < 0:
             session.begin_step()
 
     def stepped(self, optimizer: Any) -> None:
