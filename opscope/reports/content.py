@@ -22,6 +22,7 @@ REPORTS: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
     "roofline_step": lambda profile: profile.efficiency("step"),
     "utilization": lambda profile: profile.utilization(),
     "missing": lambda profile: profile.missing_costs(),
+    "own_costs": lambda profile: profile.own_costs(),
     "notes": lambda profile: profile.notes(),
 }
 #: Other spellings that people know.
@@ -48,6 +49,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     "processes": "processes seen",
     "devices": "devices used",
     "kernels": "kernel executions",
+    "own_time": "ns that opscope itself took while it recorded, all its parts, threads and processes",
+    "own_share": "own_time / the time recorded, a fraction of 1",
     "reason": "why a kernel has no op, from a closed list",
     "why": "why the cost is not known",
     "time": "ns",
@@ -94,6 +97,9 @@ COLUMNS: Final[Mapping[str, str]] = {
     "mfu": "model FLOPs utilization: model_flops / (time · peak); null where the peak is not known",
     "hfu": "hardware FLOPs utilization: done_flops / (time · peak)",
     "known": "share of the step's kernel time whose FLOPs are known: below 1, mfu and hfu are at least that",
+    "part": "a part of opscope",
+    "one_in": "one call in so many was timed; null: their number times what one takes",
+    "span": "ns that the process recorded",
     "severity": "info, warning or error",
     "what": "what the reader has to tell",
     "how_many": "how many records it is about",

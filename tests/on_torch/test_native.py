@@ -20,6 +20,7 @@ from opscope.backends.recorder import RecorderCapture, collect
 from opscope.core import session
 from opscope.core.rangetext import parse
 from opscope.core.schema import DIRECTIONS
+from opscope.profile import Profile
 
 torch = pytest.importorskip("torch")
 
@@ -349,14 +350,42 @@ def test_captures_on_and_off_hold_memory_flat(native, tmp_path):
     assert resident() - half < 8 << 20
 
 
-def test_a_recording_tells_what_it_cost(native, tmp_path):
-    x = torch.ones(4)
+@pytest.mark.parametrize("mode", ["native", "dispatch"])
+def test_a_recording_tells_what_it_cost(mode, native, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
+    model = torch.nn.Linear(4, 4)
+    x = torch.ones(2, 4)
     with Recording(tmp_path) as recording:
         for _ in range(200):
-            x * 2
-    (note,) = recording.trace.tables["notes"].filter(pl.col("what").str.contains("own work")).rows()
-    assert note[0] == "info"
-    assert note[2] == len(recording.ops)
+            model(x)
+    costs = {row.pop("part"): row for row in recording.trace.tables["own_costs"].to_dicts()}
+    assert set(costs) == {f"ops, {mode}", "layers", "other ranges", "writing"}
+    ops, layers = costs[f"ops, {mode}"], costs["layers"]
+    # forward and the layer's two hooks; the callback is also called for what it does not record
+    assert ops["calls"] >= len(recording.ops) >= 400
+    assert ops["one_in"] == 64
+    assert (layers["calls"], layers["one_in"]) == (400, 16)
+    assert all(row["time"] > 0 for part, row in costs.items() if part != "other ranges")
+    spans = {row["span"] for row in costs.values()}
+    assert len(spans) == 1
+    assert sum(row["time"] for row in costs.values()) < spans.pop()
+    profile = Profile(recording.trace)
+    summary = profile.summary().row(0, named=True)
+    assert summary["own_time"] == sum(row["time"] for row in costs.values())
+    assert 0 < summary["own_share"] < 1
+    assert profile.own_costs().height == 4
+
+
+def test_a_second_recording_tells_its_own_cost_alone(native, tmp_path):
+    x = torch.ones(4)
+    calls = []
+    for number, ops in enumerate((500, 5)):
+        with Recording(tmp_path / str(number)) as recording:
+            for _ in range(ops):
+                x * 2
+        costs = recording.trace.tables["own_costs"]
+        calls.append(costs.filter(pl.col("part") == "ops, native")["calls"].item())
+    assert calls[0] >= 500 > 100 > calls[1] >= 5
 
 
 # ------------------------------------------------------------------ NVTX

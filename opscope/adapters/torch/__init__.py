@@ -16,7 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opscope.adapters.base import Options
 from opscope.adapters.source import Sources
+from opscope.core import session
 from opscope.core.emit import Emitter
+from opscope.core.record import Recorder
 
 from .dispatch import OpMode
 from .modules import Layers
@@ -44,6 +46,7 @@ class TorchAdapter:
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
         self._options = Options()
+        self._recorder: Recorder | None = None
         #: Whether it is still to be chosen how ops are seen: only when first something listens.
         self._choose = True
 
@@ -53,6 +56,7 @@ class TorchAdapter:
             return
         self.broken = False
         self._choose = True
+        self._recorder = None
         self._emitter = emitter
         if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
             _log.warning(
@@ -91,6 +95,7 @@ class TorchAdapter:
                 mode.native = native_mode(emitter, mode.threads, self._options)
             if mode.native is not None:
                 mode.native.listen()
+            self._tell_costs(mode)
             if mode.on == emitter.active:
                 return
             if emitter.active:
@@ -104,6 +109,20 @@ class TorchAdapter:
                 self._stop(mode)
         except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
             self._failed("hooks could not be set")
+
+    def _tell_costs(self, mode: OpMode) -> None:
+        recorder = session.recorder()
+        if recorder is self._recorder:
+            return
+        self._recorder = recorder
+        if recorder is None:
+            return
+        costs = [part.cost for part in self._parts if isinstance(part, Layers)]
+        if mode.native is None:
+            costs.append(mode.cost)
+        for cost in costs:
+            cost.reset()
+            recorder.spending.append(cost.spent)
 
     def _stop(self, mode: OpMode) -> None:
         mode.on = False

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.modules import module as registry
 
 from opscope.core import session
+from opscope.core.cost import Cost
 from opscope.core.emit import Emitter, Prepared
 
 from .dynamo import untraced
@@ -48,6 +49,7 @@ class Layers:
         self._failed = failed
         self._entering = entering
         self._leaving = leaving
+        self.cost = Cost("layers", 16, 1)
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str, Prepared]] = {}
         self._handles: list[Any] = []
 
@@ -71,12 +73,13 @@ class Layers:
         tracing, compiler = torch.compiler.is_dynamo_compiling, torch.compiler
         emitter, threads, paths, failed = self._emitter, self._threads, self._paths, self._failed
         entering, leaving = self._entering, self._leaving
-        local, current = threads.local, threads.current
+        local, current, cost = threads.local, threads.current, self.cost
 
         def before(module: nn.Module, args: Any) -> None:
             if tracing() or compiler._is_compiling_flag:
                 return
             try:
+                begin = cost.begin()
                 state: ThreadState | None = getattr(local, "state", None)
                 if state is None or state.run != threads.run:
                     state = current()
@@ -89,6 +92,8 @@ class Layers:
                 state.open.append(key)
                 state.layers += 1
                 emitter.push(known[2])
+                if begin:
+                    cost.end(begin)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("a layer could not be named")
 
@@ -96,6 +101,7 @@ class Layers:
             if tracing() or compiler._is_compiling_flag:
                 return
             try:
+                begin = cost.begin()
                 state: ThreadState | None = getattr(local, "state", None)
                 if state is None or state.run != threads.run:
                     state = current()
@@ -110,6 +116,8 @@ class Layers:
                     return  # entered before the capture began
                 if not state.layers:
                     leaving(state, module.training, result)
+                if begin:
+                    cost.end(begin)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("a layer could not be closed")
 

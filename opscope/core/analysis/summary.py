@@ -24,6 +24,8 @@ SCHEMA: Final = {
     "processes": pl.Int64,
     "devices": pl.Int64,
     "kernels": pl.Int64,
+    "own_time": pl.Int64,
+    "own_share": pl.Float64,
 }
 #: Op types whose FLOPs are known to be none, so that they never count as a gap.
 FREE: Final = ("communication", "copy", "view")
@@ -38,7 +40,8 @@ def summary(
     duration of the kernels. ``ops`` is given for a CPU-only profile, where it is the self time of
     the ops, and what is unattributed is thread time inside steps outside any op.
     ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
-    ``flops_share``: device time with known FLOPs over that with a launch record.
+    ``flops_share``: device time with known FLOPs over that with a launch record. ``own_time`` is
+    opscope's own, all parts and processes; ``own_share`` that over the time that they recorded.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     row |= {
@@ -48,6 +51,7 @@ def summary(
         "devices": _devices(kernels, memops),
         "kernels": len(kernels) if trace.has("kernels") else None,
     }
+    row |= _own(trace["own_costs"])
     if ops is not None:
         row |= _cpu(trace, ops)
     elif trace.has("kernels"):
@@ -79,6 +83,14 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
         "flops_share": with_flops / with_launch if with_launch else None,
         "tensor_core_time": tensor if kernels["tensor_core"].is_not_null().any() else None,
     }
+
+
+def _own(costs: pl.DataFrame) -> dict[str, Any]:
+    if costs.is_empty():
+        return {}
+    time = int(costs["time"].sum())
+    span = int(costs.group_by("process").agg(pl.col("span").first())["span"].sum())
+    return {"own_time": time, "own_share": time / span if span else None}
 
 
 def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
