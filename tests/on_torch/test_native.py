@@ -208,6 +208,42 @@ def test_backward_of_a_function_of_the_users_is_linked_to_its_forward(native, tm
     ]
 
 
+def test_higher_order_ops_have_the_text_that_the_dispatch_mode_gives_them(
+    native, tmp_path, monkeypatch
+):
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def run():
+        x = torch.ones(3)
+        torch.cond(torch.tensor(True), lambda x: x.sin(), lambda x: x.cos(), (x,))
+        while_loop(lambda n, x: n < 3, lambda n, x: (n + 1, x.sin()), (torch.tensor(0), x))
+        torch.nn.attention.flex_attention.flex_attention(*[torch.ones(1, 2, 16, 8)] * 3)
+
+    before = torch._ops.HigherOrderOperator.__call__
+    seen = {}
+    for mode in ("native", "dispatch"):
+        monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
+        torch._dynamo.reset()
+        with Recording(tmp_path / mode) as recording:
+            run()
+        assert torch._ops.HigherOrderOperator.__call__ is before
+        text = recording.ops.filter(pl.col("text").str.starts_with("higher_order::"))
+        seen[mode] = set(text["text"].to_list())
+        if mode == "native":
+            sines = recording.named("aten::sin")
+            outer = text.filter(pl.col("text").str.contains("cond.*->"))
+            assert any(
+                op["start"] <= sines[0]["start"] and sines[0]["end"] <= op["end"]
+                for op in outer.to_dicts()
+            )
+    assert {parse(text).name for text in seen["native"]} >= {
+        "higher_order::cond",
+        "higher_order::while_loop",
+    }
+    complete = {one for one in seen["dispatch"] if parse(one).outputs is not None}
+    assert complete <= seen["native"]
+
+
 def test_without_shapes_and_source_only_names_are_told(native, tmp_path):
     with Recording(tmp_path, shapes=False, source=False) as recording:
         torch.ones(3) * 2

@@ -237,6 +237,7 @@ def numbers():
         torch._foreach_add([torch.ones(2), torch.ones(2)], 1.5), torch.where(x > 0, x, 0.0)
         torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last).contiguous()
         torch.div(x, 3, rounding_mode="floor"), torch.linspace(0, 1, 3), x.masked_fill(x > 0, -1)
+        torch.randperm(5), torch.randint(0, 3, (2,)), torch.randperm(3, dtype=torch.int32)
         torch.empty(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.complex64).conj() * 2
 
     return program

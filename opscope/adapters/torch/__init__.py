@@ -21,6 +21,7 @@ from opscope.core.emit import Emitter
 from opscope.core.record import Recorder
 
 from .dispatch import OpMode
+from .higher_order import HigherOrder
 from .modules import Layers
 from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
@@ -74,7 +75,10 @@ class TorchAdapter:
                 phases.entering(state, training)
 
         self._always = [OptimizerHooks(mode, threads, phases, self._failed, options.steps)]
-        self._parts = [NewThreads(mode)]
+        self._parts = [
+            NewThreads(mode),
+            HigherOrder(emitter, sources, options.shapes, self._failed),
+        ]
         if options.steps:
             self._parts.append(Patches(mode, threads, phases, self._failed))
         if options.layers:
@@ -101,8 +105,9 @@ class TorchAdapter:
             if emitter.active:
                 mode.threads.run += 1
                 mode.on = True
+                unneeded = HigherOrder if mode.native is None else NewThreads
                 for part in self._parts:
-                    if mode.native is None or not isinstance(part, NewThreads):
+                    if not isinstance(part, unneeded):
                         part.install()
                 enter(mode)
             else:
