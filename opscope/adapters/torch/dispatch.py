@@ -2,7 +2,7 @@
 
 It lies below autograd and autocast, so it sees each op once, forward and backward, with the tensors
 the kernels get. Measured on one tiny op: PyTorch's own cost of a mode is 3 to 4 µs, the rest of what
-``benchmarks/torch_adapter.py`` prints is ours.
+``benchmarks/torch_overhead.py`` prints is ours.
 """
 
 from __future__ import annotations
