@@ -145,10 +145,10 @@ def test_the_canonical_level_is_exactly_the_dispatch_modes(name, native, memory_
 
 def test_there_are_twenty_models_and_the_ten_that_are_trained_whole():
     assert len(PROGRAMS) >= 20
-    assert TEN == (
+    assert (
         *("CNN", "transformer", "LSTM", "GAN", "GRU", "experts", "U-Net", "ViT"),
         *("reinforcement", "accumulation"),
-    )
+    ) == TEN
 
 
 @pytest.mark.parametrize("name", TEN)
@@ -298,6 +298,62 @@ def test_compiling_is_not_recorded_and_not_changed(native, tmp_path):
     assert meta <= {"aten::detach"}  # a fake tensor being made, in no mode of the tracer's
     assert len(recording.named("aten::addmm")) == 2 * 4
     assert len(recording.named("aten::relu")) == 4
+
+
+def test_frames_read_as_they_lie_tell_what_python_tells(native, tmp_path, monkeypatch):
+    """Generators, recursion, callbacks from C, a line run from two places: with and without the API."""
+    from opscope.adapters.torch.native import observer
+
+    x = torch.ones(3)
+
+    def deep(number):
+        return deep(number - 1) if number else x.sin()
+
+    def each():
+        for _ in range(2):
+            yield x.cos()
+
+    def run():
+        deep(3), deep(150)
+        list(each())
+        sorted([3, 1, 2], key=lambda number: (x * number).sum().item())
+        for _ in range(2):
+            deep(0)
+        deep(0)
+        [x.exp() for _ in range(2)]
+        exec(compile("x.tan()", "made.py", "exec"), {"x": x})
+
+    seen = []
+    for version in (observer._PYTHON, 0):
+        monkeypatch.setattr(observer, "_PYTHON", version)
+        with Recording(tmp_path / str(version)) as recording:
+            reads = observer.load(build(plan())).call.opscope_reads_frames()
+            for _ in range(2):
+                run()
+        assert reads == (version >> 8 == 3 and 11 <= version & 0xFF <= 13)
+        seen.append(recording.ops["text"].to_list())
+    assert seen[0] == seen[1]
+    assert len({text.partition(" @")[2] for text in seen[0]}) >= 7
+
+
+def test_ops_on_a_pool_of_pytorchs_are_seen(native, tmp_path):
+    """What ``torch.jit.fork`` runs has no Python frames, and is there all the same."""
+
+    @torch.jit.script
+    def work(x):
+        return torch.sin(x)
+
+    @torch.jit.script
+    def two(x):
+        future = torch.jit.fork(work, x)
+        return torch.cos(x) + torch.jit.wait(future)
+
+    two(torch.ones(3))
+    with Recording(tmp_path) as recording:
+        two(torch.ones(3))
+    (sine,) = recording.named("aten::sin")
+    (cosine,) = recording.named("aten::cos")
+    assert sine["thread"] != cosine["thread"]
 
 
 # ------------------------------------------------------------------ threads, forks, captures
