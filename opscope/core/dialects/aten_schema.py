@@ -78,8 +78,11 @@ def tensor_arguments(name: str, count: int, others: frozenset[str]) -> tuple[str
     ``others`` are names of arguments that the call has: those overloads are meant that have them.
     """
     found: set[tuple[str, ...]] = set()
-    for line in _table().get(name.removeprefix("aten::").partition(".")[0], ()):
+    base, _, overload = name.removeprefix("aten::").partition(".")
+    for line in _table().get(base, ()):
         words = line.split(" ") if line else []
+        if "*out" in words and not overload.endswith("out"):
+            continue
         names = tuple(word[1:] for word in words if word[:1] in _MARKS)
         if len(names) == count and others <= {word.lstrip("*+") for word in words}:
             found.add(names)
