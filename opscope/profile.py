@@ -39,7 +39,7 @@ from opscope.core.trace import Trace
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
-ANALYSIS: Final = 4
+ANALYSIS: Final = 5
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
@@ -188,6 +188,10 @@ class Profile:
             kernels=None if self.cpu_only else self.kernels(),
             replays=replays(self._ops),
         )
+
+    def own_costs(self) -> pl.DataFrame:
+        """What opscope itself cost, a row for each part and process: ``schema.TABLES`` says how."""
+        return self.trace["own_costs"]
 
     def notes(self) -> pl.DataFrame:
         """What the reader of the trace had to tell: severity, what, how_many."""

@@ -13,7 +13,7 @@ from . import common
 _SHOWN = "summary,detail,kernel"
 _WRITTEN = (
     "summary,unattributed,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
-    "utilization,communication,collectives,groups,meshes,clocks,missing,notes"
+    "utilization,communication,collectives,groups,meshes,clocks,missing,own_costs,notes"
 )
 
 
@@ -25,7 +25,7 @@ def report(
             "--reports",
             help="Comma-separated: summary, unattributed, detail, kernel, roofline (by op; also"
             " roofline_kernel, roofline_layer, roofline_step), utilization, communication, collectives,"
-            " groups, meshes, clocks, missing, notes.",
+            " groups, meshes, clocks, missing, own_costs, notes.",
         ),
     ] = None,
     formats: Annotated[

@@ -27,6 +27,7 @@ REPORTS: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
     "meshes": lambda profile: profile.meshes(),
     "clocks": lambda profile: profile.clocks(),
     "missing": lambda profile: profile.missing_costs(),
+    "own_costs": lambda profile: profile.own_costs(),
     "notes": lambda profile: profile.notes(),
 }
 #: Other spellings that people know.
@@ -54,6 +55,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     "processes": "processes seen",
     "devices": "devices used",
     "kernels": "kernel executions",
+    "own_time": "ns that opscope itself took while it recorded, all its parts, threads and processes",
+    "own_share": "own_time / the time recorded, a fraction of 1",
     "reason": "why a kernel has no op, from a closed list",
     "why": "why the cost is not known",
     "lacks": "what is not known of it: FLOPs, bytes, or both",
@@ -133,6 +136,9 @@ COLUMNS: Final[Mapping[str, str]] = {
     "error_ns": "ns that its times may be off at most: no rank leaves a collective before all entered it",
     "spread_ns": "ns between the ends of one collective on two machines, usually",
     "drift_ppm": "by how much its clock runs slower than the first, in millionths",
+    "part": "a part of opscope",
+    "one_in": "one call in so many was timed; null: their number times what one takes",
+    "span": "ns that the process recorded",
     "severity": "info, warning or error",
     "what": "what the reader has to tell",
     "how_many": "how many records it is about",

@@ -16,9 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opscope.adapters.base import Options
 from opscope.adapters.source import Sources
+from opscope.core import session
 from opscope.core.emit import Emitter
+from opscope.core.record import Recorder
 
 from .dispatch import OpMode
+from .higher_order import HigherOrder
 from .modules import Layers
 from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
@@ -46,6 +49,7 @@ class TorchAdapter:
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
         self._options = Options()
+        self._recorder: Recorder | None = None
         #: Whether it is still to be chosen how ops are seen: only when first something listens.
         self._choose = True
 
@@ -55,6 +59,7 @@ class TorchAdapter:
             return
         self.broken = False
         self._choose = True
+        self._recorder = None
         self._emitter = emitter
         self._options = options
         threads = Threads()
@@ -72,7 +77,10 @@ class TorchAdapter:
             OptimizerHooks(mode, threads, phases, self._failed, options.steps),
             self._ranks,
         ]
-        self._parts = [NewThreads(mode)]
+        self._parts = [
+            NewThreads(mode),
+            HigherOrder(emitter, sources, options.shapes, self._failed),
+        ]
         if options.steps:
             self._parts.append(Patches(mode, threads, phases, self._failed))
         if options.layers:
@@ -101,19 +109,35 @@ class TorchAdapter:
             if mode.native is not None:
                 mode.native.listen()
             self._ranks.listen()
+            self._tell_costs(mode)
             if mode.on == emitter.active:
                 return
             if emitter.active:
                 mode.threads.run += 1
                 mode.on = True
+                unneeded = HigherOrder if mode.native is None else NewThreads
                 for part in self._parts:
-                    if mode.native is None or not isinstance(part, NewThreads):
+                    if not isinstance(part, unneeded):
                         part.install()
                 enter(mode)
             else:
                 self._stop(mode)
         except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
             self._failed("hooks could not be set")
+
+    def _tell_costs(self, mode: OpMode) -> None:
+        recorder = session.recorder()
+        if recorder is self._recorder:
+            return
+        self._recorder = recorder
+        if recorder is None:
+            return
+        costs = [part.cost for part in self._parts if isinstance(part, Layers)]
+        if mode.native is None:
+            costs.append(mode.cost)
+        for cost in costs:
+            cost.reset()
+            recorder.spending.append(cost.spent)
 
     def _stop(self, mode: OpMode) -> None:
         mode.on = False
