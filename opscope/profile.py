@@ -19,6 +19,7 @@ from opscope.core.analysis.kernels import (
     kernels_frame,
     memops_frame,
 )
+from opscope.core.analysis.memory import memory_by_op, memory_peaks
 from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
@@ -143,6 +144,14 @@ class Profile:
     def utilization(self) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU), one row per step and process."""
         return step_utilization(self.trace["ranges"], self._ops_frame, self.device[0])
+
+    def memory(self) -> pl.DataFrame:
+        """One row per process and device: the most memory in use; see ``core.analysis.memory``."""
+        return self._frame("memory", lambda: memory_peaks(self.trace))
+
+    def memory_by_op(self) -> pl.DataFrame:
+        """One row per op that allocated memory: what of it was in use at the peak, and all of it."""
+        return self._frame("memory_by_op", lambda: memory_by_op(self._ops))
 
     def notes(self) -> pl.DataFrame:
         """What the reader of the trace had to tell: severity, what, how_many."""

@@ -23,6 +23,7 @@ from opscope.core.trace import Trace, concat
 from opscope.readers.errors import BadInput
 
 from .recorded import Texts, ranges
+from .recorded_memory import allocations
 
 _Ints = npt.NDArray[np.int64]
 
@@ -173,12 +174,14 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "threads": _threads(facts),
         "clocks": _clocks(meta, facts),
         "ranges": ranges(logs, texts, facts.os_tids, stop, notes),
-        "notes": pl.DataFrame(
-            notes,
-            schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
-            orient="row",
-        ),
     }
+    if facts.memory:  # else nobody looked
+        tables["allocations"] = allocations(part, facts.memory, facts.clocks, notes)
+    tables["notes"] = pl.DataFrame(
+        notes,
+        schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
+        orient="row",
+    )
     origin = {
         "format": record.FORMAT,
         "version": meta["version"],
@@ -240,11 +243,13 @@ class _Facts:
     versions: Mapping[str, str] | None
     #: [before, after, thread] of runtime calls that a backend bracketed, recorder's clock
     probes: list[list[int]]
+    #: devices whose memory was recorded
+    memory: list[dict[str, Any]]
     gpu: bool = False
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
-        facts = cls(None, {}, [], [], [], None, [])
+        facts = cls(None, {}, [], [], [], None, [], [])
         path = part / record.FACTS
         try:
             for line in _lines(path):
@@ -257,6 +262,8 @@ class _Facts:
                 elif "probe" in line:
                     before, after, thread = map(int, line["probe"])
                     facts.probes.append([before, after, thread])
+                elif "memory" in line:
+                    facts.memory.append(_memory_fact(line))
                 elif "gpu" in line:
                     facts.gpu = bool(line["gpu"])
                 elif "note" in line:
@@ -278,6 +285,14 @@ class _Facts:
     @property
     def os_tids(self) -> dict[int, int]:
         return {int(thread["thread"]): int(thread["os_tid"]) for thread in self.threads}
+
+
+def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
+    sizes = {name: line.get(name) for name in ("total", "reserved")}
+    return {
+        "memory": int(line["memory"]),
+        **{name: None if size is None else int(size) for name, size in sizes.items()},
+    }
 
 
 def _texts(part: Path, domains: Mapping[str, int]) -> Texts:

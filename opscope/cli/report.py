@@ -11,7 +11,9 @@ import typer
 from . import common
 
 _SHOWN = "summary,detail,kernel"
-_WRITTEN = "summary,unattributed,detail,kernel,roofline,utilization,missing,notes"
+_WRITTEN = (
+    "summary,unattributed,detail,kernel,roofline,utilization,memory,memory_by_op,missing,notes"
+)
 
 
 def report(
@@ -20,8 +22,8 @@ def report(
         str | None,
         typer.Option(
             "--reports",
-            help="Comma-separated: summary, unattributed, detail, kernel, roofline, utilization, missing,"
-            " notes.",
+            help="Comma-separated: summary, unattributed, detail, kernel, roofline, utilization, memory,"
+            " memory_by_op, missing, notes.",
         ),
     ] = None,
     formats: Annotated[

@@ -46,6 +46,11 @@ def short_source(frames: object) -> str:
     return text.strip('"').replace("\\", "/").rpartition("/")[2]
 
 
+def device_name(number: object) -> str:
+    """``cpu`` or the device's number."""
+    return "cpu" if number == -1 else str(number)
+
+
 #: How each column of a frame is shown; the frames' own units are ns, bytes and FLOP.
 KNOWN: Final[Mapping[str, Column]] = {
     column.key: column
@@ -77,6 +82,14 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("vector_flops", "vector", units.flop),
         Column("bytes", "bytes", units.size),
         Column("shared_memory", "shared", units.size),
+        Column("device", "device", device_name),
+        Column("at_peak", "at the peak", units.size),
+        Column("peak", "peak", units.size),
+        Column("reserved", "reserved", units.size),
+        Column("in_use", "at the end", units.size),
+        Column("allocated", "allocated", units.size),
+        Column("released", "released", units.size),
+        Column("allocations", "allocations", units.count),
         _flex("op", "op", least=30),
         _flex("name", "name", short_kernel, least=40),
         _flex("op_type", "type"),
@@ -133,6 +146,8 @@ def summary(profile: Profile) -> Table:
     line("FLOPs known", units.share(row.get("flops_share")), known)
     if not on_cpu:
         line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
+    for peak in _peaks(profile):
+        line(*peak)
     return Table(
         "Summary",
         [Column("what", ""), Column("value", "", str), _flex("remark", "", _blank)],
@@ -250,6 +265,35 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
                     "FLOPs utilization by step", profile.utilization(), "no steps in this profile"
                 )
             )
+        elif name == "memory":
+            made.append(
+                frame_table(
+                    "Memory",
+                    profile.memory().drop("peak_time"),
+                    "memory was not recorded (opscope run --memory)",
+                )
+            )
+        elif name == "memory_by_op":
+            made.append(
+                totals(
+                    "Memory by op, as it was at the peak",
+                    profile.memory_by_op(),
+                    [
+                        "process",
+                        "device",
+                        "share",
+                        "at_peak",
+                        "op",
+                        "allocations",
+                        "direction",
+                        "layer",
+                        "reason",
+                        "source",
+                    ],
+                    top,
+                    "memory was not recorded (opscope run --memory)",
+                )
+            )
         elif name == "missing":
             made.append(
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")
@@ -257,6 +301,23 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
         elif name == "notes":
             made.append(frame_table("Notes", profile.notes(), "none"))
     return made
+
+
+def _peaks(profile: Profile) -> list[tuple[str, str, str]]:
+    """Of each device that any process used, the highest peak of a process."""
+    frame = profile.memory().sort("device", "peak", descending=[False, True])
+    lines = []
+    for rows in frame.partition_by("device", maintain_order=True):
+        row = _first(rows)
+        what = "CPU" if row["device"] == -1 else f"GPU {row['device']}"
+        # what was there before a recording began is not in it
+        remark = "of tensors made while it was recorded" if row["device"] == -1 else ""
+        if row["reserved"]:
+            remark = f"{units.size(row['reserved'])} reserved"
+        if len(rows) > 1:
+            remark = ", ".join(filter(None, (remark, f"the highest of {len(rows)} processes")))
+        lines.append((f"peak memory, {what}", units.size(row["peak"]), remark))
+    return lines
 
 
 def _first(frame: pl.DataFrame) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from opscope.adapters.source import Sources
 from opscope.core.emit import Emitter
 
 from .dispatch import OpMode
+from .memory import Memory
 from .modules import Layers
 from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
@@ -39,6 +40,7 @@ class TorchAdapter:
     def __init__(self) -> None:
         self._mode: OpMode | None = None
         self._emitter: Emitter | None = None
+        self._memory: Memory | None = None
         self._parts: list[Any] = []
         self._always: list[Any] = []
         #: A fault of ours was met; nothing is observed any more.
@@ -76,6 +78,7 @@ class TorchAdapter:
         if options.layers:
             self._parts.append(Layers(emitter, threads, self._failed, entering, phases.leaving))
         self._mode = mode
+        self._memory = Memory() if options.memory else None
         for part in self._always:
             part.install()
         self.listen()
@@ -91,6 +94,8 @@ class TorchAdapter:
                 mode.native = native_mode(emitter, mode.threads, self._options)
             if mode.native is not None:
                 mode.native.listen()
+            if self._memory is not None:
+                self._memory.listen()
             if mode.on == emitter.active:
                 return
             if emitter.active:
@@ -120,6 +125,8 @@ class TorchAdapter:
         if mode is None:
             return
         self._stop(mode)
+        if self._memory is not None:
+            self._memory.stop()
         for part in self._always:
             part.uninstall()
         self._parts, self._always, self._emitter = [], [], None
@@ -138,5 +145,7 @@ class TorchAdapter:
             self._mode.on = False
             if self._mode.native is not None:
                 self._mode.native.stop()
+        if self._memory is not None:
+            self._memory.stop()
         for part in (*self._parts, *self._always):
             part.uninstall()

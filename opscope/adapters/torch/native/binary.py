@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 #: Compiled as one; the headers beside it are only parts of it.
 SOURCE: Final = Path(__file__).with_name("observer.cpp")
+#: A library of its own, for recordings of memory alone; it has no headers of ours.
+MEMORY: Final = Path(__file__).with_name("memory.cpp")
 #: Seconds that the compiler may take, and that one process waits for another that compiles.
 TIMEOUT: Final = 600
 
@@ -44,13 +46,14 @@ class Plan:
     torch: Path
     nvtx: Path | None
     key: str
+    source: Path = SOURCE
 
     @property
     def file(self) -> str:
-        return f"torch-observer-{self.key}.so"
+        return f"torch-{self.source.stem}-{self.key}.so"
 
 
-def plan() -> Plan:
+def plan(source: Path = SOURCE) -> Plan:
     """What this process needs. Imports no torch. Raises BuildError where there can be none."""
     if not sys.platform.startswith("linux"):
         raise BuildError(f"the native observer is for Linux, not {sys.platform}")
@@ -70,12 +73,16 @@ def plan() -> Plan:
         platform.machine(),
         "".join(platform.libc_ver()),
         "nvtx" if nvtx else "no nvtx",
-        *(one.read_text(encoding="utf-8") for one in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))),
+        *(one.read_text(encoding="utf-8") for one in _parts(source)),
     )
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     named = re.search(r"__version__ = '([\w.+]+)'", version)
     name = named.group(1).replace("+", "-") if named else "unknown"
-    return Plan(find_compiler(), root, nvtx, f"{name}-{digest}")
+    return Plan(find_compiler(), root, nvtx, f"{name}-{digest}", source)
+
+
+def _parts(source: Path) -> tuple[Path, ...]:
+    return (source, *sorted(source.parent.glob("*.h"))) if source == SOURCE else (source,)
 
 
 def find_compiler() -> str | None:
@@ -157,7 +164,7 @@ def command(wanted: Plan, output: Path) -> list[str]:
         f"-I{include}",
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
         *nvtx,
-        str(SOURCE),
+        str(wanted.source),
         *("-o", str(output)),
         f"-L{wanted.torch / 'lib'}",
         *("-ltorch_cpu", "-lc10", "-ldl", "-lpthread"),
@@ -165,7 +172,10 @@ def command(wanted: Plan, output: Path) -> list[str]:
 
 
 def _compile(wanted: Plan, folder: Path) -> Path:
-    sys.stderr.write("opscope: building the PyTorch observer for this torch, once (about 15 s)\n")
+    what, took = ("observer", 15) if wanted.source == SOURCE else ("memory observer", 5)
+    sys.stderr.write(
+        f"opscope: building the PyTorch {what} for this torch, once (about {took} s)\n"
+    )
     begin = time.monotonic()
     temporary = folder / f"{wanted.file}.{os.getpid()}.tmp"
     # The tool that observes this process must not be loaded into its compiler.
