@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -14,6 +15,8 @@ from opscope.core.schema import Frame
 
 #: Frameworks whose code is not the user's, wherever it lies.
 _FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
+#: What torch.compile generates: a folder of two letters, a hash, wherever its cache lies.
+_GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: User frames kept of each call.
 LIMIT: Final = 3
 #: Frames looked at for each call: a deep recursion must not make every op slow.
@@ -109,7 +112,7 @@ class Sources:
         if file.startswith("<"):  # <frozen …>, <string>, graphs that torch.fx wrote
             return None
         path = os.path.abspath(file)
-        if path.startswith(self._foreign):
+        if path.startswith(self._foreign) or _GENERATED.search(path):
             return None
         return path.removeprefix(self._here)
 

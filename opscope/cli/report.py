@@ -11,9 +11,7 @@ import typer
 from . import common
 
 _SHOWN = "summary,detail,kernel"
-_WRITTEN = (
-    "summary,unattributed,detail,kernel,roofline,utilization,memory,memory_by_op,missing,notes"
-)
+_WRITTEN = "summary,unattributed,detail,kernel,roofline,utilization,compiled,memory,memory_by_op,missing,notes"
 
 
 def report(
@@ -22,8 +20,8 @@ def report(
         str | None,
         typer.Option(
             "--reports",
-            help="Comma-separated: summary, unattributed, detail, kernel, roofline, utilization, memory,"
-            " memory_by_op, missing, notes.",
+            help="Comma-separated: summary, unattributed, detail, kernel, roofline, utilization, compiled,"
+            " memory, memory_by_op, missing, notes.",
         ),
     ] = None,
     formats: Annotated[

@@ -46,6 +46,11 @@ def short_source(frames: object) -> str:
     return text.strip('"').replace("\\", "/").rpartition("/")[2]
 
 
+def short_region(name: object) -> str:
+    """``0/1`` of ``Torch-Compiled Region: 0/1``."""
+    return units.text(name).removeprefix("Torch-Compiled Region: ")
+
+
 def device_name(number: object) -> str:
     """``cpu`` or the device's number."""
     return "cpu" if number == -1 else str(number)
@@ -81,6 +86,8 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("matrix_flops", "matrix", units.flop),
         Column("vector_flops", "vector", units.flop),
         Column("bytes", "bytes", units.size),
+        Column("region", "region", short_region),
+        _flex("fused", "fused"),
         Column("shared_memory", "shared", units.size),
         Column("device", "device", device_name),
         Column("at_peak", "at the peak", units.size),
@@ -210,6 +217,19 @@ def top_kernels(profile: Profile, top: int | None = 20) -> Table:
     )
 
 
+def compiled(profile: Profile, top: int | None = 20) -> Table:
+    """Compiled regions, what ran in them, and what torch.compile counted."""
+    frame = profile.compiled()
+    keys = ["region", "direction", "share", "time", "calls", "name", "fused", "source"]
+    table = totals("Compiled regions", frame, keys, top, "nothing compiled ran in this profile")
+    told = [
+        f"{units.text(row['what']).removeprefix('torch.compile: ')}: {units.count(row['how_many'])}"
+        for row in profile.notes().to_dicts()
+        if units.text(row["what"]).startswith("torch.compile: ")
+    ]
+    return replace(table, footnotes=[*told, *table.footnotes])
+
+
 def totals(
     title: str, frame: pl.DataFrame, keys: Sequence[str], top: int | None, empty: str
 ) -> Table:
@@ -265,6 +285,8 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
                     "FLOPs utilization by step", profile.utilization(), "no steps in this profile"
                 )
             )
+        elif name == "compiled":
+            made.append(compiled(profile, top))
         elif name == "memory":
             made.append(
                 frame_table(

@@ -3,8 +3,8 @@
 While something listens: a C++ callback or, where that cannot be built, a dispatch mode on every
 thread (ops), global module hooks (layers), the
 optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
-loader's ``__next__`` (phases), and the start of new threads. While nothing listens, only the
-optimizer's hooks stay, once a step, to count steps.
+loader's ``__next__`` (phases), CUDA graphs, what Inductor compiled, and the start of new threads. While
+nothing listens, only the optimizer's hooks stay, once a step, to count steps, and the compiler's.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from opscope.adapters.source import Sources
 from opscope.core.emit import Emitter
 
 from .dispatch import OpMode
+from .graphs import CudaGraphs
+from .inductor import Inductor
 from .memory import Memory
 from .modules import Layers
 from .native import native_mode
@@ -40,7 +42,8 @@ class TorchAdapter:
     def __init__(self) -> None:
         self._mode: OpMode | None = None
         self._emitter: Emitter | None = None
-        self._memory: Memory | None = None
+        #: Those that do something of their own when a recording begins or ends.
+        self._followers: list[Any] = []
         self._parts: list[Any] = []
         self._always: list[Any] = []
         #: A fault of ours was met; nothing is observed any more.
@@ -72,14 +75,16 @@ class TorchAdapter:
                 phases.entering(state, training)
 
         self._always = [OptimizerHooks(mode, threads, phases, self._failed, options.steps)]
-        self._parts = [NewThreads(mode)]
+        self._parts = [NewThreads(mode), CudaGraphs(emitter, threads, self._failed)]
         if options.steps:
             self._parts.append(Patches(mode, threads, phases, self._failed))
         if options.layers:
             self._parts.append(Layers(emitter, threads, self._failed, entering, phases.leaving))
         self._mode = mode
-        self._memory = Memory() if options.memory else None
-        for part in self._always:
+        self._followers = [Inductor(emitter, threads, options.source, self._failed)]
+        if options.memory:
+            self._followers.append(Memory())
+        for part in (*self._always, *self._followers):
             part.install()
         self.listen()
 
@@ -94,8 +99,8 @@ class TorchAdapter:
                 mode.native = native_mode(emitter, mode.threads, self._options)
             if mode.native is not None:
                 mode.native.listen()
-            if self._memory is not None:
-                self._memory.listen()
+            for part in self._followers:
+                part.listen()
             if mode.on == emitter.active:
                 return
             if emitter.active:
@@ -125,11 +130,9 @@ class TorchAdapter:
         if mode is None:
             return
         self._stop(mode)
-        if self._memory is not None:
-            self._memory.stop()
-        for part in self._always:
+        for part in (*self._always, *self._followers):
             part.uninstall()
-        self._parts, self._always, self._emitter = [], [], None
+        self._parts, self._always, self._followers, self._emitter = [], [], [], None
 
     def _failed(self, what: str) -> None:
         """Called in an ``except``: say so once, and take the adapter out of the user's way.
@@ -145,7 +148,5 @@ class TorchAdapter:
             self._mode.on = False
             if self._mode.native is not None:
                 self._mode.native.stop()
-        if self._memory is not None:
-            self._memory.stop()
-        for part in (*self._parts, *self._always):
+        for part in (*self._parts, *self._always, *self._followers):
             part.uninstall()

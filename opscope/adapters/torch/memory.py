@@ -63,6 +63,13 @@ class Memory:
         self._left: list[bytes] = []
         self._pid = 0
 
+    def install(self) -> None:
+        """Nothing is hooked before there is a recording."""
+
+    def uninstall(self) -> None:
+        """End with the recording, where one runs."""
+        self.stop()
+
     def listen(self) -> None:
         """A recording may have begun or be about to end. What fails is told in the recording."""
         recorder = session.recorder()
