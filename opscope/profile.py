@@ -11,7 +11,13 @@ import polars as pl
 
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.coverage import missing_costs
-from opscope.core.analysis.efficiency import group_efficiency, op_efficiency
+from opscope.core.analysis.devices import trace_device
+from opscope.core.analysis.efficiency import (
+    group_efficiency,
+    kernel_efficiency,
+    op_efficiency,
+    replays,
+)
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.kernels import (
     KERNEL_COLUMNS,
@@ -27,7 +33,7 @@ from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.naming import name_devices
-from opscope.core.perf.devices import Device, find
+from opscope.core.perf.devices import Device
 from opscope.core.trace import Trace
 
 Path: TypeAlias = "str | PathLike[str]"
@@ -110,9 +116,12 @@ class Profile:
 
     def unattributed(self) -> pl.DataFrame:
         """One row per reason for which time has no op: reason, kernels, time (ns), share."""
+        return self._frame("unattributed", self._unattributed)
+
+    def _unattributed(self) -> pl.DataFrame:
         if self.cpu_only:
-            return unattributed_on_cpu(self.summary())
-        return self._frame("unattributed", lambda: totals.unattributed(self._executed))
+            return unattributed_on_cpu(self.trace, self.summary(), self.ops)
+        return totals.unattributed(self._executed)
 
     def missing_costs(self) -> pl.DataFrame:
         """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, why."""
@@ -127,24 +136,33 @@ class Profile:
 
     @cached_property
     def device(self) -> tuple[Device | None, str | None]:
-        """The device's limits, of the first that the trace names, and why they are not known."""
-        named = self.trace["devices"].filter(pl.col("name").is_not_null())
-        if named.is_empty():
-            return None, "the trace names no device (--gpu gives it a name)"
-        row = named.row(0, named=True)
-        columns = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
-        return find(*(row[column] for column in columns))
+        """The device's limits, or why they are not known; its ``note`` says what does not fit."""
+        return trace_device(self.trace["devices"])
 
     def efficiency(self, *by: str) -> pl.DataFrame:
         """The roofline of every op that counts; with ``by`` (``op``, ``layer``, ``direction``,
-        ``step``) its sums: see ``core.analysis.efficiency``. Efficiencies are null without a device.
+        ``step``, or ``kernel`` alone) its sums: see ``core.analysis.efficiency``. Efficiencies are
+        null without a device.
         """
-        found = op_efficiency(self._ops, self._ops_frame, self.kernels(), self.device[0])
+        found = self._efficiency
+        if by == ("kernel",):
+            return kernel_efficiency(self._ops, self.kernels(), found)
         return group_efficiency(found, *by) if by else found
+
+    @cached_property
+    def _efficiency(self) -> pl.DataFrame:
+        return op_efficiency(self._ops, self._ops_frame, self.kernels(), self.device[0])
 
     def utilization(self) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU), one row per step and process."""
-        return step_utilization(self.trace["ranges"], self._ops_frame, self.device[0])
+        return step_utilization(
+            self.trace["ranges"],
+            self._ops_frame,
+            self.device[0],
+            again=pl.Series(self._ops.recomputed(self._ops.rows)),
+            kernels=None if self.cpu_only else self.kernels(),
+            replays=replays(self._ops),
+        )
 
     def memory(self) -> pl.DataFrame:
         """One row per process and device: the most memory in use; see ``core.analysis.memory``."""

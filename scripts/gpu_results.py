@@ -143,7 +143,7 @@ def streams(profile, known):
 
 def memory(profile, known):
     gpu = profile.memory().filter(pl.col("device") >= 0)
-    peak = int(gpu["peak"].max() or 0)
+    peak = int(gpu["peak_memory"].max() or 0)
     by_op = profile.memory_by_op().filter(pl.col("device") >= 0)
     held = by_op.filter(pl.col("op").is_not_null())["at_peak"].sum()
     return {

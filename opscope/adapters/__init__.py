@@ -27,9 +27,18 @@ BUILT_IN: Final = {
     "torch": "opscope.adapters.torch:TorchAdapter",
     "tensorflow": "opscope.adapters.tensorflow:TensorFlowAdapter",
     "keras": "opscope.adapters.keras:KerasAdapter",
+    "flax": "opscope.adapters.flax:FlaxAdapter",
+    "optax": "opscope.adapters.optax:OptaxAdapter",
 }
 #: The import that makes each built-in adapter installable, so that none is imported to ask it.
-_MODULES: Final = {"jax": "jax", "torch": "torch", "tensorflow": "tensorflow", "keras": "keras"}
+_MODULES: Final = {
+    "jax": "jax",
+    "torch": "torch",
+    "tensorflow": "tensorflow",
+    "keras": "keras",
+    "flax": "flax.nnx",
+    "optax": "optax",
+}
 
 
 class AdapterError(RuntimeError):
@@ -138,7 +147,7 @@ def _check_version(name: str, kind: type[Any]) -> None:
     from packaging.specifiers import SpecifierSet
     from packaging.version import InvalidVersion, Version
 
-    text = str(getattr(sys.modules[kind.module], "__version__", ""))
+    text = str(getattr(sys.modules[kind.module.partition(".")[0]], "__version__", ""))
     try:
         version = Version(text)
     except InvalidVersion:

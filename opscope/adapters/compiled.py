@@ -19,6 +19,8 @@ _log = logging.getLogger(__name__)
 
 #: Seconds that the compiler may take, and that one process waits for another that compiles.
 TIMEOUT: Final = 120
+_CC: Final = ("cc", "gcc", "clang")
+_CXX: Final = ("c++", "g++", "clang++")
 #: Not passed to the compiler: the tool that observes this process must not be loaded into it.
 _DROPPED: Final = ("LD_PRELOAD", "NVTX_INJECTION64_PATH")
 
@@ -28,9 +30,10 @@ class BuildError(RuntimeError):
 
 
 def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
-    """The shared library made of the C file ``source``, compiled unless it is in the cache.
+    """The shared library made of the C or C++ file ``source``, compiled unless it is in the cache.
 
-    Headers beside it whose names begin with its own are parts of it.
+    Headers beside it whose names begin with its own are parts of it. ``flags`` say what else it
+    depends on (``-D``, ``-I``, libraries): others make another library.
     Raises BuildError where it cannot be made, and on systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
@@ -43,7 +46,7 @@ def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
     for folder in folders:
         if (folder / name).is_file() and _ours(folder / name):
             return folder / name
-    compiler = _compiler()
+    compiler = _compiler(*(("CXX", _CXX) if source.suffix == ".cc" else ("CC", _CC)))
     problems = []
     for folder in folders:
         try:
@@ -59,14 +62,15 @@ def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
     raise BuildError("no cache folder can be written: " + "; ".join(problems))
 
 
-def _compiler() -> str:
-    chosen = os.environ.get("CC")
-    names = (chosen,) if chosen else ("cc", "gcc", "clang")
+def _compiler(variable: str, usual: tuple[str, ...]) -> str:
+    chosen = os.environ.get(variable)
+    names = (chosen,) if chosen else usual
     for name in names:
         found = shutil.which(name)
         if found:
             return found
-    raise BuildError(f"no C compiler ({', '.join(names)})")
+    kind = {"CC": "C", "CXX": "C++"}[variable]
+    raise BuildError(f"no {kind} compiler ({', '.join(names)})")
 
 
 def _cache_folders() -> list[Path]:
@@ -83,7 +87,18 @@ def _cache_folders() -> list[Path]:
 
 def _compile(compiler: str, source: Path, flags: tuple[str, ...], path: Path) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    command = [compiler, "-O2", "-shared", "-fPIC", "-fvisibility=hidden", *flags, str(source)]
+    if source.suffix == ".cc":
+        sys.stderr.write(f"opscope: building {source.name} for this machine, once (some seconds)\n")
+    command = [
+        compiler,
+        "-O2",
+        "-w",
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        str(source),
+        *flags,
+    ]
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     try:
         done = subprocess.run(

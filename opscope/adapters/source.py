@@ -17,6 +17,8 @@ from opscope.core.schema import Frame
 _FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
 #: What torch.compile generates: a folder of two letters, a hash, wherever its cache lies.
 _GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
+#: In the names of files that TensorFlow makes of the user's functions.
+_AUTOGRAPH: Final = "__autograph_generated_file"
 #: User frames kept of each call.
 LIMIT: Final = 3
 #: Frames looked at for each call: a deep recursion must not make every op slow.
@@ -110,6 +112,8 @@ class Sources:
 
     def _classify(self, file: str) -> str | None:
         if file.startswith("<"):  # <frozen …>, <string>, graphs that torch.fx wrote
+            return None
+        if _AUTOGRAPH in file:  # the user's function as TensorFlow rewrote it: its lines are others
             return None
         path = os.path.abspath(file)
         if path.startswith(self._foreign) or _GENERATED.search(path):

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from opscope.core import session
-from opscope.core.record import Recorder
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace
 
-from .clockfit import ClockFit, fit, match
-from .onclock import moved, to_unix
+from .beside import Beside, clock_of, hits, joined, probes
+from .clockfit import ClockFit, fit
+from .onclock import to_unix
 
-_log = logging.getLogger(__name__)
 _Ints = npt.NDArray[np.int64]
 
 #: The profiler's trace, beside the events of the part it belongs to.
 TRACE: Final = "kineto.json"
 #: The call whose times are bracketed: cheap, blocks nothing, and Kineto records it.
 PROBE_CALL: Final = "cudaStreamQuery"
-PROBES: Final = 16
-PROBE_NS: Final = 1_000_000_000
-#: Above this the launches nearest to the edges of a range may fall to its neighbour.
-ACCEPTED_NS: Final = 1_000
-#: How far the two Unix clocks may disagree before a probe is looked for elsewhere.
-REACH_NS: Final = 50_000_000
 #: What the profiler's trace gives; its own ranges would double the recorder's.
 _TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs")
 
@@ -58,11 +47,14 @@ class Cuda(Protocol):
         """Wait for the GPU."""
 
 
-class KinetoCapture:
+class KinetoCapture(Beside):
     """The recorder's ranges and torch.profiler's CUDA activities of this process, into ``folder``.
 
     ``profiler`` and ``cuda`` are torch's unless given. Forked children are recorded without kernels.
     """
+
+    gives = "kernels"
+    profiler = "torch.profiler"
 
     def __init__(
         self,
@@ -70,14 +62,10 @@ class KinetoCapture:
         profiler: Callable[[], Profiler] | None = None,
         cuda: Cuda | None = None,
     ) -> None:
-        self.folder = Path(folder)
+        super().__init__(folder)
         self._make = profiler or _torch_profiler
         self._cuda = cuda
         self._profiler: Profiler | None = None
-        self._recorder: Recorder | None = None
-        self._undo: Callable[[], None] | None = None
-        self._next_probe = 0
-        self._pid = 0
 
     def warmup(self) -> None:
         """Make the profiler, which initialises CUDA's tracing."""
@@ -86,75 +74,30 @@ class KinetoCapture:
         if self._cuda is None:
             self._cuda = _TorchCuda()
 
-    def start(self) -> None:
-        """Begin. Raises SessionError where torch or CUDA is missing or another profiler runs."""
-        self.warmup()
+    def _begin(self) -> None:
         assert self._profiler is not None
         try:
             self._profiler.start()
         except (RuntimeError, AssertionError) as error:  # CUPTI taken, a profiler on, no activity
             self._profiler = None
             raise SessionError(f"torch.profiler cannot start: {error}") from error
-        recorder = Recorder(self.folder)
-        try:
-            recorder.start()
-        except OSError:
-            self._profiler.stop()
-            raise
-        self._recorder = recorder
-        self._pid = os.getpid()
-        self._probe(PROBES)
-        session.listen(recorder)
-        self._undo = session.on_step(self._on_step)
 
-    def stop(self) -> None:
-        """End. Afterwards ``recorder.collect(folder)`` has the trace with kernels."""
-        recorder, self._recorder = session.recorder(), None
-        session.listen(None)
-        if self._undo is not None:
-            self._undo()
-            self._undo = None
+    def _touch(self) -> None:
+        assert self._cuda is not None
+        self._cuda.probe()
+
+    def _settle(self) -> None:
+        assert self._cuda is not None
+        self._cuda.synchronize()
+
+    def _end(self, folder: Path | None) -> None:
         profiler, self._profiler = self._profiler, None
-        if os.getpid() != self._pid or profiler is None or self._cuda is None:
-            if recorder is not None:  # a forked child's, which has no profiler
-                recorder.stop()
-            return
-        try:
-            self._cuda.synchronize()
-            if recorder is not None:
-                self._recorder = recorder
-                self._probe(PROBES)
-                self._recorder = None
-            profiler.stop()
-            if recorder is not None and recorder.folder is not None:
-                whole = recorder.folder / TRACE
-                profiler.export_chrome_trace(str(whole.with_suffix(".tmp.json")))
-                whole.with_suffix(".tmp.json").replace(whole)
-        except (RuntimeError, OSError) as error:
-            _log.warning("kernels are not in this capture: %s", error)
-            if recorder is not None:
-                recorder.note("warning", f"kernels not captured: torch.profiler failed: {error}")
-        finally:
-            if recorder is not None:
-                recorder.stop()
-
-    def __repr__(self) -> str:
-        return f"KinetoCapture({str(self.folder)!r})"
-
-    def _on_step(self, _number: int) -> None:
-        if perf_counter_ns() >= self._next_probe and os.getpid() == self._pid:
-            self._probe(2)
-
-    def _probe(self, times: int) -> None:
-        recorder, cuda = self._recorder, self._cuda
-        if recorder is None or cuda is None:
-            return
-        thread = threading.get_native_id()
-        for _ in range(times):
-            before = perf_counter_ns()
-            cuda.probe()
-            recorder.fact(probe=[before, perf_counter_ns(), thread])
-        self._next_probe = perf_counter_ns() + PROBE_NS
+        assert profiler is not None
+        profiler.stop()
+        if folder is not None:
+            whole = folder / TRACE
+            profiler.export_chrome_trace(str(whole.with_suffix(".tmp.json")))
+            whole.with_suffix(".tmp.json").replace(whole)
 
 
 class _TorchCuda:
@@ -194,63 +137,30 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
     """The recorder's part ``ranges`` with the tables of ``kernels``, all times on the recorder's clock.
 
     The probes in the part say how the clocks lie; where none can be found in ``kernels``, the two
-    Unix clocks do. Either is noted with its error, and stands in ``clocks`` as a domain of its own
-    (kind ``kineto``), whose ``to_unix_ns`` is of the merged times. Durations stay as they were.
+    Unix clocks do. Either is noted with its error. Durations stay as they were.
     """
     calls, threads = _with_os_threads(kernels["calls"], ranges["threads"])
-    unix = to_unix(ranges)
-    guess = to_unix(kernels) - unix
-    fitted = _fit(ranges, calls, guess)
-    if fitted is None:
-        clock = ClockFit(0, guess, 0.0, REACH_NS, 0, 0)
-        note = (
-            "warning",
-            "no probe found in the profiler's trace: kernels are placed by the Unix clock",
-        )
-    else:
-        clock = fitted
-        good = clock.error_ns <= ACCEPTED_NS and clock.slack_ns >= 0
-        note = (
-            "info" if good else "warning",
-            f"kernels are placed on the recorder's clock to within {clock.error_ns} ns by "
-            f"{clock.readings} probes"
-            + ("" if good else "; launches at the edges of ranges may fall to a neighbour"),
-        )
-    tables = {name: ranges[name] for name in ranges.present}
-    for name in _TAKEN:
-        if kernels.has(name):
-            frame = calls if name == "calls" else kernels[name]
-            tables[name] = moved(frame, clock).with_columns(pl.lit(0, pl.Int32).alias("process"))
-    tables["threads"] = pl.concat([ranges["threads"], threads])
-    tables["notes"] = pl.concat([ranges["notes"], kernels["notes"]])
-    row = pl.DataFrame(
-        {
-            "clock_domain": [1],
-            "kind": ["kineto"],
-            "to_unix_ns": [unix],
-            "drift_ppm": [clock.drift * 1e6],
-            "error_ns": [clock.error_ns],
-        },
-        schema=ranges["clocks"].schema,
-    )
-    tables["clocks"] = pl.concat([ranges["clocks"], row])
-    origin = {key: value for key, value in ranges.origin.items() if key != "probes"}
-    merged = Trace.of(tables, {**origin, "kernels": kernels.origin})
+    guess = to_unix(kernels) - to_unix(ranges)
+    clock, note = clock_of(_fit(ranges, calls, guess), guess, "kernels")
+    changed = {"threads": pl.concat([ranges["threads"], threads])}
+    with_threads = kernels.replace(calls=calls) if kernels.has("calls") else kernels
+    merged = joined(ranges, with_threads, _TAKEN, clock, "kineto", changed)
+    merged.origin["kernels"] = kernels.origin
     merged.note(*note)
     return merged
 
 
 def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> ClockFit | None:
-    """The fit over the thread that has most probes and their calls; None where none is found."""
-    probes = np.array(ranges.origin.get("probes") or [], dtype=np.int64).reshape(-1, 3)
+    """The fit over all threads' probes and their calls; None where none is found."""
+    asked = probes(ranges)
     queries = calls.filter(pl.col("name").cast(pl.String) == PROBE_CALL).sort("start")
     pieces: list[tuple[_Ints, ...]] = []
-    for thread in np.unique(probes[:, 2]):
-        mine = probes[probes[:, 2] == thread]
+    for thread in np.unique(asked[:, 2]):
+        mine = asked[asked[:, 2] == thread]
         theirs = queries.filter(pl.col("thread") == int(thread))
         start, end = theirs["start"].to_numpy(), theirs["end"].to_numpy()
-        rows = match(mine[:, 0], mine[:, 1], start, end, guess, REACH_NS)
-        if rows is not None and (rows >= 0).sum() * 2 > len(rows):  # else found by chance
+        rows = hits(mine, start, end, guess)
+        if rows is not None:
             hit = rows >= 0
             pieces.append((mine[hit, 0], mine[hit, 1], start[rows[hit]], end[rows[hit]]))
     if not pieces:

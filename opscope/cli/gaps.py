@@ -32,6 +32,14 @@ ADVICE: Final[Mapping[str, str]] = {
         "Record while the graph is captured as well, or open both traces together "
         "(opscope.load([replay, capture])); with nsys: --cuda-graph-trace=node"
     ),
+    "names no op, as other kernels of the trace do": (
+        "The profiler wrote no op beside these, and their names occur in no op or in several. Record "
+        "with opscope.init() as well, so that the ranges around their launches tell"
+    ),
+    "inside steps, compiling a program": (
+        "XLA compiles at the first call with each new shape. Warm up before the capture "
+        "(opscope run --steps 3:6), keep shapes alike, or set JAX_COMPILATION_CACHE_DIR"
+    ),
     "inside steps, outside any op": (
         "Python's own time, or a library without an adapter: opscope.annotate names it; "
         "`opscope doctor` lists the adapters"

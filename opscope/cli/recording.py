@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from opscope.core import session
 from opscope.core.record import Recorder
@@ -44,24 +44,24 @@ class Recording:
             recorder.stop()
 
 
-class RecordingWithProfile:
-    """A recording that gets the operations too once the program has started JAX's backends.
+class RecordingWithMore(Recording):
+    """A recording that gets more than ranges once the program has begun to use a device.
 
-    Not before: starting them here would settle which devices JAX uses before the program could. What
-    was recorded until then is one part, what comes after, with jax.profiler's trace, another.
+    Not before: beginning for it would settle what it could still choose. What was recorded until
+    then is one part, what comes after, with the profiler's trace, another.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        self._inner: Capture | None = None
-        _when_jax_begins(self._jax_begins)
+    #: What there is more, for messages.
+    more: ClassVar[str]
 
-    def warmup(self) -> None:
-        """Nothing to prepare before JAX is there."""
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__(folder)
+        self._inner: Capture | None = None
+        self._when(self._begins)
 
     def start(self) -> None:
         """Begin. Raises OSError where the folder is gone."""
-        self._inner = self._with_profile() if _jax_in_use() else None
+        self._inner = self._with_more() if self._in_use() else None
         if self._inner is None:
             self._inner = Recording(self.folder)
             self._inner.start()
@@ -72,81 +72,81 @@ class RecordingWithProfile:
         if inner is not None:
             inner.stop()
 
-    def _with_profile(self) -> Capture | None:
-        """The capture with operations, started; None, and the reason in the log, where it cannot be."""
+    def _in_use(self) -> bool:
+        raise NotImplementedError
+
+    def _when(self, begins: Callable[[], None]) -> None:
+        """Call ``begins`` once the device is in use."""
+        raise NotImplementedError
+
+    def _capture(self) -> Capture:
+        """The backend, not yet started."""
+        raise NotImplementedError
+
+    def _with_more(self) -> Capture | None:
+        """The capture, started; None, and the reason in the log, where it cannot be."""
+        capture = self._capture()
+        try:
+            capture.start()
+        except SessionError as error:
+            _log.warning("opscope: %s are not recorded: %s", self.more, error)
+            return None
+        return capture
+
+    def _begins(self) -> None:
+        try:
+            if type(self._inner) is Recording:
+                self._inner.stop()
+                self.start()
+        except Exception as error:  # noqa: BLE001  the framework would raise it into the user's program
+            _log.warning("opscope: nothing is recorded from here on: %s", error)
+            self._inner = None
+
+
+class RecordingWithProfile(RecordingWithMore):
+    """Operations too once the program has started JAX's backends: which devices it uses is settled then."""
+
+    more = "operations"
+
+    def _in_use(self) -> bool:
+        return _jax_in_use()
+
+    def _when(self, begins: Callable[[], None]) -> None:
+        _when_jax_begins(begins)
+
+    def _capture(self) -> Capture:
         from opscope.backends.xplane import XPlaneCapture
 
-        capture = XPlaneCapture(self.folder)
-        try:
-            capture.start()
-        except SessionError as error:
-            _log.warning("opscope: operations are not recorded: %s", error)
-            return None
-        return capture
-
-    def _jax_begins(self) -> None:
-        try:
-            if isinstance(self._inner, Recording):
-                self._inner.stop()
-                self.start()
-        except Exception as error:  # noqa: BLE001  JAX would raise it into the user's program
-            _log.warning("opscope: nothing is recorded from here on: %s", error)
-            self._inner = None
+        return XPlaneCapture(self.folder)
 
 
-class RecordingWithKernels:
-    """A recording of ranges that gets the kernels too once the program has initialised CUDA.
+class RecordingWithKernels(RecordingWithMore):
+    """Kernels too once the program has initialised CUDA.
 
-    Not before: initialising it here would give a context to processes that never use a GPU, and
-    their forked children could no longer use one. A program that profiles itself with
-    ``torch.profiler`` meets ours; then ``--backend recorder`` is the way.
+    Doing that for it would give a context to processes that never use a GPU, and their forked
+    children could no longer use one. A program that profiles itself with ``torch.profiler`` meets
+    ours; then ``--backend recorder`` is the way.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        self._inner: Capture | None = None
-        _when_cuda_begins(self._cuda_begins)
+    more = "kernels"
 
-    def warmup(self) -> None:
-        """Nothing to prepare before CUDA is there."""
+    def _in_use(self) -> bool:
+        return _cuda_in_use()
 
-    def start(self) -> None:
-        """Begin. Raises OSError where the folder is gone."""
-        self._inner = self._with_kernels() if _cuda_in_use() else None
-        if self._inner is None:
-            self._inner = Recording(self.folder)
-            self._inner.start()
+    def _when(self, begins: Callable[[], None]) -> None:
+        _when_cuda_begins(begins)
 
-    def stop(self) -> None:
-        """End. Harmless when called twice."""
-        inner, self._inner = self._inner, None
-        if inner is not None:
-            inner.stop()
-
-    def _with_kernels(self) -> Capture | None:
-        """The capture with kernels, started; None, and the reason in the log, where it cannot be."""
+    def _capture(self) -> Capture:
         from opscope.backends.kineto import KinetoCapture
 
-        capture = KinetoCapture(self.folder)
-        try:
-            capture.start()
-        except SessionError as error:
-            _log.warning("opscope: kernels are not recorded: %s", error)
-            return None
+        return KinetoCapture(self.folder)
+
+    def _with_more(self) -> Capture | None:
+        capture = super()._with_more()
         recorder = session.recorder()
-        if recorder is not None:
+        if capture is not None and recorder is not None:
             recorder.fact(gpu=True)
         return capture
-
-    def _cuda_begins(self) -> None:
-        """The program has just initialised CUDA: what was recorded so far is one part, a new one begins."""
-        try:
-            if isinstance(self._inner, Recording):
-                self._inner.stop()
-                self.start()
-        except Exception as error:  # noqa: BLE001  PyTorch would raise it into the user's program
-            _log.warning("opscope: nothing is recorded from here on: %s", error)
-            self._inner = None
 
 
 def _jax_in_use() -> bool:

@@ -11,7 +11,10 @@ import typer
 from . import common
 
 _SHOWN = "summary,detail,kernel"
-_WRITTEN = "summary,unattributed,detail,kernel,roofline,utilization,compiled,memory,memory_by_op,missing,notes"
+_WRITTEN = (
+    "summary,unattributed,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
+    "utilization,compiled,memory,memory_by_op,missing,notes"
+)
 
 
 def report(
@@ -20,8 +23,9 @@ def report(
         str | None,
         typer.Option(
             "--reports",
-            help="Comma-separated: summary, unattributed, detail, kernel, roofline, utilization, compiled,"
-            " memory, memory_by_op, missing, notes.",
+            help="Comma-separated: summary, unattributed, detail, kernel, roofline (by op; also"
+            " roofline_kernel, roofline_layer, roofline_step), utilization, compiled, memory,"
+            " memory_by_op, missing, notes.",
         ),
     ] = None,
     formats: Annotated[

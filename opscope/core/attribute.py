@@ -39,8 +39,11 @@ REASONS: Final = (
     "launched outside any op range",
     "the trace has no op ranges",
     "replayed from a CUDA graph whose capture is not in the trace",
+    "names no op, as other kernels of the trace do",
 )
-HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES, NO_CAPTURE = range(len(REASONS))
+HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES, NO_CAPTURE, UNNAMED = range(
+    len(REASONS)
+)
 
 
 @dataclass(slots=True)
@@ -130,9 +133,15 @@ def attribute(trace: Trace) -> Attribution:
 
 
 def _take_named(named: Named, kernels: Launched, is_op: NDArray[np.bool_]) -> None:
-    """Rule 0: the op that a kernel names, unless that is the very one that launched it."""
+    """Rule 0: the op that a kernel names, unless that is the very one that launched it.
+
+    One that is only inferred gives way to any that launched it.
+    """
     if not (named.op >= 0).any():
         return
+    named.op[named.inferred & (kernels.op >= 0)] = NONE
+    kernels.inferred[named.inferred & (named.op >= 0)] = True
+    kernels.reason[(named.op < 0) & (kernels.reason == NO_RANGES)] = UNNAMED
     text = named.trace["ranges"]["text"].to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
     same = (kernels.op >= 0) & (at(text, kernels.op) == at(text, named.op))
     taken = (named.op >= 0) & ~same

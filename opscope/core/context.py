@@ -18,7 +18,14 @@ from opscope.core.schema import Frame
 
 #: Frames of a call stack that a source column shows, innermost first.
 FRAMES_SHOWN: Final = 3
-_LIBRARY_PARTS: Final = ("site-packages", "dist-packages", "/lib/python3", "<")
+_LIBRARY_PARTS: Final = (
+    "site-packages",
+    "dist-packages",
+    "/lib/python3",
+    "<",
+    # opscope's own shells around the user's functions, where it is not installed but lies in a folder
+    *(f"/opscope/{room}/" for room in ("adapters", "callbacks", "core")),
+)
 _LIBRARY_STARTS: Final = (
     "torch/",
     "<",

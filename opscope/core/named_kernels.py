@@ -29,12 +29,14 @@ _STREAM: Final = ("process", "device", "stream")
 class Named:
     """A trace with ranges for the ops that kernels name, from row ``first`` on.
 
-    ``op``: per kernel the row of its op's range, -1 for one that names none.
+    ``op``: per kernel the row of its op's range, -1 for one that names none. ``inferred``: it is
+    only known from other kernels of its name.
     """
 
     trace: Trace
     first: int
     op: NDArray[np.int32]
+    inferred: NDArray[np.bool_]
 
 
 def named_ranges(trace: Trace, link: NDArray[np.int32]) -> Named:
@@ -44,9 +46,11 @@ def named_ranges(trace: Trace, link: NDArray[np.int32]) -> Named:
     """
     kernels, ranges = trace["kernels"], trace["ranges"]
     op = np.full(len(kernels), NONE, np.int32)
+    told = kernels["op_key"].is_not_null().to_numpy()
+    if not told.any():
+        return Named(trace, len(ranges), op, np.zeros(len(kernels), bool))
+    kernels = _by_name(kernels)
     rows = np.flatnonzero(kernels["op_key"].is_not_null().to_numpy())
-    if not len(rows):
-        return Named(trace, len(ranges), op)
     execution = _executions(kernels[rows])
     op[rows] = len(ranges) + execution
     call = link[rows]
@@ -100,7 +104,24 @@ def named_ranges(trace: Trace, link: NDArray[np.int32]) -> Named:
         pl.col(name).cast(dtype) if name in added.columns else pl.lit(None, dtype).alias(name)
         for name, dtype in schema.items()
     )
-    return Named(trace.replace(ranges=pl.concat([ranges, whole])), len(ranges), op)
+    inferred = (op >= 0) & ~told
+    return Named(trace.replace(ranges=pl.concat([ranges, whole])), len(ranges), op, inferred)
+
+
+def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
+    """``kernels``, an op for those that name none but whose namesakes in the process all name one.
+
+    Profilers lose the op of a kernel now and then; XLA names the kernels that it generates after
+    their instruction, and a library's kernel that serves one op alone is as good as named.
+    """
+    by = ["process", "name"]
+    known = kernels.lazy().filter(pl.col("op_key").is_not_null()).group_by(by)
+    only = known.agg(pl.col("op_key").first().alias("only"), pl.col("op_key").n_unique().alias("n"))
+    found = kernels.lazy().join(
+        only.filter(pl.col("n") == 1), on=by, how="left", nulls_equal=True, maintain_order="left"
+    )
+    key = pl.coalesce("op_key", pl.when(pl.col("name").is_not_null()).then("only"))
+    return found.with_columns(key.alias("op_key")).drop("only", "n").collect()
 
 
 def _executions(kernels: pl.DataFrame) -> Ints:

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.perf import devices
+from opscope.core.perf import identify
 from opscope.core.trace import Trace, conform
 
 #: How a reader's note begins that asks for a name.
@@ -23,7 +23,7 @@ def name_devices(trace: Trace, gpu: str) -> int:
     Raises UnknownDevice where ``gpu`` is no device that is known (``devices.toml``). What the trace
     itself says stays.
     """
-    known, why = devices.find(gpu)
+    known, why = identify.find(gpu)
     if known is None:
         raise UnknownDevice(f"{gpu!r}: {why}")
     used = pl.concat([trace[name].select("process", "device") for name in ("kernels", "memops")])

@@ -53,6 +53,7 @@ _recorder: Recorder | None = None
 _capture: Capture | None = None
 _subscribers: list[Callable[[int], None]] = []
 _watchers: list[Callable[[], None]] = []
+_optimizers: list[tuple[Callable[[], None], Callable[[], None]]] = []
 _models: list[weakref.ref[Any]] = []
 #: The user tells the steps (``opscope.step``): adapters no longer do.
 steps_by_user = False
@@ -62,6 +63,7 @@ _hooked = False
 class _Steps(threading.local):
     number = -1
     pushed = False
+    held = False
 
 
 _steps = _Steps()
@@ -128,6 +130,36 @@ def trains(model: object) -> None:
     with _lock:
         _models[:] = [one for one in _models if one() not in (None, model)]
         _models.append(weakref.ref(model))
+
+
+def on_optimizer(begins: Callable[[], None], ends: Callable[[], None]) -> Callable[[], None]:
+    """Call these around the work of optimizers that are not the framework's own (Keras's on PyTorch).
+
+    On the thread that works; they must not raise. Returns what undoes that.
+    """
+    watcher = (begins, ends)
+    with _lock:
+        _optimizers.append(watcher)
+
+    def undo() -> None:
+        with _lock:
+            if watcher in _optimizers:
+                _optimizers.remove(watcher)
+
+    return undo
+
+
+@contextmanager
+def optimizing() -> Iterator[None]:
+    """An optimizer works inside: adapters of the framework that it works in are told."""
+    told = tuple(_optimizers)
+    for begins, _ in told:
+        begins()
+    try:
+        yield
+    finally:
+        for _, ends in reversed(told):
+            ends()
 
 
 def models() -> list[Any]:
@@ -197,6 +229,21 @@ def end_step() -> None:
         emitter(STEP_FRAMEWORK).pop()
     if _subscribers and _steps.number >= 0:
         _tell(_steps.number + 1)
+
+
+@contextmanager
+def steps_held() -> Iterator[None]:
+    """What runs meanwhile on this thread is no training, however it looks: no step begins in it."""
+    before, _steps.held = _steps.held, True
+    try:
+        yield
+    finally:
+        _steps.held = before
+
+
+def are_steps_held() -> bool:
+    """Whether this thread is inside ``steps_held``."""
+    return _steps.held
 
 
 def current_step() -> int:

@@ -7,15 +7,15 @@ A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.dialects import Reading, tsl
+from opscope.core.dialects import Reading, hlo, tsl
 from opscope.core.interpret import ROLE, Meaning
 from opscope.core.intervals import NONE, Ints, nest
 from opscope.core.rangetext import RangeTextError, format_call, parse, parse_spec
@@ -220,7 +220,7 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
     known = np.flatnonzero(spec >= 0)
     if not len(known):
         return
-    _pair(specs, meaning, rows[known], spec[known], run[known])
+    _pair(specs, meaning, ranges, rows[known], spec[known], run[known])
     pairs = np.stack((own[known], spec[known]), axis=1)
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     made = np.array([_explained(meaning, specs, *pair) for pair in distinct.tolist()], np.int32)
@@ -264,13 +264,18 @@ def _run_of(ranges: pl.DataFrame, meaning: Meaning, rows: Ints) -> Ints:
     return found
 
 
-def _pair(specs: Specs, meaning: Meaning, rows: Ints, spec: Ints, run: Ints) -> None:
+def _pair(
+    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, rows: Ints, spec: Ints, run: Ints
+) -> None:
     """Number forward ops and the ops that differentiate them alike, apart for each run.
 
     Without runs the k-th time that a key is met stands for the k-th run.
     """
     backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
-    is_back = backward[meaning.reading[rows]]
+    differentiates = np.array(
+        [_is_hlo(call) and hlo.reading(call).direction == "backward" for call in specs.calls], bool
+    )
+    is_back = backward[meaning.reading[rows]] | differentiates[spec]
     if not is_back.any():
         return
     forward = _forward_rows(specs, np.unique(spec[is_back]))
@@ -285,12 +290,56 @@ def _pair(specs: Specs, meaning: Meaning, rows: Ints, spec: Ints, run: Ints) -> 
     unpaired = is_back & (target[spec] == spec)
     turn = _occurrence(names[spec])
     turn = np.where(run >= 0, run, turn)
+    turn = _turn_of_forward(specs, meaning, ranges, spec, run, turn)
     seq = turn * (int(names.max(initial=0)) + 1) + pair
     own_seq = meaning.seq.gather(rows).is_not_null().to_numpy()
     chosen = ~unpaired & ~own_seq
     meaning.seq = _scatter(meaning.seq, rows[chosen], seq[chosen])
     many = np.full(int(chosen.sum()), GRAPH_THREAD)
     meaning.fwd_thread = _scatter(meaning.fwd_thread, rows[chosen], many)
+
+
+def _turn_of_forward(
+    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, spec: Ints, run: Ints, turn: Ints
+) -> Ints:
+    """``turn`` with that of the forward graph's run where a graph differentiates another.
+
+    It is the run of the latest forward graph that no other has differentiated yet: a tape goes back
+    over what it saw.
+    """
+    forward = [_forward_graph(call) for call in specs.calls]
+    other = np.array([one is not None for one in forward], bool)[spec] & (run >= 0)
+    if not other.any():
+        return turn
+    turn = turn.copy()
+    runs = np.unique(run[run >= 0])
+    runs = runs[np.argsort(ranges["start"].gather(runs).to_numpy(), kind="stable")]
+    process = ranges["process"].gather(runs).fill_null(NONE).to_numpy()
+    names = [reading.graph for reading in meaning.readings]
+    graph = np.array([names[number] or "" for number in meaning.reading[runs]])
+    table = specs.table
+    pairs = {
+        (table["process"][row], table["graph"][row], forward[row])
+        for row in np.unique(spec[other]).tolist()
+    }
+    of: dict[int, int] = {}
+    for number, backward, forwards in pairs:
+        at = runs[(process == number) & ((graph == backward) | (graph == forwards))]
+        is_back = np.isin(at, runs[graph == backward])
+        of.update(_pops(at, is_back))
+    mine = np.flatnonzero(other & np.isin(run, list(of)))
+    turn[mine] = [of[one] for one in run[mine].tolist()]
+    return turn
+
+
+def _pops(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """(pop, push) of rows in time's order: a pop belongs to the latest push that is not popped yet."""
+    depth = np.cumsum(np.where(is_pop, -1, 1)) + is_pop
+    order = np.argsort(depth, kind="stable")
+    rows, is_pop, depth = rows[order], is_pop[order], depth[order]
+    push = np.maximum.accumulate(np.where(is_pop, NONE, np.arange(len(rows))))
+    known = is_pop & (push >= 0) & (depth[np.maximum(push, 0)] == depth)
+    yield from zip(rows[known].tolist(), rows[push[known]].tolist(), strict=True)
 
 
 def _scatter(column: pl.Series, rows: Ints, values: Ints) -> pl.Series:
@@ -328,17 +377,33 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
     """For specs of backward ops the spec of the op that each differentiates, by name."""
     graphs = specs.table.select(_SAME).rows()
     place = {name: number for number, name in enumerate(graphs)}
+    for row, call in enumerate(specs.calls):
+        if _is_hlo(call):
+            place.setdefault((*graphs[row][:-1], str(call.param("op_name"))), row)
     found: dict[int, int] = {}
     for row in rows.tolist():
-        *graph, key = graphs[row]
+        *where, graph, key = graphs[row]
         call = specs.calls[row]
         told = None if call is None else call.param("forward")
+        if _is_hlo(call):  # named by the compiler; its path is that of what it came from
+            key = str(call.param("op_name"))
+        graph = _forward_graph(call) or graph
         for name in (told,) if isinstance(told, str) else tsl.forward_keys(key):
-            forward = place.get((*graph, name))
+            forward = place.get((*where, graph, name))
             if forward is not None:
                 found[row] = forward
                 break
     return found
+
+
+def _forward_graph(call: OpCall | None) -> str | None:
+    """The graph whose ops this one's graph differentiates, where that runs by itself."""
+    found = None if call is None else call.param("forward_graph")
+    return found if isinstance(found, str) else None
+
+
+def _is_hlo(call: OpCall | None) -> TypeGuard[OpCall]:
+    return call is not None and call.name.startswith("hlo::")
 
 
 def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
@@ -346,10 +411,18 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     reading, call = meaning.readings[old], specs.calls[spec]
     if call is None:
         return old
-    if reading.call is not None and not call.truncated:
+    layer, direction = call.param("layer"), reading.direction
+    if isinstance(layer, str):
+        params = tuple(param for param in call.params if param[0] != "layer")
+        call, reading = replace(call, params=params), replace(reading, layer=layer)
+    if _is_hlo(call):  # the operation's path tells what the range's name cannot
+        told = hlo.reading(call)
+        direction = told.direction
+        if not isinstance(layer, str):
+            reading = replace(reading, layer=told.layer or reading.layer)
+    elif reading.call is not None and not call.truncated:
         # the name of what ran: a fused kernel has that of its last op, which the spec tells of
         call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
-    direction = reading.direction
     if _DATASET in specs.table["graph"][spec]:
         direction = "input"
     meaning.readings.append(replace(reading, role="op", call=call, direction=direction))

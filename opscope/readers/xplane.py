@@ -23,7 +23,7 @@ from opscope.core.hlo.wire import VARINT, WireError, varint
 from opscope.core.trace import Trace, concat
 
 from .errors import BadInput
-from .xplane_device import DETAILS, device_rows, executed
+from .xplane_device import DETAILS, device_rows, executed, with_kinds
 from .xplane_host import HOST_STATS, Host
 from .xplane_json import JsonSpace
 from .xplane_programs import Programs
@@ -165,6 +165,8 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
     for name, frames in tables.items():
         if frames:
             made[name] = pl.concat(frames)
+    if "memops" in made and "calls" in made:
+        made["memops"] = with_kinds(made["memops"], made["calls"])
     has_device = any(_DEVICE.match(plane.name) for plane in planes)
     if has_device:
         for name in ("kernels", "memops"):

@@ -27,8 +27,11 @@ DETAILS: Final = frozenset(
         "context_id",
     }
 )
-_COPY: Final = r"(?i)^mem(?:cpy|set)"
+#: Copies and sets; ROCm's runtime does them by kernels of its own.
+_COPY: Final = r"(?i)^mem(?:cpy|set)|^__amd_rocclr_(?:copy|fill)Buffer"
+_SET: Final = r"(?i)memset|^__amd_rocclr_fillBuffer"
 _DIRECTION: Final = r"(?i)mem(?:cpy)?(H2D|D2H|D2D|H2H|P2P)"
+_CALL_DIRECTION: Final = r"^(?:cu|cuda|hip)Memcpy(HtoD|DtoH|DtoD|HtoH)"
 _KINDS: Final = {"H2D": "HtoD", "D2H": "DtoH", "D2D": "DtoD", "H2H": "HtoH", "P2P": "PtoP"}
 
 
@@ -139,7 +142,7 @@ _KERNEL: Final = (
 def _memops(frame: pl.DataFrame) -> pl.DataFrame:
     details = pl.col("copied")
     direction = pl.col("name").str.extract(_DIRECTION).str.to_uppercase()
-    is_set = pl.col("set").is_not_null() | pl.col("name").str.contains("(?i)memset")
+    is_set = pl.col("set").is_not_null() | pl.col("name").str.contains(_SET)
     made = frame.select(
         "process", "device", "context", "stream", "start", "end",
         pl.when(is_set).then(pl.lit("memset"))
@@ -152,3 +155,14 @@ def _memops(frame: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
     schema = table_schema("memops")
     return made.cast({name: schema[name] for name in made.columns})
+
+
+def with_kinds(memops: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """``memops``, the kind of a copy that does not tell it taken from the call that asked for it."""
+    told = calls.select(
+        "correlation", pl.col("name").cast(pl.String).str.extract(_CALL_DIRECTION).alias("asked")
+    ).filter(pl.col("asked").is_not_null() & pl.col("correlation").is_not_null())
+    told = told.unique("correlation", keep="last", maintain_order=True)
+    joined = memops.join(told, on="correlation", how="left", maintain_order="left")
+    kind = pl.coalesce(pl.col("kind").cast(pl.String), "asked").cast(memops.schema["kind"])
+    return joined.with_columns(kind.alias("kind")).drop("asked")

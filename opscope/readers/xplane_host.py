@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.dialects import hlo
+from opscope.core.intervals import nest
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall
 
@@ -38,6 +39,8 @@ HOST_STATS: Final = frozenset(
 GRAPH_THREAD: Final = 1 << 16
 _API: Final = r"^(?:cu|hip|cuda|ncclGroup)[A-Z_]\w*$"
 _FRAME: Final = r"^\$([^\s:]+):(\d+) (.*)$"
+#: A call of a jitted function of JAX.
+_CALL: Final = r"^PjitFunction\((.*)\)$"
 _TF_OP: Final = r"^[A-Za-z0-9_.\\/>-]+:[A-Za-z_]\w*$"
 _MEMORY: Final = r"^Memory(?:Allocation|Deallocation)$"
 _SUFFIX: Final = r"/-?\d+$"
@@ -162,6 +165,7 @@ class Host:
             ranges = pl.concat(self._frames).sort(
                 "start", "end", descending=[False, True], maintain_order=True
             )
+            ranges = ranges.filter(~_traced(ranges))
             seq = _pairs(ranges)
             made["ranges"] = ranges.select(
                 pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
@@ -195,25 +199,44 @@ def _named(frame: pl.DataFrame) -> pl.DataFrame:
     tf_op = pl.coalesce("tf_op", pl.when(name.str.contains(_TF_OP)).then(name))
     is_tf = tf_op.str.contains(_TF_OP).fill_null(False) & ~tf_op.str.starts_with("XlaModule")
     is_frame = name.str.contains(_FRAME)
+    is_call = name.str.contains(_CALL)
     return frame.select(
         "thread",
         "start",
         "end",
         pl.when(is_op).then(pl.lit("xla"))
         .when(is_step).then(pl.lit("opscope.step"))
-        .when(is_frame).then(pl.lit("python"))
+        # files without their folders: whether they are the user's or a library's nobody knows
+        .when(is_frame).then(pl.lit("runtime"))
+        .when(is_call).then(pl.lit("opscope.jax"))
         .when(is_tf).then(pl.lit("TSL"))
         .otherwise(pl.lit("runtime")).alias("domain"),
-        pl.when(is_step & ~is_op).then(pl.lit("step")).alias("category"),
+        pl.when(is_step & ~is_op).then(pl.lit("step"))
+        .when(is_call & ~is_op).then(pl.lit("graph")).alias("category"),
         pl.when(is_op).then(pl.col("operation"))
         .when(is_step).then(pl.format("step {}", pl.col("step_num")))
         .when(is_frame).then(pl.format(
             "{}({}): {}", name.str.extract(_FRAME, 1), name.str.extract(_FRAME, 2),
             name.str.extract(_FRAME, 3)))
+        .when(is_call).then(pl.format("jit_{}", name.str.extract(_CALL, 1).str.replace_all(
+            r"[^\w.-]", "_").str.strip_chars_end("_")))
         .when(is_tf).then(tf_op)
         .otherwise(name.fill_null("")).alias("text"),
         "run",
     )  # fmt: skip
+
+
+def _traced(ranges: pl.DataFrame) -> pl.Series:
+    """Which rows are jitted calls inside another: they are traced into it, and run nothing.
+
+    One call's C++ and Python halves are told too, the one inside the other.
+    """
+    calls = ranges.with_row_index("row").filter(pl.col("category") == "graph")
+    inner = np.zeros(len(ranges), bool)
+    for part in calls.partition_by("thread"):
+        tree = nest(part["start"].to_numpy(), part["end"].to_numpy())
+        inner[part["row"].to_numpy()[tree.order[tree.parent >= 0]]] = True
+    return pl.Series(inner)
 
 
 def _pairs(ranges: pl.DataFrame) -> pl.Series:

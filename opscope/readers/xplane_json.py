@@ -6,6 +6,7 @@ shapes are not known. The XPlane file beside it tells more.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
@@ -18,6 +19,12 @@ from .errors import BadInput
 from .xplane_space import Event, Events, Line, Plane
 
 _NUMBERS: Final = frozenset({"program_id", "run_id", "correlation_id", "step_num", "context_id"})
+
+
+#: The name of a process: torch.profiler's are commands, of TensorFlow's old timeline jobs.
+_PLANE: Final = re.compile(rb'"name":\s*"/(?:host:CPU|device:[A-Z]+:\d+)[" ]')
+#: Objects and lists in one file; the writers stop at a million events.
+MOST: Final = 1 << 23
 
 
 _Id: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -38,8 +45,8 @@ class _File(msgspec.Struct):
 
 
 def recognise(head: bytes) -> bool:
-    """Whether JSON that begins so is the trace viewer's."""
-    return b'"highres-ticks"' in head
+    """Whether JSON that begins so is the trace viewer's, or what JAX makes of it for Perfetto."""
+    return b'"highres-ticks"' in head or _PLANE.search(head) is not None
 
 
 class JsonSpace:
@@ -49,6 +56,8 @@ class JsonSpace:
         self.data = b""
         self.errors: list[str] = []
         self.hosts: list[str] = []
+        if data.count(b"{") + data.count(b"[") > MOST:
+            raise BadInput(path, f"of over {MOST} values, which no trace viewer shows")
         try:
             rows = msgspec.json.decode(data, type=_File).traceEvents
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

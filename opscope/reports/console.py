@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from . import units
+from . import compilation, memory, roofs, units
 from .layout import Column, Table
 
 if TYPE_CHECKING:
@@ -64,7 +64,15 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("device_time", "time", units.time),
         Column("ideal_time", "at the roof", units.time),
         Column("efficiency", "efficiency", units.share),
+        Column("attained_flops", "FLOP/s", units.flop_rate),
+        Column("attained_bandwidth", "bytes/s", units.bandwidth),
+        Column("intensity", "FLOP/B", units.ratio),
         Column("rated", "rated", units.share),
+        Column("over", "above", units.share),
+        Column("over_reason", "mostly"),
+        Column("bound", "bound"),
+        Column("peak", "peak", units.flop_rate),
+        Column("known", "known", units.share),
         Column("mfu", "MFU", units.share),
         Column("hfu", "HFU", units.share),
         Column("done_flops", "done", units.flop),
@@ -91,7 +99,7 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("shared_memory", "shared", units.size),
         Column("device", "device", device_name),
         Column("at_peak", "at the peak", units.size),
-        Column("peak", "peak", units.size),
+        Column("peak_memory", "peak", units.size),
         Column("reserved", "reserved", units.size),
         Column("in_use", "at the end", units.size),
         Column("allocated", "allocated", units.size),
@@ -153,7 +161,7 @@ def summary(profile: Profile) -> Table:
     line("FLOPs known", units.share(row.get("flops_share")), known)
     if not on_cpu:
         line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
-    for peak in _peaks(profile):
+    for peak in memory.lines(profile):
         line(*peak)
     return Table(
         "Summary",
@@ -217,19 +225,6 @@ def top_kernels(profile: Profile, top: int | None = 20) -> Table:
     )
 
 
-def compiled(profile: Profile, top: int | None = 20) -> Table:
-    """Compiled regions, what ran in them, and what torch.compile counted."""
-    frame = profile.compiled()
-    keys = ["region", "direction", "share", "time", "calls", "name", "fused", "source"]
-    table = totals("Compiled regions", frame, keys, top, "nothing compiled ran in this profile")
-    told = [
-        f"{units.text(row['what']).removeprefix('torch.compile: ')}: {units.count(row['how_many'])}"
-        for row in profile.notes().to_dicts()
-        if units.text(row["what"]).startswith("torch.compile: ")
-    ]
-    return replace(table, footnotes=[*told, *table.footnotes])
-
-
 def totals(
     title: str, frame: pl.DataFrame, keys: Sequence[str], top: int | None, empty: str
 ) -> Table:
@@ -243,7 +238,10 @@ def totals(
     rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
     if any(row.get("flops", 0) is None for row in rows):
         notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
-    ranks = {"outputs": 9, "bytes": 8, "tensor_core": 7, "source": 6, "layer": 5, "direction": 4}
+    ranks = {"outputs": 9, "bytes": 8, "tensor_core": 7, "source": 6, "direction": 4}
+    ranks |= {"rated": 9, "intensity": 8, "attained_bandwidth": 7, "over_reason": 6}
+    if keys[0] != "layer":
+        ranks["layer"] = 5
     shown_columns = [
         replace(column, rank=ranks.get(column.key, 0))
         for column in columns(keys)
@@ -271,51 +269,16 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             made.append(
                 frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
             )
-        elif name == "roofline":
-            device, why = profile.device
-            against = f"against {device.name}" if device is not None else f"no roof: {why}"
-            frame = profile.efficiency("op").drop("matrix_flops", "vector_flops")
-            table = totals(
-                f"Roofline by op, {against}", frame, frame.columns, top, "no op has a cost"
-            )
-            made.append(table)
+        elif name in roofs.GROUPS:
+            made.append(roofs.roofline(profile, name, top))
         elif name == "utilization":
-            made.append(
-                frame_table(
-                    "FLOPs utilization by step", profile.utilization(), "no steps in this profile"
-                )
-            )
+            made.append(roofs.utilization(profile))
         elif name == "compiled":
-            made.append(compiled(profile, top))
+            made.append(compilation.regions(profile, top))
         elif name == "memory":
-            made.append(
-                frame_table(
-                    "Memory",
-                    profile.memory().drop("peak_time"),
-                    "memory was not recorded (opscope run --memory)",
-                )
-            )
+            made.append(memory.peaks(profile))
         elif name == "memory_by_op":
-            made.append(
-                totals(
-                    "Memory by op, as it was at the peak",
-                    profile.memory_by_op(),
-                    [
-                        "process",
-                        "device",
-                        "share",
-                        "at_peak",
-                        "op",
-                        "allocations",
-                        "direction",
-                        "layer",
-                        "reason",
-                        "source",
-                    ],
-                    top,
-                    "memory was not recorded (opscope run --memory)",
-                )
-            )
+            made.append(memory.by_op(profile, top))
         elif name == "missing":
             made.append(
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")
@@ -323,23 +286,6 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
         elif name == "notes":
             made.append(frame_table("Notes", profile.notes(), "none"))
     return made
-
-
-def _peaks(profile: Profile) -> list[tuple[str, str, str]]:
-    """Of each device that any process used, the highest peak of a process."""
-    frame = profile.memory().sort("device", "peak", descending=[False, True])
-    lines = []
-    for rows in frame.partition_by("device", maintain_order=True):
-        row = _first(rows)
-        what = "CPU" if row["device"] == -1 else f"GPU {row['device']}"
-        # what was there before a recording began is not in it
-        remark = "of tensors made while it was recorded" if row["device"] == -1 else ""
-        if row["reserved"]:
-            remark = f"{units.size(row['reserved'])} reserved"
-        if len(rows) > 1:
-            remark = ", ".join(filter(None, (remark, f"the highest of {len(rows)} processes")))
-        lines.append((f"peak memory, {what}", units.size(row["peak"]), remark))
-    return lines
 
 
 def _first(frame: pl.DataFrame) -> dict[str, Any]:

@@ -54,6 +54,24 @@ def size(count: object) -> str:
     return _decimal(count, "B")
 
 
+def flop_rate(rate: object) -> str:
+    """Floating-point operations a second as ``1.23 TFLOP/s``."""
+    return _decimal(rate, "FLOP/s")
+
+
+def bandwidth(rate: object) -> str:
+    """Bytes a second as ``1.23 TB/s`` (decimal)."""
+    return _decimal(rate, "B/s")
+
+
+def ratio(value: object) -> str:
+    """A number without a unit, three digits: ``0.083``, ``12.3``, ``4,560``."""
+    number = _known(value)
+    if number is None:
+        return UNKNOWN
+    return f"{number:,.0f}" if abs(number) >= 99.95 else f"{number:.3g}"
+
+
 def count(number: object) -> str:
     """A whole number with its thousands apart: ``12,345``."""
     value = _known(number)

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import opscope.backends as backends
-from opscope.backends import kineto
+from opscope.backends import beside, kineto
 from opscope.backends.recorder import collect, read_part
 from opscope.core import session
 from opscope.core.session import SessionError
@@ -215,7 +215,7 @@ def test_without_probes_the_unix_clock_is_used_and_said(tmp_path: Path) -> None:
 
 
 def test_probes_come_again_with_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto, "PROBE_NS", 0)
+    monkeypatch.setattr(beside, "PROBE_NS", 0)
     gpu = FakeGpu()
     session.start(kineto.KinetoCapture(tmp_path / "rec", lambda: gpu, gpu))
     for _ in range(3):
@@ -225,7 +225,7 @@ def test_probes_come_again_with_the_steps(tmp_path: Path, monkeypatch: pytest.Mo
     (part,) = (tmp_path / "rec").iterdir()
     probes = read_part(part).origin["probes"]
     asked = [call for call in gpu.calls if call["name"] == kineto.PROBE_CALL]
-    assert len(probes) == len(asked) > 2 * kineto.PROBES
+    assert len(probes) == len(asked) > 2 * beside.PROBES
     assert {thread for _, _, thread in probes} == {threading.get_native_id()}
 
 

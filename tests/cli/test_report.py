@@ -198,9 +198,10 @@ def test_doctor_says_how_to_close_each_gap(opscope, saved):
 
 def test_every_reason_has_advice():
     from opscope.cli.gaps import ADVICE
+    from opscope.core.analysis.summary import CPU_REASONS
     from opscope.core.attribute import REASONS
 
-    assert set(ADVICE) == {*REASONS[1:], "inside steps, outside any op"}
+    assert set(ADVICE) == {*REASONS[1:], *CPU_REASONS}
 
 
 def test_a_gpu_may_be_named_where_the_trace_names_none(opscope, saved):

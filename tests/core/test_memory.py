@@ -36,7 +36,7 @@ def test_the_peak_belongs_to_the_ops_whose_blocks_were_alive_then(trace_of):
     profile = Profile(trace)
     peaks = profile.memory().row(0, named=True)
     assert peaks == {
-        "process": 0, "device": -1, "peak": 160, "peak_time": 37, "reserved": None, "in_use": 95,
+        "process": 0, "device": -1, "peak_memory": 160, "peak_time": 37, "reserved": None, "in_use": 95,
         "allocated": 245, "released": 150, "allocations": 5,
     }  # fmt: skip
     rows = profile.memory_by_op().select("op", "at_peak", "allocations", "bytes", "reason").rows()
@@ -58,7 +58,7 @@ def test_what_a_gpu_held_before_is_named_as_such(trace_of):
         ],
     )
     profile = Profile(trace)
-    assert profile.memory().select("peak", "reserved", "in_use").row(0) == (1500, 8192, 1500)
+    assert profile.memory().select("peak_memory", "reserved", "in_use").row(0) == (1500, 8192, 1500)
     rows = profile.memory_by_op().select("op", "at_peak", "reason").rows()
     assert rows == [("mm", 800, None), (None, 700, BEFORE)]
 
@@ -129,9 +129,9 @@ def test_sums_hold_and_the_peak_is_the_largest_sum(history):
     for row in profile.memory().to_dicts():
         mine = [(number, size) for number, size in events if blocks[number][0] == row["device"]]
         sums = [sum(size for _, size in mine[: n + 1]) for n in range(len(mine))]
-        assert row["peak"] == max(sums)
+        assert row["peak_memory"] == max(sums)
         assert row["in_use"] == row["allocated"] - row["released"] == sums[-1]
         here = by_op.filter(pl.col("device") == row["device"])
-        assert here["at_peak"].sum() == row["peak"]
+        assert here["at_peak"].sum() == row["peak_memory"]
         assert here["bytes"].sum() == row["allocated"]
         assert (here["at_peak"] >= 0).all()

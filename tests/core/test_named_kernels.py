@@ -63,6 +63,53 @@ def test_kernels_of_one_execution_share_it_and_a_second_one_counts_again(trace_o
     assert calls == {"hlo::dot": 3, "jit_step(1)/add.2": 1}
 
 
+def test_a_kernel_without_an_op_has_that_of_its_namesakes_where_they_agree(trace_of):
+    keys = {"gemm": ["jit_step(1)/dot.1", None, "jit_step(1)/dot.1"],
+            "copy": ["jit_step(1)/add.2", "jit_step(1)/sub.3", None],
+            "alone": [None]}  # fmt: skip
+    named = [(name, key) for name, several in keys.items() for key in several]
+    rows = [kernel(name, 20 * n, key) for n, (name, key) in enumerate(named)]
+    elsewhere = {"process": 1, "correlation": 5, "stream": 1}
+    frame = Profile(
+        trace_of(
+            specs=FORWARD,
+            # another process's kernels of the name tell nothing
+            kernels=[*rows, kernel("gemm", 900, None, **elsewhere)],
+            calls=[{"process": 1, "thread": 1, "start": 880, "end": 890, "name": "cuLaunchKernel",
+                    "correlation": 5}],
+        )
+    ).kernels().sort("start")  # fmt: skip
+    assert frame["inferred"].to_list() == [False, True, *[False] * 6]
+    ops = frame["op"].cast(pl.String).to_list()
+    assert ops[:3] == ["hlo::dot"] * 3
+    assert ops[5:] == [None] * 3
+    assert frame["op_id"].head(3).n_unique() == 3
+    reasons = frame["reason"].cast(pl.String).to_list()
+    assert reasons[5:] == ["no launch record", "no launch record",
+                           "names no op, as other kernels of the trace do"]  # fmt: skip
+
+
+def test_an_op_that_launched_a_kernel_comes_before_one_that_only_its_name_tells(trace_of):
+    trace = trace_of(
+        specs=FORWARD,
+        kernels=[
+            kernel("gemm", 100, "jit_step(1)/dot.1"),
+            kernel("gemm", 200, None, correlation=1),
+        ],
+        calls=[
+            {"process": 0, "thread": 3, "start": 50, "end": 60, "name": "cuLaunchKernel", "correlation": 1}
+        ],
+        ranges=[
+            {"process": 0, "thread": 3, "start": 40, "end": 90, "domain": "opscope.torch",
+             "category": "forward", "text": "aten::mm(f32[2,2], f32[2,2]) -> f32[2,2]",
+             "kind": "pushpop"}
+        ],
+    )  # fmt: skip
+    frame = Profile(trace).kernels().sort("start")
+    assert frame["op"].cast(pl.String).to_list() == ["hlo::dot", "aten::mm"]
+    assert frame["inferred"].to_list() == [False, False]
+
+
 def test_its_cpu_time_is_that_of_its_launches(trace_of):
     trace = trace_of(
         specs=FORWARD,
@@ -128,7 +175,14 @@ def test_attributed_and_unattributed_are_all(trace_of, kernels, calls):
     frame = Profile(trace).kernels()
     summary = Profile(trace).summary().row(0, named=True)
     assert summary["attributed_time"] + summary["unattributed_time"] == 10 * len(rows)
-    assert frame["reason"].is_null().to_list() == [row["op_key"] is not None for row in rows]
+    keys: dict[str, set] = {}
+    for row in rows:
+        keys.setdefault(row["name"], set()).add(row["op_key"])
+    alike = [row["op_key"] is None and len(keys[row["name"]] - {None}) == 1 for row in rows]
+    assert frame["inferred"].to_list() == alike
+    assert frame["reason"].is_null().to_list() == [
+        row["op_key"] is not None or same for row, same in zip(rows, alike, strict=True)
+    ]
     totals = Profile(trace).op_totals()
     assert totals["device_time"].sum() == summary["attributed_time"]
     assert totals["kernels"].sum() == frame["reason"].null_count()

@@ -29,7 +29,7 @@ def test_allocated_less_released_is_what_the_total_grew_by(profile):
         (1, 13_385, 0),
     ]
     gpu = rows[1]
-    assert (gpu["peak"], gpu["reserved"]) == (6_629_508_096, 12_782_141_440)
+    assert (gpu["peak_memory"], gpu["reserved"]) == (6_629_508_096, 12_782_141_440)
 
 
 def test_the_peak_is_made_of_what_ops_held_and_what_was_there(profile):

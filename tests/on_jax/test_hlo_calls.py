@@ -134,6 +134,39 @@ def test_paths_of_what_xla_rewrote_are_those_of_its_forward():
     assert all(call.frames and call.frames[0][0].endswith("test_hlo_calls.py") for call in convs)
 
 
+def test_a_product_that_lost_its_path_has_the_one_on_its_results_new_shape():
+    """A single column: XLA rewrites the product, and leaves its path on what reads it."""
+
+    def net(w, x, y):
+        with jax.named_scope("dense"):
+            h = x @ w
+        with jax.named_scope("mse"):
+            return ((h - y) ** 2).mean()
+
+    def step(w, x, y):
+        gradient = jax.grad(net)(w, x, y)
+        with jax.named_scope("sgd"):
+            return w - 0.1 * gradient
+
+    module, _ = compiled(step, jnp.ones((4, 1)), jnp.ones((8, 4)), jnp.ones((8, 1)))
+    paths = {call.param("op_name") for call in named(module).values() if call.name.endswith("dot")}
+    assert {str(path).split("/", 1)[1] for path in paths} == {
+        "jvp(dense)/dot_general",
+        "transpose(jvp(dense))/dot_general",
+    }
+
+
+def test_of_paths_made_one_the_first_counts():
+    """XLA joins the paths of what it folds: ``…/mul;…/broadcast_in_dim``."""
+
+    def net(w, x):
+        with jax.named_scope("mse"):
+            return ((x @ w) ** 2).mean()
+
+    module, _ = compiled(jax.grad(net), jnp.ones((4, 3)), jnp.ones((8, 4)))
+    assert not [call for call in named(module).values() if ";" in str(call.param("op_name") or "")]
+
+
 def test_loops_name_what_runs_in_them():
     module, _ = compiled(
         lambda x: jax.lax.fori_loop(0, 5, lambda _, y: jnp.sin(y) * y, x), jnp.ones(300)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import opscope
@@ -118,6 +119,65 @@ def test_functions_jitted_under_it_work_in_every_way():
     finally:
         opscope.shutdown()
     assert function(x, 2).tolist() == [0, 1, 4]
+
+
+def test_a_function_jitted_before_init_has_its_calls_from_the_profiler(tmp_path: Path):
+    @jax.jit
+    def early(x):
+        return jnp.tanh(x @ x)
+
+    x = jnp.ones((8, 8))
+    early(x)
+    opscope.init("jax")
+    try:
+
+        @jax.jit
+        def late(x):
+            return x @ x
+
+        with opscope.capture(tmp_path / "a.opscope", backend="xplane"):
+            for number in range(3):
+                with jax.profiler.StepTraceAnnotation("train", step_num=number):
+                    early(x)
+                    late(x).block_until_ready()
+    finally:
+        opscope.shutdown()
+    trace = opscope.load(tmp_path / "a.opscope").trace
+    ranges = trace["ranges"].with_columns(pl.col("category", "text").cast(pl.String))
+    calls = ranges.filter(pl.col("category") == "graph").sort("start")
+    names = calls["text"].to_list()
+    assert names == ["jit_early", "jit_late"] * 3
+    # the profiler numbers threads by itself; they are the system's here
+    steps = ranges.filter(pl.col("category") == "step")
+    assert calls["thread"].unique().to_list() == steps["thread"].unique().to_list()
+    assert "MainThread" in trace["threads"]["name"].cast(pl.String).to_list()
+
+
+def test_a_gradient_outside_of_jit_runs_its_jitted_parts(tmp_path: Path):
+    """``jax.grad`` of a function that is not jitted traces, but what is jitted in it runs."""
+    opscope.init("jax")
+    try:
+
+        @jax.jit
+        def inner(x):
+            return jnp.sin(x).sum()
+
+        @jax.jit
+        def outer(x):
+            return inner(x) * 2
+
+        x = jnp.ones(4)
+        with opscope.capture(tmp_path / "a.opscope", backend="recorder"):
+            jax.grad(lambda x: inner(x) * 2)(x)
+            jax.vmap(inner)(jnp.ones((2, 4)))
+            outer(x)  # traces inner, which runs nothing
+            jax.eval_shape(inner, x)
+    finally:
+        opscope.shutdown()
+    ranges = opscope.load(tmp_path / "a.opscope").trace["ranges"]
+    calls = ranges.filter(pl.col("category").cast(pl.String) == "graph")["text"].cast(pl.String)
+    mine = [name for name in calls if name in ("jit_inner", "jit_outer")]
+    assert mine == ["jit_inner", "jit_inner", "jit_outer"]
 
 
 def test_jaxs_own_annotations_are_no_user_ranges(tmp_path: Path):

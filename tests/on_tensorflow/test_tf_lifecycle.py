@@ -18,6 +18,7 @@ from tensorflow.python import pywrap_tfe  # noqa: E402
 from tensorflow.python.client import session as sessions  # noqa: E402
 from tensorflow.python.eager import backprop  # noqa: E402
 from tensorflow.python.eager.polymorphic_function import atomic_function  # noqa: E402
+from tensorflow.python.profiler import profiler_v2  # noqa: E402
 
 import opscope  # noqa: E402
 from opscope import adapters  # noqa: E402
@@ -165,17 +166,85 @@ def test_a_fault_of_ours_is_not_the_programs(tmp_path, monkeypatch, caplog):
     assert "TensorFlow is no longer observed" in caplog.text
 
 
-def test_without_a_compiler_the_rest_is_recorded_and_that_is_said(tmp_path, monkeypatch):
+@pytest.fixture
+def no_compiler(tmp_path, monkeypatch):
     from opscope.adapters import compiled
 
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(compiled.shutil, "which", lambda *args, **kwargs: None)
+    monkeypatch.setenv("CC", str(tmp_path / "none"))
     with pytest.raises(compiled.BuildError, match="no C compiler"):
         GraphRanges.load(tf)
+
+
+def test_without_a_compiler_tensorflows_profiler_tells_the_ops_of_graphs(tmp_path, no_compiler):
+    step = tf.function(
+        lambda x, w: tf.nn.relu(tf.matmul(x, w) + 1.0),
+        input_signature=[tf.TensorSpec((2, 3)), tf.TensorSpec((3, 4))],
+    )
+    compiled = tf.function(lambda x: tf.sin(x) * 2.0, jit_compile=True)
     with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
-        tf.function(lambda x: tf.matmul(x, x))(tf.ones((2, 2)))
-        tf.nn.relu(tf.ones(3))
+        for _ in range(3):
+            step(tf.ones((2, 3)), tf.ones((3, 4)))
+        compiled(tf.ones((2, 3)))
+        tf.nn.softmax(tf.ones(3))
     profile = opscope.load(tmp_path / "run.opscope")
-    assert "no C compiler" in profile.notes()["what"].str.join(" ").item()
-    assert "Relu" in profile.ops()["op"].cast(pl.String).to_list()
+    notes = profile.notes()["what"].str.join(" ").item()
+    assert "told by TensorFlow's profiler" in notes
+    assert "no C compiler" in notes
+    assert "placed on the recorder's clock" in notes
+    ops = profile.ops()
+    name = pl.col("op").cast(pl.String)
+    product = ops.filter(name.str.contains("MatMul"))
+    given = product["inputs"].cast(pl.String).unique().to_list()
+    assert len(given) == 1
+    assert given[0].startswith("f32[2,3], f32[3,4]")  # and the sum's, where that is fused with it
+    assert product["matrix_flops"].to_list() == [2 * 2 * 3 * 4] * 3
+    assert all("test_tf_lifecycle.py" in source for source in product["source"])
+    assert len(ops.filter(name == "Softmax")) == 1
+    assert len(ops.filter(name.str.starts_with("hlo::"))) >= 1
+    # within the runs of their graph, which the recorder saw
+    runs = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == "graph")
+    inside = product.sort("start").select("start", "end").rows()
+    graphs = runs.sort("start").select("start", "end").rows()[:3]
+    assert all(a <= start and end <= b for (start, end), (a, b) in zip(inside, graphs, strict=True))
+
+
+def test_the_programs_own_profiler_goes_before_ours(tmp_path, no_compiler):
+    step = tf.function(lambda x: tf.matmul(x, x))
+    before = profiler_v2._pywrap_profiler.ProfilerSession
+    with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+        step(tf.ones((4, 4)))
+        tf.profiler.experimental.start(str(tmp_path / "logs"))
+        step(tf.ones((4, 4)))
+        tf.profiler.experimental.stop()
+    assert profiler_v2._pywrap_profiler.ProfilerSession is before
+    (plane,) = (tmp_path / "logs").rglob("*.xplane.pb")
+    assert b"MatMul" in plane.read_bytes()
+    profile = opscope.load(tmp_path / "run.opscope")
+    assert "program's own profiler" in profile.notes()["what"].str.join(" ").item()
+    assert len(profile.ops().filter(pl.col("op").cast(pl.String).str.contains("MatMul"))) == 1
+
+
+def test_the_fallback_writes_what_the_backend_reads():
+    from opscope.adapters.tensorflow import profiled
+    from opscope.backends import xplane
+
+    assert (profiled.TRACE, profiled.PROBE) == (xplane.TRACE, xplane.PROBE)
+
+
+def test_without_a_cpp_compiler_unknown_sizes_stay_unknown_and_that_is_said(tmp_path, monkeypatch):
+    from opscope.adapters import compiled
+
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("CXX", str(tmp_path / "none"))
+    opscope.shutdown()
+    step = tf.function(lambda x: tf.matmul(x, x), input_signature=[tf.TensorSpec((None, 4))])
+    with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+        step(tf.ones((4, 4)))
+    profile = opscope.load(tmp_path / "run.opscope")
+    assert "no C++ compiler" in profile.notes()["what"].str.join(" ").item()
+    product = profile.ops().filter(pl.col("op").cast(pl.String).str.contains("MatMul"))
+    assert product["inputs"].cast(pl.String).item() == "f32[?,4], f32[?,4]"
+    assert product["matrix_flops"].item() is None

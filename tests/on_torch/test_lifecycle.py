@@ -40,6 +40,7 @@ def hooks():
             torch.autograd.graph._engine_run_backward,
             torch.autograd._engine_run_backward,
         ),
+        "optimizers made": optimizers.Optimizer.__init__,
         "fetch": dataloader._BaseDataLoaderIter.__next__,
         "thread": threading.Thread._bootstrap_inner,
         "call": nn.Module.__call__,
@@ -123,6 +124,7 @@ def test_while_nothing_listens_only_the_optimizer_is_hooked(watched):
     assert {name for name in idle if idle[name] != before[name]} == {
         "optimizer before",
         "optimizer after",
+        "optimizers made",
     }
     model = nn.Linear(3, 2)
     optimizer = sgd(model)
@@ -262,6 +264,38 @@ def test_two_optimizers_make_one_step(emitter, steps, other_alive):
         after.append(len(steps) - 1)
     # steps ended after each optimizer's step: from the second round on only the last one ends one
     assert after == ([0, 1, 1, 2, 2, 3, 3, 4] if other_alive else [1, 1, 1, 2, 2, 3, 3, 4])
+
+
+def test_the_first_step_looks_at_no_other_object_of_the_program():
+    """That took tens of ms in the middle of step 0; in a process of its own, with no old models."""
+    program = """
+import gc, torch, opscope
+opscope.init(frameworks="torch")
+models = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+def refuse(*args):
+    print("looked at all objects")
+gc.get_objects = gc.collect = refuse
+for model, optimizer in zip(models, optimizers):
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+print("step", opscope.core.session.current_step())
+"""
+    done = run(program)
+    assert (done.stdout, done.stderr) == ("step 0\n", "")
+
+
+def test_optimizers_made_before_are_counted(steps):
+    model = nn.Linear(3, 2)
+    before = [sgd(model), sgd(model)]
+    opscope.init(frameworks="torch")
+    try:
+        for _ in range(2):
+            for optimizer in before:
+                step(model, optimizer)
+    finally:
+        opscope.shutdown()
+    assert steps == [0, 1]
 
 
 def test_user_steps_win(emitter, steps):

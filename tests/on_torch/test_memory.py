@@ -100,9 +100,9 @@ def test_a_training_returns_all_but_what_it_keeps(record):
     assert dict(alive.rows()) == held
     assert changes["total"][-1] == sum(held.values())
     profile = Profile(trace)
-    assert profile.memory()["peak"].item() == changes["total"].max() > sum(held.values())
+    assert profile.memory()["peak_memory"].item() == changes["total"].max() > sum(held.values())
     by_op = profile.memory_by_op()
-    assert by_op["at_peak"].sum() == profile.memory()["peak"].item()
+    assert by_op["at_peak"].sum() == profile.memory()["peak_memory"].item()
     weights = by_op.filter(pl.col("op").cast(pl.String) == "aten::addmm")
     assert set(weights["layer"].cast(pl.String)) == {"Sequential.0", "Sequential.2"}
     assert weights.filter(layer="Sequential.0")["bytes"].sum() == 3 * 32 * 256 * 4

@@ -49,6 +49,8 @@ def call_of(func, args, kwargs, out):
             params.append((argument.name, tuple(value)))
         elif isinstance(value, (bool, int, float, str)):
             params.append((argument.name, value))
+        elif isinstance(value, torch.dtype):
+            params.append((argument.name, DTYPES[value]))
     outs = out if isinstance(out, (list, tuple)) else (out,)
     outputs = tuple(spec(o) if isinstance(o, torch.Tensor) else None for o in outs)
     return OpCall(func._schema.name, tuple(inputs), outputs, tuple(params))

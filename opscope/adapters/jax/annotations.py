@@ -9,9 +9,8 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, Final
 
+from opscope.adapters.patch import Patches
 from opscope.core import session
-
-from .patch import Patches
 
 #: Names of the range that a backend makes for itself begin so.
 _OURS: Final = "opscope."

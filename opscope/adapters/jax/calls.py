@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import wrapt
 
+from opscope.adapters.jaxtrace import runs
+from opscope.adapters.patch import Patches
 from opscope.core.emit import Emitter, Prepared
-
-from .patch import Patches
 
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
 
@@ -34,13 +34,12 @@ class Calls:
     def install(self) -> None:
         """Raises AttributeError or ImportError where this JAX makes its functions otherwise."""
         pjit = import_module("jax._src.pjit")
-        core = import_module("jax._src.core")
-        original, clean = pjit._cpp_pjit, core.trace_state_clean
+        original, running = pjit._cpp_pjit, runs()
 
         def jitted(fun: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(fun, *args, **kwargs)
             try:
-                return self._shell(made, module_name(fun), clean)
+                return self._shell(made, module_name(fun), running)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a jitted function could not be named")
                 return made
@@ -52,14 +51,14 @@ class Calls:
         self._patches.restore()
         self._on = False
 
-    def _shell(self, made: Any, name: str, clean: Callable[[], bool]) -> Any:
+    def _shell(self, made: Any, name: str, running: Callable[[], bool]) -> Any:
         emitter = self._emitter
         prepared: Prepared | None = None
 
         def call(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
             nonlocal prepared
             # inside another function's trace nothing runs
-            if not emitter.active or not self._on or not clean():
+            if not emitter.active or not self._on or not running():
                 return wrapped(*args, **kwargs)
             if prepared is None:
                 prepared = emitter.prepare(name, "graph")

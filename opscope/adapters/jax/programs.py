@@ -9,13 +9,12 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
+from opscope.adapters.patch import Patches
 from opscope.core.emit import Emitter
 from opscope.core.hlo.calls import calls
 from opscope.core.hlo.module import Module
 from opscope.core.hlo.wire import WireError
 from opscope.core.rangetext import format_spec
-
-from .patch import Patches
 
 _log = logging.getLogger(__name__)
 

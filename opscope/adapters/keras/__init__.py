@@ -1,8 +1,10 @@
 """The Keras adapter: steps, epochs and phases on all backends, and layers where calls are eager.
 
 Hooked: ``CallbackList.__init__``, which gets a callback of ours, and, while something listens,
-``Layer.__call__``. With TensorFlow's graphs a layer's path is in its nodes' names; with PyTorch the
-PyTorch adapter tells the layers, as a Keras layer is a module there.
+``Layer.__call__``. With graphs of TensorFlow and programs of JAX a layer's path is in the names of
+their ops; with PyTorch the PyTorch adapter tells the layers, as a Keras layer is a module there.
+On JAX also the batches that ``fit`` takes (the input phase), and on PyTorch the optimizer and the
+model's building, which are neither of them what PyTorch takes them for.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from keras.src.callbacks.callback_list import CallbackList
 from keras.src.layers.layer import Layer
 
 from opscope.adapters.base import Options
+from opscope.adapters.jaxtrace import runs
 from opscope.core.emit import Emitter, Prepared
 
+from . import scopes
+from .phases import phases
 from .steps import Ends, Steps
 
 _log = logging.getLogger(__name__)
@@ -52,6 +57,11 @@ class KerasAdapter:
         self._layers = options.layers and backend.backend() != "torch"
         if options.steps:
             self._patch(self._undo, CallbackList, "__init__", self._callbacks)
+            for owner, name, make in phases(emitter, self._failed):
+                self._patch(self._undo, owner, name, make)
+        if options.layers:
+            for owner, name, make in scopes.hooks(self._failed):
+                self._patch(self._undo, owner, name, make)
         self.listen()
 
     def listen(self) -> None:
@@ -146,4 +156,7 @@ def _tracing() -> Any:
         from tensorflow.python.eager import context
 
         return lambda: not context.executing_eagerly()
+    if backend.backend() == "jax":
+        running = runs()
+        return lambda: not running()
     return lambda: False

@@ -21,7 +21,10 @@ from opscope.core.emit import Emitter
 from .eager import EagerOps
 from .functions import Functions
 from .graphs import Graphs
+from .profiled import Profiled
+from .programs import Programs
 from .running import GraphRanges, Recording
+from .steps import Steps
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +44,8 @@ class TensorFlowAdapter:
         self._graphs: Graphs | None = None
         self._ranges: GraphRanges | None = None
         self._recording: tuple[Any, Recording] | None = None
+        #: What stands in for ``_ranges`` where these cannot be had, and why.
+        self._profiled: Profiled | None = None
         self._why: str | None = None
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
@@ -51,9 +56,13 @@ class TensorFlowAdapter:
             return
         self.broken = False
         sources = Sources() if options.source else None
-        self._graphs = Graphs(emitter, sources, self._definition)
+        self._graphs = Graphs(emitter, sources, self._definition, self._imported)
         self._eager = EagerOps(emitter, sources, options.shapes, self._failed)
-        self._functions = Functions(emitter, self._graphs, self._eager, self._failed)
+        programs = Programs(emitter, options.shapes)
+        steps = Steps(self._graphs.trains) if options.steps else None
+        self._functions = Functions(
+            emitter, self._graphs, self._eager, programs, steps, self._failed
+        )
         self._emitter = emitter
         self._functions.watch()
         self.listen()
@@ -66,7 +75,7 @@ class TensorFlowAdapter:
         try:
             if emitter.active:
                 self._begin(emitter)
-                functions.install(self._ranges)
+                functions.install(self._ranges or self._profiled)
                 eager.install()
             else:
                 self._stop()
@@ -76,21 +85,29 @@ class TensorFlowAdapter:
     def _begin(self, emitter: Emitter) -> None:
         """Hear graph ops, into the recorder that runs now, if any."""
         assert self._graphs is not None
+        assert self._functions is not None
         recorder = session.recorder()
         if self._recording is not None and self._recording[0] is recorder:
             return
         self._forget_recorder()
         self._graphs.begin()
+        self._functions.begin()
         if self._ranges is None and self._why is None:
             try:
                 self._ranges = GraphRanges.load(sys.modules["tensorflow"])
             except BuildError as error:
                 self._why = str(error)
-                _log.warning("opscope: ops inside tf.function are not seen: %s", error)
+                if emitter.nvtx:
+                    _log.warning("opscope: NVTX has no ops inside tf.function: %s", error)
         ranges = self._ranges
         if ranges is None:
             if recorder is not None:
-                recorder.note("warning", f"ops inside tf.function are not seen: {self._why}")
+                recorder.note(
+                    "info",
+                    f"ops inside tf.function are told by TensorFlow's profiler: {self._why}",
+                )
+                self._profiled = Profiled(recorder)
+                self._profiled.start()
             return
         if recorder is not None:
             recording = Recording(ranges)
@@ -100,6 +117,9 @@ class TensorFlowAdapter:
         ranges.listen(recorder is not None, emitter.nvtx)
 
     def _forget_recorder(self) -> None:
+        if self._profiled is not None:
+            self._profiled.stop()
+            self._profiled = None
         if self._recording is not None:
             recorder, recording = self._recording
             self._recording = None
@@ -107,6 +127,9 @@ class TensorFlowAdapter:
                 recorder.note(
                     "warning", "ops of graphs were not recorded for want of memory", recording.lost
                 )
+            if self._ranges is not None and self._ranges.sizes_lack is not None:
+                why = self._ranges.sizes_lack
+                recorder.note("warning", f"sizes that graphs do not know are not told: {why}")
 
     def _stop(self) -> None:
         if self._eager is not None:
@@ -138,13 +161,23 @@ class TensorFlowAdapter:
 
     @staticmethod
     def _definition(name: str) -> Any | None:
-        """A function's graph, made again from its definition: it was traced before us."""
+        """A function's definition, where the eager context knows it."""
         from tensorflow.python.eager import context
+
+        try:
+            return context.context().get_function_def(name)
+        except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; what asks does without
+            _log.info("opscope: function %s is not known: %s", name, error)
+            return None
+
+    @staticmethod
+    def _imported(definition: Any) -> Any | None:
+        """A function's graph, made again from its definition: it was traced before us."""
         from tensorflow.python.framework import function_def_to_graph
 
         try:
-            definition = context.context().get_function_def(name)
             return function_def_to_graph.function_def_to_graph(definition)
         except Exception as error:  # noqa: BLE001 - TensorFlow's importer raises many kinds; the nodes then have no spec
+            name = definition.signature.name
             _log.info("opscope: the graph of %s is not known: %s", name, error)
             return None

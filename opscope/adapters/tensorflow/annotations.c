@@ -7,6 +7,10 @@
  *
  * A thread's records go to blocks of its own, which opscope_take hands over: (text + base, time) is a
  * push, (pop code, time) a pop, as in opscope/core/record.py. Times are CLOCK_MONOTONIC.
+ *
+ * Of a graph whose sizes are not known when it is built the announcement is not enough. The op's
+ * context, which TensorFlow makes just before, is caught in the same way, and inputs.cc reads the
+ * shapes of the op's inputs in it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,6 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,7 +30,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define BLOCK 4094              /* records of a block: 64 KiB with its head */
 #define MAX_BLOCKS 4096         /* 256 MiB: pushes beyond are dropped and counted */
-#define CACHE 1024              /* texts that a thread finds without a lock */
+#define CACHE 4096              /* texts that a thread finds without a lock */
 #define MAX_TEXTS (1u << 20)
 
 #if defined(__x86_64__)
@@ -36,81 +41,7 @@
 #error "not a processor whose import tables are known here"
 #endif
 
-/* ------------------------------------------------------------------------------------ texts */
-
-typedef struct { char *text; uint64_t hash; uint32_t length, id; void *nvtx; } Text;
-
-static pthread_mutex_t texts_lock = PTHREAD_MUTEX_INITIALIZER;
-static Text **table;            /* open addressing, by hash */
-static Text **texts;            /* by id */
-static uint32_t table_size, texts_size;
-static _Atomic uint32_t text_count;
-
-static uint64_t hash_of(const char *text, size_t length) {
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ length, w;
-    for (; length >= 8; length -= 8, text += 8) {
-        memcpy(&w, text, 8);
-        h = (h ^ w) * 0xff51afd7ed558ccdull;
-        h ^= h >> 32;
-    }
-    w = 0;
-    memcpy(&w, text, length);
-    h = (h ^ w) * 0xff51afd7ed558ccdull;
-    return h ^ (h >> 29);
-}
-
-static void *nvtx_string(const char *text);
-
-static int grow(void) {
-    uint32_t size = table_size ? table_size * 2 : 4096, count = text_count;
-    Text **larger = calloc(size, sizeof *larger);
-    Text **longer = larger ? realloc(texts, sizeof *texts * (size / 2)) : NULL;
-    if (!longer) {
-        free(larger);
-        return 0;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t at = (uint32_t)longer[i]->hash & (size - 1);
-        while (larger[at]) at = (at + 1) & (size - 1);
-        larger[at] = longer[i];
-    }
-    free(table);
-    table = larger, table_size = size;
-    texts = longer, texts_size = size / 2;
-    return 1;
-}
-
-static Text *text_of(const char *string, size_t length, uint64_t hash) {
-    Text *found = NULL;
-    pthread_mutex_lock(&texts_lock);
-    uint32_t at = 0;
-    if (table_size) {
-        at = (uint32_t)hash & (table_size - 1);
-        for (; (found = table[at]); at = (at + 1) & (table_size - 1))
-            if (found->hash == hash && found->length == length &&
-                !memcmp(found->text, string, length))
-                break;
-    }
-    if (!found && text_count < MAX_TEXTS && (text_count < texts_size || grow())) {
-        found = calloc(1, sizeof *found);
-        if (found && (found->text = malloc(length + 1))) {
-            memcpy(found->text, string, length + 1);
-            found->length = (uint32_t)length;
-            found->hash = hash;
-            found->id = text_count;
-            found->nvtx = nvtx_string(found->text);
-            for (at = (uint32_t)hash & (table_size - 1); table[at];)
-                at = (at + 1) & (table_size - 1);
-            table[at] = texts[text_count] = found;
-            text_count++;
-        } else {
-            free(found);
-            found = NULL;
-        }
-    }
-    pthread_mutex_unlock(&texts_lock);
-    return found;
-}
+#include "annotations_texts.h"
 
 /* ---------------------------------------------------------------------------------- threads */
 
@@ -131,7 +62,8 @@ typedef struct Thread {
     _Atomic int gone;
     uint32_t run;               /* the listening that the depths below are of */
     int depth, dropped;         /* open ranges that are recorded; that are not */
-    Text *cache[CACHE];
+    const void *context;        /* of the op that is about to be announced */
+    struct { uint64_t hash; Text *text; uint32_t id; } cache[CACHE];
 } Thread;
 
 static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -142,7 +74,7 @@ static _Atomic int64_t lost;
 static _Atomic uint32_t run;    /* odd: something listens */
 static _Atomic int recording;
 static int64_t text_base, pop_code, thread_base, chunk_code;
-static __thread Thread *mine;
+static __thread Thread *mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -179,6 +111,14 @@ static Thread *this_thread(void) {
     return mine = thread;
 }
 
+/* What the thread knows of an earlier listening is void. */
+static inline void heed(Thread *thread, uint32_t listening) {
+    if (thread->run == listening) return;
+    thread->run = listening;
+    thread->depth = thread->dropped = 0;
+    thread->context = NULL;
+}
+
 static int64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -206,6 +146,22 @@ static int put(Thread *thread, int64_t code, int64_t value, int must) {
 
 /* ------------------------------------------------------------ in TensorFlow's functions' place */
 
+static uint64_t (*inputs_sign)(const void *);
+static int (*inputs_text)(const void *, const char *, char *, int);
+
+/* Put the text into the thread's cache: with the shapes of the op's inputs, where the context is its. */
+static __attribute__((noinline)) void find(Thread *thread, uint64_t hash, const char *text,
+                                           const void *context) {
+    char with_shapes[4096];
+    if (context && inputs_text(context, text, with_shapes, sizeof with_shapes)) text = with_shapes;
+    Text *found = text_of(hash, text);
+    if (found) {
+        thread->cache[hash % CACHE].hash = hash;
+        thread->cache[hash % CACHE].text = found;
+        thread->cache[hash % CACHE].id = found->id;
+    }
+}
+
 static char ours;               /* the domain that TensorFlow gets where it has none of its own */
 static void *(*real_domain)(void);
 static void (*real_push)(void *, const char *);
@@ -217,29 +173,30 @@ static void *domain_now(void) {
 }
 
 static void push(void *domain, const char *text) {
-    if (domain != &ours) real_push(domain, text);
     uint32_t listening = atomic_load_explicit(&run, memory_order_acquire);
     Thread *thread = listening & 1 ? this_thread() : NULL;
-    if (!thread || !text) return;
-    if (thread->run != listening) {
-        thread->run = listening;
-        thread->depth = thread->dropped = 0;
+    if (!thread || !text) {
+        if (domain != &ours) real_push(domain, text);
+        return;
     }
-    size_t length = strlen(text);
-    uint64_t hash = hash_of(text, length);
-    Text **cached = &thread->cache[hash % CACHE], *found = *cached;
-    if (!found || found->hash != hash || found->length != length ||
-        memcmp(found->text, text, length)) {
-        found = text_of(text, length, hash);
-        if (found) *cached = found;
+    heed(thread, listening);
+    uint64_t hash = hash_of(text, strlen(text));
+    const void *context = thread->context;
+    if (context) {
+        thread->context = NULL;
+        hash = mixed(hash, inputs_sign(context));
     }
+    __auto_type cached = &thread->cache[hash % CACHE];
+    if (cached->hash != hash || !cached->text) find(thread, hash, text, context);
+    Text *found = cached->hash == hash ? cached->text : NULL;
+    if (domain != &ours) real_push(domain, found ? found->text : text);
     if (!found || thread->dropped) {
         thread->dropped++;
         lost++;
         return;
     }
     if (to_nvtx && domain == &ours) nvtx_push(found);
-    if (recording && !put(thread, text_base + found->id, now(), 0)) {
+    if (recording && !put(thread, text_base + cached->id, now(), 0)) {
         if (to_nvtx && domain == &ours) ((int (*)(void *))functions[POP])(nvtx_domain);
         thread->dropped++;
         lost++;
@@ -262,50 +219,55 @@ static void pop(void *domain) {
 }
 
 /* ------------------------------------------------------------------- shapes of what is run */
-/* While TensorFlow's host tracer is at its highest level, an op's announcement ends in the shapes of
- * its inputs. We raise the level without a tracer: what it would record is dropped, and a tracer
- * that starts meanwhile finds the level as it must be. */
+/* TensorFlow makes an op's context, then announces the op, on the same thread. While shapes are
+ * wanted the context is remembered until then, or until it is no more. */
 
-static int (*real_start)(int, unsigned long);
-static void (*real_record)(void *);
-static _Atomic int *trace_level;
-static _Atomic int raised;
-enum { TRACING_OFF = -1, DETAILS = 3 };
+static void (*real_context)(void *, void *, int);
+static void (*real_context_end)(void *);
+static _Atomic int shapes;
 
-static void lower(void) {
-    int details = DETAILS;
-    if (atomic_exchange(&raised, 0))
-        atomic_compare_exchange_strong(trace_level, &details, TRACING_OFF);
+static void context_begins(void *context, void *params, int outputs) {
+    real_context(context, params, outputs);
+    if (!atomic_load_explicit(&shapes, memory_order_relaxed)) return;
+    Thread *thread = run & 1 ? this_thread() : NULL;
+    if (!thread) return;
+    heed(thread, run);
+    thread->context = context;
 }
 
-static void record_event(void *event) {
-    if (!raised) real_record(event);
+static void context_ends(void *context) {
+    if (mine && mine->context == context) mine->context = NULL;
+    real_context_end(context);
 }
 
-static int start_tracer(int level, unsigned long filter) {
-    lower();
-    return real_start(level, filter);
+/* What reads a context, made of inputs.cc. Given once, before shapes are first wanted. */
+EXPORT void opscope_inputs(uint64_t (*sign)(const void *),
+                           int (*text)(const void *, const char *, char *, int)) {
+    inputs_sign = sign;
+    inputs_text = text;
 }
 
 /* Whether announcements are to have shapes; what is so now. */
 EXPORT int opscope_shapes(int wanted) {
-    int off = TRACING_OFF;
-    if (!trace_level || !real_record || !real_start) return 0;
-    if (!wanted) lower();
-    else if (!raised && atomic_compare_exchange_strong(trace_level, &off, DETAILS)) raised = 1;
-    return raised;
+    return shapes = wanted && inputs_sign && real_context && real_context_end;
 }
+
+#include "annotations_xla.h"
 
 /* ------------------------------------------------------------------------- the import tables */
 
-static const struct { const char *symbol; void *replacement; } replaced[] = {
-    {"_ZN3tsl8profiler21DefaultProfilerDomainEv", (void *)domain_now},
-    {"_ZN3tsl8profiler9RangePushEPNS0_14ProfilerDomainEPKc", (void *)push},
-    {"_ZN3tsl8profiler8RangePopEPNS0_14ProfilerDomainE", (void *)pop},
-    {"_ZN3tsl8profiler15TraceMeRecorder6RecordEONS1_5EventE", (void *)record_event},
-    {"_ZN3tsl8profiler15TraceMeRecorder5StartEim", (void *)start_tracer},
+static const struct { const char *symbol; void *replacement; void **real; } replaced[] = {
+    {"_ZN3tsl8profiler21DefaultProfilerDomainEv", (void *)domain_now, (void **)&real_domain},
+    {"_ZN3tsl8profiler9RangePushEPNS0_14ProfilerDomainEPKc", (void *)push, (void **)&real_push},
+    {"_ZN3tsl8profiler8RangePopEPNS0_14ProfilerDomainE", (void *)pop, (void **)&real_pop},
+    {"_ZN10tensorflow15OpKernelContextC1EPNS0_6ParamsEi", (void *)context_begins,
+     (void **)&real_context},
+    {"_ZN10tensorflow15OpKernelContextD1Ev", (void *)context_ends, (void **)&real_context_end},
+    {"_ZN3tsl8profiler15TraceMeRecorder6RecordEONS1_5EventE", (void *)record_event,
+     (void **)&real_record},
+    {"_ZN3tsl8profiler15TraceMeRecorder5StartEim", (void *)start_tracer, (void **)&real_start},
 };
-enum { NEEDED = 3, REPLACED = 5, MAX_PATCHES = 96 };
+enum { NEEDED = 3, REPLACED = 7, MAX_PATCHES = 96 };
 
 #include "annotations_tables.h"
 
@@ -314,21 +276,19 @@ enum { NEEDED = 3, REPLACED = 5, MAX_PATCHES = 96 };
 EXPORT int opscope_install(const char *framework) {
     void *library = dlopen(framework, RTLD_LAZY | RTLD_NOLOAD);
     if (!library) return 0;
-    *(void **)&real_domain = dlsym(library, replaced[0].symbol);
-    *(void **)&real_push = dlsym(library, replaced[1].symbol);
-    *(void **)&real_pop = dlsym(library, replaced[2].symbol);
-    if (!real_domain || !real_push || !real_pop) return 0;
-    *(void **)&real_record = dlsym(library, replaced[3].symbol);
-    *(void **)&real_start = dlsym(library, replaced[4].symbol);
+    for (int i = 0; i < REPLACED; i++) {
+        *replaced[i].real = dlsym(library, replaced[i].symbol);
+        if (!*replaced[i].real && i < NEEDED) return 0;
+    }
     *(void **)&trace_level = dlsym(library, "_ZN3tsl8profiler8internal13g_trace_levelE");
-    replaceable = real_record && real_start && trace_level ? REPLACED : NEEDED;
     dl_iterate_phdr(patch_library, NULL);
     return patched;
 }
 
 /* Put every entry back that is still ours. */
 EXPORT void opscope_uninstall(void) {
-    if (trace_level) lower();
+    opscope_operations(0);
+    shapes = 0;
     while (patched) {
         patched--;
         if (*patches[patched].slot == patches[patched].after)
@@ -356,76 +316,7 @@ EXPORT void opscope_listen(int record, int nvtx, int64_t texts_from, int64_t pop
     if (recording || to_nvtx) run++;
 }
 
-/* Records that wait to be taken. */
-EXPORT int64_t opscope_waiting(void) {
-    int64_t total = 0;
-    pthread_mutex_lock(&threads_lock);
-    for (Thread *t = threads; t; t = t->next) {
-        uint64_t skip = t->upto;
-        for (Block *b = t->taken; b; b = b->next, skip = 0) total += (int64_t)(b->count - skip);
-        total++;
-    }
-    pthread_mutex_unlock(&threads_lock);
-    return total;
-}
-
-/* Copy chunks of records (a head (chunk - thread, count), then the records) into ``out``, which has
- * room for ``room`` records; how many were written. Only one caller at a time. */
-EXPORT int64_t opscope_take(Record *out, int64_t room) {
-    int64_t written = 0;
-    pthread_mutex_lock(&threads_lock);
-    for (Thread **place = &threads; *place;) {
-        Thread *t = *place;
-        int gone = t->gone;
-        Record *head = NULL;
-        while (written + 1 < room) {
-            uint64_t count = atomic_load_explicit(&t->taken->count, memory_order_acquire);
-            int64_t many = (int64_t)(count - t->upto);
-            if (many > room - written - (head ? 0 : 1)) many = room - written - (head ? 0 : 1);
-            if (many > 0) {
-                if (!head) {
-                    head = &out[written++];
-                    *head = (Record){chunk_code - (thread_base + t->number), 0};
-                }
-                memcpy(&out[written], &t->taken->records[t->upto], (size_t)many * sizeof *out);
-                written += many;
-                head->value += many;
-                t->upto += (uint64_t)many;
-            }
-            Block *next = atomic_load_explicit(&t->taken->next, memory_order_acquire);
-            if (t->upto < BLOCK || !next) break;
-            free(t->taken);
-            blocks--;
-            t->taken = next;
-            t->upto = 0;
-        }
-        if (gone && t->upto == t->taken->count && !t->taken->next) {
-            *place = t->next;
-            free(t->taken);
-            blocks--;
-            free(t);
-        } else {
-            place = &t->next;
-        }
-    }
-    pthread_mutex_unlock(&threads_lock);
-    return written;
-}
-
-/* (number, thread id, pthread ident) of threads from ``from`` on; how many. Ended ones may lack. */
-EXPORT int64_t opscope_threads(int64_t from, int64_t *out, int64_t room) {
-    int64_t many = 0;
-    pthread_mutex_lock(&threads_lock);
-    for (Thread *t = threads; t && many < room; t = t->next) {
-        if (t->number < from) continue;
-        out[3 * many] = thread_base + t->number;
-        out[3 * many + 1] = t->tid;
-        out[3 * many + 2] = t->ident;
-        many++;
-    }
-    pthread_mutex_unlock(&threads_lock);
-    return many;
-}
+#include "annotations_take.h"
 
 EXPORT int64_t opscope_thread_count(void) { return thread_count; }
 EXPORT uint32_t opscope_text_count(void) { return text_count; }

@@ -1,7 +1,7 @@
 /* Exchanging entries of the import tables of loaded libraries. Part of annotations.c. */
 
 static struct { void **slot; void *before, *after; int read_only; } patches[MAX_PATCHES];
-static int patched, replaceable;
+static int patched;
 
 static void write_slot(void **slot, void *value, int read_only) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)slot & ~(page - 1);
@@ -37,8 +37,8 @@ static int patch_library(struct dl_phdr_info *library, size_t size, void *unused
     for (size_t i = 0; i < bytes / sizeof *jumps; i++) {
         if (ELF64_R_TYPE(jumps[i].r_info) != JUMP_SLOT) continue;
         const char *name = strings + symbols[ELF64_R_SYM(jumps[i].r_info)].st_name;
-        for (int k = 0; k < replaceable && patched < MAX_PATCHES; k++) {
-            if (strcmp(name, replaced[k].symbol)) continue;
+        for (int k = 0; k < REPLACED && patched < MAX_PATCHES; k++) {
+            if (strcmp(name, replaced[k].symbol) || !*replaced[k].real) continue;
             void **slot = (void **)(library->dlpi_addr + jumps[i].r_offset);
             if (*slot == replaced[k].replacement) continue;
             patches[patched].slot = slot;

@@ -19,28 +19,41 @@ from tensorflow.python.framework import ops
 from opscope.core.emit import Emitter
 
 from .eager import EagerOps
-from .graphs import Graphs
+from .graphs import Graphs, Known
+from .profiled import Profiled
+from .programs import Programs
 from .running import GraphRanges
+from .steps import Steps
 
 
 class Functions:
     """``watch``: which graph each function has. ``install``: its runs too."""
 
     def __init__(
-        self, emitter: Emitter, graphs: Graphs, eager: EagerOps, failed: Callable[[str], None]
+        self,
+        emitter: Emitter,
+        graphs: Graphs,
+        eager: EagerOps,
+        programs: Programs,
+        steps: Steps | None,
+        failed: Callable[[str], None],
     ) -> None:
         self._emitter = emitter
         self._eager = eager
         self._graphs = graphs
+        self._programs = programs
+        self._steps = steps
         self._failed = failed
         self._watched: list[tuple[Any, str, Any, Any]] = []
         self._undo: list[tuple[Any, str, Any, Any]] = []
-        self._ranges: GraphRanges | None = None
+        self._ranges: GraphRanges | Profiled | None = None
         self.on = False
 
     def watch(self) -> None:
-        """Remember each function's graph when it is made, and what in it differentiates what."""
+        """Remember each function's graph when it is made, and what in it differentiates what; steps."""
         if not self._watched:
+            if self._steps is not None:
+                _patch(self._watched, atomic_function.AtomicFunction, "call_flat", self._stepping)
             _patch(self._watched, atomic_function, "from_func_graph", self._built)
             _patch(self._watched, backprop, "_gradient_function", self._differentiate)
             # TensorFlow keeps this one in C: it is registered there, not looked up
@@ -52,7 +65,11 @@ class Functions:
             _restore(self._watched)
             pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
 
-    def install(self, ranges: GraphRanges | None) -> None:
+    def begin(self) -> None:
+        """A new capture has heard of no program yet."""
+        self._programs.begin()
+
+    def install(self, ranges: GraphRanges | Profiled | None) -> None:
         """Put a range around each run."""
         self.on = True
         self._ranges = ranges
@@ -105,6 +122,28 @@ class Functions:
 
         return _gradient_function
 
+    def _stepping(self, original: Any) -> Any:
+        steps = self._steps
+        assert steps is not None
+        eagerly = context.executing_eagerly
+
+        @functools.wraps(original)
+        def call_flat(function: Any, *args: Any) -> Any:
+            if not eagerly():
+                return original(function, *args)
+            kind = None
+            try:
+                kind = steps.begins(_text(function.name), lambda: function.graph)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a step could not be told")
+            try:
+                return original(function, *args)
+            finally:
+                if kind is not None:
+                    steps.ended(kind)
+
+        return call_flat
+
     def _called(self, original: Any) -> Any:
         emitter = self._emitter
         eagerly = context.executing_eagerly
@@ -113,12 +152,14 @@ class Functions:
         def call_flat(function: Any, *args: Any) -> Any:
             if not self.on or not eagerly():
                 return original(function, *args)
-            opened = self._open(_text(function.name), lambda: function.graph)
+            known = self._open(_text(function.name), lambda: function.graph)
             try:
                 return original(function, *args)
             finally:
-                if opened:
+                if known is not None:
                     emitter.pop()
+                    if known.compiled:
+                        self._compiled(known)
 
         return call_flat
 
@@ -132,25 +173,35 @@ class Functions:
             graph = one.graph
             # A graph of TensorFlow 1 grows: each size is a graph of its own.
             name = f"graph_{id(graph):x}_{graph.version}"
-            opened = self._open(name, lambda: graph)
+            known = self._open(name, lambda: graph)
             try:
                 return original(one, *args, **kwargs)
             finally:
-                if opened:
+                if known is not None:
                     emitter.pop()
+                    if known.compiled:
+                        self._compiled(known)
 
         return _call_tf_sessionrun
 
-    def _open(self, name: str, graph: Callable[[], Any]) -> bool:
+    def _open(self, name: str, graph: Callable[[], Any]) -> Known | None:
         try:
-            run, unknown = self._graphs.run(name, graph)
+            known = self._graphs.run(name, graph)
             if self._ranges is not None:
-                self._ranges.keep(unknown)
-            self._emitter.push(run)
-            return True
+                self._ranges.keep(known.unknown, known.compiled)
+            self._emitter.push(known.run)
+            return known
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a function's run could not be told")
-            return False
+            return None
+
+    def _compiled(self, known: Known) -> None:
+        """XLA has run a function: it may have compiled it just now."""
+        try:
+            if isinstance(self._ranges, GraphRanges) and self.on:
+                self._programs.tell(self._ranges, known.origins)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a compiled function could not be told")
 
 
 def _patch(

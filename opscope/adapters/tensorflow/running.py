@@ -16,6 +16,8 @@ from opscope.core.record import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREAD
 _log = logging.getLogger(__name__)
 
 SOURCE: Final = Path(__file__).with_name("annotations.c")
+#: What reads the shapes of an op's inputs; made with TensorFlow's headers, for this TensorFlow alone.
+INPUTS: Final = Path(__file__).with_name("inputs.cc")
 #: TensorFlow's own NVTX domain, which its GPU builds use.
 DOMAIN: Final = "TSL"
 #: Where texts and threads of this source are numbered from: apart from those of other sources.
@@ -31,15 +33,19 @@ class GraphRanges:
     Made with ``GraphRanges.load``; ``listen`` hooks TensorFlow's libraries, ``silence`` restores them.
     """
 
-    def __init__(self, native: Any, framework: Path) -> None:
+    def __init__(self, native: Any, framework: Path, tensorflow: Any) -> None:
         self._native = native
         self._framework = framework
+        self._tensorflow = tensorflow
+        self._inputs: Any = None
+        #: Why sizes that a graph does not know are not told, once that was tried.
+        self.sizes_lack: str | None = None
         library = ctypes.CDLL(str(framework))
         self._enable = getattr(library, _ENABLE)
         self._enable.argtypes, self._enable.restype = [ctypes.c_bool], None
         self._generation = ctypes.c_int.in_dll(library, _GENERATION)
         self._enabled = False
-        self._shapes = False
+        self._shapes = self._operations = False
         self.nvtx = bool(native.opscope_nvtx(DOMAIN.encode()))
 
     @classmethod
@@ -52,7 +58,7 @@ class GraphRanges:
         try:
             native = ctypes.CDLL(str(built(SOURCE)))
             _declare(native)
-            ranges = cls(native, framework)
+            ranges = cls(native, framework, tensorflow)
             if not native.opscope_install(str(framework).encode()):
                 raise BuildError("this TensorFlow does not announce the ops that it runs")
             native.opscope_uninstall()
@@ -67,16 +73,40 @@ class GraphRanges:
         self._native.opscope_listen(record, nvtx and self.nvtx, *numbers)
         self.keep()
 
-    def keep(self, shapes: bool = False) -> None:
+    def keep(self, shapes: bool = False, operations: bool = False) -> None:
         """A graph is about to run; with ``shapes`` the sizes of its ops' inputs are told too.
 
-        TensorFlow's profiler turns annotations off when it stops: they are turned on again.
+        With ``operations`` those are heard that XLA runs. TensorFlow's profiler turns annotations
+        off when it stops: they are turned on again.
         """
         if shapes != self._shapes:
-            self._shapes = bool(self._native.opscope_shapes(shapes))
+            self._shapes = shapes
+            if shapes and self._inputs is None and self.sizes_lack is None:
+                self._read_inputs()
+            self._native.opscope_shapes(shapes)
+        if operations or self._operations:
+            self._native.opscope_operations(operations)
+            self._operations = operations
         if not self._generation.value & 1:
             self._enable(True)
             self._enabled = True
+
+    @property
+    def operations(self) -> int:
+        """How many operations of XLA's programs were heard since the process began."""
+        return int(self._native.opscope_operation_count())
+
+    def _read_inputs(self) -> None:
+        """Make what reads the shapes of inputs, or learn why that cannot be."""
+        config = self._tensorflow.sysconfig
+        try:
+            flags = (*config.get_compile_flags(), f"-DTENSORFLOW={self._tensorflow.__version__}")
+            self._inputs = ctypes.CDLL(str(built(INPUTS, (*flags, str(self._framework)))))
+            readers = self._inputs.opscope_inputs_sign, self._inputs.opscope_inputs_text
+            self._native.opscope_inputs(*(ctypes.cast(one, ctypes.c_void_p) for one in readers))
+        except (BuildError, AttributeError, OSError) as error:
+            self.sizes_lack = str(error)
+            _log.warning("opscope: sizes that graphs do not know are not told: %s", error)
 
     def silence(self) -> None:
         """Put TensorFlow's functions back."""
@@ -84,7 +114,7 @@ class GraphRanges:
         self._native.opscope_uninstall()
         if self._enabled and self._generation.value & 1:
             self._enable(False)
-        self._enabled = self._shapes = False
+        self._enabled = self._shapes = self._operations = False
 
     @property
     def domain(self) -> dict[str, Any]:
@@ -152,7 +182,10 @@ def _declare(native: Any) -> None:
         ("opscope_install", ctypes.c_int, [ctypes.c_char_p]),
         ("opscope_uninstall", None, []),
         ("opscope_installed", ctypes.c_int, []),
+        ("opscope_inputs", None, [ctypes.c_void_p, ctypes.c_void_p]),
         ("opscope_shapes", ctypes.c_int, [ctypes.c_int]),
+        ("opscope_operations", ctypes.c_int, [ctypes.c_int]),
+        ("opscope_operation_count", ctypes.c_uint32, []),
         ("opscope_listen", None, [ctypes.c_int, ctypes.c_int, number, number, number, number]),
         ("opscope_waiting", number, []),
         ("opscope_take", number, [ctypes.c_char_p, number]),

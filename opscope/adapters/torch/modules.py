@@ -23,6 +23,7 @@ _WRAPPERS: Final = {
     "FullyShardedDataParallel": "_fsdp_wrapped_module",
     "OptimizedModule": "_orig_mod",
 }
+_KERAS_LAYER: Final = "keras.src.layers.layer"
 #: Modules whose paths are kept; programs that make modules all the time start over.
 MAX_MODULES: Final = 65_536
 
@@ -116,6 +117,9 @@ class Layers:
         """
         if len(self._paths) >= MAX_MODULES:
             self._paths.clear()
+        told = _told(module)
+        if told:
+            return self._register(module, told)
         parent = next((one for one in reversed(state.open) if isinstance(one, int)), None)
         above = None if parent is None else self._paths.get(parent)
         holder = None if above is None else above[0]()
@@ -149,6 +153,17 @@ class Layers:
         known = (weakref.ref(module), path, self._emitter.prepare(path, "layer"))
         self._paths[id(module)] = known
         return known
+
+
+def _told(module: nn.Module) -> str | None:
+    """The path that a Keras layer has of itself; its layers are none of its children for PyTorch."""
+    if not any(base.__module__ == _KERAS_LAYER for base in type(module).__mro__):
+        return None
+    path = getattr(module, "path", None)
+    if not path:  # it has no weights, and is not built
+        names = (getattr(module, "_parent_path", None), getattr(module, "name", None))
+        path = "/".join(name for name in names if isinstance(name, str) and name)
+    return path if isinstance(path, str) else None
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:

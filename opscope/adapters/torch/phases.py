@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
-import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -19,6 +17,7 @@ from .dispatch import OpMode
 from .dynamo import untraced
 from .modules import close
 from .state import STAMP, Threads, ThreadState
+from .steps import Steps
 from .threads import enter, leave
 
 FORWARD, BACKWARD, OPTIMIZER, INPUT = "forward", "backward", "optimizer", "input"
@@ -72,71 +71,6 @@ class Phases:
             stamp(_grad_fns(result), state.number)
 
 
-class Steps:
-    """A step ends with the optimizer; with several, with the last of the round.
-
-    The round is known once every live optimizer has stepped, or the first of them steps again; from
-    then on the one that was last in it ends each step (a GAN's generator). Backward passes without
-    an optimizer step (gradient accumulation) all belong to the step that the optimizer ends. Where
-    the user calls ``opscope.step()``, that alone counts.
-    """
-
-    def __init__(self) -> None:
-        self._round: list[weakref.ref[Any]] = []
-        self._first: weakref.ref[Any] | None = None
-        self._last: weakref.ref[Any] | None = None
-
-    @staticmethod
-    def begin() -> None:
-        """The first forward of training begins step 0."""
-        if not session.steps_by_user and session.current_step() < 0:
-            session.begin_step()
-
-    def stepped(self, optimizer: Any) -> None:
-        """``optimizer`` has stepped."""
-        if session.steps_by_user:
-            return
-        if self._ends(optimizer):
-            session.step()
-
-    def _ends(self, optimizer: Any) -> bool:
-        first = None if self._first is None else self._first()
-        last = None if self._last is None else self._last()
-        if first is None:
-            first = optimizer
-            self._first = weakref.ref(optimizer)
-        again = any(one() is optimizer for one in self._round)
-        if self._round and (again or (optimizer is first and optimizer is last)):
-            # A new round begins: the one that was last in the round before ends it from now on.
-            self._last = last_ref = self._round[-1]
-            self._round = []
-            last = last_ref()
-        if last is optimizer:
-            self._round = []
-            return True
-        self._round.append(weakref.ref(optimizer))
-        if last is None and len(self._round) >= _live_optimizers():
-            self._last = self._round.pop()
-            self._round = []
-            return True
-        return False
-
-
-def _live_optimizers() -> int:
-    """How many there are. Asked once or twice in a run: it looks at every object."""
-    count = _count_optimizers()
-    if count > 1:  # those of an earlier model may only wait to be collected
-        gc.collect()
-        count = _count_optimizers()
-    return count
-
-
-def _count_optimizers() -> int:
-    kind = optimizers.Optimizer
-    # By type, not isinstance: that would ask proxies for their __class__, which may do anything.
-    return sum(1 for one in gc.get_objects() if issubclass(type(one), kind) and one.param_groups)
-
-
 class OptimizerHooks:
     """Always there, also when nothing listens: they count the steps by which captures begin."""
 
@@ -148,20 +82,30 @@ class OptimizerHooks:
         self._threads = threads
         self._phases = phases
         self._failed = failed
-        self._steps = Steps() if steps else None
+        self._steps = Steps(failed) if steps else None
         self._handles: list[Any] = []
+        self._undo: Callable[[], None] | None = None
 
     def install(self) -> None:
+        if self._steps is not None:
+            self._steps.install()
         before, after = self._hooks()
         self._handles = [
             optimizers.register_optimizer_step_pre_hook(before),
             optimizers.register_optimizer_step_post_hook(after),
         ]
+        # who tells of an optimizer that is none of PyTorch's tells the steps too
+        self._undo = session.on_optimizer(self._before, lambda: self._after(None))
 
     def uninstall(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        if self._steps is not None:
+            self._steps.uninstall()
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         is_compiling = torch.compiler.is_compiling
@@ -201,7 +145,7 @@ class OptimizerHooks:
             if state.optimizing:
                 state.optimizing -= 1
                 self._phases.end(state, OPTIMIZER)
-            if self._steps is not None and not state.optimizing:
+            if self._steps is not None and optimizer is not None and not state.optimizing:
                 self._steps.stepped(optimizer)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an optimizer step could not be ended")

@@ -18,11 +18,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import perf
+from opscope.core.analysis.devices import trace_target
 from opscope.core.analysis.linking import ForwardOf, linked_costs
 from opscope.core.attribute import Attribution
 from opscope.core.columns import at, gather
 from opscope.core.intervals import NONE, Ints
-from opscope.core.perf.devices import parse_cc
 from opscope.core.schema import OpCall
 
 MATRIX_FAMILIES: Final = frozenset({"gemm", "conv", "attention", "recurrent"})
@@ -60,9 +60,11 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     """
     meaning = attribution.meaning
     calls = [reading.call or _NO_CALL for reading in meaning.readings]
-    cc = _only_cc(attribution.trace["devices"]["cc"])
-    catalogue = perf.columns(calls, [reading.direction for reading in meaning.readings], cc=cc)
-    catalogue, place = linked_costs(attribution, catalogue, forward_of, cc)
+    target = trace_target(attribution.trace)
+    catalogue = perf.columns(
+        calls, [reading.direction for reading in meaning.readings], target=target
+    )
+    catalogue, place = linked_costs(attribution, catalogue, forward_of, target)
     known = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
         pl.sum_horizontal(
@@ -89,12 +91,6 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     canonical[others] = launches[others] | ~attribution.above(others)[others]
     free = (known & ~something_known)[place] & attribution.is_op
     return Costs(catalogue, place, canonical, free, attribution)
-
-
-def _only_cc(column: pl.Series) -> tuple[int, int] | None:
-    """The compute capability where the trace's devices have one between them."""
-    distinct = column.drop_nulls().unique().to_list()
-    return parse_cc(distinct[0]) if len(distinct) == 1 else None
 
 
 class Sharing:

@@ -1,106 +1,216 @@
-"""How near each op comes to its roof: the roofline of every op that counts, with its own kernels."""
+"""How near each op, kernel, layer or step comes to its roof: the roofline of every op that counts.
+
+An op is rated as a whole, its kernels together against its FLOPs and bytes: what one of several
+kernels did of it, no trace tells. A kernel's roof is its share, by time, of its op's.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+import numpy as np
 import polars as pl
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.roofline import roofline, tick
-from opscope.core.columns import gather
-from opscope.core.perf import tensorcore
+from opscope.core.attribute import Launched
+from opscope.core.columns import compact, gather
+from opscope.core.perf import kernel_names
 from opscope.core.perf.devices import Device
 
-#: What the roofline needs of the cost model's catalogue, beside what the ops' own frame has.
-_PRICED = ("masked_flops", "bytes_read", "bytes_written", "dtype", "note")
+#: What the roofline needs of the cost model's catalogue.
+_PRICED: Final = (
+    "matrix_flops",
+    "vector_flops",
+    "masked_flops",
+    "bytes",
+    "bytes_read",
+    "bytes_written",
+    "dtype",
+    "note",
+)
+_ABOUT: Final = ("op_id", "op", "inputs", "direction", "layer", "step")
+#: Copies that leave the device's memory.
+_LINKS: Final = ("HtoD", "DtoH", "PtoP", "HtoH")
+_SUMS: Final = ("matrix_flops", "vector_flops", "bytes")
 
 
 def op_efficiency(
     ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame, device: Device | None
 ) -> pl.DataFrame:
-    """One row per op that counts and took device time: op_id, op, inputs, direction, layer, step,
-    duration (ns), and the roofline.
+    """One row per time that an op which counts ran: op_id, op, inputs, direction, layer, step,
+    duration (ns), the cost's columns, and the roofline.
 
-    ``frame`` is ``ops_frame(ops)``, ``kernels`` the profile's kernels. Adds the cost's columns
-    (``matrix_flops``, ``vector_flops``, ``masked_flops``, ``bytes``, ``dtype``, ``note``),
-    ``tensor_core`` (any of its kernels), ``fast_algorithm`` and those of ``roofline``.
+    ``frame`` is ``ops_frame(ops)``, ``kernels`` the profile's kernels. An op that a CUDA graph
+    replays has a row for each replay (``replay``, -1 for every other). ``tensor_core`` is whether
+    any of its kernels is on Tensor Cores.
     """
-    priced = ops.costs.place[ops.rows]
-    whole = frame.with_columns(gather(ops.costs.catalogue[name], priced) for name in _PRICED)
-    counted = whole.filter(
-        pl.col("canonical") & (pl.col("device_time") > 0) & pl.col("matrix_flops").is_not_null()
+    ran = executions(ops, frame, kernels)
+    place = ran["place"].to_numpy()
+    priced = ops.costs.place[ops.rows[place]]
+    table = frame.select(_ABOUT)[place].with_columns(
+        *ran.drop("place").get_columns(),
+        *(gather(ops.costs.catalogue[name], priced) for name in _PRICED),
     )
-    table = counted.select(
-        "op_id",
-        "op",
-        "inputs",
-        "direction",
-        "layer",
-        "step",
-        pl.col("device_time").alias("duration"),
-        "matrix_flops",
-        "vector_flops",
-        "bytes",
-        *_PRICED,
-    ).join(_kernel_marks(kernels), on="op_id", how="left", maintain_order="left")
-    return roofline(
-        table.with_columns(pl.col("fast_algorithm").fill_null(False)),
-        device,
-        tick(kernels["duration"]),
-    )
+    ticks = tick(kernels["duration"])
+    return roofline(table.filter(pl.col("matrix_flops").is_not_null()), device, ticks)
 
 
-def _kernel_marks(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Per op id, whether any of its kernels is on Tensor Cores, and a fast algorithm's."""
-    names = kernels["name"].unique().cast(pl.String)
-    marks = pl.DataFrame(
-        {
-            "name": names,
-            "tensor_core": pl.Series([tensorcore.used(n or "") for n in names], dtype=pl.Boolean),
-            "fast_algorithm": pl.Series(
-                [tensorcore.fast_algorithm(n or "") for n in names], dtype=pl.Boolean
+def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """One row per time that an op which counts took device time: place (in ``ops.rows``), replay,
+    duration (ns), tensor_core (null where a kernel's name hides it), fast_algorithm, over_link (most of
+    the time went by copies to or from the host or another device)."""
+    if not ops.on_device:
+        counted = frame.with_row_index("place").filter(
+            pl.col("canonical") & (pl.col("device_time") > 0)
+        )
+        return counted.select(
+            pl.col("place").cast(pl.Int64),
+            pl.lit(-1, pl.Int32).alias("replay"),
+            pl.col("device_time").alias("duration"),
+            pl.lit(None, pl.Boolean).alias("tensor_core"),
+            pl.lit(False).alias("fast_algorithm"),
+            pl.lit(False).alias("over_link"),
+        )
+    codes, names = compact(kernels["name"])
+    fast = pl.Series([kernel_names.fast_algorithm(name or "") for name in names], dtype=pl.Boolean)
+    marks = (kernels["tensor_core"], gather(fast, codes).alias("fast_algorithm"))
+    trace, attribution = ops.attribution.trace, ops.attribution
+    ran = pl.concat(
+        [
+            _ran(ops, trace["kernels"], attribution.kernels).with_columns(
+                *marks, pl.lit(False).alias("over_link")
             ),
+            _ran(ops, trace["memops"], attribution.memops).with_columns(
+                pl.lit(False).alias("tensor_core"),
+                pl.lit(False).alias("fast_algorithm"),
+                trace["memops"]["kind"].cast(pl.String).is_in(_LINKS).alias("over_link"),
+            ),
+        ]
+    )
+    ran = ran.filter(pl.col("row") >= 0)
+    ran = ran.filter(pl.Series(ops.costs.canonical[ran["row"].to_numpy()]))
+    done = (
+        ran.group_by("row", "replay")
+        .agg(
+            pl.col("duration").sum(),
+            pl.col("tensor_core").any(ignore_nulls=False),
+            pl.col("fast_algorithm").any(),
+            (pl.col("duration").filter(pl.col("over_link")).sum() * 2 > pl.col("duration").sum())
+            .fill_null(False)
+            .alias("over_link"),
+        )
+        .filter(pl.col("duration") > 0)
+        .sort("row", "replay")
+    )
+    place = pl.Series("place", np.searchsorted(ops.rows, done["row"].to_numpy()), dtype=pl.Int64)
+    return done.select(place, "replay", "duration", "tensor_core", "fast_algorithm", "over_link")
+
+
+def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
+    """What ran, with the row of the op whose cost it shares, and its replay."""
+    return pl.DataFrame(
+        {
+            "row": ops.costs.costing(launched.op.astype(np.int64)),
+            "replay": launched.replay,
+            "duration": table["end"] - table["start"],
         }
     )
-    return (
-        kernels.select("op_id", pl.col("name").cast(pl.String))
-        .join(marks, on="name", how="left")
-        .group_by("op_id")
-        .agg(pl.col("tensor_core", "fast_algorithm").any(ignore_nulls=True))
+
+
+def replays(ops: Ops) -> pl.DataFrame:
+    """One row per replay of an op that counts in a CUDA graph: op_id, time (ns) of the call."""
+    launched = ops.attribution.kernels
+    costing = ops.costs.costing(launched.op.astype(np.int64))
+    again = np.flatnonzero((launched.replay >= 0) & (costing >= 0))
+    pairs = np.unique(np.stack((costing[again], launched.replay[again])), axis=1)
+    trace = ops.attribution.trace
+    return pl.DataFrame(
+        {
+            "op_id": gather(trace["ranges"]["id"], pairs[0]),
+            "time": gather(trace["calls"]["start"], pairs[1]),
+        }
+    )
+
+
+def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """The roofline by kernel name, the columns of ``group_efficiency``; ``op`` is the commonest.
+
+    ``found`` is ``op_efficiency``. A kernel has its op's efficiency, and its share of the ideal time.
+    """
+    launched = ops.attribution.kernels
+    costing = ops.costs.costing(launched.op.astype(np.int64))
+    ids = gather(ops.attribution.trace["ranges"]["id"], costing)
+    each = kernels.select("name", "duration", *_SUMS).with_columns(
+        ids.alias("op_id"), pl.Series("replay", launched.replay)
+    )
+    rated = found.select("op_id", "replay", "op", "efficiency", "bound", "over_reason")
+    joined = each.join(rated, on=["op_id", "replay"], how="inner", maintain_order="left")
+    joined = joined.with_columns(
+        (pl.col("efficiency") * pl.col("duration")).alias("ideal_time"),
+        pl.col("name").cast(pl.String),
+    )
+    groups = group_efficiency(joined, "name")
+    named = joined.group_by("name").agg(
+        pl.col("op").drop_nulls().mode(maintain_order=True).first().cast(pl.String)
+    )
+    return groups.join(named, on="name", how="left", maintain_order="left").select(
+        "name", "op", *(column for column in groups.columns if column != "name")
     )
 
 
 def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
-    """``op_efficiency`` by op name, layer, direction or step: sums of what is rated, and their ratio.
+    """``op_efficiency`` by op name, layer, direction or step: sums, and their ratios.
 
-    Adds calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes, ``efficiency`` (the time
-    at the roof over the time taken), ``rated`` (the share of the group's time that has a roof) and
-    ``bound`` (what binds most of its time).
+    Adds calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes, ``attained_flops``
+    (FLOP/s) and ``attained_bandwidth`` (bytes/s) of the calls where they are known, ``intensity``
+    (FLOP/byte, of the calls where both are), ``efficiency`` (the time at the roof over the time
+    taken), ``rated`` (the share of the group's time that has a roof), ``bound`` (what binds most of
+    its time), ``over`` (the share of the rated time in calls above their roof) and ``over_reason``
+    (that of most of them).
     """
     keys = list(by)
     rated = pl.col("efficiency").is_not_null()
-    time = pl.col("duration").filter(rated).sum()
+    above = pl.col("over_reason").is_not_null()
+    work = pl.col("matrix_flops") + pl.col("vector_flops")
+    both = work.is_not_null() & pl.col("bytes").is_not_null()
+    duration = pl.col("duration")
     groups = found.group_by(keys).agg(
         pl.len().alias("calls"),
-        pl.col("duration").sum(),
+        duration.sum(),
         *(
             pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
-            for name in ("matrix_flops", "vector_flops", "bytes")
+            for name in _SUMS
         ),
+        (work.sum() / duration.filter(work.is_not_null()).sum() * 1e9).alias("attained_flops"),
+        (pl.col("bytes").sum() / duration.filter(pl.col("bytes").is_not_null()).sum() * 1e9).alias(
+            "attained_bandwidth"
+        ),
+        (work.filter(both).sum() / pl.col("bytes").filter(both).sum()).alias("intensity"),
         pl.when(rated.any()).then(pl.col("ideal_time").filter(rated).sum()).alias("ideal_time"),
-        pl.when(time > 0).then(pl.col("ideal_time").filter(rated).sum() / time).alias("efficiency"),
-        (time / pl.col("duration").sum()).alias("rated"),
+        pl.when(rated.any())
+        .then(pl.col("ideal_time").filter(rated).sum() / duration.filter(rated).sum())
+        .alias("efficiency"),
+        (duration.filter(rated).sum() / duration.sum()).alias("rated"),
+        pl.when(rated.any())
+        .then(duration.filter(above).sum() / duration.filter(rated).sum())
+        .alias("over"),
     )
-    bound = (
-        found.filter(rated)
-        .group_by([*keys, "bound"])
-        .agg(pl.col("duration").sum().alias("_time"))
-        .sort("_time", descending=True)
-        .group_by(keys)
-        .agg(pl.col("bound").first())
+    groups = groups.with_columns(
+        pl.when(pl.col(name).is_finite()).then(name).alias(name)  # nothing known is 0 / 0
+        for name in ("attained_flops", "attained_bandwidth", "intensity")
     )
-    return groups.join(bound, on=keys, how="left", nulls_equal=True).sort(
-        "duration", descending=True
-    )
+    for name in ("bound", "over_reason"):
+        most = (
+            found.filter(pl.col(name).is_not_null())
+            .group_by([*keys, name])
+            .agg(duration.sum().alias("_time"))
+            .sort("_time", name, descending=[True, False])
+            .group_by(keys, maintain_order=True)
+            .agg(pl.col(name).first())
+        )
+        groups = groups.join(most, on=keys, how="left", nulls_equal=True)
+    return groups.sort("duration", *keys, descending=[True, *[False] * len(keys)])
 
 
 def worst(found: pl.DataFrame, least_ns: int = 0) -> pl.DataFrame:

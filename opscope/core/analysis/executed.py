@@ -12,7 +12,7 @@ from opscope.core.attribute import REASONS, Launched
 from opscope.core.columns import at, compact, gather, matching, spread
 from opscope.core.compiled import GENERATED, name_fused
 from opscope.core.intervals import NONE, Ints
-from opscope.core.perf.tensorcore import used
+from opscope.core.perf.kernel_names import used
 
 
 def executed_kernels(ops: Ops) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from opscope.core.attribute import Attribution
 from opscope.core.columns import at
 from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints
+from opscope.core.perf import tensorcore
 from opscope.core.perf.shapes import expanded
 from opscope.core.schema import OpCall, TensorSpec
 
@@ -31,16 +32,16 @@ def linked_costs(
     attribution: Attribution,
     catalogue: pl.DataFrame,
     forward_of: ForwardOf,
-    cc: tuple[int, int] | None = None,
+    target: tensorcore.Target | None = None,
 ) -> tuple[pl.DataFrame, Numbers]:
     """The catalogue with a row for each completed call, and each range row's place in it.
 
-    Only ops whose own cost is not known are completed, and only where that makes it known.
+    Only ops whose own FLOPs or bytes are not known are completed, and only where that makes them so.
     """
     meaning = attribution.meaning
     reading = meaning.reading
     place = reading.copy()
-    unknown = catalogue["matrix_flops"].is_null().to_numpy()
+    unknown = (catalogue["matrix_flops"].is_null() | catalogue["bytes"].is_null()).to_numpy()
     ops = np.flatnonzero(attribution.is_op)
     calls = [reading.call or _NO_CALL for reading in meaning.readings]
     wanting = ops[unknown[meaning.reading[ops]]]
@@ -56,7 +57,7 @@ def linked_costs(
         rows[forward >= 0],
         forward[forward >= 0],
         reading,
-        lambda own, others: perf.columns(own, forwards=others, cc=cc),
+        lambda own, others: perf.columns(own, forwards=others, target=target),
         calls,
     )
     nodes = ops[np.array([_gives_outputs(r) for r in meaning.readings], bool)[meaning.reading[ops]]]
@@ -71,7 +72,7 @@ def linked_costs(
         nodes[kept],
         reading,
         lambda own, others: perf.columns(
-            [_with_outputs(*pair) for pair in zip(own, others, strict=True)], cc=cc
+            [_with_outputs(*pair) for pair in zip(own, others, strict=True)], target=target
         ),
         calls,
     )
@@ -87,7 +88,7 @@ def linked_costs(
         node[kept],
         reading,
         lambda own, others: perf.columns(
-            [_divided_gradient(*pair) for pair in zip(own, others, strict=True)], cc=cc
+            [_divided_gradient(*pair) for pair in zip(own, others, strict=True)], target=target
         ),
         calls,
     )
@@ -136,7 +137,10 @@ def _complete(
     )
     own, other = ([calls[number] for number in side.tolist()] for side in pairs)
     found = cost(own, other)
-    known = found["matrix_flops"].is_not_null().to_numpy()
+    # what had its FLOPs already has gained only if its bytes are known now
+    bare = catalogue["matrix_flops"].is_null().gather(pairs[0])
+    better = found["matrix_flops"].is_not_null() & (bare | found["bytes"].is_not_null())
+    known = better.to_numpy()
     number = np.where(known, len(catalogue) + np.cumsum(known) - 1, NONE)
     placed = number[which.reshape(-1)]
     place[rows[placed >= 0]] = placed[placed >= 0]

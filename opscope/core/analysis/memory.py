@@ -18,7 +18,7 @@ OUTSIDE, BEFORE = "allocated outside any op", "in use before the first event"
 PEAKS: Final = {
     "process": pl.Int32,
     "device": pl.Int32,
-    "peak": pl.Int64,
+    "peak_memory": pl.Int64,
     "peak_time": pl.Int64,
     "reserved": pl.Int64,
     "in_use": pl.Int64,
@@ -45,7 +45,7 @@ _OP: Final = ("op", "direction", "layer", "source")
 def memory_peaks(trace: Trace) -> pl.DataFrame:
     """One row per process and device (-1: the CPU), sizes in bytes; no row where nobody looked.
 
-    ``peak``: the largest ``total``, at ``peak_time`` (ns) for the first time; ``reserved``: the most
+    ``peak_memory``: the largest ``total``, at ``peak_time`` (ns) for the first time; ``reserved``: the most
     that the allocator held; ``in_use``: the ``total`` at the end; ``allocated`` and ``released``: sums of
     what was seen, whose difference is what ``total`` grew by. What was in use before the first event
     is in a GPU's ``total``; the CPU's of a recording counts from its begin.
@@ -55,7 +55,7 @@ def memory_peaks(trace: Trace) -> pl.DataFrame:
     return (
         events.group_by(_PLACE, maintain_order=True)
         .agg(
-            pl.col("total").max().alias("peak"),
+            pl.col("total").max().alias("peak_memory"),
             pl.col("time").get(pl.col("total").arg_max()).alias("peak_time"),
             pl.col("reserved").max(),
             pl.col("total").last().alias("in_use"),

@@ -17,7 +17,7 @@ from opscope.core.attribute import Attribution, look_up
 from opscope.core.columns import at, gather, spread
 from opscope.core.context import Context
 from opscope.core.dialects import Reading
-from opscope.core.intervals import NONE, Ints
+from opscope.core.intervals import NONE, Ints, merge
 from opscope.core.schema import DIRECTIONS
 
 _BACKWARD: Final = DIRECTIONS.index("backward")
@@ -131,6 +131,41 @@ class Ops:
             theirs, ours = lane == number, asked == number
             if theirs.any():
                 found[backward[ours]] = look_up(seq[theirs], given[theirs], wanted[ours])
+        return found
+
+    def recomputed(self, rows: Ints) -> NDArray[np.bool_]:
+        """Whether each op computes an activation again (checkpointing): a forward op in backward.
+
+        It has a sequence number of its own, because autograd is on for it; what a backward node is
+        made of has none, or says itself that it is backward. It is inside a backward
+        node, or runs while its process is in the phase of that name. (A backward that is itself
+        differentiated looks the same.)
+        """
+        meaning = self.attribution.meaning
+        is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading[rows]]
+        numbered = (meaning.seq >= 0).fill_null(False).gather(rows).to_numpy()
+        in_backward = self.direction(rows) == _BACKWARD
+        found: NDArray[np.bool_] = (
+            numbered & ~is_node & (in_backward | self._in_backward_phase(rows))
+        )
+        return found
+
+    def _in_backward_phase(self, rows: Ints) -> NDArray[np.bool_]:
+        """Whether each op starts while its process is in a backward phase, on whatever thread."""
+        ranges = self.attribution.trace["ranges"]
+        phases = ranges.filter((pl.col("category") == "phase") & (pl.col("text") == "backward"))
+        found = np.zeros(len(rows), bool)
+        process, start = (
+            self._process.gather(rows).to_numpy(),
+            self._start.gather(rows).to_numpy(),
+        )
+        for (number,), spans in phases.group_by("process"):
+            first, last = merge(spans["start"].to_numpy(), spans["end"].to_numpy())
+            at_most = np.searchsorted(first, start, side="right") - 1
+            inside = (
+                (at_most >= 0) & (start < last[np.maximum(at_most, 0)]) if len(first) else False
+            )
+            found |= (process == number) & inside
         return found
 
     def _lanes(self, given: Ints, node: Ints) -> tuple[Ints, Ints]:

@@ -20,9 +20,12 @@ LATENCY_NS: Final = 2_000
 LATENCY_EFFICIENCY: Final = 0.5
 #: Fewer clock ticks than this and the measured time itself is too coarse to judge by.
 COARSE_TICKS: Final = 10
-#: A working set of up to so many times the L2 may come from there in part.
+#: A working set of up to so many times the last cache (L2, or what is behind it) may come from there
+#: in part.
 CACHE_FACTOR: Final = 2
 
+#: Dtypes that libraries compute on vector units where they choose no tensor kernel.
+_PLAIN: Final = ("f32", "f64", "c64", "c128")
 #: Columns that ``roofline`` adds.
 ADDED: Final = (
     "intensity",
@@ -40,8 +43,9 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
     """The frame with its roofline columns; rows of unknown FLOPs and bytes get nulls.
 
     Needs ``duration`` (ns), ``matrix_flops``, ``vector_flops``, ``bytes``, ``dtype`` (in which most
-    FLOPs are), and takes ``masked_flops``, ``tensor_core`` (null: not known) and ``fast_algorithm``
-    where there. Adds ``intensity`` (FLOP/byte), ``attained_flops`` (FLOP/s), ``attained_bandwidth``
+    FLOPs are), and takes ``masked_flops``, ``tensor_core`` (null: not known), ``fast_algorithm`` and
+    ``over_link`` (its bytes cross a link to the host or another device, whose bandwidth no row holds:
+    no roof) where there. Adds ``intensity`` (FLOP/byte), ``attained_flops`` (FLOP/s), ``attained_bandwidth``
     (bytes/s), ``attainable_flops`` (FLOP/s), ``ideal_time`` (ns), ``efficiency`` (1 is the roof),
     ``bound`` (``tensor``, ``vector``, ``memory``, ``latency``) and ``over_reason`` (null unless the
     efficiency is above 1: ``cache-resident``, ``timer resolution``, ``fast algorithm``, else
@@ -50,20 +54,31 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
     masked = pl.col("masked_flops") if "masked_flops" in frame.columns else pl.lit(0)
     fast = pl.col("fast_algorithm") if "fast_algorithm" in frame.columns else pl.lit(False)
     on_tensor = (
-        pl.col("tensor_core") if "tensor_core" in frame.columns else pl.lit(None, pl.Boolean)
+        pl.col("tensor_core").cast(pl.Boolean)
+        if "tensor_core" in frame.columns
+        else pl.lit(None, pl.Boolean)
     )
     dtypes = frame["dtype"].unique().drop_nulls().cast(pl.String).to_list()
     seconds = pl.col("duration") / 1e9
     matrix = pl.col("matrix_flops") - masked
     work = matrix + pl.col("vector_flops")
-    ideal_matrix = matrix / _peak(device, dtypes, on_tensor) * 1e9
+    ideal_matrix = pl.when(matrix > 0).then(matrix / _peak(device, dtypes, on_tensor) * 1e9)
     ideal_vector = pl.col("vector_flops") / _vector_peak(device, dtypes) * 1e9
+    ideal_vector = pl.when(pl.col("vector_flops") > 0).then(ideal_vector).otherwise(0.0)
+    off_tensor = _on_vector_units(device, dtypes, on_tensor) & (matrix > 0)
     bandwidth = device.bandwidth if device is not None else None
     ideal_bytes = pl.col("bytes") / pl.lit(bandwidth, pl.Float64) * 1e9
+    linked = pl.col("over_link") if "over_link" in frame.columns else pl.lit(False)
     timed = frame.with_columns(
-        pl.when(matrix > 0).then(ideal_matrix).otherwise(0.0).alias("_tensor"),
-        pl.when(pl.col("vector_flops") > 0).then(ideal_vector).otherwise(0.0).alias("_vector"),
-        pl.when(pl.col("bytes") > 0)
+        # what is no work for the tensor units is the vector units', after their own
+        pl.when((matrix > 0) & ~off_tensor).then(ideal_matrix).otherwise(0.0).alias("_tensor"),
+        pl.when(off_tensor)
+        .then(ideal_matrix + ideal_vector)
+        .otherwise(ideal_vector)
+        .alias("_vector"),
+        pl.when(linked)
+        .then(None)
+        .when(pl.col("bytes") > 0)
         .then(ideal_bytes)
         .otherwise(pl.when(pl.col("bytes").is_null()).then(None).otherwise(0.0))
         .alias("_memory"),
@@ -117,17 +132,17 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
 
 
 def _working_set_fits(device: Device | None, columns: list[str]) -> pl.Expr:
-    """Whether the larger of what is read and what is written is within twice the L2.
+    """Whether the larger of what is read and what is written is within twice the largest cache.
 
     Reads may be what the op before left there, writes may stay there, and an op in place has one
     tensor for both. Where the two are not told apart, their sum is taken.
     """
-    l2 = device.l2 if device is not None else None
-    if l2 is None:
+    cache = device.cache() if device is not None else None
+    if cache is None:
         return pl.lit(False)
     apart = {"bytes_read", "bytes_written"} <= set(columns)
     size = pl.max_horizontal("bytes_read", "bytes_written") if apart else pl.col("bytes")
-    return (size <= CACHE_FACTOR * l2).fill_null(False)
+    return (size <= CACHE_FACTOR * cache).fill_null(False)
 
 
 def _by_dtype(rates: Mapping[str, float | None]) -> pl.Expr:
@@ -146,17 +161,36 @@ def _peak(device: Device | None, dtypes: list[str], on_tensor: pl.Expr) -> pl.Ex
 
     f32 is TF32 on tensor units and plain f32 off them, so it follows the kernel; where that is not
     known the higher roof is taken. A narrower dtype that ran on vector units keeps the tensor roof:
-    that is what it could have attained.
+    that is what it could have attained. A kernel on tensor units whose rate for the dtype is not
+    known (f32 cast to f16 on Volta) has no known roof.
     """
     if device is None:
         return pl.lit(None, pl.Float64)
+    used: dict[str, float | None] = {}
     high: dict[str, float | None] = {}
     plain: dict[str, float | None] = {}
     for dtype in dtypes:
         tensor, vector = device.peak(dtype, True), device.peak(dtype, False)
+        used[dtype] = tensor
         high[dtype] = max(filter(None, (tensor, vector)), default=None)
-        plain[dtype] = vector if dtype in ("f32", "f64", "c64", "c128") else high[dtype]
-    return pl.when(on_tensor.fill_null(True)).then(_by_dtype(high)).otherwise(_by_dtype(plain))
+        plain[dtype] = vector if dtype in _PLAIN else high[dtype]
+    return (
+        pl.when(on_tensor.is_null())
+        .then(_by_dtype(high))
+        .when(on_tensor)
+        .then(_by_dtype(used))
+        .otherwise(_by_dtype(plain))
+    )
+
+
+def _on_vector_units(device: Device | None, dtypes: list[str], on_tensor: pl.Expr) -> pl.Expr:
+    """Whether the matrix FLOPs' roof (``_peak``) is that of the vector units."""
+    if device is None:
+        return pl.lit(False)
+    without = [dtype for dtype in dtypes if device.peak(dtype, True) is None]
+    off = pl.col("dtype").cast(pl.String).is_in(without)
+    plain = ~on_tensor & pl.col("dtype").cast(pl.String).is_in(_PLAIN)
+    return ((off & ~on_tensor.fill_null(False)) | plain.fill_null(False)).fill_null(False)
 
 
 def _vector_peak(device: Device | None, dtypes: list[str]) -> pl.Expr:
@@ -179,15 +213,3 @@ def tick(durations: pl.Series) -> int:
     """
     kept = durations.drop_nulls()
     return 1000 if len(kept) and bool((kept % 1000 == 0).all()) else 1
-
-
-def utilization(flops: int, nanoseconds: int, device: Device | None, dtype: str) -> float | None:
-    """FLOPs over what the device could have done in the time: MFU of a model's FLOPs, HFU of all done.
-
-    MFU takes the FLOPs of forward and backward once, HFU those of recomputation as well (A. Chowdhery
-    et al., "PaLM", 2022, appendix B). ``None`` where the peak is not known or no time passed.
-    """
-    peak = device.peak(dtype, True) or device.peak(dtype, False) if device is not None else None
-    if peak is None or nanoseconds <= 0:
-        return None
-    return flops / (peak * nanoseconds / 1e9)

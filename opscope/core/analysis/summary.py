@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.intervals import merge, subtract, union_length
+from opscope.core.intervals import Ints, intersect, merge, subtract, union_length
 from opscope.core.trace import Trace
 
 SCHEMA: Final = {
@@ -91,18 +92,8 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
     one of them, a thread that waits is not outside any op.
     """
     attributed = int(ops["self_time"].sum())
-    outside = 0
-    steps = ended_steps(trace["ranges"])
+    outside = sum(int((last - first).sum()) for _, _, (first, last) in _outside(trace, ops))
     top = ops.filter(pl.col("parent_id").is_null())
-    stepping = steps.select("process", "thread").unique()
-    pool = top.join(stepping, on=["process", "thread"], how="anti", nulls_equal=True)
-    for key, part in steps.group_by("process", "thread"):
-        own = (pl.col("process") == key[0]) & (pl.col("thread") == key[1])
-        on_thread = pl.concat([top.filter(own), pool.filter(pl.col("process") == key[0])])
-        inside = merge(part["start"].to_numpy(), part["end"].to_numpy())
-        in_ops = merge(on_thread["start"].to_numpy(), on_thread["end"].to_numpy())
-        first, last = subtract(inside, in_ops)
-        outside += int((last - first).sum())
     busy = sum(
         union_length(part["start"].to_numpy(), part["end"].to_numpy())
         for part in top.select("process", "start", "end").partition_by("process")
@@ -119,6 +110,20 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
         "attributed_share": attributed / (attributed + outside) if attributed + outside else None,
         "flops_share": int(known["self_time"].sum()) / attributed if attributed else None,
     }
+
+
+def _outside(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
+    """(process, thread, intervals): time of the steps' own threads inside steps, outside any op."""
+    steps = ended_steps(trace["ranges"])
+    top = ops.filter(pl.col("parent_id").is_null())
+    stepping = steps.select("process", "thread").unique()
+    pool = top.join(stepping, on=["process", "thread"], how="anti", nulls_equal=True)
+    for (process, thread), part in steps.group_by("process", "thread"):
+        own = (pl.col("process") == process) & (pl.col("thread") == thread)
+        on_thread = pl.concat([top.filter(own), pool.filter(pl.col("process") == process)])
+        inside = merge(part["start"].to_numpy(), part["end"].to_numpy())
+        in_ops = merge(on_thread["start"].to_numpy(), on_thread["end"].to_numpy())
+        yield int(process), int(thread), subtract(inside, in_ops)
 
 
 def ended_steps(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -151,12 +156,38 @@ def _devices(kernels: pl.DataFrame, memops: pl.DataFrame) -> int:
     return pl.concat([kernels["device"], memops["device"]]).drop_nulls().n_unique()
 
 
-def unattributed_on_cpu(summary: pl.DataFrame) -> pl.DataFrame:
-    """The columns of ``totals.unattributed`` for a CPU-only profile: one reason, or no row."""
-    whole = summary["kernel_time"].item()
-    return summary.filter(pl.col("unattributed_time") > 0).select(
-        pl.lit("inside steps, outside any op").alias("reason"),
-        pl.lit(None, pl.Int64).alias("kernels"),
-        pl.col("unattributed_time").alias("time"),
-        (pl.col("unattributed_time") / whole).alias("share"),
+#: What the time inside steps, outside any op, is spent on, as far as ranges tell.
+CPU_REASONS: Final = ("inside steps, compiling a program", "inside steps, outside any op")
+
+
+def unattributed_on_cpu(
+    trace: Trace, summary: pl.DataFrame, ops: Callable[[], pl.DataFrame]
+) -> pl.DataFrame:
+    """The columns of ``totals.unattributed`` for a CPU-only profile; ``ops`` gives its ops.
+
+    Time in which a program was compiled has a reason of its own.
+    """
+    whole, rest = summary["kernel_time"].item(), summary["unattributed_time"].item()
+    compiling = 0
+    compiles = trace["ranges"].filter(
+        (pl.col("category") == "phase") & (pl.col("text").cast(pl.String) == "compile")
+    )
+    if len(compiles):
+        for process, thread, outside in _outside(trace, ops()):
+            here = (pl.col("process") == process) & (pl.col("thread") == thread)
+            mine = compiles.filter(here)
+            spans = merge(mine["start"].to_numpy(), mine["end"].to_numpy())
+            first, last = intersect(spans, outside)
+            compiling += int((last - first).sum())
+    rows = zip(CPU_REASONS, (compiling, rest - compiling), strict=True)
+    return (
+        pl.DataFrame(rows, schema={"reason": pl.String, "time": pl.Int64}, orient="row")
+        .filter(pl.col("time") > 0)
+        .sort("time", descending=True)
+        .select(
+            "reason",
+            pl.lit(None, pl.Int64).alias("kernels"),
+            "time",
+            (pl.col("time") / whole).alias("share"),
+        )
     )

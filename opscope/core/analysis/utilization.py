@@ -13,8 +13,7 @@ import polars as pl
 
 from opscope.core.perf.devices import Device
 
-from .roofline import utilization
-from .summary import ended_steps
+from .summary import FREE, ended_steps
 
 #: Forward ops that no backward is made of: seen in backward, they compute an activation again.
 RECOMPUTED: Final = (
@@ -24,52 +23,41 @@ RECOMPUTED: Final = (
 )
 #: A fused attention's backward makes the scores again: one of its five products (equal head sizes).
 _SCORES_AGAIN: Final = (1, 5)
+COLUMNS: Final = (
+    *("step", "process", "time", "done_flops", "model_flops", "dtype", "peak"),
+    *("mfu", "hfu", "known"),
+)
 
 
 def step_utilization(
-    ranges: pl.DataFrame, ops: pl.DataFrame, device: Device | None, devices: int = 1
+    ranges: pl.DataFrame,
+    ops: pl.DataFrame,
+    device: Device | None,
+    devices: int = 1,
+    *,
+    again: pl.Series | None = None,
+    kernels: pl.DataFrame | None = None,
+    replays: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """One row per step and process: step, process, time (ns), done_flops, model_flops, dtype, mfu, hfu.
+    """One row per step and process: step, process, time (ns), done_flops, model_flops, dtype, peak
+    (FLOP/s of the process's devices together), mfu, hfu, known.
 
-    ``ranges`` is the trace's table, ``ops`` the profile's ops (``step``, ``process``, ``canonical``,
-    ``op``, ``op_type``, ``direction``, ``dtypes``, ``matrix_flops``). ``devices`` is how many of the
-    device a process uses. Matrix FLOPs alone count, as in both papers; mfu and hfu are null where the
-    peak is not known.
+    ``ranges`` is the trace's table, ``ops`` the profile's ops (``op_id``, ``step``, ``process``,
+    ``canonical``, ``op``, ``op_type``, ``direction``, ``dtypes``, ``matrix_flops``). ``again`` marks
+    the ops that ``Ops.recomputed`` tells, beside those whose name does. ``kernels`` is the profile's
+    frame: how many devices a process used (else ``devices``), and ``known``, the share of the step's
+    device time whose FLOPs are known; below 1, MFU and HFU are at least what they say. ``replays``
+    has a row per replay of an op in a CUDA graph: op_id, time; such an op counts in the steps of its
+    replays. Matrix FLOPs alone count, as in both papers; mfu and hfu are null where the peak is not
+    known or no FLOPs are.
     """
-    steps = (
-        ended_steps(ranges)
-        .select(
-            "process",
-            pl.col("text").cast(pl.String).str.extract(r"(\d+)$").cast(pl.Int64).alias("step"),
-            "start",
-            "end",
-        )
-        .filter(pl.col("step").is_not_null())
-        .group_by("process", "step")
-        .agg((pl.col("end") - pl.col("start")).sum().alias("time"))
-    )
-    name = pl.col("op").cast(pl.String)
-    backward = pl.col("direction").cast(pl.String) == "backward"
-    over, under = _SCORES_AGAIN
-    again = (
-        pl.when(backward & name.str.contains(RECOMPUTED))
-        .then(pl.col("matrix_flops"))
-        .when(backward & (pl.col("op_type").cast(pl.String) == "attention"))
-        .then(pl.col("matrix_flops") * over // under)
-        .otherwise(0)
-    )
-    counted = ops.filter(pl.col("canonical") & (pl.col("matrix_flops") > 0)).select(
-        "process",
-        pl.col("step").cast(pl.Int64),
-        "matrix_flops",
-        again.alias("again"),
-        pl.col("dtypes").cast(pl.String).str.split(",").list.first().alias("dtype"),
-    )
+    steps = _steps(ranges)
+    counted = _placed(_counted(ops, again), replays, steps)
     main = (
         counted.group_by("process", "step", "dtype")
         .agg(pl.col("matrix_flops").sum())
-        .sort("matrix_flops", descending=True)
-        .group_by("process", "step")
+        .sort("matrix_flops", "dtype", descending=[True, False])
+        .group_by("process", "step", maintain_order=True)
         .agg(pl.col("dtype").first())
     )
     done = counted.group_by("process", "step").agg(
@@ -77,19 +65,122 @@ def step_utilization(
         (pl.col("matrix_flops") - pl.col("again")).sum().alias("model_flops"),
     )
     table = (
-        steps.join(done, on=["process", "step"], how="left")
+        steps.group_by("process", "step")
+        .agg((pl.col("end") - pl.col("start")).sum().alias("time"))
+        .join(done, on=["process", "step"], how="left")
         .join(main, on=["process", "step"], how="left")
+        .join(_known(kernels, steps), on=["process", "step"], how="left")
+        .join(_devices(kernels), on="process", how="left")
         .sort("process", "step")
     )
-    shares = [
-        [
-            None
-            if row[column] is None or row["dtype"] is None
-            else utilization(row[column], row["time"] * devices, device, row["dtype"])
-            for row in table.iter_rows(named=True)
-        ]
-        for column in ("model_flops", "done_flops")
-    ]
-    return table.with_columns(
-        pl.Series("mfu", shares[0], dtype=pl.Float64), pl.Series("hfu", shares[1], dtype=pl.Float64)
-    ).select("step", "process", "time", "done_flops", "model_flops", "dtype", "mfu", "hfu")
+    peaks = {dtype: _peak(device, dtype) for dtype in table["dtype"].drop_nulls().unique()}
+    peak = pl.col("dtype").replace_strict(peaks, default=None, return_dtype=pl.Float64)
+    many = pl.col("devices").fill_null(devices)
+    possible = pl.col("peak") * pl.col("time") / 1e9
+    return (
+        table.with_columns((peak * many).alias("peak"))
+        .with_columns(
+            pl.when(possible > 0).then(pl.col(flops) / possible).alias(name)
+            for name, flops in (("mfu", "model_flops"), ("hfu", "done_flops"))
+        )
+        .select(COLUMNS)
+    )
+
+
+def _peak(device: Device | None, dtype: str) -> float | None:
+    if device is None:
+        return None
+    return device.peak(dtype, True) or device.peak(dtype, False)
+
+
+def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
+    number = pl.col("text").cast(pl.String).str.extract(r"(\d+)$").cast(pl.Int64).alias("step")
+    return (
+        ended_steps(ranges)
+        .select("process", number, "start", "end")
+        .filter(pl.col("step").is_not_null())
+        .sort("start")
+    )
+
+
+def _counted(ops: pl.DataFrame, again: pl.Series | None) -> pl.DataFrame:
+    """The ops whose matrix FLOPs count, and how many of them only compute something again."""
+    name = pl.col("op").cast(pl.String)
+    backward = pl.col("direction").cast(pl.String) == "backward"
+    over, under = _SCORES_AGAIN
+    marked = pl.lit(False) if again is None else pl.lit(again)
+    repeated = (
+        pl.when(marked | (backward & name.str.contains(RECOMPUTED)))
+        .then(pl.col("matrix_flops"))
+        .when(backward & (pl.col("op_type").cast(pl.String) == "attention"))
+        .then(pl.col("matrix_flops") * over // under)
+        .otherwise(0)
+    )
+    ids = ["op_id"] if "op_id" in ops.columns else []
+    return ops.select(
+        *ids,
+        "process",
+        "canonical",
+        pl.col("step").cast(pl.Int64),
+        "matrix_flops",
+        repeated.alias("again"),
+        pl.col("dtypes").cast(pl.String).str.split(",").list.first().alias("dtype"),
+    ).filter(pl.col("canonical") & (pl.col("matrix_flops") > 0))
+
+
+def _placed(
+    counted: pl.DataFrame, replays: pl.DataFrame | None, steps: pl.DataFrame
+) -> pl.DataFrame:
+    """The ops, those of CUDA graphs once per replay, in the step in which it was launched."""
+    if replays is None or replays.is_empty():
+        return counted
+    again = replays.join(counted.drop("step"), on="op_id", how="inner")
+    captured = counted.join(replays, on="op_id", how="anti")
+    return pl.concat(
+        [captured, _in_steps(again, "time", steps).select(captured.columns)],
+        how="vertical_relaxed",
+    )
+
+
+def _in_steps(frame: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFrame:
+    """The rows with the ``step`` of their process that is open at ``time``; null outside steps."""
+    placed = frame.filter(pl.col(time).is_not_null()).sort(time)
+    if steps.is_empty() or placed.is_empty():
+        return placed.with_columns(pl.lit(None, pl.Int64).alias("step"))
+    found = placed.join_asof(
+        steps.select("process", "step", "start", pl.col("end").alias("_end")),
+        left_on=time,
+        right_on="start",
+        by="process",
+        check_sortedness=False,
+    )
+    inside = pl.col(time) < pl.col("_end")
+    return found.with_columns(pl.when(inside).then("step").alias("step"))
+
+
+def _known(kernels: pl.DataFrame | None, steps: pl.DataFrame) -> pl.DataFrame:
+    """Per process and step the share of launched kernel time whose FLOPs are known."""
+    empty = {"process": pl.Int32, "step": pl.Int64, "known": pl.Float64}
+    if kernels is None or kernels.is_empty() or steps.is_empty():
+        return pl.DataFrame(schema=empty)
+    free = pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
+    known = pl.col("flops").is_not_null() | free
+    slim = kernels.select("process", "call_start", "duration", known.alias("sure"))
+    return (
+        _in_steps(slim, "call_start", steps)
+        .filter(pl.col("step").is_not_null())
+        .group_by("process", "step")
+        .agg(
+            (pl.col("duration").filter(pl.col("sure")).sum() / pl.col("duration").sum()).alias(
+                "known"
+            )
+        )
+    )
+
+
+def _devices(kernels: pl.DataFrame | None) -> pl.DataFrame:
+    if kernels is None:
+        return pl.DataFrame(schema={"process": pl.Int32, "devices": pl.Int64})
+    return kernels.group_by("process").agg(
+        pl.col("device").n_unique().cast(pl.Int64).alias("devices")
+    )

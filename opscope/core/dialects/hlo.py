@@ -19,6 +19,8 @@ _CONTROL: Final = re.compile(
     r"(?:while|body|cond|scan|closed_call|checkpoint|remat\d*|rematted_computation|pjit|jit"
     r"|custom_jvp_call|custom_vjp_call|cond_branch|branch_\d+_fun)\Z"
 )
+#: What TensorFlow puts before the nodes of a gradient.
+_TAPE: Final = re.compile(r"(?:gradient_tape|gradients(?:_[0-9]+)?)\Z")
 _OPTIMIZERS: Final = frozenset(
     [
         "optimizer",
@@ -57,12 +59,15 @@ def reading(call: OpCall) -> Reading:
     path = call.param("op_name")
     if not isinstance(path, str):
         return Reading("op", call=call)
+    forward = call.param("forward")
+    if isinstance(forward, str):  # the adapter knows what it differentiates, and that one's layer
+        return Reading("op", call, "backward", layer=_layer(forward.split("/")))
     parts = path.split("/")
     return Reading("op", call, _direction(parts), layer=_layer(parts))
 
 
 def _direction(parts: list[str]) -> str | None:
-    if any(part.startswith("transpose(") for part in parts[:-1]) or "gradient_tape" in parts:
+    if any(part.startswith("transpose(") or _TAPE.match(part) for part in parts[:-1]):
         return "backward"
     if any(part.startswith("jvp(") for part in parts):
         return "forward"
@@ -78,7 +83,7 @@ def _layer(parts: list[str]) -> str | None:
         inner = part
         while (found := _WRAPPED.match(inner)) is not None:
             inner = "" if found.group(1) in _FUNCTIONS else found.group(2)
-        if inner and not _CONTROL.match(inner):
+        if inner and not _TAPE.match(inner) and not _CONTROL.match(inner):
             kept.append(inner)
     return "/".join(kept) or None
 

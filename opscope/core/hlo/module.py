@@ -91,7 +91,8 @@ def _instruction(module: Module, message: Fields, stacks: _Stacks) -> int:
         _shape(data, *shape[-1]) if shape else None,
         numbers(data, message, 36),
         numbers(data, message, 38),
-        text(data, metadata, 2),
+        # of several instructions made one, the paths of all: "a/mul;a/broadcast_in_dim"
+        text(data, metadata, 2).partition(";")[0],
         stacks.frames(data, metadata),
         message,
     )

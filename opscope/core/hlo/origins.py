@@ -6,12 +6,14 @@ copies around it. What they belong to is found from what they read and from what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from opscope.core.schema import Frame
 
 from .module import Instruction, Module
+from .wire import number
 
 #: (path, frames, name of the instruction that has them); the path is "" where nothing tells.
 Origin: TypeAlias = "tuple[str, tuple[Frame, ...], str]"
@@ -23,6 +25,8 @@ _MOVES: Final = frozenset(
     {"copy", "transpose", "reshape", "bitcast", "convert", "parameter", "pad"}
 )
 _CONTRACTIONS: Final = frozenset({"convolution", "dot"})
+#: What the framework calls them, the last part of a path.
+_CALLED: Final = re.compile(r"(?i)(?:dot|conv|matmul|einsum)\w*\Z")
 #: Instructions away that a name is looked for.
 REACH: Final = 4
 #: Instructions looked at for one that has no name, so that no module makes it slow.
@@ -53,6 +57,11 @@ class Origins:
             )
             if told is not None:
                 self._known[place] = (told.op_name, told.frames, told.name)
+        for place, one in module.instructions.items():
+            if place not in self._known and self._contraction(one) is not None:
+                left = self._on_result(place)
+                if left is not None:
+                    self._known[place] = left
         self._gradients()
 
     def of(self, place: int) -> Origin:
@@ -96,6 +105,30 @@ class Origins:
             if telling:
                 backward = [origin for origin in telling if "transpose(" in origin[0]]
                 return (backward or telling)[0]
+        return None
+
+    def _on_result(self, place: int) -> Origin | None:
+        """What a rewrite left of a contraction's path: it stands on the new shape of its result.
+
+        That is an instruction that reads it, or one that reads it as the parameter of a fused region.
+        """
+        read = [place]
+        instructions = self._module.instructions
+        for user in self._users.get(place, ()):
+            one = instructions[user]
+            if one.opcode != "fusion":
+                continue
+            which = {at for at, operand in enumerate(one.operands) if operand == place}
+            for computation in one.called:
+                for at in self._module.computations.get(computation, ()):
+                    inner = instructions[at]
+                    if inner.opcode == "parameter" and number(inner.message, 9) in which:
+                        read.append(at)
+        for at in read:
+            for user in self._users.get(at, ()):
+                one = instructions[user]
+                if one.opcode in _MOVES and "/" in one.op_name and _CALLED.search(one.op_name):
+                    return (one.op_name, one.frames, one.name)
         return None
 
     def _gradients(self) -> None:

@@ -14,7 +14,7 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .elementwise import elementwise_cost
 from .registry import CannotKnow, Cost, backward_of, op
-from .shapes import cost, need, numel, result, sizes, tensors
+from .shapes import cost, distinct_tensors, need, numel, outputs, result, sizes, tensors
 
 FORWARD: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -138,6 +138,15 @@ def activation_backward(call: OpCall) -> Cost:
         x, more = kept, tensors(call)[2:3]
         return cost([grad, x, *more], [x, *more], vector=each * numel(grad), dtype=grad.dtype)
     return elementwise_cost(call, [grad, kept], each)
+
+
+@op("aten::_transform_bias_rescale_qkv", family="activation", source="bias 1 an element, queries 1")
+def split_heads(call: OpCall) -> Cost:
+    """The bias is added, the queries are scaled, and the three are laid out by heads."""
+    x = need(call, 0, "projected input")
+    count = numel(x)
+    writes = outputs(call) or [x]
+    return cost(distinct_tensors(call), [*writes], vector=count + count // 3, dtype=x.dtype)
 
 
 @op("aten::glu_backward", family="activation", source="9 an element of the gradient")

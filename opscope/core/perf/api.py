@@ -52,6 +52,8 @@ def cost(
         # a stranger's shapes need not fit the op; that is unknown, not a crash
         reason = f"the shapes do not fit {call.name}: {why}"
     else:
+        if found.bytes is None and forward is not None:
+            found = _whole(call, forward) or found
         dispatched = entry.name.startswith("aten::") and not knows_params(call)
         if not found.note and entry.family in _PARAMETRIC and dispatched:
             found = replace(found, note=_DEFAULTS)
@@ -71,6 +73,18 @@ def cost(
     if entry.family in FREE_FAMILIES:
         return Cost(bytes_read=None, bytes_written=None, bytes_reason=reason), None
     return None, reason
+
+
+def _whole(call: OpCall, forward: OpCall) -> Cost | None:
+    """The cost with the forward's sizes, where those tell the bytes that the call itself does not."""
+    linked = grad_model(call.name)
+    if linked is None:
+        return None
+    try:
+        found = _bounded(linked(call, forward))
+    except (CannotKnow, ValueError, IndexError, ZeroDivisionError, OverflowError):
+        return None  # the call's own FLOPs stand
+    return found if found.bytes is not None else None
 
 
 def _bounded(found: Cost) -> Cost:

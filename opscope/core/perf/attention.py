@@ -8,6 +8,8 @@ maximum, subtract, exponential, sum (and one division an output element).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, op
@@ -119,6 +121,8 @@ def _live(call: OpCall, queries: int, keys: int, bottom_right: bool) -> int:
     "aten::_scaled_dot_product_attention_math",
     "aten::_scaled_dot_product_flash_attention_for_cpu",
     "aten::_scaled_dot_product_fused_attention_overrideable",
+    "aten::_scaled_dot_product_attention_math_for_mps",
+    "aten::_triton_scaled_dot_attention",
     "aten::_fused_sdp_choice",
     "higher_order::flex_attention",
     "flex_attention",
@@ -235,6 +239,8 @@ def _varlen(
     "flash_attn::fwd",
     "xformers::efficient_attention_forward_cutlass",
     "xformers_flash::flash_fwd",
+    "flash_attn_3::_flash_attn_forward",
+    "aten::_flash_attention_forward_no_dropout_inplace",
     "torch_attn::_varlen_attn",
     "vllm::unified_attention",
     family="attention",
@@ -242,6 +248,8 @@ def _varlen(
 )
 def flash(call: OpCall) -> Cost:
     """[B, N, H, d] operands, or packed [T, H, d] where the lengths follow from the sizes."""
+    if call.name.endswith("no_dropout_inplace"):  # the result is the first
+        call = replace(call, inputs=(*call.inputs[1:],), outputs=call.inputs[:1])
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     if call.name.startswith("vllm::"):
         raise CannotKnow("the cached keys' lengths are data that no trace records")

@@ -24,19 +24,25 @@ FACTORS: Final[dict[str, Callable[[int], tuple[int, int]]]] = {
     "all_gather": lambda n: (n - 1, n),
     "reduce_scatter": lambda n: (n - 1, n),
     "all_to_all": lambda n: (n - 1, n),
+    "one_shot_all_reduce": lambda n: (n - 1, 1),  # every rank reads every other's whole buffer
+    "multimem_all_reduce": lambda n: (1, 1),  # the switch adds (NVLink SHARP)
     "broadcast": lambda n: (1, 1),
     "reduce": lambda n: (1, 1),
     "gather": lambda n: (n - 1, n),
     "scatter": lambda n: (n - 1, n),
     "send": lambda n: (1, 1),
     "recv": lambda n: (1, 1),
+    "permute": lambda n: (1, 1),
     "barrier": lambda n: (0, 1),
 }
 _WORDS: Final = (
-    (re.compile(r"all_?reduce", re.I), "all_reduce"),
-    (re.compile(r"all_?gather", re.I), "all_gather"),
-    (re.compile(r"reduce_?scatter", re.I), "reduce_scatter"),
-    (re.compile(r"all_?to_?all", re.I), "all_to_all"),
+    (re.compile(r"multimem_(one_shot_)?all_reduce", re.I), "multimem_all_reduce"),
+    (re.compile(r"one_shot_all_reduce", re.I), "one_shot_all_reduce"),
+    (re.compile(r"all[_-]?reduce", re.I), "all_reduce"),
+    (re.compile(r"all[_-]?gather", re.I), "all_gather"),
+    (re.compile(r"reduce[_-]?scatter", re.I), "reduce_scatter"),
+    (re.compile(r"all[_-]?to[_-]?all", re.I), "all_to_all"),
+    (re.compile(r"permute", re.I), "permute"),
     (re.compile(r"broadcast", re.I), "broadcast"),
     (re.compile(r"barrier", re.I), "barrier"),
     (re.compile(r"scatter", re.I), "scatter"),
@@ -73,7 +79,26 @@ _NAMES = (
         for name in words(
             "all_reduce all_reduce_ all_reduce_coalesced all_gather_into_tensor "
             "all_gather_into_tensor_coalesced all_gather_into_tensor_out reduce_scatter_tensor "
-            "reduce_scatter_tensor_coalesced all_to_all_single broadcast broadcast_ wait_tensor"
+            "reduce_scatter_tensor_coalesced reduce_scatter_tensor_out all_to_all_single broadcast "
+            "broadcast_ wait_tensor isend irecv"
+        )
+    ),
+    *(
+        f"_c10d_functional_autograd::{name}"
+        for name in words("all_gather_into_tensor reduce_scatter_tensor all_to_all_single")
+    ),
+    "_dtensor::shard_dim_alltoall",
+    *(
+        f"symm_mem::{name}"
+        for name in words(
+            "multimem_all_reduce_ multimem_one_shot_all_reduce multimem_one_shot_all_reduce_out "
+            "multimem_all_gather_out one_shot_all_reduce one_shot_all_reduce_out "
+            "one_shot_all_reduce_copy one_shot_all_reduce_copy_out two_shot_all_reduce_ "
+            "two_shot_all_reduce_out reduce_scatter_out multimem_one_shot_reduce_out "
+            "low_contention_all_gather _low_contention_all_gather _low_contention_reduce_scatter "
+            "nvshmem_all_to_all nvshmem_broadcast all_to_all_vdev all_to_all_vdev_2d "
+            "all_to_all_vdev_2d_offset nccl_reduce_scatter_offset tile_reduce "
+            "multi_root_tile_reduce _barrier"
         )
     ),
     *(
@@ -113,6 +138,11 @@ _NAMES = (
     "ReduceScatter",
     "AllToAll",
     "Broadcast",
+    "hlo::send",
+    "hlo::send-done",
+    "hlo::recv",
+    "hlo::recv-done",
+    "hlo::ragged-all-to-all",
     "hlo::all-reduce",
     "hlo::all-gather",
     "hlo::reduce-scatter",
@@ -132,11 +162,13 @@ _NAMES = (
 def communicate(call: OpCall) -> Cost:
     """bytes_read is what a rank sends, bytes_written what it receives; no FLOPs of the model."""
     named = call.param("Collective name", call.param("collective", call.name))
-    kind = collective(str(named)) or ("send" if "permute" in call.name else None)
+    kind = collective(str(named))
     if "+" in call.name:
         return _group(call, kind)
-    if kind is None or "wait" in call.name or call.name.endswith("-done") or "Group" in call.name:
+    if "wait" in call.name or call.name.endswith("-done") or "Group" in call.name:
         return Cost()
+    if kind is None:
+        return _unknown("the trace does not record which collective it is")
     parts = distinct_tensors(call)
     told = _integer(call, "bytes")
     ranks = _integer(call, "Group size", "group_size", "world_size", "ranks")
@@ -160,7 +192,9 @@ def communicate(call: OpCall) -> Cost:
 
 
 #: What crosses the wire is the message, however many ranks there are.
-_ANY_RANKS: Final = ("broadcast", "reduce", "send", "recv", "barrier")
+_ANY_RANKS: Final = (
+    "broadcast", "reduce", "send", "recv", "permute", "barrier", "multimem_all_reduce",
+)  # fmt: skip
 
 
 def _integer(call: OpCall, *keys: str) -> int | None:

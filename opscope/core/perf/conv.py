@@ -151,6 +151,9 @@ _FORWARD = (
     "aten::miopen_depthwise_convolution",
     "aten::mkldnn_convolution",
     "mkldnn::_convolution_pointwise",
+    "aten::_mps_convolution",
+    "aten::_mps_convolution_transpose",
+    "mkldnn::_convolution_transpose_pointwise",
     "aten::thnn_conv2d",
     "aten::_slow_conv2d_forward",
     "aten::slow_conv3d",
@@ -223,6 +226,18 @@ def conv_tbc(call: OpCall) -> Cost:
     steps = out_size(time, weight[0], 1, 2 * pad, 1)
     out = output(call) or TensorSpec(x.dtype, (steps, batch, weight[2]))
     return cost([x, w, bias], [out], matrix=2 * steps * batch * product(weight), dtype=x.dtype)
+
+
+@op("aten::conv_tbc_backward", family="conv", source=_SOURCE + " for each of both gradients")
+def conv_tbc_backward(call: OpCall) -> Cost:
+    """Both gradients take the forward's multiply-adds, the bias a sum over the rest."""
+    grad, x, w, bias = (need(call, n, "operand") for n in range(4))
+    wide = sizes(w)
+    if len(wide) != 3:
+        raise CannotKnow(f"not a convolution's weight: {list(wide)}")
+    each = 2 * numel(grad) * wide[0] * wide[1]
+    added = max(numel(grad) - numel(bias), 0)
+    return cost([grad, x, w], [x, w, bias], matrix=2 * each, vector=added, dtype=promote([x, w]))
 
 
 @op(

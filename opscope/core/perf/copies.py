@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, op
+from .registry import CannotKnow, Cost, op, words
 from .shapes import (
     Part,
+    axes,
     cost,
     distinct_tensors,
+    dtype_param,
     ints_param,
     lists,
     numel,
@@ -16,6 +18,7 @@ from .shapes import (
     outputs,
     product,
     sizes,
+    span,
     tensor_list,
     tensors,
     touched,
@@ -28,6 +31,15 @@ def moved(reads: list[Part] | None, writes: list[Part] | None, reason: str) -> C
 
 
 _NO_SHAPES = "the trace has no shapes for this call"
+_NO_OUTPUTS = "the trace has no outputs"
+#: Casts whose name is the dtype.
+_CASTS = {
+    f"aten::_cast_{word}": dtype
+    for word, dtype in (
+        ("Float", "f32"), ("Half", "f16"), ("Byte", "u8"), ("Char", "i8"), ("Double", "f64"),
+        ("Int", "i32"), ("Long", "i64"), ("Short", "i16"),
+    )
+} | {"aten::chalf": "c32"}  # fmt: skip
 
 
 def _first(call: OpCall) -> TensorSpec | None:
@@ -64,13 +76,34 @@ def copy(call: OpCall) -> Cost:
     "aten::cpu",
     "aten::pin_memory",
     "aten::_pin_memory",
-    "aten::lift_fresh_copy",
-    "aten::view_copy",
-    "aten::expand_copy",
-    "aten::permute_copy",
-    "aten::transpose_copy",
-    "aten::as_strided_copy",
-    "aten::_reshape_copy",
+    *(
+        f"aten::{name}_copy"
+        for name in words(
+            """
+            lift_fresh view permute transpose _reshape alias detach squeeze unsqueeze t values indices
+            crow_indices col_indices ccol_indices row_indices view_as_complex view_as_real _conj
+            _neg_view _values _indices _fw_primal _make_dual _nested_view_from_buffer
+            _nested_view_from_jagged _nested_get_values
+            """
+        )
+    ),
+    "aten::_lazy_clone",
+    "aten::cuda",
+    "aten::_to_cpu",
+    "aten::as_tensor",
+    "aten::_autocast_to_full_precision",
+    "aten::_autocast_to_reduced_precision",
+    "aten::chalf",
+    "aten::_cast_Byte",
+    "aten::_cast_Char",
+    "aten::_cast_Double",
+    "aten::_cast_Int",
+    "aten::_cast_Long",
+    "aten::_cast_Short",
+    "aten::_mkldnn_transpose",
+    "aten::fft_fftshift",
+    "aten::fft_ifftshift",
+    "aten::lu_unpack",
     "aten::to_mkldnn",
     "aten::to_dense",
     "aten::_nested_tensor_from_mask",
@@ -94,8 +127,34 @@ def clone(call: OpCall) -> Cost:
     x = _first(call)
     if x is None:
         return moved(None, None, _NO_SHAPES)
-    out = output(call) or TensorSpec(x.dtype, x.shape)
+    if "lu_unpack" in call.name:
+        writes = outputs(call)
+        return moved([*distinct_tensors(call)], None if writes is None else [*writes], _NO_OUTPUTS)
+    dtype = dtype_param(call, _CASTS.get(call.name.rstrip("_"), x.dtype))
+    out = output(call) or TensorSpec(dtype, x.shape)
     return moved([x], [out], "")
+
+
+@op(
+    *(f"aten::{name}_copy" for name in ("select", "slice", "narrow", "as_strided", "expand")),
+    family="copy",
+    source="what is taken read and written once",
+)
+def part_copy(call: OpCall) -> Cost:
+    """The part that is taken; a repeated dimension is read once."""
+    x = _first(call)
+    out = output(call)
+    if x is None:
+        return moved(None, None, _NO_SHAPES)
+    size = ints_param(call, "size")
+    if out is None and size is not None and -1 not in size:
+        out = TensorSpec(x.dtype, size)
+    if out is None:
+        return moved(None, None, "the trace does not record the size of the result")
+    try:
+        return moved([span(x, min(touched(x), numel(out)))], [out], "")
+    except CannotKnow as why:
+        return moved(None, None, str(why))
 
 
 @op(
@@ -140,6 +199,15 @@ def item(call: OpCall) -> Cost:
     "aten::fill_diagonal_",
     "aten::hann_window",
     "aten::hamming_window",
+    "aten::blackman_window",
+    "aten::bartlett_window",
+    "aten::kaiser_window",
+    "aten::fft_fftfreq",
+    "aten::fft_rfftfreq",
+    "aten::_dim_arange",
+    "aten::_new_zeros_with_same_feature_meta",
+    "aten::_fill_mem_eff_dropout_mask",
+    "aten::_sobol_engine_initialize_state",
     family="fill",
     source="every element written once",
 )
@@ -149,10 +217,14 @@ def fill(call: OpCall) -> Cost:
     if out is None:
         size = ints_param(call, "size")
         first = _first(call)
+        dtype = dtype_param(call, first.dtype if first is not None else "?")
         if first is not None and ("new_" not in call.name):
-            out = first
+            out = TensorSpec(dtype, first.shape, first.minor_to_major, first.strides)
         elif size is not None:
-            out = TensorSpec(first.dtype if first is not None else "?", size)
+            out = TensorSpec(dtype, size)
+    steps = ints_param(call, "steps")
+    if steps is not None and output(call) is None:
+        out = TensorSpec(dtype_param(call, "f32"), steps)
     if out is None:
         return moved([], None, "the trace does not record the size of the result")
     return moved([], [out], "")
@@ -164,8 +236,12 @@ def fill(call: OpCall) -> Cost:
     "aten::concat",
     "aten::concatenate",
     "aten::stack",
+    "aten::_stack",
+    "aten::row_stack",
     "aten::hstack",
     "aten::vstack",
+    "aten::_nested_tensor_from_tensor_list",
+    "aten::combinations",
     "aten::dstack",
     "aten::column_stack",
     "aten::block_diag",
@@ -182,14 +258,23 @@ def fill(call: OpCall) -> Cost:
 def cat(call: OpCall) -> Cost:
     """All parts are read and written once."""
     try:
-        parts = next((one for one in lists(call) if one), None) or tensor_list(call)
+        parts = next((one for one in lists(call) if one), None)
+        if parts is None:  # a graph's node has its parts one by one, and an axis without sizes
+            flat = [t for t in tensors(call) if t.shape] or tensors(call)
+            parts = flat if len(flat) > 1 else tensor_list(call)
         count = sum(numel(t) for t in parts)
     except CannotKnow as why:
         return moved(None, None, str(why))
     writes = outputs(call)
     if not writes:
         writes = [TensorSpec(parts[0].dtype, (count,))]
-    if "_diag" in call.name or "mesh" in call.name or "prod" in call.name or "pad_" in call.name:
+    if (
+        "_chunk" in call.name
+        or "_diag" in call.name
+        or "mesh" in call.name
+        or "prod" in call.name
+        or "pad_" in call.name
+    ):
         writes_known = outputs(call)
         if not writes_known:
             return moved([*parts], None, "the trace has no outputs")
@@ -201,7 +286,6 @@ def cat(call: OpCall) -> Cost:
     "aten::split_with_sizes_copy",
     "aten::unbind_copy",
     "fsdp::split_with_sizes_copy",
-    "aten::unfold_copy",
     family="copy",
     source="the whole read, every part written",
 )
@@ -215,6 +299,23 @@ def split_copy(call: OpCall) -> Cost:
     except CannotKnow as why:
         return moved(None, None, str(why))
     return moved([x], [*(outputs(call) or [TensorSpec(x.dtype, (count,))])], "")
+
+
+@op("aten::unfold_copy", family="copy", source="the whole read, every window written")
+def unfold_copy(call: OpCall) -> Cost:
+    """Windows of ``size`` every ``step`` along one dimension, overlapping where the step is less."""
+    x = _first(call)
+    if x is None:
+        return moved(None, None, _NO_SHAPES)
+    out = output(call)
+    keys = (ints_param(call, key) for key in ("dimension", "size", "step"))
+    dim, size, step = (value[0] if value else None for value in keys)
+    if out is None and dim is not None and size is not None and step and x.shape:
+        shape = list(sizes(x))
+        at = axes((dim,), len(shape))[0]
+        shape[at] = (shape[at] - size) // step + 1
+        out = TensorSpec(x.dtype, (*shape, size))
+    return moved([x], None if out is None else [out], _NO_OUTPUTS)
 
 
 @op(
@@ -235,6 +336,16 @@ def split_copy(call: OpCall) -> Cost:
     "aten::diag",
     "aten::diagonal_copy",
     "aten::vander",
+    "aten::linalg_vander",
+    "aten::diagflat",
+    "aten::_pad_enum",
+    "aten::_jagged_to_padded_dense_forward",
+    "aten::_padded_dense_to_jagged_forward",
+    "aten::to_padded_tensor",
+    "aten::nested_to_padded_tensor",
+    "aten::_nested_from_padded",
+    "aten::_nested_from_padded_tensor",
+    "aten::_nested_from_padded_and_nested_example",
     family="copy",
     source="the input read once, the larger result written",
 )
@@ -283,7 +394,15 @@ def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
     "aten::col2im",
     "aten::reflection_pad1d_backward",
     "aten::reflection_pad2d_backward",
+    "aten::reflection_pad3d_backward",
+    "aten::replication_pad1d_backward",
     "aten::replication_pad2d_backward",
+    "aten::replication_pad3d_backward",
+    "aten::trace_backward",
+    "aten::_gather_sparse_backward",
+    "aten::masked_select_backward",
+    "aten::masked_scatter_backward",
+    "aten::_nested_select_backward",
     "aten::_reshape_alias_copy",
     family="copy",
     source="the gradient read, a whole tensor written",
@@ -295,7 +414,8 @@ def spread_back(call: OpCall) -> Cost:
         return moved(None, None, _NO_SHAPES)
     out = output(call)
     size = ints_param(call, "input_sizes") or ints_param(call, "input_size")
-    if out is None and "_scatter" in call.name:
+    size = size or ints_param(call, "sizes")
+    if out is None and "_scatter" in call.name and "backward" not in call.name:
         out = found[0]
     if out is None and "pad" in call.name and len(found) > 1:
         out = found[1]
@@ -305,8 +425,11 @@ def spread_back(call: OpCall) -> Cost:
     added = 0
     if call.name.endswith(("col2im", "unfold_backward")):
         added = numel(found[0])
+    elif "pad" in call.name and out is not None:  # what the padding repeated is added again
+        added = max(numel(found[0]) - numel(out), 0)
+    reads = distinct_tensors(call)[: 1 if "pad" in call.name else 2]
     return cost(
-        distinct_tensors(call)[:2],
+        [*reads],
         None if out is None else [out],
         vector=added,
         dtype=found[0].dtype,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -16,8 +16,9 @@ from typing import Any, Final
 _toml: Final[Any] = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 _NONE: Final[Mapping[str, float]] = MappingProxyType({})
-#: Memory that the driver reports differs from the label: reserved, and GiB for GB.
-_MEMORY_SLACK: Final = 0.2
+_NOWHERE: Final[Mapping[str, str]] = MappingProxyType({})
+#: Parts with a Tensor Core generation's compute capability and no Tensor Cores (TU116, TU117).
+_WITHOUT: Final = re.compile(r"\bGTX\b|\bMX ?\d{3}\b|\bT\d{3,4}\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,10 @@ class Device:
     """One model of device. Rates in FLOP/s, dense; bandwidth in bytes/s; sizes in bytes; clock in Hz.
 
     ``vector`` and ``tensor`` are by dtype (``f64 f32 tf32 f16 bf16 f8 f6 f4 i8``); what is absent is
-    not known or not there. ``computed`` marks a device that has no row and was computed from its
-    properties. ``note`` says what a reader must know (a slice of a GPU, a name without its memory).
+    not known or not there. ``llc`` is a cache behind the L2. ``source`` names the vendor's document,
+    ``checked`` where figures of the row were looked up again (``peaks``, ``memory``, ``units``).
+    ``computed`` marks a device that has no row and was computed from its properties. ``note`` says
+    what a reader must know: what the trace tells that the row does not, a slice, a guess.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Device:
     memory: int | None = None
     bandwidth: float | None = None
     l2: int | None = None
+    llc: int | None = None
     clock: float | None = None
     vector: Mapping[str, float] = field(default_factory=lambda: _NONE)
     tensor: Mapping[str, float] = field(default_factory=lambda: _NONE)
@@ -44,6 +48,7 @@ class Device:
     registers_per_sm: int | None = None
     shared_per_sm: int | None = None
     source: str = ""
+    checked: Mapping[str, str] = field(default_factory=lambda: _NOWHERE)
     vendor: str = "nvidia"
     computed: bool = False
     note: str = ""
@@ -51,7 +56,8 @@ class Device:
     def peak(self, dtype: str, tensor: bool) -> float | None:
         """Dense FLOP/s of a dtype on the tensor or the vector units; ``None`` where not known.
 
-        On vector units a narrower dtype without a rate of its own runs at f32's; integers too.
+        On vector units a narrower dtype without a rate of its own runs at f32's; integers too. On
+        tensor units f32 runs as TF32 where the part has no matrix rate for f32 itself.
         """
         table = self.tensor if tensor else self.vector
         if dtype == "?":
@@ -63,6 +69,10 @@ class Device:
             return table.get("tf32") if key == "f32" else None
         return table.get("f32") if key not in ("f64", "c128") else None
 
+    def cache(self) -> int | None:
+        """Bytes of the largest cache in front of the memory."""
+        return max(filter(None, (self.l2, self.llc)), default=None)
+
 
 def width_class(dtype: str) -> str:
     """The key of a dtype's rate: every 8-bit float is ``f8``, integers by their width."""
@@ -72,19 +82,19 @@ def width_class(dtype: str) -> str:
 
 
 @cache
-def _tables() -> dict[str, Any]:
+def tables() -> dict[str, Any]:
+    """``devices.toml`` as it stands: ``device``, ``limits``, ``per_clock``, ``cpu``."""
     text = files(__package__).joinpath("devices.toml").read_text("utf-8")
-    tables: dict[str, Any] = _toml.loads(text)
-    return tables
+    parsed: dict[str, Any] = _toml.loads(text)
+    return parsed
 
 
 @cache
 def rows() -> tuple[tuple[re.Pattern[str], tuple[int, ...], Device], ...]:
     """Every row as (name pattern, memory sizes in bytes, device)."""
     out = []
-    for row in _tables()["device"]:
+    for row in tables()["device"]:
         sizes = row["memory"] if isinstance(row["memory"], list) else [row["memory"]]
-        limits = _limits(row["cc"])
         device = Device(
             name=row["name"],
             cc=row["cc"],
@@ -92,92 +102,39 @@ def rows() -> tuple[tuple[re.Pattern[str], tuple[int, ...], Device], ...]:
             memory=int(sizes[0] * 1e9),
             bandwidth=row["bandwidth"] * 1e9,
             l2=int(row["l2"] * 2**20),
+            llc=int(row["llc"] * 2**20) if "llc" in row else None,
             clock=row["clock"] * 1e6,
-            vector=_rates(row["vector"], 1e12),
-            tensor=_rates(row["tensor"], 1e12),
+            vector=rates(row["vector"], 1e12),
+            tensor=rates(row.get("tensor", {}), 1e12),
             source=row["source"],
+            checked=MappingProxyType(row.get("checked", {})),
             vendor=row.get("vendor", "nvidia"),
-            **limits,
+            **_limits(row["cc"]),
         )
         pattern = re.compile(row["pattern"], re.IGNORECASE)
         out.append((pattern, tuple(int(n * 1e9) for n in sizes), device))
     return tuple(out)
 
 
-def _rates(table: Mapping[str, float], unit: float) -> Mapping[str, float]:
+def rates(table: Mapping[str, float], unit: float) -> Mapping[str, float]:
+    """The table with every rate times ``unit``."""
     return MappingProxyType({dtype: rate * unit for dtype, rate in table.items()})
 
 
 def _limits(cc: str | None) -> dict[str, Any]:
-    row = _tables()["limits"].get(cc)
+    row = tables()["limits"].get(cc)
     if row is None:
         return {}
     return {
         "max_threads_per_sm": row["threads"],
         "max_warps_per_sm": row["warps"],
-        "max_blocks_per_sm": row["blocks"],
+        "max_blocks_per_sm": row.get("blocks"),
         "registers_per_sm": row["registers"],
         "shared_per_sm": row["shared"] * 1024,
     }
 
 
-def find(
-    name: str | None,
-    cc: str | None = None,
-    sm_count: int | None = None,
-    memory: int | None = None,
-    clock_khz: int | None = None,
-    mem_bandwidth: int | None = None,
-) -> tuple[Device | None, str | None]:
-    """The device of a name, checked against what else the trace tells of it.
-
-    ``memory`` in bytes, ``mem_bandwidth`` in bytes/s. A row whose compute capability differs is not
-    taken; the memory chooses between rows of one name; fewer multiprocessors than the row's are a
-    slice of the device, and its rates are scaled. Without a row the device is computed from its
-    properties, with a note; where those are missing too the result is ``(None, reason)``.
-    """
-    text = (name or "").strip()
-    fits = [
-        (sizes, device)
-        for pattern, sizes, device in rows()
-        if pattern.search(text) and (cc is None or device.cc == cc)
-    ]
-    if memory is not None and len(fits) > 1:
-        near = [one for one in fits if any(_near(memory, size) for size in one[0])]
-        fits = near or fits
-    if fits:
-        # of several patterns the one that says most of the name (H200 NVL before H200)
-        sizes, device = max(fits, key=lambda one: len(one[1].name))
-        if memory is not None and not any(_near(memory, size) for size in sizes):
-            device = replace(device, note="the memory differs from the row's: a variant or a slice")
-        if memory is not None:
-            device = replace(device, memory=memory)
-        if sm_count is not None and device.sm_count and sm_count != device.sm_count:
-            device = _scaled(device, sm_count)
-        return device, None
-    if cc is not None:
-        return _computed(text, cc, sm_count, memory, clock_khz, mem_bandwidth)
-    if not text:
-        return None, "the trace does not name its device: give it with --gpu"
-    return None, f"no row for {text!r}, and the trace does not tell its compute capability"
-
-
-def _near(size: int, label: int) -> bool:
-    return abs(size - label) <= _MEMORY_SLACK * label
-
-
-def _scaled(device: Device, sm_count: int) -> Device:
-    share = sm_count / (device.sm_count or sm_count)
-    return replace(
-        device,
-        sm_count=sm_count,
-        vector=_rates(device.vector, share),
-        tensor=_rates(device.tensor, share),
-        note=f"{sm_count} of {device.sm_count} multiprocessors: rates scaled, bandwidth the whole device's",
-    )
-
-
-def _computed(
+def computed(
     name: str,
     cc: str,
     sm_count: int | None,
@@ -185,8 +142,15 @@ def _computed(
     clock_khz: int | None,
     mem_bandwidth: int | None,
 ) -> tuple[Device | None, str | None]:
-    rates = _tables()["per_clock"].get(cc)
-    if rates is None:
+    """A device without a row: multiprocessors × clock × what the compute capability does a clock.
+
+    A GeForce part is taken to do half a professional one's matrix rate, as the rows show; a part
+    known to have no Tensor Cores gets none. (None, reason) where a property is missing.
+    """
+    known = tables()["per_clock"]
+    full = f"{cc} full" if f"{cc} full" in known and "geforce" not in name.lower() else cc
+    found = known.get(full)
+    if found is None:
         return None, f"no row for {name!r}, and no rates for compute capability {cc}"
     if sm_count is None or clock_khz is None:
         return (
@@ -201,8 +165,8 @@ def _computed(
         memory=memory,
         bandwidth=float(mem_bandwidth) if mem_bandwidth else None,
         clock=clock_khz * 1e3,
-        vector=_rates(rates["vector"], unit),
-        tensor=_rates(rates["tensor"], unit),
+        vector=rates(found["vector"], unit),
+        tensor=_NONE if _WITHOUT.search(name) else rates(found["tensor"], unit),
         source="multiprocessors × clock × the architecture's rate",
         computed=True,
         note="computed from the device's properties: no row in devices.toml",
@@ -214,25 +178,27 @@ def _computed(
 def cpu(
     features: str, cores: int, hertz: float, bandwidth: float | None = None
 ) -> tuple[Device | None, str | None]:
-    """A CPU's peaks from its instruction set: ``amx``, ``avx512_bf16``, ``avx512`` or ``avx2``.
+    """A CPU's peaks from its instruction set: ``avx2``, ``avx512``, ``avx512_bf16``, ``amx`` …
 
-    ``cores`` physical ones, ``hertz`` the clock under vector load, ``bandwidth`` in bytes/s.
+    ``cores`` physical ones, ``hertz`` the clock under vector load, ``bandwidth`` in bytes/s. The
+    sets are those of ``devices.toml``; a core has two multiply-add units.
     """
-    rates = _tables()["cpu"].get(features.lower())
-    if rates is None:
-        return None, f"no rates for the instruction set {features!r}"
-    scaled = _rates(rates, cores * hertz)
+    found = tables()["cpu"].get(features.lower())
+    if found is None:
+        known = ", ".join(tables()["cpu"])
+        return None, f"no rates for the instruction set {features!r}; there are {known}"
     return (
         Device(
-            name=f"{cores} cores with {features}",
+            name=f"{cores} cores with {features.lower()}",
             sm_count=cores,
             bandwidth=bandwidth,
             clock=hertz,
-            vector=scaled,
-            tensor=scaled if features.lower() == "amx" else _NONE,
+            vector=rates(found["vector"], cores * hertz),
+            tensor=rates(found["tensor"], cores * hertz),
             source="Intel 64 and IA-32 Architectures Optimization Reference Manual",
             vendor="cpu",
             computed=True,
+            note="" if bandwidth else "the memory's bandwidth is not known",
         ),
         None,
     )

@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, backward_of, op
-from .shapes import cost, ints_param, need, numel, output, outputs, sizes, tensors
+from .registry import CannotKnow, Cost, backward_of, in_place, op
+from .shapes import (
+    broadcast,
+    cost,
+    dtype_param,
+    ints_param,
+    need,
+    numel,
+    output,
+    outputs,
+    sizes,
+    tensors,
+)
 
 DRAWS = {
     "uniform": 2,
@@ -29,7 +40,12 @@ DRAWS = {
     "poisson": 5,
     "_standard_gamma": 10,
     "_sample_dirichlet": 10,
+    "_standard_gamma_grad": 10,
+    "_dirichlet_grad": 10,
     "binomial": 5,
+    "_philox_normal": 5,
+    "_philox_uniform": 2,
+    "normal_functional": 5,
 }
 
 
@@ -52,7 +68,10 @@ def draw(call: OpCall) -> Cost:
     found = tensors(call)
     if out is None:
         if found:
-            out = found[0]
+            shape = broadcast(*map(sizes, found[:2])) if len(found) > 1 else found[0].shape
+            if in_place(call.name) or "_like" in call.name or "_philox" in call.name:
+                shape = found[0].shape
+            out = TensorSpec(dtype_param(call, found[0].dtype), tuple(shape))
         elif size is not None:
             out = TensorSpec("?", size)
         else:

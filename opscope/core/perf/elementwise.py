@@ -18,6 +18,7 @@ from .shapes import (
     Part,
     broadcast,
     cost,
+    distinct_tensors,
     floating,
     knows_params,
     lists,
@@ -37,14 +38,20 @@ UNARY: Final[Mapping[str, int]] = MappingProxyType(
         **dict.fromkeys(
             words(
                 """
-                abs absolute neg negative positive sign sgn signbit ceil floor round trunc fix
+                abs absolute neg negative sign sgn signbit ceil floor round trunc fix
                 frac sqrt rsqrt reciprocal square exp exp2 expm1 log log2 log10 log1p sin cos
                 tan asin arcsin acos arccos atan arctan sinh cosh tanh asinh arcsinh acosh
                 arccosh atanh arctanh erf erfc erfinv lgamma digamma angle bitwise_not
                 logical_not isnan isinf isfinite isposinf isneginf isreal conj_physical
                 nan_to_num special_i0 special_i0e special_i1 special_i1e i0 special_ndtri
                 special_log_ndtr special_erfcx mvlgamma special_entr special_bessel_j0
-                special_bessel_j1 special_ndtr polygamma
+                special_bessel_j1 special_ndtr polygamma _conj_physical frexp special_airy_ai
+                special_bessel_y0 special_bessel_y1 special_modified_bessel_i0
+                special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1
+                special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1
+                special_spherical_bessel_j0 special_digamma special_psi special_gammaln
+                special_multigammaln special_polygamma special_erf special_erfc special_erfinv
+                special_exp2 special_expm1 special_log1p special_round bessel_y0 bessel_y1
                 """
             ),
             1,
@@ -53,6 +60,9 @@ UNARY: Final[Mapping[str, int]] = MappingProxyType(
         "rad2deg": 1,
         "logit": 3,
         "sinc": 3,
+        "special_logit": 3,
+        "special_sinc": 3,
+        "special_expit": 4,
         "nan_to_num": 3,
         "isreal": 1,
     }
@@ -68,7 +78,13 @@ BINARY: Final[Mapping[str, int]] = MappingProxyType(
                 nextafter ldexp bitwise_and bitwise_or bitwise_xor bitwise_left_shift
                 bitwise_right_shift logical_and logical_or logical_xor gcd lcm heaviside igamma
                 igammac special_zeta __and__ __or__ __xor__ __lshift__ __rshift__ __iand__
-                __ior__ __ixor__
+                __ior__ __ixor__ __ilshift__ __irshift__ special_gammainc special_gammaincc
+                special_chebyshev_polynomial_t special_chebyshev_polynomial_u
+                special_chebyshev_polynomial_v special_chebyshev_polynomial_w
+                special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_u
+                special_shifted_chebyshev_polynomial_v special_shifted_chebyshev_polynomial_w
+                special_hermite_polynomial_h special_hermite_polynomial_he
+                special_laguerre_polynomial_l special_legendre_polynomial_p
                 """
             ),
             1,
@@ -79,6 +95,7 @@ BINARY: Final[Mapping[str, int]] = MappingProxyType(
         "less_equal": 1,
         "greater_equal": 1,
         "hypot": 4,
+        "_add_relu": 2,
         "xlogy": 2,
         "special_xlogy": 2,
         "special_xlog1py": 3,
@@ -140,8 +157,6 @@ def elementwise_cost(
 
 
 def _distinct_count(call: OpCall) -> int:
-    from .shapes import distinct_tensors
-
     return len(distinct_tensors(call))
 
 
@@ -150,6 +165,8 @@ def _result_dtype(word: str, operands: list[TensorSpec]) -> str | None:
         return "bool"
     if word in _FLOATING:
         return floating(promote(operands))
+    if word in ("complex", "polar"):
+        return {"f64": "c128", "f32": "c64", "f16": "c32"}.get(promote(operands))
     return None
 
 
@@ -209,7 +226,8 @@ def ternary(call: OpCall) -> Cost:
         return cost([*found], [out], vector=product(shape), dtype=kind)
     if word == "masked_fill":
         x, mask = found[0], found[1] if len(found) > 1 else None
-        out = result(call, sizes(x), x.dtype)
+        shape = broadcast(sizes(x), sizes(mask)) if mask is not None else sizes(x)
+        out = result(call, shape, x.dtype)
         return cost([x, mask, *found[2:]], [out], vector=numel(out), dtype=x.dtype)
     return elementwise_cost(call, found, each)
 
@@ -226,6 +244,8 @@ def clamp(call: OpCall) -> Cost:
     """One comparison for each bound."""
     x = need(call, 0, "operand")
     bounds = 1 if "_m" in call.name else 2
+    if bounds == 1 and len(tensors(call)) > 1:  # the bound is a tensor
+        return elementwise_cost(call, tensors(call)[:2], 1)
     if bounds == 2 and call.params:
         given = [key for key in ("min", "max") if call.param(key) is not None]
         bounds = len(given) or len(tensors(call)) - 1 or 2
@@ -296,6 +316,13 @@ def foreach_norm(call: OpCall) -> Cost:
     count = sum(numel(t) for t in found)
     outs = [TensorSpec(t.dtype, ()) for t in found]
     return cost([*found], [*outs], vector=2 * count, dtype=promote(found))
+
+
+@op("aten::_amp_update_scale", family="optimizer", source="a product and a comparison")
+def amp_update_scale(call: OpCall) -> Cost:
+    """One number grows or shrinks."""
+    scale = need(call, 0, "scale")
+    return cost(distinct_tensors(call), [scale], vector=2, dtype=scale.dtype)
 
 
 @op(

@@ -69,6 +69,8 @@ def embedding_bag(call: OpCall) -> Cost:
     if call.param("mode", 0) in (1, "mean"):
         flops += bags * width
     writes = outputs(call) or [TensorSpec(weight.dtype, (bags, width))]
+    if outputs(call) is None and "_embedding_bag" in call.name:  # which bag, how many, the largest
+        writes += [TensorSpec("i64", (n,)) for n in (count, bags, bags)]
     rows = span(weight, min(count, sizes(weight)[0]) * width)
     return cost([rows, *found[1:3], weights], [*writes], vector=flops, dtype=weight.dtype)
 
@@ -93,6 +95,38 @@ def embedding_bag_backward(call: OpCall) -> Cost:
         dtype=grad.dtype,
         reason="the trace does not record how many rows the table has",
     )
+
+
+@op("aten::_embedding_bag_per_sample_weights_backward", family="embedding",
+    source="2 an element of each index's row")  # fmt: skip
+def bag_weights_backward(call: OpCall) -> Cost:
+    """The product of each index's row with its bag's gradient."""
+    grad, weight, indices = (need(call, n, "operand") for n in range(3))
+    rows, width = numel(indices), sizes(weight)[-1]
+    touched = span(weight, min(rows, sizes(weight)[0]) * width)
+    out = output(call) or TensorSpec(weight.dtype, (rows,))
+    return cost([grad, touched, indices], [out], vector=2 * rows * width, dtype=weight.dtype)
+
+
+@op("aten::embedding_renorm", family="embedding", source="3 an element: square, add, scale")
+def embedding_renorm(call: OpCall) -> Cost:
+    """The rows of the indices, each scaled where its norm is too large."""
+    weight, indices = need(call, 0, "table"), need(call, 1, "indices")
+    count = min(numel(indices), sizes(weight)[0]) * sizes(weight)[-1]
+    rows = span(weight, count)
+    return cost([rows, indices], [rows], vector=3 * count, dtype=weight.dtype)
+
+
+@op("aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward", family="copy",
+    source="the gradient's rows and the indices, kept as they are")  # fmt: skip
+def sparse_gradient(call: OpCall) -> Cost:
+    """A sparse gradient is the rows with their indices; a bag's rows are written for each index."""
+    found = tensors(call)
+    if len(found) < 2 or "bag" not in call.name:
+        return Cost()
+    grad, indices = found[0], found[1]
+    rows = span(grad, numel(indices) * (sizes(grad)[-1] if sizes(grad) else 1))
+    return cost([grad, indices], [rows, indices])
 
 
 @backward_of("aten::embedding")

@@ -12,7 +12,8 @@ from .shapes import as_ints, axes, cost, need, output, product, sizes
 _REAL = ("r2c", "c2r", "rfft", "irfft", "hfft", "stft")
 _NAMES = words(
     "_fft_c2c _fft_r2c _fft_c2r fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft fft_fft2 "
-    "fft_ifft2 fft_rfft2 fft_irfft2 fft_fftn fft_ifftn fft_rfftn fft_irfftn"
+    "fft_ifft2 fft_rfft2 fft_irfft2 fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_hfft2 fft_hfftn "
+    "fft_ihfft2 fft_ihfftn"
 )
 
 
@@ -33,6 +34,13 @@ def fft(call: OpCall) -> Cost:
     real = any(word in call.name for word in _REAL)
     out = output(call)
     # the longer side of a real transform is the real one
+    if out is None and "c2r" in call.name:
+        last = as_ints(call.param("last_dim_size"))
+        over = as_ints(call.param("dim"))
+        if last is not None and over and sizes(x):
+            grown = list(sizes(x))
+            grown[axes(over, len(grown))[-1]] = last[0]
+            out = TensorSpec(_PLAIN.get(x.dtype, "?"), tuple(grown))
     shape = sizes(out) if out is not None and "c2r" in call.name else sizes(x)
     dim = as_ints(call.param("dim"))
     if dim is None:
@@ -56,7 +64,7 @@ _PLAIN = {wide: narrow for narrow, wide in _COMPLEX.items()}
 def _result(call: OpCall, x: TensorSpec, over: tuple[int, ...]) -> TensorSpec:
     shape = list(sizes(x))
     if "r2c" in call.name or "_rfft" in call.name:
-        if shape:
+        if shape and call.param("onesided") is not False:
             shape[over[-1]] = shape[over[-1]] // 2 + 1
         return TensorSpec(_COMPLEX.get(x.dtype, "?"), tuple(shape))
     if "c2r" in call.name or "_irfft" in call.name:

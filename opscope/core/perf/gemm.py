@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, lookup, op
@@ -13,7 +11,6 @@ from .shapes import (
     broadcast,
     cost,
     distinct_tensors,
-    ints_param,
     lists,
     need,
     numel,
@@ -29,7 +26,7 @@ from .shapes import (
 _SOURCE = "2·M·N·K, bias not counted (torch.utils.flop_counter)"
 
 
-def _gemm(
+def product_cost(
     call: OpCall, a: TensorSpec, b: TensorSpec, out: tuple[int, ...], k: int, *more: Part
 ) -> Cost:
     """The cost of a product with result shape ``out`` over ``k``, reading ``more`` besides."""
@@ -56,18 +53,17 @@ def _two_d(a: TensorSpec, b: TensorSpec) -> tuple[tuple[int, int], int]:
     return (left[0], right[1]), left[1]
 
 
-@op("aten::mm", "aten::_int_mm", "aten::_sparse_mm", "aten::hspmm", family="gemm", source=_SOURCE)
+@op("aten::mm", "aten::_int_mm", family="gemm", source=_SOURCE)
 def mm(call: OpCall) -> Cost:
     """2·M·N·K."""
     a, b = need(call, 0, "first matrix"), need(call, 1, "second matrix")
     out, k = _two_d(a, b)
-    return _gemm(call, a, b, out, k)
+    return product_cost(call, a, b, out, k)
 
 
 @op(
     "aten::addmm",
     "aten::_addmm_activation",
-    "aten::_sparse_addmm",
     family="gemm",
     source=_SOURCE,
 )
@@ -76,7 +72,7 @@ def addmm(call: OpCall) -> Cost:
     add, a, b = (need(call, n, "matrix") for n in range(3))
     out, k = _two_d(a, b)
     # beta = 0 means that the first argument is not even read
-    return _gemm(call, a, b, out, k, None if call.param("beta") == 0 else add)
+    return product_cost(call, a, b, out, k, None if call.param("beta") == 0 else add)
 
 
 @op(
@@ -84,10 +80,10 @@ def addmm(call: OpCall) -> Cost:
     "aten::_scaled_mm_v2",
     "aten::_weight_int8pack_mm",
     "aten::_weight_int4pack_mm",
+    "aten::_weight_int4pack_mm_for_cpu",
+    "aten::_weight_int4pack_mm_with_scales_and_zeros",
     "vllm::cutlass_scaled_mm",
     "_C::cutlass_scaled_mm",
-    "quantized::linear",
-    "aten::fbgemm_linear_int8_weight",
     family="gemm",
     source=_SOURCE,
 )
@@ -100,12 +96,10 @@ def scaled_mm(call: OpCall) -> Cost:
     else:
         a, b = need(call, 0, "first matrix"), need(call, 1, "second matrix")
         more = found[2:]
-    if "quantized::" in call.name:
-        raise CannotKnow("the packed weight has no shape")
     left, right = sizes(a), sizes(b)
     if len(left) != 2 or len(right) not in (2, 4):
         raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
-    if "int8pack" in call.name:  # the weight is [N, K]
+    if "int8pack" in call.name or "_for_cpu" in call.name:  # the weight is [N, K], or [N, K/2]
         right = right[::-1]
     out = output(call)
     if len(right) == 4:  # int4: tiles of the packed weight
@@ -140,8 +134,8 @@ def bmm(call: OpCall) -> Cost:
     more = None if plain or call.param("beta") == 0 else need(call, 0, "addend")
     out = (left[0], left[1], right[2])
     if "addbmm" in call.name and "baddbmm" not in call.name:  # sums over the batch: K is B·K
-        return _gemm(call, a, b, out[1:], left[0] * left[2], more)
-    return _gemm(call, a, b, out, left[2], more)
+        return product_cost(call, a, b, out[1:], left[0] * left[2], more)
+    return product_cost(call, a, b, out, left[2], more)
 
 
 def matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
@@ -176,12 +170,12 @@ def matmul(call: OpCall) -> Cost:
     left, right = sizes(a), sizes(b)
     if "vecdot" in call.name:
         both = broadcast(left, right)
-        return _gemm(call, a, b, both[:-1], both[-1] if both else 1)
+        return product_cost(call, a, b, both[:-1], both[-1] if both else 1)
     if "inner" in call.name and left and right:
         _same(left[-1], right[-1])
-        return _gemm(call, a, b, (*left[:-1], *right[:-1]), left[-1])
+        return product_cost(call, a, b, (*left[:-1], *right[:-1]), left[-1])
     out, k = matmul_shape(left, right)
-    return _gemm(call, a, b, out, k)
+    return product_cost(call, a, b, out, k)
 
 
 @op("aten::addmv", "aten::addr", family="gemm", source=_SOURCE)
@@ -191,9 +185,9 @@ def addmv(call: OpCall) -> Cost:
     left, right = sizes(a), sizes(b)
     more = None if call.param("beta") == 0 else add
     if "addr" in call.name:
-        return _gemm(call, a, b, (left[0], right[0]), 1, more)
+        return product_cost(call, a, b, (left[0], right[0]), 1, more)
     _same(left[-1], right[-1])
-    return _gemm(call, a, b, left[:-1], left[-1], more)
+    return product_cost(call, a, b, left[:-1], left[-1], more)
 
 
 @op(
@@ -213,15 +207,13 @@ def linear(call: OpCall) -> Cost:
     _same(shape[-1], w[-1])
     found = tensors(call)
     bias = found[2] if len(found) > 2 else None
-    return _gemm(call, x, weight, (*shape[:-1], *w[:-1]), w[-1], bias)
+    return product_cost(call, x, weight, (*shape[:-1], *w[:-1]), w[-1], bias)
 
 
-@op("aten::bilinear", "aten::_trilinear", family="gemm", source="2 per multiply-add")
+@op("aten::bilinear", family="gemm", source="2 per multiply-add")
 def bilinear(call: OpCall) -> Cost:
     """x1ᵀ·A·x2 for each output: 2·B·out·in1·in2 and then 2·B·out·in2."""
     x1, x2, weight = (need(call, n, "operand") for n in range(3))
-    if "_trilinear" in call.name:
-        raise CannotKnow("the contraction of _trilinear is not recorded")
     w, batch = sizes(weight), sizes(x1)[:-1]
     found = tensors(call)
     flops = 2 * product(batch) * (product(w) + w[0] * w[2])
@@ -251,119 +243,23 @@ def outer(call: OpCall) -> Cost:
     return cost([a, b], [result(call, shape, dtype)], vector=product(shape), dtype=dtype)
 
 
-@op("aten::tensordot", family="gemm", source=_SOURCE)
-def tensordot(call: OpCall) -> Cost:
-    """2·(free sizes of both)·(contracted sizes)."""
-    a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
-    left, right = ints_param(call, "dims_self"), ints_param(call, "dims_other")
-    if left is None or right is None:
-        raise CannotKnow("the trace does not record the contracted dimensions")
-    s, t = sizes(a), sizes(b)
-    k = product(s[d] for d in left)
-    free = [n for d, n in enumerate(s) if d not in {x % len(s) for x in left}]
-    other = [n for d, n in enumerate(t) if d not in {x % len(t) for x in right}]
-    return _gemm(call, a, b, (*free, *other), k)
-
-
-_EINSUM = re.compile(r"[A-Za-z.,> -]*\Z")
-
-
-def einsum_flops(equation: str, shapes: list[tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
-    """FLOPs and result shape of an einsum, contracted pairwise from left to right.
-
-    Each pair costs 2 per multiply-add where it sums over an index, else 1 per product, as
-    ``opt_einsum.contract_path`` with ``optimize='auto-hq'`` may beat: left to right is torch's order
-    without opt_einsum. Raises CannotKnow where equation and shapes do not fit.
-    """
-    if not _EINSUM.match(equation):
-        raise CannotKnow("the einsum's equation is not readable")
-    text = equation.replace(" ", "")
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
-    if len(terms) != len(shapes):
-        raise CannotKnow("the einsum's equation does not fit its operands")
-    names: list[list[str]] = []
-    size: dict[str, int] = {}
-    for term, shape in zip(terms, shapes, strict=True):
-        labels = _labels(term, len(shape))
-        for label, dim in zip(labels, shape, strict=True):
-            if size.get(label, 1) != 1 and dim not in (1, size[label]):
-                raise CannotKnow("the einsum's sizes do not agree")
-            size[label] = max(size.get(label, 1), dim)
-        names.append(labels)
-    every = [x for labels in names for x in labels]
-    if arrow:
-        dots = [x for x in dict.fromkeys(every) if x.startswith(".")]
-        target = [x for x in right.replace("...", "") if x not in "."]
-        target = sorted(dots) * ("..." in right) + target
-    else:
-        target = sorted({x for x in every if every.count(x) == 1 or x.startswith(".")})
-    flops = 0
-    current = names[0]
-    for place, other in enumerate(names[1:], start=2):
-        later = {x for labels in names[place:] for x in labels} | set(target)
-        union = list(dict.fromkeys([*current, *other]))
-        kept = [x for x in union if x in later]
-        flops += product(size[x] for x in union) * (2 if len(kept) < len(union) else 1)
-        current = kept
-    if len(names) == 1 and set(current) - set(target):
-        flops = product(size[x] for x in current)
-    return flops, tuple(size[x] for x in target)
-
-
-def _labels(term: str, rank: int) -> list[str]:
-    if "..." not in term:
-        if len(term) != rank:
-            raise CannotKnow("the einsum's equation does not fit its operands")
-        return list(term)
-    before, _, after = term.partition("...")
-    count = rank - len(before) - len(after)
-    if count < 0:
-        raise CannotKnow("the einsum's equation does not fit its operands")
-    return [*before, *(f".{count - n:02d}" for n in range(count)), *after]
-
-
-@op("aten::einsum", "Einsum", "XlaEinsum", family="gemm", source="2 per multiply-add, pairwise")
-def einsum(call: OpCall) -> Cost:
-    """Contracted pairwise from left to right."""
-    equation = call.param("equation")
-    if not isinstance(equation, str):
-        raise CannotKnow("the trace does not record the einsum's equation")
-    operands = tensors(call)
-    flops, shape = einsum_flops(equation, [sizes(t) for t in operands])
-    dtype = promote(operands)
-    return cost(distinct_tensors(call), [result(call, shape, dtype)], matrix=flops, dtype=dtype)
-
-
-@op("aten::chain_matmul", "aten::linalg_multi_dot", family="gemm", source="2·M·N·K, best order")
-def multi_dot(call: OpCall) -> Cost:
-    """The cheapest order of the chain (dynamic programming, as both ops choose it)."""
-    chain = tensors(call)
-    if len(chain) < 2:
-        raise CannotKnow("the trace has no shapes for the chain")
-    shapes = [sizes(t) for t in chain]
-    first = (1, *shapes[0]) if len(shapes[0]) == 1 else shapes[0]
-    dims = [*first, *(s[1] if len(s) > 1 else 1 for s in shapes[1:])]
-    count = len(chain)
-    best = [[0] * count for _ in range(count)]
-    for length in range(1, count):
-        for low in range(count - length):
-            high = low + length
-            best[low][high] = min(
-                best[low][cut]
-                + best[cut + 1][high]
-                + 2 * dims[low] * dims[cut + 1] * dims[high + 1]
-                for cut in range(low, high)
-            )
-    out = (*shapes[0][:-1], *shapes[-1][1:])
-    dtype = promote(chain)
-    flops = best[0][count - 1]
-    return cost(chain, [result(call, out, dtype)], matrix=flops, dtype=dtype)
+@op("inductor::_mm_plus_mm", family="gemm", source=_SOURCE)
+def mm_plus_mm(call: OpCall) -> Cost:
+    """Two products into one result."""
+    first, second = (
+        _two_d(need(call, at, "matrix"), need(call, at + 1, "matrix")) for at in (0, 2)
+    )
+    a = need(call, 0, "matrix")
+    flops = 2 * product(first[0]) * first[1] + 2 * product(second[0]) * second[1]
+    out = TensorSpec(a.dtype, first[0])
+    return cost(tensors(call)[:4], [out], matrix=flops, dtype=promote(tensors(call)[:4]))
 
 
 @op(
     "aten::_grouped_mm",
+    "aten::_foreach_mm",
     "aten::_scaled_grouped_mm",
+    "aten::_scaled_grouped_mm_v2",
     "fbgemm::grouped_gemm",
     family="gemm",
     source="2·M·N·K of each group; 2-D by 3-D sums the groups' M to the rows there are",
@@ -371,7 +267,7 @@ def multi_dot(call: OpCall) -> Cost:
 def grouped_mm(call: OpCall) -> Cost:
     """Groups share the ragged dimension, so that its whole length is what counts."""
     groups = lists(call)
-    if len(groups) >= 2 and groups[0]:
+    if "_v2" not in call.name and len(groups) >= 2 and groups[0]:
         pairs = list(zip(groups[0], groups[1], strict=False))
         flops = 0
         for a, b in pairs:
@@ -406,7 +302,7 @@ def grouped_mm(call: OpCall) -> Cost:
         return cost([*tensors(call)], [out], matrix=flops, dtype=dtype)
     else:
         raise CannotKnow(f"not a grouped product: {list(left)} and {list(right)}")
-    return _gemm(call, a, b, shape, k, *tensors(call)[2:])
+    return product_cost(call, a, b, shape, k, *tensors(call)[2:])
 
 
 @backward_of(
@@ -444,3 +340,37 @@ def _result_elements(call: OpCall, a: TensorSpec, b: TensorSpec) -> int:
     if "linear" in call.name:
         return product((*left[:-1], *right[:-1]))
     return product(matmul_shape(left, right)[0])
+
+
+@op(
+    "aten::linear_backward",
+    "aten::mkldnn_linear_backward",
+    "aten::matmul_backward",
+    family="gemm",
+    source="2·M·N·K for each gradient that the mask asks for",
+)
+def product_backward(call: OpCall) -> Cost:
+    """Both gradients take as many multiply-adds as the forward; a bias is a sum over the rows."""
+    mask = call.param("output_mask", call.param("mask"))
+    if not isinstance(mask, tuple) or len(mask) < 2:
+        raise CannotKnow("the trace does not record which gradients were asked for (output_mask)")
+    x, grad, w = (need(call, n, "operand") for n in range(3))
+    if "matmul" in call.name:  # the gradient first, then both operands
+        x, grad = grad, x
+    k = sizes(x)[-1] if sizes(x) else 1
+    each, dtype = 2 * numel(grad) * k, promote([x, w])
+    total = Cost()
+    if mask[0]:
+        total += cost([grad, w], [x], matrix=each, dtype=dtype)
+    if mask[1]:
+        total += cost([None if mask[0] else grad, x], [w], matrix=each, dtype=dtype)
+    if len(mask) > 2 and mask[2]:
+        wide = sizes(grad)[-1]
+        alone = not (mask[0] or mask[1])
+        total += cost(
+            [grad if alone else None],
+            [Span(grad.dtype, wide)],
+            vector=max(numel(grad) - wide, 0),
+            dtype=grad.dtype,
+        )
+    return total

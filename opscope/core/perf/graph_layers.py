@@ -7,7 +7,19 @@ from opscope.core.schema import OpCall, TensorSpec
 from .attention import causal_pairs
 from .optimizer import apply_update
 from .registry import CannotKnow, Cost, op, words
-from .shapes import cost, int_param, need, numel, output, outputs, product, promote, sizes, tensors
+from .shapes import (
+    cost,
+    distinct_tensors,
+    int_param,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    sizes,
+    tensors,
+)
 
 _UPDATES = {
     "sgd": words("ResourceApplyGradientDescent ApplyGradientDescent SGD"),
@@ -72,6 +84,35 @@ def attention(call: OpCall) -> Cost:
         vector=5 * live * heads,
         dtype=promote([x]),
     )
+
+
+@op("FlashAttentionScoreGrad", family="attention",
+    source="2·B·Nq·Nk·H·5, scores recomputed (torch.utils.flop_counter)")  # fmt: skip
+def attention_backward(call: OpCall) -> Cost:
+    """Query, key, value [B, N, H] and the gradient of the result."""
+    q, k, v, grad = (need(call, n, "operand") for n in range(4))
+    shape, keys = sizes(q), sizes(k)
+    if len(shape) != 3 or len(keys) != 3:
+        raise CannotKnow(f"the layout is not known: {list(shape)}")
+    batch, queries, wide = shape
+    pairs = batch * queries * keys[1]
+    heads = int_param(call, "head_num", 1)
+    return cost(
+        distinct_tensors(call),
+        outputs(call) or [q, k, v],
+        matrix=10 * pairs * wide,
+        vector=7 * pairs * heads + 2 * numel(grad),
+        dtype=promote([q]),
+    )
+
+
+@op("PackedMultiHeadAttention", "QAttention", "PagedAttention", "IncreFlashAttention",
+    "DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention",
+    "LongformerAttention", "QOrderedAttention", "QOrderedLongformerAttention", "SparseAttention",
+    family="attention", source="2·pairs·(d_qk + d_v), and which pairs is data")  # fmt: skip
+def attention_of_data(call: OpCall) -> Cost:
+    """A cache, packed sequences or a sparse pattern decide."""
+    raise CannotKnow("the lengths of the sequences are data that no trace records")
 
 
 @op("LSTM", "GRU", "RNN", "CudnnRNN", "CudnnRNNV2", "CudnnRNNV3", family="recurrent",

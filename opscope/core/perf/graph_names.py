@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from opscope.core.schema import OpCall
 
-from . import (
-    activation,
-    copies,
-    draws,
-    elementwise,
-    embedding,
-    gemm,
-    indexing,
-    linalg,
-    reduction,
-    softmax,
-)
-from .registry import Cost, Model, lookup, op, words
+from .families import FAMILIES
+from .registry import Cost, as_name, lookup, op, words
 
 #: Imported first: what is registered here is what these have registered.
-NEEDED: Final = (
-    activation,
-    copies,
-    draws,
-    elementwise,
-    embedding,
-    gemm,
-    indexing,
-    linalg,
-    reduction,
-    softmax,
-)
+NEEDED: Final = FAMILIES
 
 #: A name here counts as the ATen op of that name: the same operands in the same order.
 SAME: Final[Mapping[str, str]] = MappingProxyType(
@@ -166,18 +143,6 @@ FREE: Final = words(
     Switch Merge NextIteration LoopCond ControlTrigger OptionalHasValue IteratorV2 DestroyResourceOp
     """
 )
-
-
-def as_name(name: str) -> Model:
-    """The model of the op of that name, for an op that has another."""
-
-    def model(call: OpCall) -> Cost:
-        entry = lookup(name)
-        assert entry is not None, f"{name} is registered before this module"
-        return entry.model(replace(call, name=name))
-
-    model.__doc__ = f"As {name}."
-    return model
 
 
 for _name, _aten in SAME.items():

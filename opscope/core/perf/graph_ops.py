@@ -384,8 +384,8 @@ def squared_difference(call: OpCall) -> Cost:
     return cost([*found], [out], vector=2 * product(shape), dtype=promote(found))
 
 
-@op(*words("Split SplitV SplitToSequence Unpack Unstack Slice StridedSlice Crop Assign AssignVariableOp "
-           "DynamicStitch StridedSliceGrad SliceGrad Im2Col Roll SpaceToBatch TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack TensorListPopBack TensorListGather TensorListScatterIntoExistingList IteratorGetNext"),
+@op(*words("Split SplitV SplitToSequence Unpack Unstack Slice StridedSlice Crop "
+           "StridedSliceGrad SliceGrad Im2Col Roll SpaceToBatch TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack TensorListPopBack TensorListGather TensorListScatterIntoExistingList IteratorGetNext"),
     family="copy", source="what is taken is read and written once")  # fmt: skip
 def take(call: OpCall) -> Cost:
     """As many elements are read as are written."""
@@ -396,8 +396,26 @@ def take(call: OpCall) -> Cost:
     return cost([span(x, min(sum(map(numel, out)), numel(x)))], [*out])
 
 
+@op(*words("Assign AssignVariableOp StridedSliceAssign ResourceStridedSliceAssign "
+           "TensorStridedSliceUpdate"),
+    family="copy", source="the value read, as many elements written")  # fmt: skip
+def assign(call: OpCall) -> Cost:
+    """The value is the last operand; a copy of the whole besides where the result is a new tensor."""
+    found = tensors(call)
+    if len(found) < 2:
+        return cost(None, None, reason="the trace has no shapes for this call")
+    target, value = found[0], found[-1]
+    if call.name.startswith("Tensor"):
+        return cost([target, value], [output(call) or target])
+    try:
+        return cost([value], [span(target, numel(value))])
+    except CannotKnow as why:
+        return cost(None, None, reason=str(why))
+
+
 @op(*words("ResizeBilinear ResizeNearestNeighbor ResizeBicubic Resize Upsample CropAndResize "
-           "ResizeBilinearV2 ResizeNearestNeighborV2 ResizeBilinearGrad ResizeNearestNeighborGrad"),
+           "ResizeBilinearV2 ResizeNearestNeighborV2 ResizeBilinearGrad ResizeNearestNeighborGrad "
+           "ResizeBicubicGrad"),
     family="interpolation", source="bilinear 7 an output, bicubic 35, nearest none")  # fmt: skip
 def resize(call: OpCall) -> Cost:
     """The taps of each output."""
@@ -406,6 +424,8 @@ def resize(call: OpCall) -> Cost:
         raise CannotKnow("the trace has no outputs")
     mode = str(call.param("mode", call.name)).lower()
     each = 35 if "cubic" in mode else 0 if "nearest" in mode else 7
+    if "Grad" in call.name:  # a product and a sum for each tap of each gradient; nearest adds alone
+        return cost([x], [out], vector={35: 32, 0: 1, 7: 8}[each] * numel(x), dtype=x.dtype)
     return cost([x], [out], vector=each * max(numel(out), 0), dtype=x.dtype)
 
 

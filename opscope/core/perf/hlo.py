@@ -36,7 +36,7 @@ _ELEMENTWISE = words(
     floor ceil round-nearest-afz round-nearest-even sqrt rsqrt cbrt exponential
     exponential-minus-one log log-plus-one logistic tanh sine cosine tan erf atan2 compare select
     clamp shift-left shift-right-arithmetic shift-right-logical is-finite real imag complex
-    popcnt count-leading-zeros stochastic-convert map
+    popcnt count-leading-zeros stochastic-convert map acos acosh asin asinh atanh cosh sinh mulhi
     """
 )
 
@@ -52,7 +52,13 @@ def elementwise(call: OpCall) -> Cost:
     return cost(distinct_tensors(call), [out], vector=each * numel(out), dtype=dtype)
 
 
-@op("hlo::dot", "hlo::ragged-dot", family="gemm", source="2·result·contracted (XLA)")
+@op(
+    "hlo::dot",
+    "hlo::ragged-dot",
+    "hlo::scaled-dot",
+    family="gemm",
+    source="2·result·contracted (XLA)",
+)
 def dot(call: OpCall) -> Cost:
     """2 FLOPs for each element of the result and each contracted position."""
     a, b = need(call, 0, "lhs"), need(call, 1, "rhs")
@@ -128,7 +134,8 @@ def reduce_window(call: OpCall) -> Cost:
 @op(*(f"hlo::{name}" for name in words(
         "parameter constant bitcast tuple get-tuple-element after-all opt-barrier "
         "partition-id replica-id add-dependency get-dimension-size domain bitcast-convert "
-        "while conditional call token async-start async-update async-done infeed outfeed")),
+        "while conditional call token async-start async-update async-done infeed outfeed "
+        "optimization-barrier set-dimension-size rng-get-and-update-state")),
     family="view", view=True, source="moves nothing of its own")  # fmt: skip
 def nothing(call: OpCall) -> Cost:
     """A name, or a call whose instructions count for themselves."""
@@ -164,6 +171,39 @@ def touch(call: OpCall) -> Cost:
     update = found[1] if "dynamic" in call.name else found[-1]
     added = numel(update) if "scatter" in call.name else 0
     return cost([update], [span(x, numel(update))], vector=added, dtype=x.dtype)
+
+
+@op("hlo::batch-norm-training", "hlo::batch-norm-inference", "hlo::batch-norm-grad", family="norm",
+    source="training 7 an element, evaluation 4, gradient 10 (as aten::native_batch_norm)")  # fmt: skip
+def batch_norm(call: OpCall) -> Cost:
+    """Statistics 4, normalise 1, affine 2; evaluation: subtract, multiply, affine."""
+    x = need(call, 0, "operand")
+    each = {"training": 7, "inference": 4, "grad": 10}[call.name.rsplit("-", 1)[1]]
+    writes = outputs(call) or [x]
+    return cost(distinct_tensors(call), [*writes], vector=each * numel(x), dtype=x.dtype)
+
+
+@op("hlo::topk", family="sort", source="a comparison an element, k·⌈log2 k⌉ a row")
+def topk(call: OpCall) -> Cost:
+    """A pass over each row, then the k found are sorted."""
+    x, out = need(call, 0, "operand"), output(call)
+    if out is None:
+        raise CannotKnow("the result is not recorded")
+    k = sizes(out)[-1] if sizes(out) else 1
+    flops = numel(x) + (numel(out) * ceil(log2(k)) if k > 1 else 0)
+    return cost([x], [*(outputs(call) or [])], vector=flops, dtype=x.dtype)
+
+
+@op("hlo::scan", family="scan", source="an operation an element but the first of its row")
+def scan(call: OpCall) -> Cost:
+    """A running reduction along one dimension."""
+    x = need(call, 0, "operand")
+    shape = sizes(x)
+    dims = as_ints(call.param("dimensions"))
+    if not dims or not shape:
+        raise CannotKnow("the dimension of the scan is not recorded")
+    rows = product(shape) // max(shape[dims[0]], 1)
+    return cost([x], [*(outputs(call) or [x])], vector=product(shape) - rows, dtype=x.dtype)
 
 
 @op("hlo::sort", family="sort", source="n·⌈log2 n⌉ comparisons a row (XLA)")

@@ -70,6 +70,7 @@ def _gathered(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
 @op(
     "aten::index",
     "aten::_unsafe_index",
+    "aten::_unsafe_masked_index",
     "aten::masked_select",
     family="index",
     source="no arithmetic; the elements picked, and the indices",
@@ -150,7 +151,8 @@ def scatter(call: OpCall) -> Cost:
             shape = sizes(x)
             if dim is None:
                 raise CannotKnow("the trace does not record the dimension")
-            count = product(shape) // max(shape[axes(dim, len(shape))[0]], 1) * numel(indices[0])
+            row = shape[axes(dim, len(shape))[0]] if shape else 1
+            count = product(shape) // max(row, 1) * numel(indices[0])
     except CannotKnow as why:
         if adds:
             raise
@@ -187,6 +189,7 @@ def gather_backward(call: OpCall) -> Cost:
     "aten::nonzero",
     "aten::argwhere",
     "aten::nonzero_static",
+    "aten::nonzero_numpy",
     family="index",
     source="one comparison an element",
 )
@@ -227,6 +230,7 @@ def _row(call: OpCall, shape: tuple[int, ...]) -> tuple[int, int]:
     "aten::_unique2",
     "aten::unique_dim",
     "aten::unique_consecutive",
+    "aten::unique_dim_consecutive",
     family="sort",
     source="n·⌈log2 n⌉ comparisons a row",
 )

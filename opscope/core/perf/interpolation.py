@@ -1,7 +1,7 @@
 """Interpolation and sampling: the taps of each output element, weights given.
 
 Nearest none; linear 3 (two products, one sum), bilinear 7, trilinear 15, bicubic 35 (four rows of four
-taps, then one of four).
+taps, then one of four), Lanczos 83 (six rows of six taps, then one of six: 7·11 + 6).
 """
 
 from __future__ import annotations
@@ -9,9 +9,16 @@ from __future__ import annotations
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op
-from .shapes import cost, ints_param, need, numel, output, product, sizes, span, spread, tensors
+from .shapes import cost, ints_param, need, numel, output, product, sizes, span, spread
 
-TAPS = {"nearest": 0, "linear1d": 3, "bilinear2d": 7, "trilinear3d": 15, "bicubic2d": 35}
+TAPS = {
+    "nearest": 0,
+    "linear1d": 3,
+    "bilinear2d": 7,
+    "trilinear3d": 15,
+    "bicubic2d": 35,
+    "lanczos2d": 83,
+}
 _NAMES = (
     *(f"upsample_nearest{n}d" for n in "123"),
     *(f"_upsample_nearest_exact{n}d" for n in "123"),
@@ -21,6 +28,7 @@ _NAMES = (
     "upsample_bicubic2d",
     "_upsample_bilinear2d_aa",
     "_upsample_bicubic2d_aa",
+    "_upsample_lanczos2d_aa",
 )
 
 
@@ -82,7 +90,7 @@ def interpolate(call: OpCall) -> Cost:
 def upsample_backward(call: OpCall) -> Cost:
     """Each gradient is spread over its taps: a product and an addition each; nearest adds alone."""
     grad = need(call, 0, "gradient")
-    taps = {0: 1, 3: 4, 7: 8, 15: 16, 35: 32}[_each(call.name)]
+    taps = {0: 1, 3: 4, 7: 8, 15: 16, 35: 32, 83: 72}[_each(call.name)]
     out = output(call)
     size = ints_param(call, "input_size")
     if out is None and size is not None:
@@ -114,26 +122,51 @@ def grid_sample(call: OpCall) -> Cost:
     points = product(where[:-1])
     channels = shape[1]
     mode = call.param("interpolation_mode", call.param("mode", 0))
-    each = 0 if mode in (1, "nearest") else 35 if mode in (2, "bicubic") else 7 if flat else 15
+    each = (
+        0
+        if mode in (1, "nearest")
+        else 35
+        if mode in (2, "bicubic", "cubic")
+        else 7
+        if flat
+        else 15
+    )
     out = output(call) or TensorSpec(x.dtype, (shape[0], channels, *where[1:-1]))
     flops = each * points * channels + (14 if flat else 28) * points
     return cost([x, grid], [out], vector=flops, dtype=x.dtype)
 
 
 @op("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
+    "aten::_grid_sampler_2d_cpu_fallback_backward",
     "aten::cudnn_grid_sampler_backward", family="interpolation",
     source="four taps' gradients to input and grid")  # fmt: skip
 def grid_sample_backward(call: OpCall) -> Cost:
     """A product and an addition for each tap to the input, and as many to the grid."""
-    found = tensors(call)
-    grad = next((t for t in found if len(t.shape) >= 4), None)
-    if grad is None:
-        raise CannotKnow("the trace has no shapes for this call")
-    taps = 8 if "3d" in call.name else 4
-    return cost([*found], [*found[1:3]], vector=4 * taps * numel(grad), dtype=grad.dtype)
+    grad, x, grid = (need(call, n, "operand") for n in range(3))
+    nearest = call.param("interpolation_mode") == 1
+    taps = 1 if nearest else 8 if "3d" in call.name else 4
+    mask = call.param("output_mask")
+    wanted = mask if isinstance(mask, tuple) and len(mask) == 2 else (True, True)
+    parts = 2 * bool(wanted[0]) + 2 * (bool(wanted[1]) and not nearest)
+    writes = [t for t, asked in ((x, wanted[0]), (grid, wanted[1])) if asked]
+    return cost([grad, x, grid], writes, vector=parts * taps * numel(grad), dtype=grad.dtype)
 
 
-@op("aten::affine_grid_generator", "aten::affine_grid", family="gemm",
+@op("aten::affine_grid_generator_backward", "aten::cudnn_affine_grid_generator_backward",
+    family="gemm", source="2 a multiply-add of [d, points] by [points, d + 1]")  # fmt: skip
+def affine_grid_backward(call: OpCall) -> Cost:
+    """The gradient of each point by its place, added into the matrix."""
+    grad = need(call, 0, "gradient")
+    shape = sizes(grad)
+    if len(shape) < 4:
+        raise CannotKnow(f"not the gradient of a grid: {list(shape)}")
+    dims = shape[-1]
+    out = output(call) or TensorSpec(grad.dtype, (shape[0], dims, dims + 1))
+    return cost([grad], [out], matrix=2 * numel(grad) * (dims + 1), dtype=grad.dtype)
+
+
+@op("aten::affine_grid_generator", "aten::affine_grid", "aten::cudnn_affine_grid_generator",
+    family="gemm",
     source="2 a multiply-add of [points, d + 1] by [d + 1, d]")  # fmt: skip
 def affine_grid(call: OpCall) -> Cost:
     """Each point of the grid by the affine matrix."""

@@ -13,7 +13,7 @@ from typing import Final
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op
-from .shapes import cost, distinct_tensors, need, outputs, product, sizes, tensors
+from .shapes import cost, distinct_tensors, need, output, outputs, product, sizes, tensors
 
 #: FLOPs of a factorisation of an m × n matrix.
 FACTORS: Final[dict[str, Callable[[int, int], int]]] = {
@@ -25,6 +25,7 @@ FACTORS: Final[dict[str, Callable[[int, int], int]]] = {
     "linalg_lu_factor_ex": lambda m, n: lu(m, n),
     "linalg_lu": lambda m, n: lu(m, n),
     "_lu_with_info": lambda m, n: lu(m, n),
+    "linalg_ldl_factor": lambda m, n: n**3 // 3,
     "linalg_ldl_factor_ex": lambda m, n: n**3 // 3,
     "linalg_inv": lambda m, n: 2 * n**3,
     "linalg_inv_ex": lambda m, n: 2 * n**3,
@@ -50,6 +51,7 @@ FACTORS: Final[dict[str, Callable[[int, int], int]]] = {
     "linalg_eigvalsh": lambda m, n: 4 * n**3 // 3,
     "linalg_eig": lambda m, n: 25 * n**3,
     "linalg_eigvals": lambda m, n: 10 * n**3,
+    "_linalg_eigvals": lambda m, n: 10 * n**3,
     "linalg_pinv": lambda m, n: svd(m, n) + 2 * m * n * min(m, n),
     "pinverse": lambda m, n: svd(m, n) + 2 * m * n * min(m, n),
     "linalg_matrix_rank": lambda m, n: bidiagonal(m, n),
@@ -110,8 +112,75 @@ def factorise(call: OpCall) -> Cost:
         flops = bidiagonal(m, n)
     else:
         flops = FACTORS[word](m, n)
-    writes = outputs(call) or [x]
+    writes = outputs(call) or factors(word, call, x, m, n)
     return cost([x], [*writes], matrix=_real(x.dtype, batch * flops), dtype=x.dtype)
+
+
+_REAL = {"c64": "f32", "c128": "f64", "c32": "f16"}
+_COMPLEX = {real: dtype for dtype, real in _REAL.items()}
+
+
+def factors(word: str, call: OpCall, x: TensorSpec, m: int, n: int) -> list[TensorSpec]:
+    """What a factorisation of ``x`` returns, where the trace does not tell: the schema's results."""
+    lead, small = tuple(x.shape[:-2]), min(m, n)
+    word = word.removeprefix("linalg_").removeprefix("_linalg_")
+
+    def made(*last: int, dtype: str = x.dtype) -> TensorSpec:
+        return TensorSpec(dtype, (*lead, *last))
+
+    real = _REAL.get(x.dtype, x.dtype)
+    info, pivots = made(dtype="i32"), made(small, dtype="i32")
+    wide = _COMPLEX.get(x.dtype, x.dtype)
+    if word in ("qr", "lu"):
+        complete = call.param("mode") == "complete"
+        found = [made(m, m if complete else small), made(m if complete else small, n)]
+        return found if word == "qr" else [made(m, m), *found]
+    if word in ("svd", "_linalg_svd"):
+        full = call.param("full_matrices", not call.name.startswith("aten::_")) is True
+        full = full and call.param("some") is not True
+        found = [
+            made(m, m if full else small),
+            made(small, dtype=real),
+            made(n if full else small, n),
+        ]
+        return found[1:2] if call.param("compute_uv") is False else found
+    by_word = {
+        "eig": [made(n, dtype=wide), made(n, n, dtype=wide)],
+        "eigvals": [made(n, dtype=wide)],
+        "eigh": [made(n, dtype=real), x],
+        "eigvalsh": [made(n, dtype=real)],
+        "svdvals": [made(small, dtype=real)],
+        "cholesky_ex": [x, info],
+        "inv_ex": [x, info],
+        "lu_factor": [x, pivots],
+        "lu_factor_ex": [x, pivots, info],
+        "ldl_factor": [x, made(n, dtype="i32")],
+        "ldl_factor_ex": [x, made(n, dtype="i32"), info],
+        "geqrf": [x, made(small)],
+        "det": [made(), x, pivots] if call.name.startswith("aten::_") else [made()],
+        "slogdet": [made(), made(dtype=real)],
+        "logdet": [made()],
+        "matrix_rank": [made(dtype="i64")],
+        "cond": [made(dtype=real)],
+        "pinv": [made(n, m)],
+        "pinverse": [made(n, m)],
+    }
+    if word == "slogdet" and call.name.startswith("aten::_"):
+        return [made(), made(dtype=real), x, pivots]
+    return by_word.get(word, [x])
+
+
+@op("aten::ormqr", family="linalg", source="4·m·n·k − 2·n·k² (LAPACK Working Note 41)")
+def ormqr(call: OpCall) -> Cost:
+    """The k reflectors of a factorisation applied to an m × n matrix, from the left or the right."""
+    a, tau, x = (need(call, n, "operand") for n in range(3))
+    shape = sizes(x)
+    if len(shape) < 2 or not sizes(tau):
+        raise CannotKnow(f"not a matrix: {list(shape)}")
+    batch, m, n, k = product(shape[:-2]), shape[-2], shape[-1], sizes(tau)[-1]
+    flops = 4 * m * n * k - 2 * (n if call.param("left", True) else m) * k * k
+    matrix = _real(x.dtype, batch * max(flops, 0))
+    return cost([a, tau, x], [output(call) or x], matrix=matrix, dtype=x.dtype)
 
 
 @op(
@@ -123,6 +192,7 @@ def factorise(call: OpCall) -> Cost:
     "aten::cholesky_solve",
     "aten::linalg_lu_solve",
     "aten::lu_solve",
+    "aten::linalg_ldl_solve",
     "aten::linalg_lstsq",
     "aten::_cholesky_solve_helper",
     family="linalg",
@@ -133,6 +203,8 @@ def solve(call: OpCall) -> Cost:
     a, _, m, n = _matrix(call)
     b = need(call, 1, "right-hand side")
     word = call.name.rsplit("::", 1)[-1]
+    if "ldl_solve" in word:
+        b = tensors(call)[-1]
     if "cholesky_solve" in word or "lu_solve" in word or word.startswith("triangular_solve"):
         if "linalg_lu_solve" not in word:  # right-hand side first in these
             a, b = b, a
@@ -145,13 +217,25 @@ def solve(call: OpCall) -> Cost:
     batch = max(product(left[:-2]), product(right[:-2]) if not vector else 1)
     if "triangular" in word:
         flops = n * n * k
-    elif "cholesky_solve" in word or "lu_solve" in word:
+    elif "cholesky_solve" in word or "lu_solve" in word or "ldl_solve" in word:
         flops = 2 * n * n * k
     elif "lstsq" in word:
         flops = qr(m, n) + (4 * m * n - 2 * n * n) * k + n * n * k
     else:
         flops = lu(n, n) + 2 * n * n * k
     writes = outputs(call) or [b]
+    if outputs(call) is None and "solve_ex" in word:  # the factors are results as well
+        lead = left[:-2]
+        found = [TensorSpec("i32", (*lead, n)), TensorSpec("i32", lead)]
+        writes = [b, *([a, *found] if call.name.startswith("aten::_") else found[1:])]
+    elif outputs(call) is None and "lstsq" in word:
+        writes = [TensorSpec(b.dtype, (*right[:-2], n, k))]
+        if m > n:  # what is left over of each right-hand side
+            writes.append(TensorSpec(b.dtype, (*right[:-2], k)))
+    elif outputs(call) is None and not vector and product(right[:-2]) < batch:
+        writes = [TensorSpec(b.dtype, (*left[:-2], *right[-2:]))]
+    elif outputs(call) is None and word.startswith("triangular_solve"):
+        writes = [b, a]
     reads = distinct_tensors(call)
     return cost([*reads], [*writes], matrix=_real(a.dtype, batch * flops), dtype=a.dtype)
 

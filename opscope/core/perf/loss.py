@@ -8,8 +8,9 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, op
+from .registry import CannotKnow, Cost, op, words
 from .shapes import (
+    as_ints,
     cost,
     distinct_tensors,
     need,
@@ -34,6 +35,7 @@ ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
         "kl_div": 4,
         "soft_margin_loss": 4,
         "multilabel_margin_loss": 3,
+        "multilabel_margin_loss_forward": 3,
         "multi_margin_loss": 3,
         "poisson_nll_loss": 3,
         "gaussian_nll_loss": 6,
@@ -53,7 +55,9 @@ def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
     recorded = output(call)
     if recorded is None:
         none = call.param("reduction", 1) in (0, "none")
-        recorded = x if none else TensorSpec(x.dtype, ())
+        rows = "margin_loss" in call.name and "multi" in call.name
+        kept = x.shape[:-1] if rows else x.shape
+        recorded = TensorSpec(x.dtype, kept if none else ())
     return recorded, max(numel(x) - numel(recorded), 0)
 
 
@@ -70,8 +74,16 @@ def pointwise_loss(call: OpCall) -> Cost:
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 
 
+_BACKWARD: Final = words(
+    """
+    mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div
+    soft_margin_loss multilabel_margin_loss multi_margin_loss
+    """
+)
+
+
 @op(
-    *(f"aten::{name}_backward" for name in list(ELEMENT)[:9] if name != "l1_loss"),
+    *(f"aten::{name}_backward" for name in _BACKWARD),
     family="loss",
     source="the derivative an element: as the forward",
 )
@@ -96,7 +108,9 @@ def nll_loss(call: OpCall) -> Cost:
     """Only the target's element of each row is touched."""
     x, target = need(call, 0, "input"), need(call, 1, "target")
     rows = numel(target)
-    writes = outputs(call) or [TensorSpec(x.dtype, ()), TensorSpec(x.dtype, ())]
+    one = TensorSpec(x.dtype, ())
+    each = call.param("reduction", 1) in (0, "none")
+    writes = outputs(call) or [TensorSpec(x.dtype, target.shape) if each else one, one]
     return cost([span(x, rows), target], [*writes], vector=2 * rows, dtype=x.dtype)
 
 
@@ -136,6 +150,7 @@ def embedding_loss(call: OpCall) -> Cost:
     "aten::ctc_loss",
     "aten::_ctc_loss",
     "aten::_cudnn_ctc_loss",
+    "aten::miopen_ctc_loss",
     family="loss",
     source="7 for each time step and state of the extended target",
 )
@@ -145,6 +160,51 @@ def ctc_loss(call: OpCall) -> Cost:
     shape, labels = sizes(x), sizes(target)
     if len(labels) != 2 or len(shape) != 3:
         raise CannotKnow("the targets' lengths are data that no trace records")
-    states = shape[0] * shape[1] * (2 * labels[1] + 1)
-    writes = outputs(call) or [TensorSpec(x.dtype, (shape[1],)), TensorSpec(x.dtype, (states,))]
-    return cost([x, target], [*writes], vector=7 * states, dtype=x.dtype)
+    longest = as_ints(call.param("target_lengths"))
+    width = max(longest) if longest else labels[1]
+    states = shape[0] * shape[1] * (2 * width + 1)
+    writes = outputs(call)
+    note = ""
+    if writes is None:
+        writes = [TensorSpec(x.dtype, (shape[1],)), TensorSpec(x.dtype, (states,))]
+        note = "" if longest else "the longest target is taken to be as long as the padded ones"
+    elif len(writes) > 1:  # the recursion is a result: its size tells the states
+        states = numel(writes[1])
+    return cost([x, target], [*writes], vector=7 * states, dtype=x.dtype, note=note)
+
+
+@op("aten::_ctc_loss_backward", family="loss",
+    source="7 for each time step and state, 3 to collect it, 2 an element of the input")  # fmt: skip
+def ctc_loss_backward(call: OpCall) -> Cost:
+    """The recursion from the end (7), its product with the forward's added to its label (3), and the
+    gradient from that and the probability (2)."""
+    log_probs, alpha = need(call, 1, "log probabilities"), need(call, 4, "forward's recursion")
+    flops = 10 * numel(alpha) + 2 * numel(log_probs)
+    return cost(
+        distinct_tensors(call), [output(call) or log_probs], vector=flops, dtype=log_probs.dtype
+    )
+
+
+@op(
+    "torch_nn::_linear_cross_entropy_batch_chunked",
+    "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction",
+    family="gemm",
+    source="2·T·V·H, as much for each gradient that is a result; cross entropy 5 an element",
+)
+def linear_cross_entropy(call: OpCall) -> Cost:
+    """The logits are made a chunk at a time and never kept: input, weight and target come in."""
+    x, w, target = (need(call, n, "operand") for n in range(3))
+    wide = sizes(x)[-1] if sizes(x) else 1
+    rows = numel(x) // max(wide, 1)
+    logits = rows * (numel(w) // max(wide, 1))
+    recorded = outputs(call)
+    if recorded is None and "no_reduction" not in call.name:
+        raise CannotKnow("the trace does not record which gradients were asked for")
+    gradients = sum(t.shape in (x.shape, w.shape) for t in (recorded or [])[1:])
+    return cost(
+        distinct_tensors(call),
+        [*(recorded or [TensorSpec(x.dtype, target.shape)])],
+        matrix=2 * logits * wide * (1 + gradients),
+        vector=5 * logits + 2 * rows + (3 * logits if gradients else 0),
+        dtype=x.dtype,
+    )

@@ -11,9 +11,11 @@ from opscope.core.schema import OpCall, TensorSpec
 from .registry import Cost, backward_of, op
 from .shapes import (
     Part,
+    as_ints,
     cost,
     distinct_tensors,
     floating,
+    int_param,
     need,
     numel,
     output,
@@ -74,6 +76,7 @@ def batch_norm(call: OpCall) -> Cost:
     "aten::cudnn_batch_norm_backward",
     "aten::miopen_batch_norm_backward",
     "aten::batch_norm_backward",
+    "aten::_batch_norm_impl_index_backward",
     family="norm",
     source="10 an element: x̂ again 2, two sums 3, the data gradient 5",
 )
@@ -84,7 +87,11 @@ def batch_norm_backward(call: OpCall) -> Cost:
     kept = outputs(call)
     weight = TensorSpec(floating(x.dtype), (channels,))
     # the reserve that cuDNN keeps between forward and backward is a byte tensor of its own
-    writes = [*kept] if kept is not None else [x, weight, weight]
+    mask = call.param("output_mask")
+    asked = mask if isinstance(mask, tuple) and len(mask) == 3 else (True, True, True)
+    if kept is None:
+        kept = [t for t, want in zip((x, weight, weight), asked, strict=True) if want]
+    writes = [*kept]
     return cost(
         distinct_tensors(call), writes, vector=10 * max(numel(x), numel(grad)), dtype=x.dtype
     )
@@ -95,6 +102,7 @@ def batch_norm_backward(call: OpCall) -> Cost:
     "aten::batch_norm_elemt",
     "aten::batch_norm_backward_reduce",
     "aten::batch_norm_backward_elemt",
+    "aten::batch_norm_gather_stats",
     "aten::batch_norm_gather_stats_with_counts",
     "aten::batch_norm_update_stats",
     family="norm",
@@ -130,12 +138,13 @@ def layer_norm(call: OpCall) -> Cost:
     shape = sizes(x)
     found = tensors(call)
     affine = min(len(found) - 1, 2)
+    over_last = call.param("normalized_shape")
     if "group" in call.name or "instance" in call.name:
         groups = call.param("num_groups", call.param("group", 1))
         rows = shape[0] * (int(groups) if isinstance(groups, int) else 1)
     else:
         weight = found[1] if len(found) > 1 else None
-        over = sizes(weight) if weight is not None else shape[-1:]
+        over = as_ints(over_last) or (sizes(weight) if weight is not None else shape[-1:])
         rows = product(shape) // max(product(over), 1)
     native = "native" in call.name
     writes = _saved(call, x, rows if native else 0)
@@ -154,7 +163,13 @@ def layer_norm_backward(call: OpCall) -> Cost:
     found = tensors(call)
     small = found[4:]
     each = 12 if small else 9
-    writes = outputs(call) or [x, *([small[0], small[0]] if small else [])]
+    mask = call.param("output_mask")
+    asked = mask if isinstance(mask, tuple) and len(mask) == 3 else (True, bool(small), bool(small))
+    kept = small[0] if small else None
+    if kept is None and isinstance(call.param("C"), int) and "group" in call.name:
+        kept = TensorSpec(x.dtype, (int_param(call, "C"),))
+    made = [t for t, want in zip((x, kept, kept), asked, strict=True) if want and t is not None]
+    writes = outputs(call) or made
     return cost(distinct_tensors(call), [*writes], vector=each * numel(grad), dtype=x.dtype)
 
 
@@ -176,6 +191,11 @@ def rms_norm(call: OpCall) -> Cost:
     x = need(call, 0, "input")
     weight_there = len(found) > 1
     writes = _saved(call, x, 0)
+    if call.name.startswith("aten::_fused") and outputs(call) is None:
+        over = as_ints(call.param("normalized_shape")) or (
+            sizes(found[1]) if weight_there else sizes(x)[-1:]
+        )
+        writes = _saved(call, x, numel(x) // max(product(over), 1))[:2]  # one statistic: 1/rms
     return cost([*found], writes, vector=(4 if weight_there else 3) * numel(x), dtype=x.dtype)
 
 
@@ -192,6 +212,20 @@ def rms_norm_backward(call: OpCall) -> Cost:
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
     writes = outputs(call) or [x, *tensors(call)[3:4]]
     return cost(distinct_tensors(call), [*writes], vector=9 * numel(grad), dtype=x.dtype)
+
+
+@op(
+    "aten::_weight_norm_interface_backward",
+    "aten::_weight_norm_differentiable_backward",
+    family="norm",
+    source="6 an element: Σ dw·v 2, dv = g/‖v‖·(dw − v·Σ/‖v‖²) 4",
+)
+def weight_norm_backward(call: OpCall) -> Cost:
+    """The gradients of the direction and of the length."""
+    grad, v, g = (need(call, n, "operand") for n in range(3))
+    return cost(
+        distinct_tensors(call), outputs(call) or [v, g], vector=6 * numel(v), dtype=grad.dtype
+    )
 
 
 @op("aten::local_response_norm", family="norm", source="the window's squares, a power, a division")

@@ -68,7 +68,10 @@ _MAX = [
     *_MAX,
     "aten::max_pool1d_with_indices",
     "aten::mkldnn_max_pool2d",
-    "aten::quantized_max_pool2d",
+    "aten::mkldnn_max_pool3d",
+    *(f"aten::quantized_max_pool{n}d" for n in "123"),
+    "quantized::max_pool1d",
+    "quantized::max_pool2d",
     family="pooling",
     source="k − 1 comparisons an output (XLA counts the same, TensorFlow k)",
 )
@@ -79,7 +82,7 @@ def max_pool(call: OpCall) -> Cost:
 
 @op(
     *(f"aten::avg_pool{n}d" for n in "123"),
-    *(f"aten::lp_pool{n}d" for n in "12"),
+    *(f"aten::lp_pool{n}d" for n in "123"),
     family="pooling",
     source="k − 1 additions and a division an output",
 )
@@ -132,7 +135,10 @@ def _pool(call: OpCall, per_window: int) -> Cost:
     "aten::adaptive_max_pool2d_backward",
     "aten::adaptive_max_pool3d_backward",
     "aten::fractional_max_pool2d_backward",
+    "aten::fractional_max_pool3d_backward",
     "aten::max_pool2d_backward",
+    "aten::mkldnn_max_pool2d_backward",
+    "aten::mkldnn_max_pool3d_backward",
     family="pooling",
     source="an addition an output gradient",
 )
@@ -193,6 +199,8 @@ def adaptive_pool(call: OpCall) -> Cost:
 @op(
     "aten::_adaptive_avg_pool2d_backward",
     "aten::_adaptive_avg_pool3d_backward",
+    "aten::adaptive_avg_pool3d_backward",
+    "aten::mkldnn_adaptive_avg_pool2d_backward",
     family="pooling",
     source="an addition a window element, a division a window",
 )

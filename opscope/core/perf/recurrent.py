@@ -144,6 +144,7 @@ def cell(call: OpCall) -> Cost:
     "aten::_thnn_fused_lstm_cell_backward",
     "aten::_thnn_fused_lstm_cell_backward_impl",
     "aten::_thnn_fused_gru_cell_backward",
+    "aten::_thnn_differentiable_gru_cell_backward",
     family="activation",
     source="the gates' arithmetic alone: LSTM 22, GRU 17 a unit; backward twice that",
 )

@@ -17,6 +17,7 @@ from .shapes import (
     as_ints,
     axes,
     cost,
+    dtype_param,
     floating,
     knows_params,
     need,
@@ -51,6 +52,14 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "linalg_vector_norm": (2, 0),
         "frobenius_norm": (2, 0),
         "nuclear_norm": (2, 0),
+        "linalg__powsum": (2, 0),
+        "linalg_matrix_norm": (2, 0),
+        "native_norm": (2, 0),
+        "hash_tensor": (1, -1),
+        "_is_all_true": (1, -1),
+        "_is_any_true": (1, -1),
+        "_aminmax": (1, -1),
+        "special_logsumexp": (4, 0),
         "logsumexp": (4, 0),  # max, subtract, exp, add … log
         "median": (1, -1),
         "nanmedian": (1, -1),
@@ -116,6 +125,7 @@ def reduction(call: OpCall) -> Cost:
         dtype = "bool" if word in ("all", "any") else "i64" if word in _INDEX else x.dtype
         if word in ("sum", "prod") and x.dtype[:1] in "iub":
             dtype = "i64"
+        dtype = dtype_param(call, dtype)
         recorded = TensorSpec(dtype, reduced_shape(shape, dim, keep))
     outs = numel(recorded)
     flops = max(per_in * product(shape) + per_out * outs, 0)
@@ -123,7 +133,7 @@ def reduction(call: OpCall) -> Cost:
     if word in ("var_mean", "std_mean", "aminmax"):
         writes.append(output(call, 1) or recorded)
     elif word in ("max", "min", "median", "mode", "nanmedian") and (
-        output(call, 1) is not None or call.param("dim") is not None
+        output(call, 1) is not None or call.param("dim") is not None or word == "mode"
     ):
         writes.append(output(call, 1) or TensorSpec("i64", recorded.shape))
     return cost([x], [*writes], vector=flops, dtype=x.dtype)
@@ -154,7 +164,9 @@ def trace(call: OpCall) -> Cost:
     return cost([span(x, side)], [out], vector=max(side - 1, 0), dtype=x.dtype)
 
 
-SCANS: Final = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "_cummax_helper")
+SCANS: Final = words(
+    "cumsum cumprod cummax cummin logcumsumexp _logcumsumexp _cummax_helper _cummin_helper"
+)
 
 
 @op(*(f"aten::{name}" for name in SCANS), family="scan", source="n − 1 operations a row")
@@ -168,7 +180,8 @@ def scan(call: OpCall) -> Cost:
     length = shape[axes(dim, len(shape))[0]] if shape else 1
     rows = product(shape) // max(length, 1)
     each = 4 if "exp" in call.name else 1
-    out = result(call, shape, "i64" if x.dtype[:1] in "iub" and "sum" in call.name else x.dtype)
+    kind = "i64" if x.dtype[:1] in "iub" and "sum" in call.name else x.dtype
+    out = result(call, shape, dtype_param(call, kind))
     writes = [out]
     if _word(call.name) in ("cummax", "cummin"):
         writes.append(output(call, 1) or TensorSpec("i64", shape))
@@ -177,6 +190,7 @@ def scan(call: OpCall) -> Cost:
 
 @op(
     "aten::cumprod_backward",
+    "aten::cummaxmin_backward",
     family="scan",
     source="a scan the other way: an addition an element",
 )

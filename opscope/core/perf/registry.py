@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from opscope.core.schema import OpCall
+from opscope.core.schema import OpCall, ParamValue
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
@@ -228,10 +228,48 @@ _API_TO_ATEN: Final[Mapping[str, str]] = MappingProxyType(
         "cuda": "to",
         "cpu": "to",
         "type": "to",
+        "byte": "to",
+        "char": "to",
+        "short": "to",
+        "cfloat": "to",
+        "cdouble": "to",
+        "chalf": "to",
+        "__rand__": "bitwise_and",
+        "__ror__": "bitwise_or",
+        "__rxor__": "bitwise_xor",
+        "__ifloordiv__": "floor_divide",
+        "__rfloordiv__": "floor_divide",
+        "__imod__": "remainder",
+        "__rmod__": "remainder",
+        "__rlshift__": "__lshift__",
+        "__rrshift__": "__rshift__",
+        "__bool__": "item",
+        "__float__": "item",
+        "__int__": "item",
+        "__index__": "item",
+        "tolist": "to",
+        "numpy": "to",
         "hardtanh": "hardtanh",
         "relu6": "hardtanh",
+        "logsigmoid": "log_sigmoid",
+        "fold": "col2im",
+        "grouped_mm": "_grouped_mm",
+        "scaled_mm": "_scaled_mm",
+        "scaled_grouped_mm": "_scaled_grouped_mm",
+        "upsample_nearest": "upsample_nearest2d",
+        "upsample_bilinear": "upsample_bilinear2d",
+        "triplet_margin_with_distance_loss": "triplet_margin_loss",
+        **{
+            f"{pool}_max_pool{n}d_with_indices": f"{pool}_max_pool{n}d"
+            for pool in ("adaptive", "fractional")
+            for n in (1, 2, 3)
+        },
     }
 )
+#: A function whose name is another one's method: Tensor.unfold is a view.
+_FUNCTIONS: Final = MappingProxyType({"torch.nn.functional.unfold": "aten::im2col"})
+#: Namespaces of the API whose ops carry them in their ATen names: torch.linalg.solve, aten::linalg_solve.
+_SPACES: Final = re.compile(r"^torch\.(fft|linalg|special)\.(\w+)$")
 
 
 @lru_cache(maxsize=65_536)
@@ -240,12 +278,15 @@ def lookup(name: str) -> Entry | None:
 
     ``aten::add_.Tensor``, ``aten::add.out``, ``Tensor.add_`` and ``torch.add`` are all ``aten::add``.
     """
-    found = _ENTRIES.get(name)
+    found = _ENTRIES.get(_FUNCTIONS.get(name, name))
     if found is not None:
         return found
     overload = _OVERLOAD.match(name)
     if overload is not None:
         return lookup(overload.group(1))
+    space = _SPACES.match(name)
+    if space is not None:
+        return lookup(f"aten::{space.group(1)}_{space.group(2)}")
     api = _TORCH_API.match(name)
     if api is not None:
         word = api.group(1)
@@ -271,3 +312,47 @@ def in_place(name: str) -> bool:
 def is_dispatched(name: str) -> bool:
     """Whether the name is an op's as the dispatcher has it, not an API's (``torch.mm``) or a graph's."""
     return "::" in name or bool(_BARE.match(name))
+
+
+#: What graphs call the parameters that ATen ops have: ONNX, TensorFlow, MindSpore.
+_PARAMS: Final = MappingProxyType(
+    {
+        "axis": "dim",
+        "axes": "dim",
+        "keepdims": "keepdim",
+        "keep_dims": "keepdim",
+        "kernel_shape": "kernel_size",
+        "ksize": "kernel_size",
+        "strides": "stride",
+        "dilations": "dilation",
+        "approximation": "approximate",
+    }
+)
+
+
+def as_name(name: str, **fixed: ParamValue) -> Model:
+    """The model of the op of that name, for an op that has another.
+
+    Parameters that graphs call otherwise get ATen's names; ``fixed`` are those that the other name
+    implies.
+    """
+
+    def model(call: OpCall) -> Cost:
+        entry = lookup(name)
+        assert entry is not None, f"{name} is registered before its other names"
+        params = dict(fixed)
+        for key, value in call.params:
+            params.setdefault(_PARAMS.get(key, key) if "::" in name else key, value)
+        return entry.model(replace(call, name=name, params=tuple(params.items())))
+
+    model.__doc__ = f"As {name}."
+    return model
+
+
+def also(name: str, others: str, **fixed: ParamValue) -> None:
+    """Let the ``others`` (words) that have no model yet count as the registered op ``name``."""
+    entry = lookup(name)
+    assert entry is not None, f"{name} is registered before its other names"
+    for other in words(others):
+        if other not in _ENTRIES:
+            op(other, family=entry.family, source=f"as {name}")(as_name(name, **fixed))

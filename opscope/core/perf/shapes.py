@@ -239,6 +239,26 @@ def as_ints(value: ParamValue) -> tuple[int, ...] | None:
     return tuple(found) if len(found) == len(value) else None
 
 
+#: c10::ScalarType, as traces write a dtype among an op's plain arguments.
+_SCALAR_TYPES: Final = (
+    "u8", "i8", "i16", "i32", "i64", "f16", "f32", "f64", "c32", "c64", "c128", "bool", "i8", "u8",
+    "i32", "bf16", "u4", "?", "?", "?", "?", "?", "?", "f8e5m2", "f8e4m3fn", "f8e5m2fnuz", "f8e4m3fnuz",
+    "u16", "u32", "u64",
+)  # fmt: skip
+
+
+def dtype_param(call: OpCall, default: str, key: str = "dtype") -> str:
+    """The dtype that a parameter asks for, ``default`` where there is none, ``?`` for a strange one."""
+    value = call.param(key)
+    if value is None:
+        return default
+    if isinstance(value, str):
+        return value if value in DTYPE_BITS else "?"
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(_SCALAR_TYPES):
+        return _SCALAR_TYPES[value]
+    return "?"
+
+
 def spread(values: tuple[int, ...] | None, rank: int, default: int) -> tuple[int, ...]:
     """One value per dimension: a single one is repeated, none is the default."""
     if not values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opscope.core.schema import OpCall
 
 from .registry import Cost, backward_of, op
-from .shapes import as_ints, axes, cost, need, numel, product, result, sizes, tensors
+from .shapes import as_ints, axes, cost, dtype_param, need, numel, product, result, sizes, tensors
 
 
 def _rows(call: OpCall, shape: tuple[int, ...]) -> int:
@@ -24,6 +24,8 @@ def _rows(call: OpCall, shape: tuple[int, ...]) -> int:
     "aten::log_softmax",
     "aten::_log_softmax",
     "aten::gumbel_softmax",
+    "aten::special_softmax",
+    "aten::special_log_softmax",
     family="softmax",
     source="5 an element less 2 a row (max n−1, subtract n, exp n, add n−1, divide n); "
     "log-softmax subtracts the row's logarithm in the place of dividing: 1 a row more",
@@ -34,8 +36,9 @@ def softmax(call: OpCall) -> Cost:
     shape = sizes(x)
     rows = _rows(call, shape)
     flops = max(5 * product(shape) - (1 if "log" in call.name else 2) * rows, 0)
+    kind = "f32" if call.param("half_to_float") is True else dtype_param(call, x.dtype)
     reads = [x, *(t for t in tensors(call)[1:2] if t.dtype == "bool")]
-    return cost([*reads], [result(call, shape, x.dtype)], vector=flops, dtype=x.dtype)
+    return cost([*reads], [result(call, shape, kind)], vector=flops, dtype=x.dtype)
 
 
 @op(

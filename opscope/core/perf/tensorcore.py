@@ -1,17 +1,17 @@
-"""Tensor Cores: could this kind of op use them, can this call as it stands, did this kernel.
+"""Tensor Cores: could this kind of op use them, and can this call as it stands.
 
 *Eligible* is DLProf's meaning: the kind of op has Tensor Core kernels in some dtype. *Ready* looks at
-the call: its dtype against the device's generation, and the alignment that the library needs. *Used*
-is read from kernel names, as NVIDIA's, Triton's and AMD's libraries form them.
+the call: its dtype against the device's generation, and the alignment that the library needs. AMD's
+Matrix Cores are meant as well. Whether a kernel used them is in ``kernel_names``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from opscope.core.schema import DTYPE_BITS, OpCall, TensorSpec
 
@@ -43,79 +43,31 @@ FIRST_CC: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "f4e2m1": (10, 0),
     }
 )
-_FP64_PARTS: Final = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})
+_FP64_PARTS: Final = frozenset({(8, 0), (9, 0), (10, 0)})
+#: What AMD's Matrix Cores take, by target (ROCm, "Data types and precision support").
+_AMD_FIRST: Final = frozenset({"f16", "bf16", "f32", "i8", "u8"})
+AMD: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "gfx908": _AMD_FIRST,
+        "gfx90a": _AMD_FIRST | {"f64"},
+        "gfx942": _AMD_FIRST | {"f64", "tf32", "f8e4m3fnuz", "f8e5m2fnuz"},
+        "gfx950": _AMD_FIRST
+        | {"f64", "f8e4m3fn", "f8e5m2", "f8e8m0fnu", "f6e2m3fn", "f6e3m2fn", "f4e2m1"},
+    }
+)
+#: Whose matrix units: a compute capability, AMD's target, ``NO_UNITS``, or None where not known.
+Units: TypeAlias = "tuple[int, int] | str | None"
+#: The units of a device that has none (a Pascal part, a GTX 16, a CPU without AMX).
+NO_UNITS: Final = "none"
 #: What a dimension's bytes must be a multiple of (cuBLAS before 11 needs it, later ones are faster
 #: with it): https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication
 ALIGNMENT_BYTES: Final = 16
+#: Element sizes in bits that need it from every version of cuBLASLt: its int8 kernels take multiples
+#: of 4 elements, its fp8 and fp4 ones 16 bytes (cuBLAS documentation, cublasLtMatmul).
+_ALWAYS: Final[Mapping[int, int]] = MappingProxyType({8: 4, 6: 16, 4: 32})
+_FP8_STEP: Final = 16
 #: A product below this many multiply-adds is done sooner than a Tensor Core kernel starts up.
 TINY: Final = 16 * 16 * 16
-
-# ------------------------------------------------------------------------------ kernels
-
-#: Parts of a product's name that are no product, or one without Tensor Cores.
-_NOT = re.compile(
-    r"simt|ffma|sgemm_|_sgemm|dgemm_|hgemm_|splitk_?reduce|splitKreduce|SplitKReduce|"
-    r"combine|ReduceSplitK|reduction::kernel|convert_dq|convert_dkv|dot_do_o|dot_o_do|reduce_kernel|prepare_varlen|"
-    r"gemv|Gemv|gemmSN|gemmk1|computeOffsets|nchwToNhwc|nhwcToNchw|transform_filter|"
-    r"fmha_cutlass[FB]_f32_\w*?sm(?:50|70|75)|fmha_cutlass[FB]_\w*?sm50|"
-    r"^triton_(?:poi|per|red|for)_|^triton__|scalePackedTensor|MmaSimt|OpClassSimt",
-    re.IGNORECASE,
-)
-_USED = re.compile(
-    # the instruction's M, N and K before the kind of product: s884gemm, h16816, i8816cudnn
-    r"(?<![0-9])(?:884|1688|8816|8832|16816|16832|16864|161616|88128|168128|168256|1684)"
-    r"(?:g_|_|x\d|gemm|cudnn|fprop|dgrad|wgrad|conv|symm|trmm|syrk|herk|hemm|3xtf32)|"
-    r"tensorop|TensorOp|_tensor\d+x\d+x\d+|wmma|wgmma|gmma|umma|tcgen05|hmma|imma|qmma|omma|"
-    r"\bnvjet_|xmma_|_xmma|(?<![a-z])mma_|bmma|Mfma|MFMA|"
-    r"flash_(?:fwd|bwd)|flash::|FlashAttnFwd|FlashAttnBwd|fmha_cutlass[FB]_|fmha_v2|fmhaSm|"
-    r"flash_attention_(?:fp16|bf16|e4m3)|sdpa_sm\d+_flash|CollectiveMmaAttention|"
-    r"SM(?:70|75|80|89|90|100|120)_\d+x\d+x\d+|SM100_MMA|Sm(?:90|100|120)(?:Tma|Mma|Umma)|"
-    r"MmaMultistage.*TensorOp|triton_tem_|^triton_mm|fused_moe_kernel|_attn_(?:fwd|bwd)|"
-    r"unified_attention_[23]d|deep_gemm::|fp8_gemm_kernel|marlin|machete|"
-    r"^(?:bmm|gemm)_\w+?_(?:Fp32|Fp16|Bfloat16|E\dm\d)\w*_bA\d+|"
-    r"^Cijk_.*_MI\d+x\d+|batched_gemm.*xdl|_xdl_|ck_tile::FmhaFwd|ck_tile::FmhaBwd|ck_tile::Gemm",
-)
-_ELSEWHERE = re.compile(r"nccl|memcpy|memset", re.IGNORECASE)
-_CUTLASS_GENERIC = re.compile(r"cutlass(?:_\w+)?::(?:Kernel|device_kernel)", re.IGNORECASE)
-
-
-@lru_cache(maxsize=65_536)
-def used(kernel: str) -> bool | None:
-    """Whether a kernel of this name computes on Tensor Cores; ``None`` where its name hides it.
-
-    A kernel that is no matrix product is False. Names of generic templates with no instruction in
-    them (a bare ``cutlass::Kernel2<...>`` cut short) are None.
-    """
-    name = kernel.strip()
-    if _ELSEWHERE.search(name):
-        return False
-    found = _USED.search(name)
-    against = _NOT.search(name)
-    if found and not (against and _decides(name, against.group(0))):
-        return True
-    if against or not _CUTLASS_GENERIC.search(name):
-        return False
-    return None
-
-
-def _decides(name: str, against: str) -> bool:
-    """Whether the word against it holds although an instruction is in the name as well."""
-    word = against.lower()
-    if word in ("sgemm_", "_sgemm", "hgemm_", "dgemm_"):
-        # cutlass_80_tensorop_sgemm_…, volta_h884gemm: the instruction says more than the letter
-        return not re.search(r"tensorop|\d{3,6}gemm|tensor\d+x|nvjet", name)
-    if word in ("reduce_kernel", "combine", "gemv"):
-        return not re.search(r"tensorop|\d{3,6}gemm|tensor\d+x", name)
-    return True
-
-
-_FAST = re.compile(r"winograd|fft2d|_fft|fft_|cgemm|r2c|c2r|strassen", re.IGNORECASE)
-
-
-def fast_algorithm(kernel: str) -> bool:
-    """Whether the kernel does a convolution with fewer multiplications (Winograd, FFT)."""
-    return bool(_FAST.search(kernel))
-
 
 # ---------------------------------------------------------------------------------- ops
 
@@ -126,18 +78,26 @@ def eligible(name: str) -> bool:
     return entry is not None and entry.family in MATRIX_FAMILIES
 
 
-def ready(
-    call: OpCall,
-    cc: tuple[int, int] | None = None,
-    cublas: tuple[int, ...] | None = None,
-    tf32: bool | None = None,
-) -> tuple[bool | None, str | None]:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a call runs on: whose matrix units, cuBLAS's version, and whether TF32 is allowed.
+
+    Each is None where the trace does not tell.
+    """
+
+    units: Units = None
+    cublas: tuple[int, ...] | None = None
+    tf32: bool | None = None
+
+
+def ready(call: OpCall, target: Target = Target()) -> tuple[bool | None, str | None]:
     """Whether the call can use them as it stands, and what stands in the way where not.
 
-    ``cc`` is the device's compute capability, ``cublas`` the library's version (before 11 needs
-    aligned sizes), ``tf32`` whether TF32 is allowed. (None, reason) where it depends on what is not
-    known.
+    (None, reason) where it depends on what is not known.
     """
+    units = target.units
+    if units == NO_UNITS:
+        return False, "the device has no Tensor Cores"
     operands = _operands(call)
     if len(operands) < 2:
         return None, "the trace has no shapes for this call"
@@ -145,56 +105,94 @@ def ready(
     if "?" in dtypes:
         return None, "the trace gives sizes without element types"
     wide = max(dtypes, key=lambda d: DTYPE_BITS.get(d, 0))
-    why = dtype_reason(wide, cc)
+    why = dtype_reason(wide, units) or one_channel_reason(call, operands)
     if why is not None:
         return False, why
-    misaligned = alignment_reason(call, operands, wide)
-    if misaligned and ((cublas is not None and cublas < (11,)) or (cc is not None and cc < (7, 5))):
+    if (misaligned := required_alignment_reason(call, operands, wide, target)) is not None:
         return False, misaligned
-    if wide == "f32":
-        allowed = call.param("allow_tf32", tf32)
-        if allowed is False:
-            return False, "TF32 is off"
-        if allowed is None:
-            return None, "f32 uses them only where TF32 is allowed, which the trace does not tell"
-        if cc is None:
-            return None, "f32 uses them from compute capability 8.0, and the device is not known"
+    if wide != "f32" or isinstance(units, str):
+        return True, None
+    allowed = call.param("allow_tf32", target.tf32)
+    if allowed is False:
+        return False, "TF32 is off"
+    if allowed is None:
+        return None, "f32 uses them only where TF32 is allowed, which the trace does not tell"
+    if units is None:
+        return None, "f32 uses them from compute capability 8.0, and the device is not known"
     return True, None
 
 
-def dtype_reason(dtype: str, cc: tuple[int, int] | None) -> str | None:
-    """Why Tensor Cores (of this device, where it is known) do not take the dtype; None if they do."""
+def dtype_reason(dtype: str, units: Units) -> str | None:
+    """Why matrix units (of this device, where it is known) do not take the dtype; None if they do."""
+    if isinstance(units, str):
+        taken = AMD.get(units)
+        if taken is None or dtype in taken:
+            return None
+        return f"{dtype} has no matrix instruction on {units}"
     first = FIRST_CC.get(dtype)
     if first is None:
         return f"{dtype} has no Tensor Core instruction"
-    if cc is None:
+    if units is None:
         return None
-    if dtype in ("i4", "u4") and cc >= (9, 0):
+    if dtype in ("i4", "u4") and units >= (9, 0):
         return f"{dtype} has no Tensor Core instruction from compute capability 9.0"
-    if dtype == "f64" and cc not in _FP64_PARTS:
-        return f"f64 has no Tensor Cores worth the name at compute capability {cc[0]}.{cc[1]}"
-    if cc < first:
+    if dtype == "f64" and units not in _FP64_PARTS:
+        return f"f64 has no Tensor Cores worth the name at compute capability {units[0]}.{units[1]}"
+    if units < first:
         shown = "f32 (as TF32)" if dtype == "f32" else dtype
-        return f"{shown} needs compute capability {first[0]}.{first[1]}, the device has {cc[0]}.{cc[1]}"
+        return f"{shown} needs compute capability {first[0]}.{first[1]}, the device has {units[0]}.{units[1]}"
     return None
 
 
-def unused_reason(
-    call: OpCall, cc: tuple[int, int] | None = None, flops: int | None = None
+def one_channel_reason(call: OpCall, operands: list[TensorSpec]) -> str | None:
+    """A depthwise convolution has one input channel a group: no product of matrices is in it."""
+    entry = lookup(call.name)
+    weight = operands[1].shape
+    if entry is None or entry.family != "conv" or len(weight) < 3:
+        return None
+    groups = call.param("groups")
+    if isinstance(groups, int) and groups > 1 and weight[1] == 1:
+        return "depthwise: one input channel a group, which makes no matrix product"
+    return None
+
+
+def required_alignment_reason(
+    call: OpCall, operands: list[TensorSpec], dtype: str, target: Target
 ) -> str | None:
+    """Which dimension rules Tensor Cores out; those that only slow them down are not named.
+
+    fp8, fp4 and int8 kernels need their multiples from every version; fp16 and the rest from cuBLAS
+    before 11, which is the one on Volta unless the trace tells another (Ampere needs 11).
+    """
+    bits = DTYPE_BITS.get(dtype)
+    if isinstance(target.units, str) or not bits:
+        return None
+    if bits in _ALWAYS:
+        step = _FP8_STEP if dtype.startswith("f8") else _ALWAYS[bits]
+        misaligned = _misaligned(call, operands, step, free=("M",))
+        if misaligned is not None:
+            return misaligned
+    volta = target.units is not None and target.units < (7, 5)
+    old = target.cublas < (11,) if target.cublas is not None else volta
+    return alignment_reason(call, operands, dtype) if old else None
+
+
+def unused_reason(call: OpCall, units: Units = None, flops: int | None = None) -> str | None:
     """The likeliest reason why an eligible call ran on no Tensor Core kernel.
 
-    In order: dtype, a recorded TF32 off, a vector, a size that is no multiple, a tiny problem, TF32,
-    layout. None where nothing in the call speaks against them. ``flops`` are the call's matrix FLOPs
+    In order: no such units, dtype, a recorded TF32 off, a depthwise convolution, a vector, a size that
+    is no multiple, a tiny problem, TF32, layout. None where nothing in the call speaks against them. ``flops`` are the call's matrix FLOPs
     where they are known already.
     """
+    if units == NO_UNITS:
+        return "the device has no Tensor Cores"
     operands = _operands(call)
     if len(operands) < 2:
         return None
     wide = max((t.dtype for t in operands[:2]), key=lambda d: DTYPE_BITS.get(d, 0))
     if wide == "?":
         return None
-    why = dtype_reason(wide, cc)
+    why = dtype_reason(wide, units) or one_channel_reason(call, operands)
     if why is not None:
         return why
     if call.param("allow_tf32") is False and wide == "f32":
@@ -210,7 +208,7 @@ def unused_reason(
         flops = _flops(entry, call)
     if flops is not None and flops <= 2 * TINY:
         return "a tiny problem: the library prefers a kernel without Tensor Cores"
-    if wide == "f32":
+    if wide == "f32" and not isinstance(units, str):
         return "TF32 is off, or the library chose otherwise"
     if entry is not None and entry.family == "conv":
         return "layout: the library has no Tensor Core kernel for this order of dimensions"
@@ -240,9 +238,14 @@ def alignment_reason(call: OpCall, operands: list[TensorSpec], dtype: str) -> st
     bits = DTYPE_BITS.get(dtype)
     if not bits:
         return None
-    step = max(ALIGNMENT_BYTES * 8 // bits, 1)
+    return _misaligned(call, operands, max(ALIGNMENT_BYTES * 8 // bits, 1))
+
+
+def _misaligned(
+    call: OpCall, operands: list[TensorSpec], step: int, free: tuple[str, ...] = ()
+) -> str | None:
     for label, size in _dimensions(call, operands):
-        if isinstance(size, int) and size % step:
+        if isinstance(size, int) and size % step and label not in free:
             return f"{label} = {size} is no multiple of {step}"
     return None
 

@@ -16,7 +16,9 @@ VIEWS = words(
     _conj conj resolve_conj resolve_neg _neg_view atleast_1d atleast_2d atleast_3d set set_data
     broadcast_to broadcast_tensors values indices _values _indices crow_indices col_indices
     _nested_view_from_buffer _nested_view_from_jagged _nested_get_values requires_grad
-    unflatten_dense_tensors
+    unflatten_dense_tensors positive linalg_diagonal matrix_H slice_inverse
+    _reshape_from_tensor lift data
+    _nested_get_offsets _nested_get_lengths _nested_get_jagged_dummy
     """
 )
 QUERIES = words(
@@ -27,13 +29,25 @@ QUERIES = words(
     _assert_async _assert_scalar _assert_tensor_metadata _debug_has_internal_overlap
     record_stream _fw_primal _make_dual _unpack_dual _cudnn_init_dropout_state
     _use_cudnn_rnn_flatten_weight cudnn_is_acceptable _has_same_storage_numel _is_zerotensor
-    sym_constrain_range sym_constrain_range_for_size
+    sym_constrain_range sym_constrain_range_for_size _functional_assert_async
+    _functional_assert_scalar _functional_sym_constrain_range sym_is_contiguous get_device is_conj
+    is_neg is_inference is_signed is_set_to is_coalesced is_distributed retains_grad promote_types
+    dense_dim sparse_dim _dimI _dimV _nnz q_scale q_zero_point q_per_channel_axis
+    q_per_channel_scales q_per_channel_zero_points qscheme _linalg_check_errors _make_dep_token
+    _functional_sym_constrain_range_for_size is_vulkan_available _nnpack_available
+    _use_cudnn_ctc_loss _use_miopen_ctc_loss _nested_tensor_size _nested_tensor_strides
+    _nested_tensor_storage_offsets _nested_get_ragged_idx _nested_get_min_seqlen
+    _nested_get_max_seqlen _shape_as_tensor _validate_compressed_sparse_indices
+    _validate_sparse_coo_tensor_args _validate_sparse_csr_tensor_args
+    _validate_sparse_compressed_tensor_args _cufft_get_plan_cache_size
+    _cufft_get_plan_cache_max_size _cufft_set_plan_cache_max_size _cufft_clear_plan_cache
+    nelement ndimension element_size
     """
 )
 ALLOCATIONS = words(
     """
     empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_as
-    _resize_output empty_quantized
+    _resize_output empty_quantized _empty_affine_quantized _empty_per_channel_affine_quantized
     """
 )
 
@@ -58,4 +72,26 @@ def query(call: OpCall) -> Cost:
 )
 def allocation(call: OpCall) -> Cost:
     """Memory is reserved and not touched."""
+    return Cost()
+
+
+@op(
+    *words(
+        """
+        profiler::_record_function_enter profiler::_record_function_enter_new
+        profiler::_record_function_exit inductor::_alloc_from_pool inductor::_reinterpret_tensor
+        inductor::resize_storage_bytes_ debug_mode_ops::annotate
+        symm_mem::_rendezvous symm_mem::nccl_wait_for_signal symm_mem::nccl_wait_signal
+        symm_mem::nvshmem_wait_for_signal symm_mem::stream_write_value32_
+        inductor_prims::inductor_reserve_rng_state mkldnn::_get_mkldnn_serialized_md
+        mkldnn::_nbytes mkldnn::data_ptr mkldnn::_is_mkldnn_bf16_supported
+        mkldnn::_is_mkldnn_fp16_supported mkldnn::_is_mkldnn_acl_supported
+        """
+    ),
+    family="query",
+    view=True,
+    source="moves nothing",
+)
+def bookkeeping(call: OpCall) -> Cost:
+    """A mark or a question to the host."""
     return Cost()

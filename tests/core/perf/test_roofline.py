@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.roofline import roofline, tick, utilization
-from opscope.core.perf.devices import find
+from opscope.core.analysis.roofline import roofline, tick
+from opscope.core.perf.identify import find
 
 H100, _ = find("NVIDIA H100 80GB HBM3")
 
@@ -67,6 +67,24 @@ def test_tf32_only_where_tensor_cores_are_used():
     assert slow["attainable_flops"] == pytest.approx(989.4e12)
 
 
+def test_tensor_units_without_a_known_rate_have_no_roof():
+    """f32 that a Volta kernel casts to f16 on its Tensor Cores: neither f32's roof nor f16's is its."""
+    v100, _ = find("Tesla V100-SXM2-16GB")
+    cast = only(roofline(table(matrix_flops=10**11, dtype="f32", tensor_core=True), v100))
+    assert cast["efficiency"] is None
+    plain = only(roofline(table(matrix_flops=10**10, dtype="f32", tensor_core=False), v100))
+    assert plain["attainable_flops"] == pytest.approx(15.7e12)
+
+
+def test_a_cache_behind_the_l2_counts():
+    """MI300X: 400 MB may come from its 256 MB Infinity Cache in part; 600 MB may not."""
+    mi300, _ = find("AMD Instinct MI300X")
+    for size, reason in ((4 * 10**8, "cache-resident"), (6 * 10**8, "modelling error")):
+        each = {"bytes": size, "bytes_read": size, "bytes_written": 0}
+        row = table(**each, duration=round(0.9 * size / 5300), vector_flops=1)
+        assert only(roofline(row, mi300))["over_reason"] == reason
+
+
 def test_masked_flops_are_not_held_against_the_kernel():
     half = only(roofline(table(matrix_flops=16 * 10**11, masked_flops=8 * 10**11), H100))
     assert half["efficiency"] == pytest.approx(8e11 / 989.4e12 / 1e-3)
@@ -119,9 +137,3 @@ def test_ticks():
     assert tick(pl.Series([1_000, 25_000])) == 1_000
     assert tick(pl.Series([1_000, 25_001])) == 1
     assert tick(pl.Series([], dtype=pl.Int64)) == 1
-
-
-def test_utilization():
-    assert utilization(989_400 * 10**9, 10**9, H100, "bf16") == pytest.approx(1.0)
-    assert utilization(1, 0, H100, "bf16") is None
-    assert utilization(1, 1, None, "bf16") is None

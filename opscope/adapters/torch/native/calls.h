@@ -18,14 +18,14 @@ struct Context : at::ObserverContext {
   int64_t epoch = 0;
   int64_t peeked = -1;
   int64_t seq = -1;
-  bool canonical = false, forward = false, outer_has_place = false, nvtx = false, timed = false;
+  bool canonical = false, forward = false, outer_has_place = false, nvtx = false;
+  bool timed = false;
   bool wants = false;   // the outputs
   bool silent = false;  // not recorded, nor what is within
   std::vector<const c10::TensorImpl*> inputs;  // to recognise outputs that are inputs, not followed
 
-  static void* operator new(size_t size) {
-    Thread& t = this_thread();
-    if (size != sizeof(Context) || t.free_contexts.empty()) return ::operator new(size);
+  static void* operator new(size_t size, Thread& t) {
+    if (t.free_contexts.empty()) return ::operator new(size);
     void* one = t.free_contexts.back();
     t.free_contexts.pop_back();
     return one;
@@ -110,31 +110,57 @@ std::unique_ptr<Entry> make_entry(
   return entry;
 }
 
-uint64_t signature(
-    const OpInfo& op, Category category, const Place* place, c10::ArrayRef<IValue> args,
-    bool numbers) {
-  Hasher hash{0x6f70u};
-  hash.add(uint64_t(&op));
-  hash.add(uint64_t(place) ^ uint64_t(category) << 56);
-  if (g_shapes.load(std::memory_order_relaxed)) {
-    size_t count = std::min(args.size(), op.args.size());
-    for (size_t at = 0; at < count; ++at)
-      sign(hash, args[at], numbers, op.args[at].kind == ArgInfo::kOther);
+// What tensors among the arguments tell: that a compiler traces, that a function transform is at work.
+struct Kinds {
+  bool meta = false, traced = false, transformed = false;
+  void look(const c10::TensorImpl* impl) {
+    using K = c10::DispatchKey;
+    constexpr c10::DispatchKeySet odd(
+        {K::Functionalize, K::Python, K::FuncTorchBatched, K::FuncTorchGradWrapper});
+    auto keys = impl->key_set();
+    bool on_meta = keys.has_backend(c10::BackendComponent::MetaBit);
+    meta |= on_meta;
+    // Only a tracer makes sizes that are symbols.
+    traced |= impl->has_symbolic_sizes_strides() && !impl->is_nested();
+    if (C10_LIKELY(!keys.has_any(odd))) return;
+    // A fake tensor says it is on the meta device, below Python; what traces it is no work.
+    traced |= keys.has(K::Functionalize) || (keys.has(K::Python) && on_meta);
+    transformed |= keys.has(K::FuncTorchBatched) || keys.has(K::FuncTorchGradWrapper);
   }
+};
+
+// Of the arguments alone: the place and the direction come into it by ``signature``.
+template <bool numbers>
+uint64_t hash_arguments(const OpInfo& op, c10::ArrayRef<IValue> args, Kinds* kinds) {
+  Hasher hash{0x6f70u ^ uint64_t(&op)};
+  bool shapes = g_shapes.load(std::memory_order_relaxed);
+  size_t count = std::min(args.size(), op.args.size());
+  for (size_t at = 0; at < count; ++at) {
+    const IValue& value = args[at];
+    if (kinds) {
+      if (value.isTensor() && value.toTensor().defined())
+        kinds->look(value.toTensor().unsafeGetTensorImpl());
+      else if (value.isDevice())
+        kinds->meta |= value.toDevice().is_meta();
+    }
+    if (shapes) sign(hash, value, numbers, op.args[at].kind == ArgInfo::kOther);
+  }
+  return hash.state;
+}
+
+inline uint64_t signature(uint64_t arguments, Category category, const Place* place) {
+  Hasher hash{arguments};
+  hash.add(uint64_t(place) ^ uint64_t(category) << 56);
   return hash.state | 1;
 }
 
-Entry* find_entry(
+Entry* new_entry(
     Thread& t, Context& context, const OpInfo& op, Category category, const Place* place,
-    c10::ArrayRef<IValue> args) {
-  if (t.generation != g_generation.load(std::memory_order_acquire)) {
-    t.generation = g_generation.load(std::memory_order_acquire);
-    t.table = Table();
-  }
-  uint64_t key = signature(op, category, place, args, true);
-  if (Entry* found = t.table.find(key)) return found;
-  uint64_t bare = signature(op, category, place, args, false) ^ 0x5bd1e99500000000ull;
+    c10::ArrayRef<IValue> args, uint64_t key) {
+  uint64_t bare =
+      signature(hash_arguments<false>(op, args, nullptr), category, place) ^ 0x5bd1e99500000000ull;
   if (Entry* found = t.table.find(bare)) return found;
+  Slow slow(t);
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
   auto& variant = g.variants[bare];
@@ -165,6 +191,19 @@ Entry* find_entry(
   return entry;
 }
 
+inline Entry* find_entry(
+    Thread& t, Context& context, const OpInfo& op, Category category, const Place* place,
+    c10::ArrayRef<IValue> args, uint64_t arguments) {
+  int64_t generation = g_generation.load(std::memory_order_acquire);
+  if (t.generation != generation) {
+    t.generation = generation;
+    t.table = {};
+  }
+  uint64_t key = signature(arguments, category, place);
+  if (Entry* found = t.table.find(key)) return found;
+  return new_entry(t, context, op, category, place, args, key);
+}
+
 #ifdef OPSCOPE_NVTX
 nvtxEventAttributes_t attributes(const Text& text, int64_t payload) {
   nvtxEventAttributes_t event{};
@@ -192,9 +231,10 @@ int flush_in_python(void*) {
   return 0;
 }
 
-void push(Thread& t, Context& c, Text* text, int64_t payload) {
+inline void push(Thread& t, Context& c, Text* text, int64_t payload) {
   int64_t epoch = c.epoch = g_epoch.load(std::memory_order_relaxed);
   if (epoch && text->epoch.load(std::memory_order_relaxed) != epoch) {
+    Slow slow(t);
     Global& g = global();
     std::lock_guard<std::mutex> guard(g.lock);
     announce(g, *text, epoch);
@@ -210,7 +250,7 @@ void push(Thread& t, Context& c, Text* text, int64_t payload) {
     int64_t waiting = t.waiting.load(std::memory_order_relaxed);
     if (waiting > kAskFlush) {
       if (waiting > kMaxWaiting) {  // nobody takes it: better to lose the rest than the program
-        t.dropped.fetch_add(1, std::memory_order_relaxed);
+        count(t.dropped);
         c.epoch = 0;
         return;
       }

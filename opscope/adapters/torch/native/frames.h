@@ -1,4 +1,4 @@
-// The user's lines of a call, as source.py finds them; the only place where the GIL is taken.
+// The user's lines of a call, as source.py finds them. Known frames are read without the GIL.
 
 #pragma once
 
@@ -6,7 +6,71 @@
 
 namespace {
 
-// ---------------------------------------------------------------------------------- frames
+// ------------------------------------------------------------------------ frames as they lie
+
+// Where CPython keeps what a walk up this thread's own frames needs. A thread's frames are changed by
+// that thread alone, which is here, so they can be read while others run. The numbers are those of
+// one minor version; the walk is compared with the C API's own once (``check_layout``), and where
+// that differs, as on versions not listed here, the API is asked each time, under the GIL.
+struct Layout {
+  int version;       // 0x30B: 3.11
+  int first;         // in the thread state: the innermost frame, or what points to it
+  int indirect;      // in what points to it; -1 where there is none
+  int code, previous, instruction, owner;
+  int c_stack;       // the owner of frames that are no Python code; -1 where there are none
+};
+constexpr Layout kLayouts[] = {
+    {0x30B, 56, 8, 32, 48, 56, 69, -1},
+    {0x30C, 56, 0, 0, 8, 56, 70, 3},
+    {0x30D, 72, -1, 0, 8, 56, 70, 3},
+};
+std::atomic<const Layout*> g_layout{nullptr};
+
+template <class T>
+T at_offset(const char* from, int offset) {
+  T value;
+  std::memcpy(&value, from + offset, sizeof value);
+  return value;
+}
+
+const char* first_frame(const Layout& layout, const PyObject* state) {
+  auto found = at_offset<const char*>(reinterpret_cast<const char*>(state), layout.first);
+  return layout.indirect >= 0 && found ? at_offset<const char*>(found, layout.indirect) : found;
+}
+
+// The frame itself, or the next one up that is Python code.
+const char* python_frame(const Layout& layout, const char* frame) {
+  while (frame && at_offset<char>(frame, layout.owner) == layout.c_stack)
+    frame = at_offset<const char*>(frame, layout.previous);
+  return frame;
+}
+
+// Whether the walk finds what the C API finds, from here up. Under the GIL.
+bool check_layout(const Layout& layout) {
+  const char* raw = python_frame(layout, first_frame(layout, PyThreadState_Get()));
+  PyObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  bool same = frame != nullptr;
+  for (int depth = 0; frame && depth < kFrameDepth; ++depth) {
+    PyObject* code = PyFrame_GetCode(frame);
+    PyObject* back = PyFrame_GetBack(frame);
+    same = same && raw && at_offset<PyObject*>(raw, layout.code) == code;
+    if (same) raw = python_frame(layout, at_offset<const char*>(raw, layout.previous));
+    Py_DecRef(code);
+    Py_DecRef(frame);
+    frame = back;
+  }
+  if (frame) Py_DecRef(frame);
+  else same = same && !raw;
+  return same;
+}
+
+void choose_layout(int version) {
+  g_layout.store(nullptr);
+  for (const Layout& layout : kLayouts)
+    if (layout.version == version && check_layout(layout)) g_layout.store(&layout);
+}
+
+// ----------------------------------------------------------------------------- what is known
 
 struct CodeInfo {
   bool user = false;
@@ -35,9 +99,10 @@ Sources& sources() {
 }
 const Place kNowhere{};
 
-const CodeInfo& code_info(Sources& all, PyObject* code) {
+// Null where the code cannot be kept: nothing is said of code made after the first 65,536.
+const CodeInfo* code_info(Sources& all, PyObject* code) {
   auto found = all.codes.find(code);
-  if (found != all.codes.end()) return found->second;
+  if (found != all.codes.end()) return &found->second;
   CodeInfo info;
   if (all.classify) {
     PyObject* file = PyObject_CallFunctionObjArgs(all.classify, code, nullptr);
@@ -50,32 +115,63 @@ const CodeInfo& code_info(Sources& all, PyObject* code) {
     }
     if (file) Py_DecRef(file);
   }
-  if (all.codes.size() >= kMaxPlaces) {
-    // Nothing is said of code made later: entries must not be dropped while places name them.
-    static const CodeInfo foreign;
-    return foreign;
-  }
+  // Entries must not be dropped while places name them.
+  if (all.codes.size() >= kMaxPlaces) return nullptr;
   Py_IncRef(code);
-  return all.codes.emplace(code, std::move(info)).first->second;
+  return &all.codes.emplace(code, std::move(info)).first->second;
 }
 
-const Place* find_place() {
-  if (!PyGILState_GetThisThreadState()) return &kNowhere;  // no thread of Python's
+uint64_t code_key(const PyObject* code) {
+  return (uint64_t(code) >> 4) * 0x9E3779B97F4A7C15ull;  // odd: no two alike
+}
+
+// The place, where this thread has seen each of these frames' codes, and this place, before; else
+// null. ``key`` is what to remember it by; 0 where a code is new.
+const Place* known_place(Thread& t, const PyObject* state, uint64_t& key) {
+  key = 0;
+  const Layout* layout = g_layout.load(std::memory_order_relaxed);
+  if (!layout) return nullptr;
+  Hasher hash{1};
+  int count = 0;
+  const char* frame = python_frame(*layout, first_frame(*layout, state));
+  for (int depth = 0; frame && depth < kFrameDepth && count < kFrames; ++depth) {
+    const CodeInfo* info = t.codes.find(code_key(at_offset<const PyObject*>(frame, layout->code)));
+    if (!info) return nullptr;
+    if (info->user) {  // while its code lives, an instruction's address is of one place
+      hash.add(at_offset<uint64_t>(frame, layout->instruction));
+      ++count;
+    }
+    frame = python_frame(*layout, at_offset<const char*>(frame, layout->previous));
+  }
+  if (!count) return &kNowhere;
+  key = hash.state | 1;
+  return t.places.find(key);
+}
+
+const Place* find_place(Thread& t) {
+  const PyObject* state = PyGILState_GetThisThreadState();
+  if (!state) return &kNowhere;  // no thread of Python's
+  uint64_t raw;
+  if (const Place* known = known_place(t, state, raw)) return known;
+  Slow slow(t);
   int gil = PyGILState_Ensure();
   Sources& all = sources();
   PlaceKey key;
   PyObject* user[kFrames];
-  PyObject* codes[kFrames];
+  const CodeInfo* infos[kFrames];
   int count = 0;
   PyObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   for (int depth = 0; frame && depth < kFrameDepth && count < kFrames; ++depth) {
     PyObject* code = PyFrame_GetCode(frame);
     PyObject* back = PyFrame_GetBack(frame);
-    if (code_info(all, code).user) {
+    const CodeInfo* info = code_info(all, code);
+    if (info && t.codes.count < kMaxPlaces && !t.codes.find(code_key(code)))
+      t.codes.insert(code_key(code), info);
+    if (info && info->user) {
       int at = PyFrame_GetLasti ? PyFrame_GetLasti(frame) : PyFrame_GetLineNumber(frame);
       key.parts[2 * count] = uint64_t(code);
       key.parts[2 * count + 1] = uint64_t(at) + 1;
-      codes[count] = code;
+      infos[count] = info;
       user[count++] = frame;
     } else {
       Py_DecRef(frame);
@@ -85,6 +181,7 @@ const Place* find_place() {
   }
   if (frame) Py_DecRef(frame);
   const Place* place = &kNowhere;
+  bool keep = count > 0;
   if (count) {
     auto found = all.places.find(key);
     if (found != all.places.end()) {
@@ -92,14 +189,19 @@ const Place* find_place() {
     } else if (all.places.size() < kMaxPlaces) {
       auto* made = new Place;
       for (int at = 0; at < count; ++at)
-        made->pieces.push_back((at ? " < " : " @") + code_info(all, codes[at]).file + ":" +
+        made->pieces.push_back((at ? " < " : " @") + infos[at]->file + ":" +
                                std::to_string(PyFrame_GetLineNumber(user[at])));
       all.places.emplace(key, made);
       place = made;
+    } else {
+      keep = false;
     }
   }
   for (int at = 0; at < count; ++at) Py_DecRef(user[at]);
   PyGILState_Release(gil);
+  // Asked again: codes that were new are known now, so there is a key.
+  if (keep && !known_place(t, state, raw) && raw && t.places.count < kMaxPlaces)
+    t.places.insert(raw, place);
   return place;
 }
 

@@ -94,7 +94,7 @@ void drain_all(Global& g, std::vector<char>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_abi(void) { return 1; }
+int opscope_abi(void) { return 2; }
 
 int opscope_has_nvtx(void) {
 #ifdef OPSCOPE_NVTX
@@ -105,11 +105,13 @@ int opscope_has_nvtx(void) {
 }
 
 // Once: ``classify`` is a Python callable, code object → file as bytes, empty where not the user's.
-void opscope_setup(PyObject* classify, void (*flush)(void), int64_t pop_code) {
+// ``python``: its minor version as in sys.hexversion >> 16, 0 where it has no GIL.
+void opscope_setup(PyObject* classify, void (*flush)(void), int64_t pop_code, int python) {
   static bool done = false;
   int gil = PyGILState_Ensure();
   Py_IncRef(classify);
   sources().classify = classify;
+  choose_layout(python);
   PyGILState_Release(gil);
   g_flush = flush;
   g_pop_code.store(pop_code);
@@ -147,7 +149,7 @@ void opscope_observe(int nvtx) {
   if (g_handle == at::INVALID_CALLBACK_HANDLE)
     g_handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
                                          .needsInputs(true)
-                                         .needsOutputs(true)
+                                         .needsOutputs(!kOutputsOnDemand)
                                          .scopes({at::RecordScope::FUNCTION}));
 }
 
@@ -189,6 +191,9 @@ void opscope_take(const void** out) {
   out[5] = reinterpret_cast<const void*>(g.taken_threads.size() / 3);
 }
 
+// Whether frames are read without asking Python.
+int opscope_reads_frames(void) { return g_layout.load() != nullptr; }
+
 // This thread's switches: [0] an optimizer steps, [1] a data loader fetches.
 int32_t* opscope_flags(void) { return this_thread().flags; }
 
@@ -197,7 +202,8 @@ void opscope_creating(int change) {
   if (g_creating.fetch_add(change) + change < 0) g_creating.store(0);
 }
 
-// ops seen, own time in ns (estimated from a sample), failures, records dropped: since the process began.
+// Since the process began: ops seen, own time in ns (once-only work timed, the rest from a sample),
+// failures, records dropped, calls of ours.
 void opscope_counts(int64_t* out) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
@@ -207,6 +213,7 @@ void opscope_counts(int64_t* out) {
   out[1] = all.own_ns;
   out[2] = g_failures.load();
   out[3] = all.dropped;
+  out[4] = all.calls;
 }
 
 }  // extern "C"

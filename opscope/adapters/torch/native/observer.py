@@ -7,6 +7,8 @@ import ctypes
 import functools
 import logging
 import os
+import sys
+import sysconfig
 import weakref
 from pathlib import Path
 from time import perf_counter_ns
@@ -25,11 +27,15 @@ from ..state import Threads, ThreadState
 
 _log = logging.getLogger(__name__)
 
-ABI: Final = 1
+ABI: Final = 2
 #: ``all``: also the ops that PyTorch decomposes (``aten::linear``) and what backends call inside
 #: an op (``aten::mkldnn_convolution``); else one level of each nest, the one that a dispatch mode
 #: sees: at half the cost, and the one that reports count.
 LEVELS: Final = "OPSCOPE_TORCH_LEVELS"
+
+
+#: How this Python lays out its frames; 0 where they may change while they are read.
+_PYTHON: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else sys.hexversion >> 16
 
 
 class NativeState(ThreadState):
@@ -65,7 +71,12 @@ class Library:
         library = ctypes.CDLL(str(path))
         if library.opscope_abi() != ABI:
             raise OSError(f"{path} is of another version")
-        library.opscope_setup.argtypes = (ctypes.py_object, ctypes.c_void_p, ctypes.c_int64)
+        library.opscope_setup.argtypes = (
+            ctypes.py_object,
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            ctypes.c_int,
+        )
         library.opscope_flags.restype = ctypes.POINTER(ctypes.c_int32)
         library.opscope_take.argtypes = (ctypes.c_void_p,)
         library.opscope_counts.argtypes = (ctypes.c_void_p,)
@@ -102,7 +113,7 @@ class NativeMode:
         self._flush = ctypes.CFUNCTYPE(None)(_flush)
         _alive.append(self)
         number = emitter.number
-        self._call.opscope_setup(self._classify, self._flush, pop_code(number))
+        self._call.opscope_setup(self._classify, self._flush, pop_code(number), _PYTHON)
         self._call.opscope_options(
             int(options.shapes),
             int(options.source),
@@ -216,9 +227,9 @@ class NativeMode:
 
     def counts(self) -> dict[str, int]:
         """Since the process began: ops, own time in ns (from a sample), failures, ops dropped."""
-        out = (ctypes.c_int64 * 4)()
+        out = (ctypes.c_int64 * 5)()
         self._call.opscope_counts(out)
-        return dict(zip(("ops", "own_ns", "failures", "dropped"), out, strict=True))
+        return dict(zip(("ops", "own_ns", "failures", "dropped", "calls"), out, strict=True))
 
 
 _alive: list[NativeMode] = []

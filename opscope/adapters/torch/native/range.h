@@ -19,8 +19,8 @@ void fill_nodes(Thread& t, int64_t from, int64_t to, const Place* place, int64_t
 }
 
 // Whether PyTorch will call an op again, further in, to do this one's work.
-bool transparent(const OpInfo& op, c10::ArrayRef<IValue> args) {
-  const auto local = c10::impl::tls_local_dispatch_key_set();
+inline bool transparent(
+    const OpInfo& op, c10::ArrayRef<IValue> args, c10::impl::LocalDispatchKeySet local) {
   using K = c10::DispatchKey;
   if (local.included_.has(K::FuncTorchDynamicLayerBackMode) &&
       !local.excluded_.has(K::FuncTorchDynamicLayerBackMode))
@@ -40,71 +40,63 @@ bool transparent(const OpInfo& op, c10::ArrayRef<IValue> args) {
       !local.excluded_.has(K::FuncTorchDynamicLayerFrontMode);
 }
 
-// What tensors among the arguments tell: that a compiler traces, that a function transform is at work.
-struct Kinds {
-  bool traced = false, transformed = false;
-};
-Kinds kinds(c10::ArrayRef<IValue> args) {
-  using K = c10::DispatchKey;
-  static const c10::DispatchKeySet odd({K::Functionalize, K::Python, K::FuncTorchBatched, K::FuncTorchGradWrapper});
-  Kinds found;
-  bool meta = false;
-  for (const IValue& value : args) {
-    if (value.isDevice()) meta |= value.toDevice().is_meta();
-    if (!value.isTensor()) continue;
-    const at::Tensor& tensor = value.toTensor();
-    if (!tensor.defined()) continue;
-    auto keys = tensor.unsafeGetTensorImpl()->key_set();
-    meta |= keys.has_backend(c10::BackendComponent::MetaBit);
-    // Only a tracer makes sizes that are symbols.
-    found.traced |= tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() && !tensor.is_nested();
-    if (!keys.has_any(odd)) continue;
-    // A fake tensor says it is on the meta device, below Python; what traces it is no work.
-    found.traced |= keys.has(K::Functionalize) ||
-        (keys.has(K::Python) && keys.has_backend(c10::BackendComponent::MetaBit));
-    found.transformed |= keys.has(K::FuncTorchBatched) || keys.has(K::FuncTorchGradWrapper);
-  }
-  // What a fake tensor is made of, out of the sight of dispatch modes.
-  if (meta) found.traced |= c10::impl::tls_local_dispatch_key_set().excluded_.has(K::Python);
-  return found;
-}
-
 // Whether a compiler or an exporter runs the program on fake tensors to see what it does.
 bool tracing() {
   using Modes = c10::impl::TorchDispatchModeTLS;
   using Key = c10::impl::TorchDispatchModeKey;
-  if (!Modes::any_modes_set()) return false;
   return Modes::get_mode(Key::FAKE) || Modes::get_mode(Key::PROXY) || Modes::get_mode(Key::FUNCTIONAL);
 }
 
+// RecordFunction keeps the outputs of every call if one of its callbacks asks for them, which costs as
+// much as the rest of what it does. They are needed only of calls not seen before: so the callback
+// does not ask, and each such call is asked for by itself once it has begun. The member is private;
+// an explicit instantiation may name it.
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR <= 13  // those where this was tried
+constexpr bool kOutputsOnDemand = true;
+at::StepCallbacks& callbacks_of(at::RecordFunction&);
+template <auto Member>
+struct Reach {
+  friend at::StepCallbacks& callbacks_of(at::RecordFunction& fn) { return fn.*Member; }
+};
+template struct Reach<&at::RecordFunction::step_callbacks_>;
+void want_outputs(const at::RecordFunction& fn) {
+  callbacks_of(const_cast<at::RecordFunction&>(fn)).needs_outputs_ = true;
+}
+#else
+constexpr bool kOutputsOnDemand = false;
+void want_outputs(const at::RecordFunction&) {}
+#endif
+
 std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& fn) {
-  bool node_scope = fn.scope() == at::RecordScope::BACKWARD_FUNCTION;
-  if (node_scope) return nullptr;
+  bool all_levels = g_all_levels.load(std::memory_order_relaxed);
+  bool below = t.inside > 0;
+  if (t.silent || (below && !all_levels)) return nullptr;
   // Within an op that shares its work among threads: they have no Python frames and no direction.
-  if (t.silent || at::in_parallel_region()) return nullptr;
+  if (at::in_parallel_region()) return nullptr;
   OpInfo* op = find_op(t, fn);
   if (!op || !op->recorded) return nullptr;
-  bool below = t.inside > 0;
-  if (below && !g_all_levels.load(std::memory_order_relaxed)) return nullptr;
   auto args = fn.inputs();
-  Kinds kind = kinds(args);
-  if (kind.traced || tracing()) {
+  Kinds kinds;
+  uint64_t arguments = hash_arguments<true>(*op, args, &kinds);
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  using K = c10::DispatchKey;
+  // What a fake tensor is made of is meta, out of the sight of dispatch modes.
+  if (kinds.traced || (kinds.meta && local.excluded_.has(K::Python)) ||
+      (c10::impl::TorchDispatchModeTLS::any_modes_set() && tracing())) {
     // What a mode of the tracer's does for this op, it does within it.
-    auto silent = std::unique_ptr<Context>(new Context);
+    auto silent = std::unique_ptr<Context>(new (t) Context);
     silent->thread = &t;
     silent->silent = true;
     ++t.silent;
     return silent;
   }
 
-  bool canonical = !below && !kind.transformed && !transparent(*op, args);
-  if (!canonical && !g_all_levels.load(std::memory_order_relaxed)) return nullptr;
-  auto context = std::unique_ptr<Context>(new Context);
+  bool canonical = !below && !kinds.transformed && !transparent(*op, args, local);
+  if (!canonical && !all_levels) return nullptr;
+  auto context = std::unique_ptr<Context>(new (t) Context);
   Context& c = *context;
   c.thread = &t;
   c.op = op;
-  c.timed = t.count++ % kTimedEvery == kTimedEvery / 2;  // not a thread's first, which is slow
-  int64_t entered = c.timed ? now() : 0;
   c.canonical = canonical;
 
   auto node = torch::autograd::get_current_node();
@@ -119,7 +111,7 @@ std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& 
       category = kOptimizer;
     else if (t.flags[1])
       category = kInput;
-    if (g_source.load(std::memory_order_relaxed)) place = t.has_place ? t.place : find_place();
+    if (g_source.load(std::memory_order_relaxed)) place = t.has_place ? t.place : find_place(t);
     c.peeked = at::sequence_number::peek();
     // One level of a nest carries the number, so that a backward op finds that one.
     if (canonical) {
@@ -154,9 +146,10 @@ std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& 
   if (op->communication) category = kCommunication;
   c.seq = seq;
   c.place = place;
-  c.entry = find_entry(t, c, *op, category, place, args);
+  c.entry = find_entry(t, c, *op, category, place, args, arguments);
   c.wants = !c.entry->known.load(std::memory_order_acquire);
   if (c.wants) {
+    want_outputs(fn);
     size_t count = std::min(args.size(), op->args.size());
     for (size_t at = 0; at < count; ++at)
       if (op->args[at].kind == ArgInfo::kTensor) input_leaves(c.inputs, args[at]);
@@ -173,7 +166,6 @@ std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& 
   int64_t payload = -1;
   if (seq >= 0 && seq < kMaxSeq && forward_thread && forward_thread < kMaxForwardThread)
     payload = seq | int64_t(forward_thread) << kSeqBits;
-  if (c.timed) t.own_ns.fetch_add(now() - entered, std::memory_order_relaxed);
   push(t, c, c.entry->pushed.load(std::memory_order_acquire), payload);
   return context;
 }
@@ -214,6 +206,7 @@ void output_piece(std::vector<std::string>& pieces, const IValue& value, const C
 
 // The text with outputs, and the outputs' own pieces.
 Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* result) {
+  Slow slow(*c.thread);
   Entry& entry = *c.entry;
   std::vector<std::string> shown;
   std::string device;
@@ -277,10 +270,8 @@ Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* result) {
   return text;
 }
 
-void finish(Context& c, const at::RecordFunction& fn) {
-  int64_t time = now();  // the first thing after the op
-  Thread& t = *c.thread;
-  if (&t != t_thread) return;  // ended by another thread: its own range ends with the recording
+void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
+  if (&t != c.thread) return;  // ended by another thread: its own range ends with the recording
   if (c.silent) {
     --t.silent;
     return;
@@ -316,22 +307,26 @@ void finish(Context& c, const at::RecordFunction& fn) {
   if (c.nvtx) nvtxDomainRangePop(global().nvtx);
 #endif
   if (c.epoch && c.epoch == g_epoch.load(std::memory_order_relaxed)) t.put(pop, time);
-  t.ops_seen.fetch_add(1, std::memory_order_relaxed);
-  if (c.timed) {
-    t.own_ns.fetch_add(now() - time, std::memory_order_relaxed);
-    t.timed.fetch_add(1, std::memory_order_relaxed);
-  }
+  count(t.ops_seen);
 }
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   Thread& t = this_thread();
   if (t.busy) return nullptr;  // an op of code that runs while Python is asked, a finalizer say
   t.busy = true;
+  count(t.calls);
+  bool timed = t.calls.load(std::memory_order_relaxed) % kTimedEvery == kTimedEvery / 2;
+  int64_t slow = t.slow_ns.load(std::memory_order_relaxed), entered = timed ? now() : 0;
   std::unique_ptr<at::ObserverContext> context;
   try {
     context = begin(t, fn);
   } catch (...) {  // our fault must never reach the user's program
     g_failures.fetch_add(1);
+  }
+  if (timed) {
+    if (context) static_cast<Context&>(*context).timed = true;
+    count(t.own_ns, now() - entered - (t.slow_ns.load(std::memory_order_relaxed) - slow));
+    count(t.timed);
   }
   t.busy = false;
   return context;
@@ -339,14 +334,19 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
 
 void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   if (!context) return;
+  int64_t time = now();  // the first thing after the op
   Thread& t = this_thread();
+  Context& c = *static_cast<Context*>(context);
+  int64_t slow = t.slow_ns.load(std::memory_order_relaxed);
   t.busy = true;
   try {
-    finish(*static_cast<Context*>(context), fn);
+    finish(t, c, fn, time);
   } catch (...) {
     g_failures.fetch_add(1);
   }
   t.busy = false;
+  if (c.timed)
+    count(t.own_ns, now() - time - (t.slow_ns.load(std::memory_order_relaxed) - slow));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/version.h>
 
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -164,29 +165,34 @@ struct Block {
 };
 
 struct Context;
+struct CodeInfo;
 
-struct Table {  // hash → entry, open addressing, of one thread
-  std::vector<std::pair<uint64_t, Entry*>> slots{std::vector<std::pair<uint64_t, Entry*>>(1024)};
+template <class Value>
+struct Table {  // hash, not 0 → what it stands for, open addressing, of one thread
+  std::vector<std::pair<uint64_t, Value*>> slots{std::vector<std::pair<uint64_t, Value*>>(1024)};
+  size_t mask = 1023;
   size_t count = 0;
-  Entry* find(uint64_t key) const {
-    size_t mask = slots.size() - 1;
-    for (size_t at = key & mask;; at = (at + 1) & mask) {
-      if (slots[at].first == key) return slots[at].second;
-      if (slots[at].second == nullptr) return nullptr;
+  // The hash's upper half: of a product it is the better one.
+  static size_t start(uint64_t key) { return key >> 32 ^ key; }
+  Value* find(uint64_t key) const {
+    const auto* all = slots.data();
+    for (size_t at = start(key) & mask;; at = (at + 1) & mask) {
+      if (all[at].first == key) return all[at].second;
+      if (all[at].second == nullptr) return nullptr;
     }
   }
-  void insert(uint64_t key, Entry* entry) {
+  void insert(uint64_t key, Value* value) {
     if (count * 2 >= slots.size()) {
-      std::vector<std::pair<uint64_t, Entry*>> old(slots.size() * 2);
+      std::vector<std::pair<uint64_t, Value*>> old(slots.size() * 2);
       old.swap(slots);
+      mask = slots.size() - 1;
       count = 0;
-      for (auto& [k, e] : old)
-        if (e) insert(k, e);
+      for (auto& [k, v] : old)
+        if (v) insert(k, v);
     }
-    size_t mask = slots.size() - 1;
-    size_t at = key & mask;
+    size_t at = start(key) & mask;
     while (slots[at].second != nullptr) at = (at + 1) & mask;
-    slots[at] = {key, entry};
+    slots[at] = {key, value};
     ++count;
   }
 };
@@ -211,9 +217,10 @@ struct Thread {
   bool has_place = false;
   int64_t filled = -1;    // nodes below this number have their op
   int64_t last_seq = -1;  // the number that the last forward range carried
-  uint32_t count = 0;
   int64_t generation = 0;  // of the entries in ``table``
-  Table table;
+  Table<Entry> table;
+  Table<const CodeInfo> codes;
+  Table<const Place> places;
   std::unordered_map<const char*, OpInfo*> ops;
   const char* last_name = nullptr;
   OpInfo* last_op = nullptr;
@@ -226,8 +233,9 @@ struct Thread {
   std::atomic<int64_t> waiting{0};
   std::atomic<bool> dead{false};
   int64_t announced = 0;
-  // Own cost, sampled.
-  std::atomic<int64_t> own_ns{0}, timed{0}, ops_seen{0}, dropped{0};
+  // Own cost: calls of ours, ns of those that were timed, and of all that made or asked something new.
+  std::atomic<int64_t> calls{0}, own_ns{0}, timed{0}, slow_ns{0}, ops_seen{0}, dropped{0};
+  int slow = 0;  // depth of the latter
 
   Thread() { writing = reading = new Block; }
   ~Thread() {
@@ -253,15 +261,32 @@ struct Thread {
   }
 };
 
+void count(std::atomic<int64_t>& counter, int64_t by = 1) {  // written by its own thread alone
+  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
+
+// Times what is done once for a call, a place or an output that is new: all of it, where the rest is
+// timed in a sample. What waits for the GIL is in it.
+struct Slow {
+  Thread& t;
+  int64_t begin;
+  explicit Slow(Thread& of) : t(of), begin(t.slow++ ? 0 : now()) {}
+  ~Slow() {
+    if (!--t.slow) count(t.slow_ns, now() - begin);
+  }
+};
+
 // ------------------------------------------------------------------------------ global state
 
 struct Counts {
-  int64_t ops = 0, own_ns = 0, dropped = 0;
+  int64_t ops = 0, own_ns = 0, dropped = 0, calls = 0;
   void add(const Thread& t) {
-    int64_t seen = t.ops_seen.load(), timed = t.timed.load();
-    ops += seen;
+    int64_t timed = t.timed.load();
+    ops += t.ops_seen.load();
+    calls += t.calls.load();
     dropped += t.dropped.load();
-    if (timed) own_ns += int64_t(double(t.own_ns.load()) / double(timed) * double(seen));
+    own_ns += t.slow_ns.load();
+    if (timed) own_ns += int64_t(double(t.own_ns.load()) / double(timed) * double(t.calls.load()));
   }
 };
 

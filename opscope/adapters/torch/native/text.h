@@ -19,19 +19,19 @@ struct Hasher {
   }
 };
 
-bool plain(const c10::TensorImpl* impl) {
+inline bool plain(const c10::TensorImpl* impl) {
   return impl->layout() == c10::kStrided && !impl->has_symbolic_sizes_strides() &&
       !impl->is_nested();
 }
 
-void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
+inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!tensor.defined()) {
     hash.add(1);
     return;
   }
   uint64_t dtype = uint64_t(c10::typeMetaToScalarType(impl->dtype()));
-  if (impl->is_wrapped_number()) {
+  if (C10_UNLIKELY(impl->is_wrapped_number())) {
     hash.add(0x200 | dtype);
     if (numbers || dtype == uint64_t(at::kBool)) {
       const void* data = tensor.const_data_ptr();
@@ -45,7 +45,7 @@ void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   auto device = impl->device();
   uint64_t kind = 0x10000 | dtype | uint64_t(uint8_t(device.type())) << 24 |
       uint64_t(uint8_t(device.index())) << 32;
-  if (!plain(impl)) {
+  if (C10_UNLIKELY(!plain(impl))) {
     hash.add(kind | uint64_t(1) << 41);
     if (impl->layout() != c10::kStrided && !impl->is_nested() &&
         !impl->has_symbolic_sizes_strides() && !impl->is_python_dispatch())
@@ -61,7 +61,9 @@ void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   }
 }
 
-void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
+void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number);
+
+inline void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
   if (value.isTensor()) {
     sign(hash, value.toTensor(), numbers);
   } else if (value.isNone()) {
@@ -71,7 +73,13 @@ void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
     if (numbers || !is_number) hash.add(uint64_t(value.toInt()));
   } else if (value.isBool()) {
     hash.add(4 + (value.toBool() ? 1 : 0));
-  } else if (value.isDouble()) {
+  } else {
+    sign_rare(hash, value, numbers, is_number);
+  }
+}
+
+void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
+  if (value.isDouble()) {
     hash.add(6);
     if (numbers) {
       double number = value.toDouble();
@@ -79,12 +87,19 @@ void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
       std::memcpy(&bits, &number, 8);
       hash.add(bits);
     }
+  } else if (value.isIntList()) {
+    const auto& list = value.toListRef();
+    hash.add(0x80000000ull + list.size());
+    for (const IValue& one : list) {
+      hash.add(3);
+      if (numbers || !is_number) hash.add(uint64_t(one.toInt()));
+    }
   } else if (value.isTensorList()) {
-    auto list = value.toTensorVector();
+    const auto& list = value.toListRef();
     hash.add(0x700 + list.size());
-    for (const at::Tensor& one : list) sign(hash, one, numbers);
+    for (const IValue& one : list) sign(hash, one.toTensor(), numbers);
   } else if (value.isList()) {
-    auto list = value.toListRef();
+    const auto& list = value.toListRef();
     hash.add(0x80000000ull + list.size());
     for (const IValue& one : list) sign(hash, one, numbers, is_number);
   } else if (value.isString()) {

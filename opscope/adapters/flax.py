@@ -1,0 +1,179 @@
+"""The Flax adapter: NNX modules are layers, as Linen's are of themselves.
+
+Hooked: the ``__call__`` of every NNX module class, now and later. While a program is traced it opens
+the scope that the operations' paths then have, ``MLP/blocks/0/out``; where calls run one by one, a
+range. Names are those of the attributes that hold a module.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from typing import Any, ClassVar, Final
+
+from opscope.adapters.base import Options
+from opscope.adapters.jaxtrace import runs
+from opscope.adapters.patch import Patches
+from opscope.core.emit import Emitter
+
+_log = logging.getLogger(__name__)
+
+#: Modules within modules, and members of one, that are looked through for a name.
+_DEPTH: Final = 4
+_MEMBERS: Final = 10_000
+
+
+class _Open(threading.local):
+    """The modules that are being called on this thread, outermost first, and their paths."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[Any, str]] = []
+
+
+class FlaxAdapter:
+    """Flax NNX."""
+
+    name: ClassVar[str] = "flax"
+    module: ClassVar[str] = "flax.nnx"
+    requires: ClassVar[str] = ">=0.10"
+
+    def __init__(self) -> None:
+        self._patches = Patches()
+        self._open = _Open()
+        self._emitter: Emitter | None = None
+        #: A fault of ours was met; nothing is observed any more.
+        self.broken = False
+
+    def install(self, emitter: Emitter, options: Options) -> None:
+        """Hook all classes of modules that there are, and those to come."""
+        if self._emitter is not None or not options.layers:
+            return
+        self.broken = False
+        base: Any = import_module("flax.nnx").Module
+        self._scope = import_module("jax").named_scope
+        self._runs = runs()
+        self._emitter = emitter
+
+        def __init_subclass__(cls: Any, /, **kwargs: Any) -> None:
+            super(base, cls).__init_subclass__(**kwargs)
+            self._hook(cls)
+
+        self._patches.set(base, "__init_subclass__", classmethod(__init_subclass__))
+        for cls in _subclasses(base):
+            self._hook(cls)
+
+    def listen(self) -> None:
+        """Programs are traced once, whether something listens or not: nothing changes."""
+
+    def uninstall(self) -> None:
+        """Put every method back."""
+        self._patches.restore()
+        self._emitter = None
+
+    def _hook(self, cls: type) -> None:
+        original = vars(cls).get("__call__")
+        if original is not None and not self.broken:
+            self._patches.set(cls, "__call__", self._called(original))
+
+    def _called(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            # what a decorator of Flax made of the method binds in its own way
+            method = original.__get__(module, type(module))
+            around = self._around(module)
+            if around is None:
+                return method(*args, **kwargs)
+            with around:
+                return method(*args, **kwargs)
+
+        return __call__
+
+    def _around(self, module: Any) -> AbstractContextManager[None] | None:
+        """The scope or range for a call of the module; None where it is to have none."""
+        try:
+            emitter, stack = self._emitter, self._open.stack
+            if emitter is None or (stack and stack[-1][0] is module):
+                return None  # taken out meanwhile; the method of the class above its own
+            tracing = not self._runs()
+            if not tracing and not emitter.active:
+                return None
+            name, path = _name(stack, module)
+            return self._layer(emitter, module, name if tracing else None, path)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a module could not be named")
+            return None
+
+    @contextmanager
+    def _layer(self, emitter: Emitter, module: Any, name: str | None, path: str) -> Iterator[None]:
+        stack = self._open.stack
+        stack.append((module, path))
+        try:
+            if name is not None:
+                with self._scope(name):
+                    yield
+            else:
+                emitter.push(emitter.prepare(path, "layer"))
+                try:
+                    yield
+                finally:
+                    emitter.pop()
+        finally:
+            stack.pop()
+
+    def _failed(self, what: str) -> None:
+        """Called in an ``except``: say so once, and take the adapter out of the user's way."""
+        if not self.broken:
+            self.broken = True
+            _log.exception("opscope: %s; Flax is no longer observed", what)
+            self.uninstall()
+
+
+def _subclasses(base: type) -> list[type]:
+    found: dict[type, None] = {}
+    pending: list[type] = list(base.__subclasses__())
+    while pending:
+        cls = pending.pop()
+        if cls not in found:
+            found[cls] = None
+            pending += cls.__subclasses__()
+    return list(found)
+
+
+def _name(stack: list[tuple[Any, str]], module: Any) -> tuple[str, str]:
+    """The module's name within the one that calls it, and its path; a root's is its class."""
+    if not stack:
+        return type(module).__name__, type(module).__name__
+    parent, above = stack[-1]
+    name = _held(parent, module) or type(module).__name__
+    return name, f"{above}/{name}"
+
+
+def _held(parent: Any, module: Any) -> str | None:
+    """Under which attribute ``parent`` holds the module: ``out``, ``blocks/0``."""
+    level: list[tuple[str, Any]] = [("", parent)]
+    seen = 0
+    for _ in range(_DEPTH):
+        below: list[tuple[str, Any]] = []
+        for path, holder in level:
+            for key, value in _members(holder):
+                seen += 1
+                if value is module:
+                    return f"{path}{key}"
+                if seen > _MEMBERS:
+                    return None
+                if isinstance(value, (list, tuple, dict)) or hasattr(value, "__dict__"):
+                    below.append((f"{path}{key}/", value))
+        level = below
+    return None
+
+
+def _members(holder: Any) -> list[tuple[Any, Any]]:
+    if isinstance(holder, dict):
+        return list(holder.items())
+    if isinstance(holder, (list, tuple)):
+        return list(enumerate(holder))
+    return list(getattr(holder, "__dict__", {}).items())

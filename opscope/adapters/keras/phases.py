@@ -1,0 +1,110 @@
+"""Parts of a step that Keras does itself, where the backend's own adapter cannot tell them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from keras.src import backend
+
+from opscope.core import session
+from opscope.core.emit import Emitter
+
+#: A class, the name of its method, and what makes our method of the original.
+Hook: TypeAlias = "tuple[Any, str, Callable[[Any], Any]]"
+
+
+def phases(emitter: Emitter, failed: Callable[[str], None]) -> list[Hook]:
+    """What is to be hooked with this backend.
+
+    With PyTorch the batches come from its data loader, whose adapter tells them; TensorFlow takes
+    them inside its graphs.
+    """
+    if backend.backend() == "jax":
+        trainer = import_module("keras.src.backend.jax.trainer")
+        return _known(
+            (trainer.JAXEpochIterator, "_get_iterator", lambda of: _batches(of, emitter, failed))
+        )
+    if backend.backend() == "torch":
+        optimizer = import_module("keras.src.optimizers.base_optimizer")
+        trainer = import_module("keras.src.trainers.trainer")
+        layer = import_module("keras.src.layers.layer")
+        return _known(
+            (optimizer.BaseOptimizer, "apply", _optimizing),
+            (trainer.Trainer, "_symbolic_build", _building),
+            (layer.Layer, "__call__", _symbolic),
+        )
+    return []
+
+
+def _known(*hooks: Hook) -> list[Hook]:
+    """Those that this Keras has: some names are private."""
+    return [hook for hook in hooks if hook[1] in vars(hook[0])]
+
+
+def _batches(original: Any, emitter: Emitter, failed: Callable[[str], None]) -> Any:
+    @functools.wraps(original)
+    def _get_iterator(epoch: Any) -> Any:
+        return _timed(iter(original(epoch)), emitter, failed)
+
+    return _get_iterator
+
+
+def _timed(batches: Any, emitter: Emitter, failed: Callable[[str], None]) -> Iterator[Any]:
+    """The same batches, each one's making a range."""
+    while True:
+        pushed = False
+        try:
+            if emitter.active:
+                emitter.push(emitter.prepare("input", "phase"))
+                pushed = True
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            failed("the making of a batch could not be told")
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        finally:
+            if pushed:
+                emitter.pop()
+        yield batch
+
+
+def _optimizing(original: Any) -> Any:
+    is_compiling = import_module("torch").compiler.is_compiling
+
+    @functools.wraps(original)
+    def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(optimizer, *args, **kwargs)
+        with session.optimizing():
+            return original(optimizer, *args, **kwargs)
+
+    return apply
+
+
+def _building(original: Any) -> Any:
+    @functools.wraps(original)
+    def _symbolic_build(model: Any, *args: Any, **kwargs: Any) -> Any:
+        # the model is called once to make its weights: that is no step
+        with session.steps_held():
+            return original(model, *args, **kwargs)
+
+    return _symbolic_build
+
+
+def _symbolic(original: Any) -> Any:
+    symbolic = import_module("keras.src.backend.common.keras_tensor").any_symbolic_tensors
+    is_compiling = import_module("torch").compiler.is_compiling
+
+    @functools.wraps(original)
+    def __call__(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        # only the first step can begin with a call
+        if is_compiling() or session.current_step() >= 0 or not symbolic(args, kwargs):
+            return original(layer, *args, **kwargs)
+        with session.steps_held():
+            return original(layer, *args, **kwargs)
+
+    return __call__

@@ -1,0 +1,123 @@
+"""What XLA made of the functions that it compiles: a spec of each operation of each program.
+
+XLA keeps its programs' optimised HLO for TensorFlow's profiler. A profile of nothing has them all, and
+takes some milliseconds, where compiling a function again to see its HLO takes as long as it did.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tensorflow.python.profiler import profiler_v2
+
+from opscope.core.emit import Emitter
+from opscope.core.hlo.calls import calls
+from opscope.core.hlo.module import Module
+from opscope.core.hlo.wire import WireError, fields, number, spans, text
+from opscope.core.rangetext import format_spec
+from opscope.core.schema import OpCall
+
+from .graphs import Origins
+from .running import GraphRanges
+
+_log = logging.getLogger(__name__)
+
+#: The plane of the programs, and the statistic that holds one.
+_PLANE: Final = "/host:metadata"
+_PROTO: Final = "Hlo Proto"
+#: What an operation has of the node that it was made of.
+_KEPT: Final = ("forward", "layer")
+
+
+class Programs:
+    """Tells each program once a capture, after the first run in which its operations were heard."""
+
+    def __init__(self, emitter: Emitter, shapes: bool) -> None:
+        self._emitter = emitter
+        self._shapes = shapes
+        self._told: set[str] = set()
+        self._heard = 0
+
+    def begin(self) -> None:
+        """A new capture has heard of no program yet."""
+        self._told.clear()
+        self._heard = -1
+
+    def tell(self, ranges: GraphRanges, origins: Origins) -> None:
+        """Emit the specs of programs that are new; ``origins`` are those of the graph that ran."""
+        heard = ranges.operations
+        if heard == self._heard:
+            return
+        self._heard = heard
+        try:
+            for name, module in programs():
+                if name not in self._told:
+                    self._told.add(name)
+                    self._emit(name, module, origins)
+        except WireError as error:
+            _log.warning("opscope: a compiled program cannot be read: %s", error)
+        finally:
+            ranges.keep(operations=True)  # the profiler has turned annotations off
+
+    def _emit(self, name: str, module: Module, origins: Origins) -> None:
+        for key, call in calls(module):
+            told = call if self._shapes else replace(call, inputs=(), outputs=None)
+            spec = format_spec(name, key, _traced(told, origins))
+            self._emitter.mark(self._emitter.prepare(spec, "spec"))
+
+
+def _traced(call: OpCall, origins: Origins) -> OpCall:
+    """The call with what is known of the node that it was made of."""
+    origin = origins.get(str(call.param("op_name")))
+    if origin is None:
+        return call
+    params = tuple((name, value) for name, value in origin.params if name in _KEPT)
+    return replace(call, params=(*call.params, *params), frames=call.frames or origin.frames)
+
+
+def programs() -> Iterator[tuple[str, Module]]:
+    """The programs that XLA holds now, as ``jit_step(56)``; none while another profiler runs."""
+    with tempfile.TemporaryDirectory(prefix="opscope-") as folder:
+        options = profiler_v2.ProfilerOptions(
+            host_tracer_level=0, python_tracer_level=0, device_tracer_level=0
+        )
+        try:
+            profiler_v2.start(folder, options)
+            profiler_v2.stop()
+        except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; another profiler runs
+            _log.info("opscope: XLA's programs are not known: %s", error)
+            return
+        for file in Path(folder).rglob("*.xplane.pb"):
+            yield from _programs(file.read_bytes())
+
+
+def _programs(data: bytes) -> Iterator[tuple[str, Module]]:
+    """Those in an XSpace: planes (1), each with a name (2), events (4) and names of statistics (5)."""
+    for span in spans(fields(data, 0, len(data)), 1):
+        plane = fields(data, *span)
+        if text(data, plane, 2) != _PLANE:
+            continue
+        titles = dict(_entries(data, spans(plane, 5)))
+        for place, event in _entries(data, spans(plane, 4)):
+            message = fields(data, *event)
+            name = text(data, message, 2).partition("(")[0]
+            for one in spans(message, 5):
+                statistic = fields(data, *one)
+                title = titles.get(number(statistic, 1))
+                value = spans(statistic, 6)
+                if title and value and text(data, fields(data, *title), 2) == _PROTO:
+                    yield f"{name}({place})", Module.of_proto(data[slice(*value[-1])])
+
+
+def _entries(data: bytes, maps: list[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The (key, message) entries of a map with numbers as keys."""
+    for span in maps:
+        entry = fields(data, *span)
+        found = spans(entry, 2)
+        if found:
+            yield number(entry, 1), found[-1]

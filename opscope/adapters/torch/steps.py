@@ -1,0 +1,170 @@
+"""Where a training step ends: with the optimizer, or with the last of several."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+from torch.optim import optimizer as optimizers
+
+from opscope.core import session
+
+from .dynamo import untraced
+
+_Optimizer: Final = optimizers.Optimizer
+
+
+class Steps:
+    """A step ends with the optimizer; with several, with the last of the round.
+
+    The round is known once every live optimizer has stepped, or the first of them steps again; from
+    then on the one that was last in it ends each step (a GAN's generator). Backward passes without
+    an optimizer step (gradient accumulation) all belong to the step that the optimizer ends. Where
+    the user calls ``opscope.step()``, that alone counts.
+    """
+
+    def __init__(self, failed: Callable[[str], None]) -> None:
+        self._living = Living(failed)
+        self._round: list[weakref.ref[Any]] = []
+        self._first: weakref.ref[Any] | None = None
+        self._last: weakref.ref[Any] | None = None
+
+    def install(self) -> None:
+        """Begin to count optimizers."""
+        self._living.install()
+
+    def uninstall(self) -> None:
+        """Count them no more."""
+        self._living.uninstall()
+
+    @staticmethod
+    def begin() -> None:
+        """The first forward of training begins step 0."""
+        if session.steps_by_user or session.are_steps_held():
+            return
+        if session.current_step() < 0:
+            session.begin_step()
+
+    def stepped(self, optimizer: Any) -> None:
+        """``optimizer`` has stepped."""
+        if session.steps_by_user:
+            return
+        if self._ends(optimizer):
+            session.step()
+
+    def _ends(self, optimizer: Any) -> bool:
+        first = None if self._first is None else self._first()
+        last = None if self._last is None else self._last()
+        if first is None:
+            first = optimizer
+            self._first = weakref.ref(optimizer)
+        again = any(one() is optimizer for one in self._round)
+        if self._round and (again or (optimizer is first and optimizer is last)):
+            # A new round begins: the one that was last in the round before ends it from now on.
+            self._last = last_ref = self._round[-1]
+            self._round = []
+            last = last_ref()
+        if last is optimizer:
+            self._round = []
+            return True
+        self._round.append(weakref.ref(optimizer))
+        if last is None and len(self._round) >= self._living.count(self._round):
+            self._last = self._round.pop()
+            self._round = []
+            return True
+        return False
+
+
+class Living:
+    """The program's optimizers, told as they are made.
+
+    To look for them among all objects when the first of them steps took tens of milliseconds, in
+    the middle of step 0.
+    """
+
+    def __init__(self, failed: Callable[[str], None]) -> None:
+        self._failed = failed
+        #: By id: an optimizer of the user's may define equality, and then has no hash.
+        self._made: dict[int, weakref.ref[Any]] = {}
+        #: Those that trained something before now, as far as is known.
+        self._old: set[int] = set()
+        self._original: Any = None
+        self._patched: Any = None
+
+    def install(self) -> None:
+        """Hear of each that is made, and find those that are there already."""
+        if self._patched is not None:
+            return
+        original = self._original = _Optimizer.__init__
+        add, failed = self._add, self._failed
+
+        @functools.wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            try:
+                add(self)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                failed("an optimizer could not be counted")
+
+        self._patched = untraced(__init__, below=False)
+        _Optimizer.__init__ = self._patched
+        if _any_was_made():
+            # By type, not isinstance: that would ask proxies for their __class__, which may do
+            # anything.
+            for one in gc.get_objects():
+                if issubclass(type(one), _Optimizer):
+                    self._add(one)
+                    self._old.add(id(one))
+
+    def uninstall(self) -> None:
+        """Put the constructor back, unless another tool has patched on top of us."""
+        if self._patched is not None and _Optimizer.__dict__.get("__init__") is self._patched:
+            _Optimizer.__init__ = self._original
+        self._original = self._patched = None
+        self._made.clear()
+        self._old.clear()
+
+    def count(self, stepped: list[weakref.ref[Any]]) -> int:
+        """How many there are that have parameters, those that ``stepped`` in this round included."""
+        these = [optimizer for one in stepped if (optimizer := one()) is not None]
+        for optimizer in these:
+            self._add(optimizer)
+        now = {id(optimizer) for optimizer in these}
+        count = self._count()
+        if count > len(these) and any(self._there(one) is not None for one in self._old - now):
+            gc.collect()  # those of an earlier model may only wait to be collected
+            count = self._count()
+        self._old |= now
+        return count
+
+    def _add(self, optimizer: Any) -> None:
+        # one that was copied or unpickled comes here when first it steps
+        number = id(optimizer)
+        if self._there(number) is not optimizer:
+            self._made[number] = weakref.ref(optimizer)
+            self._old.discard(number)
+
+    def _there(self, number: int) -> Any:
+        found = self._made.get(number)
+        return None if found is None else found()
+
+    def _count(self) -> int:
+        for number in [number for number, one in self._made.items() if one() is None]:
+            del self._made[number]
+            self._old.discard(number)
+        living = (one() for one in self._made.values())
+        return sum(1 for one in living if getattr(one, "param_groups", None))
+
+
+def _any_was_made() -> bool:
+    """Whether an optimizer was made in this process: PyTorch marks its class's ``step`` then."""
+    kinds = [_Optimizer]
+    while kinds:
+        kind = kinds.pop()
+        if getattr(getattr(kind, "step", None), "hooked", False):
+            return True
+        kinds.extend(type.__subclasses__(kind))
+    return False

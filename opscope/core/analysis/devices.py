@@ -1,0 +1,57 @@
+"""The device that a trace was taken on, of its ``devices`` table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import polars as pl
+
+from opscope.core.perf import tensorcore
+from opscope.core.perf.devices import Device, parse_cc
+from opscope.core.perf.identify import find
+from opscope.core.trace import Trace
+
+_FACTS: Final = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
+
+
+def trace_device(devices: pl.DataFrame) -> tuple[Device | None, str | None]:
+    """The device of a trace's ``devices`` table, or why it is not known.
+
+    Where there are several models the first that is known is taken, and its note says so.
+    """
+    told = devices.select(_FACTS).unique(maintain_order=True).rows()
+    found = [find(*facts) for facts in told]
+    known = [device for device, _ in found if device is not None]
+    if not known:
+        return None, found[0][1] if found else "the trace names no device (--gpu gives it a name)"
+    others = {device.name for device in known} - {known[0].name}
+    if not others and len(known) == len(found):
+        return known[0], None
+    unknown = len(found) - len(known)
+    said = [f"also {', '.join(sorted(others))}"] if others else []
+    said += [f"{unknown} that are not known"] if unknown else []
+    note = f"the trace has several models of device ({' and '.join(said)}): all is held against {known[0].name}"
+    return replace(known[0], note="; ".join(filter(None, (known[0].note, note)))), None
+
+
+def trace_target(trace: Trace) -> tensorcore.Target:
+    """What the trace's ops ran on, for ``tensorcore.ready``."""
+    return tensorcore.Target(_units(trace["devices"]), _cublas(trace["processes"]["versions"]))
+
+
+def _units(devices: pl.DataFrame) -> tensorcore.Units:
+    device, _ = trace_device(devices)
+    if device is not None and device.vendor == "amd":
+        return device.cc
+    if device is not None and not device.tensor:
+        return tensorcore.NO_UNITS
+    distinct = devices["cc"].drop_nulls().unique().to_list()
+    return parse_cc(distinct[0]) if len(distinct) == 1 else None
+
+
+def _cublas(versions: pl.Series) -> tuple[int, ...] | None:
+    """The major version of cuBLAS, which is CUDA's since 10.0; None where processes differ."""
+    runtime = versions.cast(pl.String).str.json_path_match("$.cuda_runtime_version")
+    distinct = runtime.cast(pl.Int64, strict=False).drop_nulls().unique().to_list()
+    return (distinct[0] // 1000,) if len(distinct) == 1 else None

@@ -1,0 +1,70 @@
+"""PyTorch's primitive ops (``prims::``) that are an ATen op under another name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from opscope.core.schema import OpCall
+
+from .families import FAMILIES
+from .registry import Cost, as_name, lookup, op, words
+
+#: Imported first: what is registered here is what these have registered.
+NEEDED: Final = FAMILIES
+
+#: Where the name is another one.
+RENAMED: Final = {
+    "bessel_i0": "i0",
+    "bessel_i0e": "special_i0e",
+    "bessel_i1": "special_i1",
+    "bessel_i1e": "special_i1e",
+    "bessel_j0": "special_bessel_j0",
+    "bessel_j1": "special_bessel_j1",
+    "cbrt": "sqrt",
+    "erf_inv": "erfinv",
+    "erfcx": "special_erfcx",
+    "ndtri": "special_ndtri",
+    "spherical_bessel_j0": "special_spherical_bessel_j0",
+    "zeta": "special_zeta",
+    "shift_left": "bitwise_left_shift",
+    "shift_right_arithmetic": "bitwise_right_shift",
+    "fft_c2c": "_fft_c2c",
+    "fft_c2r": "_fft_c2r",
+    "fft_r2c": "_fft_r2c",
+    "iota": "arange",
+    "rev": "flip",
+    "copy_to": "copy",
+    "copy_strided": "clone",
+    "device_put": "clone",
+    "xor_sum": "sum",
+    "svd": "linalg_svd",
+}
+_SAME: Final = words(
+    """
+    abs acos acosh add amax amin as_strided_scatter asin asinh atan atan2 atanh bitwise_and
+    bitwise_not bitwise_or bitwise_xor cat ceil clone conj_physical cos cosh digamma div eq erf erfc
+    exp exp2 expm1 fill floor fmax fmin fmod frexp full full_like gcd ge gt hypot igamma igammac
+    isfinite item le lgamma log log10 log1p log2 lt maximum minimum mul ne neg nextafter normal pow
+    prod reciprocal remainder round rsqrt scalar_tensor sign signbit sin sinh sqrt sub sum tan tanh
+    trunc uniform var where
+    """
+)
+_VIEWS: Final = words(
+    """
+    as_strided broadcast_in_dim collapse collapse_view conj imag real reshape split_dim squeeze
+    transpose view_of view_of_dtype empty empty_permuted empty_strided maximum_value minimum_value
+    resize _make_token _sink_tokens
+    """
+)
+
+for _name in (*_SAME, *RENAMED):
+    _aten = f"aten::{RENAMED.get(_name, _name)}"
+    _entry = lookup(_aten)
+    assert _entry is not None, f"{_aten} is registered before this module"
+    op(f"prims::{_name}", family=_entry.family, source=f"as {_aten}")(as_name(_aten))
+
+
+@op(*(f"prims::{name}" for name in _VIEWS), family="view", view=True, source="moves nothing")
+def view(call: OpCall) -> Cost:
+    """Another look at the same memory, or memory that is not touched."""
+    return Cost()

@@ -1,0 +1,273 @@
+"""Quantised ops: products whose packed weight has no shape, and arithmetic around a scale.
+
+A packed weight hides its sizes, but the result and the input do not: 2 FLOPs for each result and each
+of the input's features, and the weight is as many elements as both. Elementwise quantised ops
+dequantise each operand (2: subtract the zero point, scale), compute, and quantise (3: scale, round,
+clamp).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from opscope.core.schema import OpCall
+
+from .registry import CannotKnow, Cost, op, words
+from .shapes import (
+    Part,
+    Span,
+    as_ints,
+    broadcast,
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    sizes,
+    tensors,
+)
+
+_LINEAR = words(
+    """
+    quantized::linear quantized::linear_relu quantized::linear_leaky_relu quantized::linear_tanh
+    quantized::linear_dynamic quantized::linear_relu_dynamic quantized::linear_dynamic_fp16
+    quantized::linear_relu_dynamic_fp16 quantized::linear_dynamic_fp16_unpacked_weight
+    quantized::linear_with_input_q_dq_qweight_dq_output_fp32
+    quantized::linear_with_input_q_dq_qweight_dq_relu_output_fp32 quantized::int4mm_packed_weight_cpu
+    _quantized::linear _quantized::linear_dynamic _quantized::wrapped_quantized_linear
+    _quantized::_wrapped_quantized_linear_prepacked _quantized::wrapped_fbgemm_linear_fp16_weight
+    onednn::qlinear_pointwise onednn::linear_dynamic_fp16 onednn::linear_relu_dynamic_fp16
+    sparse::qlinear sparse::qlinear_relu sparse::qlinear_dynamic sparse::qlinear_relu_dynamic
+    aten::fbgemm_linear_int8_weight aten::fbgemm_linear_int8_weight_fp32_activation
+    aten::fbgemm_linear_fp16_weight aten::fbgemm_linear_fp16_weight_fp32_activation
+    aten::_mixed_dtypes_linear aten::_wrapped_quantized_linear_prepacked
+    """
+)
+
+
+@op(*_LINEAR, family="gemm", source="2·results·input features; the weight's elements are N·K")
+def packed_linear(call: OpCall) -> Cost:
+    """The weight's size follows from the input's features and the result's."""
+    x, out = need(call, 0, "input"), output(call)
+    if out is None:
+        raise CannotKnow("the packed weight has no shape, and the trace has no outputs")
+    if not sizes(x) or not sizes(out):
+        raise CannotKnow("a linear layer of a scalar")
+    k, n = sizes(x)[-1], sizes(out)[-1]
+    dtype = "f16" if "fp16" in call.name else "u4" if "int4" in call.name else "i8"
+    return cost(
+        [x, None if call.name.startswith("sparse::") else Span(dtype, n * k)],
+        [out],
+        matrix=2 * numel(out) * k,
+        dtype=dtype if x.dtype in ("i8", "u8") else x.dtype,
+        note="the bias and the scales are left out of the bytes",
+    )
+
+
+@op("aten::_dyn_quant_matmul_4bit", family="gemm", source="2·M·N·K, the weight packed")
+def packed_matmul(call: OpCall) -> Cost:
+    """K and N are parameters."""
+    x = need(call, 0, "input")
+    k, n = as_ints(call.param("in_features")), as_ints(call.param("out_features"))
+    if k is None or n is None:
+        raise CannotKnow("the trace does not record the sizes of the packed weight")
+    rows = product(sizes(x)[:-1])
+    out = output(call) or Span(x.dtype, rows * n[0])
+    return cost(distinct_tensors(call), [out], matrix=2 * rows * k[0] * n[0], dtype=x.dtype)
+
+
+_CONV = words(
+    """
+    quantized::conv1d quantized::conv1d_relu quantized::conv1d_dynamic quantized::conv2d
+    quantized::conv2d_relu quantized::conv2d_add quantized::conv2d_add_relu quantized::conv2d_dynamic
+    quantized::conv3d quantized::conv3d_relu quantized::conv3d_dynamic quantized::conv_transpose1d
+    quantized::conv_transpose1d_dynamic quantized::conv_transpose2d quantized::conv_transpose2d_dynamic
+    quantized::conv_transpose3d quantized::conv_transpose3d_dynamic _quantized::conv2d
+    _quantized::conv2d_relu _quantized::conv3d _quantized::conv3d_relu _quantized::conv_transpose1d
+    _quantized::conv_transpose2d onednn::qconv_pointwise onednn::qconv1d_pointwise
+    onednn::qconv2d_pointwise onednn::qconv3d_pointwise mkldnn_prepacked::conv2d_run
+    """
+)
+
+
+@op(*_CONV, family="conv", source="2·results·(weights an output channel)")
+def packed_conv(call: OpCall) -> Cost:
+    """Known where the weight is a tensor; a packed one hides its window."""
+    x, out = need(call, 0, "input"), output(call)
+    rank = len(sizes(x))
+    w = next((t for t in tensors(call)[1:] if len(t.shape) == rank and rank > 2), None)
+    if w is None or not call.name.startswith("onednn::"):
+        raise CannotKnow("the packed weight hides the size of its window")
+    if out is None:
+        raise CannotKnow("the trace has no outputs")
+    return cost(
+        distinct_tensors(call), [out], matrix=2 * numel(out) * product(sizes(w)[1:]), dtype=w.dtype
+    )
+
+
+#: FLOPs an element of the op itself.
+_ELEMENTWISE: Final = {
+    **dict.fromkeys(words("add mul add_scalar mul_scalar add_out mul_out"), 1),
+    **dict.fromkeys(words("add_relu mul_relu add_scalar_relu mul_scalar_relu qadd qmul"), 2),
+    **dict.fromkeys(words("threshold clamp relu6 dropout"), 1),
+    **dict.fromkeys(words("sigmoid hardswish leaky_relu elu celu prelu"), 4),
+    **dict.fromkeys(words("batch_norm batch_norm1d batch_norm2d batch_norm3d"), 4),
+    **dict.fromkeys(
+        words("batch_norm_relu batch_norm1d_relu batch_norm2d_relu batch_norm3d_relu"), 5
+    ),
+    **dict.fromkeys(words("layer_norm group_norm instance_norm"), 7),
+    **dict.fromkeys(words("softmax"), 5),
+}
+
+
+@op(*(f"quantized::{name}" for name in _ELEMENTWISE), "onednn::qadd", "onednn::qmul",
+    "onednn::qadd_relu", "onednn::qbatch_norm2d", family="quantize",
+    source="dequantise 2 an operand, the op, quantise 3")  # fmt: skip
+def quantised_elementwise(call: OpCall) -> Cost:
+    """Each operand dequantised, the op's own FLOPs, the result quantised."""
+    word = call.name.rsplit("::", 1)[-1].partition(".")[0]
+    each = _ELEMENTWISE.get(word, _ELEMENTWISE.get(word.removeprefix("q"), 2))
+    two = word.lstrip("q").startswith(("add", "mul")) and "scalar" not in word
+    operands = [need(call, 0, "operand"), *(tensors(call)[1:2] if two else [])]
+    shape = broadcast(*map(sizes, operands))
+    flops = (each + 2 * len(operands) + 3) * product(shape)
+    out: Part = output(call) or Span(operands[0].dtype, product(shape))
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=promote(operands))
+
+
+#: FLOPs an element of the op itself.
+_ONNX: Final = {
+    "QLinearAdd": 1, "QLinearMul": 1, "QLinearWhere": 1, "QLinearSigmoid": 4,
+    "QLinearLeakyRelu": 2, "QLinearSoftmax": 5, "QLinearReduceMean": 1,
+}  # fmt: skip
+
+
+@op(*_ONNX, family="quantize", source="dequantise 2 an operand, the op, quantise 3")
+def onnx_elementwise(call: OpCall) -> Cost:
+    """Each tensor is followed by its scale and zero point, which have no sizes."""
+    need(call, 0, "operand")
+    operands = [t for t in tensors(call) if t.shape and t.dtype in ("u8", "i8", "bool")]
+    if not operands:
+        raise CannotKnow("the trace has no shapes for this call")
+    shape = broadcast(*map(sizes, operands))
+    out: Part = output(call) or Span(operands[0].dtype, product(shape))
+    each = _ONNX[call.name]
+    flops = (each + 2 * len(operands)) * product(shape) + 3 * numel(output(call) or operands[0])
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=operands[0].dtype)
+
+
+@op(
+    *words(
+        """
+        quantized::embedding_byte quantized::embedding_4bit quantized::embedding_bag_byte
+        quantized::embedding_bag_4bit quantized::embedding_bag_byte_rowwise_offsets
+        quantized::embedding_bag_4bit_rowwise_offsets quantized::embedding_bag_2bit_rowwise_offsets
+        """
+    ),
+    family="embedding",
+    source="dequantise 2 an element gathered, an addition each into its bag",
+)
+def quantised_bag(call: OpCall) -> Cost:
+    """Rows of a packed table: as wide as the result."""
+    out = output(call)
+    indices = next((t for t in tensors(call) if t.dtype in ("i32", "i64")), None)
+    if out is None or indices is None:
+        raise CannotKnow("the packed table has no shape, and the trace has no outputs")
+    gathered = numel(indices) * (sizes(out)[-1] if sizes(out) else 1)
+    added = max(gathered - numel(out), 0) if "bag" in call.name else 0
+    bits = "u4" if "4bit" in call.name else "u8"
+    reads: list[Part] = [Span(bits, gathered), indices]
+    if "2bit" in call.name:
+        reads = [Span("u8", gathered // 4), indices]
+    return cost(reads, [out], vector=2 * gathered + added, dtype=out.dtype)
+
+
+@op(
+    *words(
+        """
+        aten::quantize_per_tensor_dynamic aten::fake_quantize_per_channel_affine
+        aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+        aten::_fake_quantize_learnable_per_tensor_affine
+        aten::_fake_quantize_learnable_per_channel_affine
+        aten::fused_moving_avg_obs_fake_quant aten::_fused_moving_avg_obs_fq_helper_functional
+        aten::_make_per_tensor_quantized_tensor aten::_make_per_channel_quantized_tensor
+        aten::int_repr aten::_saturate_weight_to_fp16
+        """
+    ),
+    family="quantize",
+    source="3 an element: scale, round, clamp; an observer's extremes 2 more",
+)
+def fake_quantize(call: OpCall) -> Cost:
+    """As a quantisation; an observer finds the smallest and the largest besides."""
+    x = need(call, 0, "input")
+    name = call.name
+    moves = "_make_per" in name or "int_repr" in name
+    each = 0 if moves else 1 if "saturate" in name else 5 if "obs" in name else 3
+    return cost(distinct_tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)
+
+
+@op(
+    *words(
+        """
+        aten::fake_quantize_per_tensor_affine_cachemask_backward
+        aten::fake_quantize_per_channel_affine_cachemask_backward
+        """
+    ),
+    family="quantize",
+    source="a product an element: the gradient by the mask",
+)
+def fake_quantize_backward(call: OpCall) -> Cost:
+    """The gradient where the value was inside the range."""
+    grad, mask = need(call, 0, "gradient"), need(call, 1, "mask")
+    return cost([grad, mask], [output(call) or grad], vector=numel(grad), dtype=grad.dtype)
+
+
+@op(
+    *words(
+        """
+        aten::quantized_lstm aten::quantized_gru aten::quantized_lstm_cell aten::quantized_gru_cell
+        aten::quantized_rnn_relu_cell aten::quantized_rnn_tanh_cell
+        quantized::quantized_lstm_cell_dynamic quantized::quantized_gru_cell_dynamic
+        quantized::quantized_rnn_relu_cell_dynamic quantized::quantized_rnn_tanh_cell_dynamic
+        """
+    ),
+    family="recurrent",
+    source="2 a weight and token, where the weights are not packed",
+)
+def packed_recurrent(call: OpCall) -> Cost:
+    """The weights are in objects that have no shape."""
+    raise CannotKnow("the packed weights have no shape")
+
+
+@op(
+    *words(
+        """
+        quantized::conv1d_prepack quantized::conv2d_prepack quantized::conv3d_prepack
+        quantized::conv_prepack quantized::conv_transpose1d_prepack quantized::conv_transpose2d_prepack
+        quantized::conv_transpose3d_prepack quantized::linear_prepack quantized::linear_prepack_fp16
+        quantized::embedding_bag_prepack quantized::embedding_bag_byte_prepack
+        quantized::embedding_bag_4bit_prepack quantized::embedding_bag_2bit_prepack
+        _quantized::linear_prepack _quantized::conv2d_prepack _quantized::conv3d_prepack
+        _quantized::_wrapped_linear_prepack aten::_wrapped_linear_prepack
+        onednn::qconv_prepack onednn::qlinear_prepack onednn::linear_prepack_fp16
+        mkldnn::_reorder_convolution_weight mkldnn::_reorder_linear_weight
+        mkldnn::_reorder_convolution_transpose_weight mkldnn::_reorder_mkldnn_rnn_layer_weight
+        mkl::_mkl_reorder_linear_weight mkldnn_prepacked::conv2d_prepack
+        aten::mkldnn_reorder_conv2d_weight aten::mkldnn_reorder_conv3d_weight
+        aten::fbgemm_pack_gemm_matrix_fp16 aten::fbgemm_pack_quantized_matrix
+        aten::_convert_weight_to_int4pack aten::_convert_weight_to_int4pack_for_cpu
+        aten::_dyn_quant_pack_4bit_weight quantized::cat quantized::cat_relu
+        """
+    ),
+    family="copy",
+    source="read and written once, packed",
+)
+def pack(call: OpCall) -> Cost:
+    """The packed result is as large as what is read, or as it was recorded."""
+    found = distinct_tensors(call)
+    if not found:
+        return cost(None, None, reason="the trace has no shapes for this call")
+    return cost([*found], [*(outputs(call) or found[:1])])

@@ -1,0 +1,198 @@
+"""Quantiles, covariances, differences, histograms of several dimensions, and distances' gradients."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+from opscope.core.schema import OpCall, TensorSpec
+
+from .copies import moved
+from .registry import CannotKnow, Cost, op
+from .shapes import (
+    as_ints,
+    axes,
+    cost,
+    distinct_tensors,
+    int_param,
+    lists,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    sizes,
+    tensors,
+)
+
+
+def _comparisons(count: int, rows: int) -> int:
+    """rows · n · ⌈log2 n⌉, the comparisons of a merge sort."""
+    return rows * count * ceil(log2(count)) if count > 1 else 0
+
+
+@op(
+    "aten::quantile",
+    "aten::nanquantile",
+    family="sort",
+    source="n·⌈log2 n⌉ comparisons a row, 3 a result to interpolate",
+)
+def quantile(call: OpCall) -> Cost:
+    """The rows are sorted, and each quantile lies between two of their elements."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    dim = as_ints(call.param("dim"))
+    out = output(call)
+    if dim is None and len(shape) > 1 and out is None and not call.params:
+        raise CannotKnow("the trace does not record the dimension")
+    length = product(shape) if dim is None else shape[axes(dim, len(shape))[0]] if shape else 1
+    rows = product(shape) // max(length, 1)
+    results = numel(out) if out is not None else rows * numel(need(call, 1, "quantiles"))
+    flops = _comparisons(length, rows) + 3 * results
+    writes = out or TensorSpec(x.dtype, (results,))
+    return cost(distinct_tensors(call), [writes], vector=flops, dtype=x.dtype)
+
+
+@op("aten::cov", "aten::corrcoef", family="gemm", source="2·V²·N, the mean taken off 2 an element")
+def covariance(call: OpCall) -> Cost:
+    """The centred rows' products with each other; a correlation divides by both deviations."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    if len(shape) > 2:
+        raise CannotKnow("not observations of variables")
+    variables, count = shape if len(shape) == 2 else (1, product(shape))
+    square = variables * variables
+    out = output(call) or TensorSpec(x.dtype, (variables, variables))
+    return cost(
+        distinct_tensors(call),
+        [out],
+        matrix=2 * square * count,
+        vector=2 * product(shape) + square * (3 if "corr" in call.name else 1),
+        dtype=x.dtype,
+    )
+
+
+@op(
+    "aten::diff",
+    "aten::trapezoid",
+    "aten::trapz",
+    "aten::cumulative_trapezoid",
+    "aten::gradient",
+    family="elementwise",
+    source="a difference an element; a trapezoid 3, with abscissas 4; a gradient 2",
+)
+def differences(call: OpCall) -> Cost:
+    """Neighbours subtracted (once for each order), or added and scaled by their distance."""
+    x = need(call, 0, "input")
+    if "diff" in call.name:
+        each = int_param(call, "n", 1)
+    elif "gradient" in call.name:
+        each = 2 * max(len(outputs(call) or [x]), 1)
+    else:
+        each = 4 if len(tensors(call)) > 1 else 3
+    writes = outputs(call)
+    return cost(
+        distinct_tensors(call),
+        None if writes is None else [*writes],
+        vector=each * numel(x),
+        dtype=x.dtype,
+        reason="the trace has no outputs",
+    )
+
+
+@op(
+    "aten::_histogramdd_bin_edges",
+    "aten::_histogramdd_from_bin_cts",
+    "aten::_histogramdd_from_bin_tensors",
+    "aten::histogramdd",
+    family="sort",
+    source="3 a coordinate, or ⌈log2 (bounds + 1)⌉ comparisons; edges: 2 comparisons",
+)
+def histogram(call: OpCall) -> Cost:
+    """The place of each coordinate in its bins, and one addition a point."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    points = product(shape[:-1])
+    edges = next((one for one in lists(call) if one), None)
+    if "bin_edges" in call.name:
+        flops = 2 * product(shape)
+    elif edges:
+        flops = points * (1 + sum(ceil(log2(max(numel(t), 1) + 1)) for t in edges))
+    else:
+        flops = 3 * product(shape) + points
+    writes = outputs(call)
+    return cost(
+        distinct_tensors(call),
+        None if writes is None else [*writes],
+        vector=flops,
+        dtype=x.dtype,
+        reason="the trace does not record how many bins there are",
+    )
+
+
+@op("aten::isin", family="sort", source="the second sorted, ⌈log2 (m + 1)⌉ comparisons an element")
+def isin(call: OpCall) -> Cost:
+    """Each element is looked up in the sorted others."""
+    found = tensors(call)
+    x = need(call, 0, "elements")
+    many = numel(found[1]) if len(found) > 1 else 1
+    flops = _comparisons(many, 1) + numel(x) * ceil(log2(many + 1))
+    out = output(call) or TensorSpec("bool", x.shape)
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
+
+
+@op(
+    "aten::_cdist_backward",
+    "aten::_pdist_backward",
+    family="reduction",
+    source="4 an element of each pair: difference, quotient, product, sum",
+)
+def distance_backward(call: OpCall) -> Cost:
+    """The gradient and the distance come with each pair; (x − y)·g/d is added for each coordinate."""
+    grad, x = need(call, 0, "gradient"), need(call, 1, "points")
+    flops = 4 * numel(grad) * (sizes(x)[-1] if sizes(x) else 1)
+    return cost(distinct_tensors(call), [output(call) or x], vector=flops, dtype=x.dtype)
+
+
+@op("aten::one_hot", family="copy", source="zeros written, a one for each index")
+def one_hot(call: OpCall) -> Cost:
+    """The classes are a parameter, or data."""
+    found = tensors(call)
+    if not found:
+        return moved(None, None, "the trace has no shapes for this call")
+    classes = as_ints(call.param("num_classes"))
+    out = output(call)
+    if out is None and classes is not None and classes[0] > 0:
+        out = TensorSpec("i64", (*found[0].shape, classes[0]))
+    return moved(
+        [found[0]],
+        None if out is None else [out],
+        "how many classes there are is data that no trace records",
+    )
+
+
+@op("aten::norm_except_dim", family="reduction", source="2 an element: square, add")
+def norm_except_dim(call: OpCall) -> Cost:
+    """The norms of all but one dimension."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    dim = int_param(call, "dim", 0)
+    kept = shape[axes((dim,), len(shape))[0]] if shape and dim >= 0 else 1
+    out = output(call) or TensorSpec(x.dtype, (kept,))
+    return cost([x], [out], vector=2 * product(shape), dtype=x.dtype)
+
+
+@op(
+    "aten::_foreach_max",
+    "aten::_foreach_powsum",
+    family="reduction",
+    source="a comparison an element; a power and an addition an element",
+)
+def foreach_reduction(call: OpCall) -> Cost:
+    """Each tensor of the list to one number."""
+    found = next((one for one in lists(call) if one), None)
+    if found is None:
+        raise CannotKnow("the trace has no shapes for the list of tensors")
+    outs = [TensorSpec(t.dtype, ()) for t in found]
+    count = sum(map(numel, found))
+    flops = 2 * count if "powsum" in call.name else max(count - len(found), 0)
+    return cost([*found], [*(outputs(call) or outs)], vector=flops, dtype=found[0].dtype)

@@ -1,0 +1,146 @@
+"""Write docs/devices.md from devices.toml. Usage: python scripts/make_devices_doc.py [--check]"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from opscope.core.perf.devices import tables
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "devices.md"
+HEAD = """# Devices
+
+What `opscope` holds times against: {count} models, from `opscope/core/perf/devices.toml`. This page is
+written by `scripts/make_devices_doc.py`.
+
+Rates are **dense** (no structured sparsity), in TFLOP/s (integers: TOP/s) at the boost clock, or at the
+lower one that the vendor rates matrix products at. fp16 and fp8 are with f32 accumulation, as frameworks
+ask for; GeForce parts do half of a professional part's with it. f8, f6 and f4 stand for every format of
+that width. Bandwidth is GB/s (10⁹), memory GB, L2 MiB (`+` a cache behind it).
+
+## How a trace's device is found
+
+By the name that the driver gives, then checked:
+
+- a row whose **compute capability** differs is not taken;
+- **multiprocessors and memory** choose between variants of one name (RTX 3080 of 10 and of 12 GB); where
+  they fit none, the nearest is taken, its rates scaled by the multiprocessors, and the report says so
+  under *warning* (a MIG slice, a part cut down);
+- a **clock** more than 2 % off the row's scales the rates, and is said too;
+- laptop parts never match the desktop row of the same number;
+- a device without a name, as ROCm traces have it, is the one row that its multiprocessors, memory and
+  compute capability fit; if several fit, none is taken.
+
+A device without a row is computed from multiprocessors × clock × what its architecture does a clock,
+where the trace tells these, and the report says that it was. Else its peaks are null: `--gpu NAME` gives
+a name. `--gpu "CPU avx512 8 cores 2.5 GHz 100 GB/s"` describes a CPU:
+{cpus}.
+
+## What is checked, and how
+
+| sign | meaning |
+|---|---|
+| a | arithmetic: every rate of the row is multiprocessors × clock × FLOP a clock of its architecture, within 1.5 % (`tests/core/perf/test_perf_devices.py`, all rows) |
+| b | bandwidth is the bus's width × its data rate, within 0.5 % (same test) |
+| p, m, u | **p**eaks, **m**emory (size, bandwidth), **u**nits (multiprocessors, L2, clock) were looked up again, at the places below the table |
+
+Vendors' pages and papers were read as quoted in public copies; the other places are databases of graphics
+cards. A row without p, m or u rests on arithmetic and on memory of the document named: {bare} of {count}
+rows, {names}.
+"""
+RATES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f6", "f4", "i8")
+SIGNS = {"peaks": "p", "memory": "m", "units": "u"}
+
+
+def page() -> str:
+    """The page's text."""
+    rows = tables()["device"]
+    bare = [row["name"] for row in rows if not row.get("checked")]
+    told = {"bare": len(bare), "names": ", ".join(bare), "cpus": ", ".join(tables()["cpu"])}
+    parts = [HEAD.format(count=len(rows), **told)]
+    parts.append("\n## Peaks\n\n")
+    parts.append(
+        "| device | cc | SMs | MHz | GB | GB/s | L2 | vector f64, f32, f16 | tensor "
+        f"{', '.join(RATES)} | checked |\n|---|---|---|---|---|---|---|---|---|---|\n"
+    )
+    parts += [_row(row) for row in rows]
+    parts.append("\n## Where from\n\n| device | document | looked up again |\n|---|---|---|\n")
+    parts += [_source(row) for row in rows]
+    parts.append(_rates_a_clock())
+    return "".join(parts)
+
+
+def _row(row: dict[str, Any]) -> str:
+    vector, tensor = row["vector"], row.get("tensor", {})
+    sizes = row["memory"] if isinstance(row["memory"], list) else [row["memory"]]
+    clock = f"{row['clock']}"
+    if "tensor_clock" in row:
+        clock += f" (tensor {row['tensor_clock']})"
+    if "vector_clock" in row:
+        clock += f" (vector {row['vector_clock']})"
+    l2 = f"{row['l2']}" + (f" + {row['llc']}" if "llc" in row else "")
+    signs = "a" + ("b" if "bus" in row else "")
+    signs += "".join(sign for key, sign in SIGNS.items() if key in row.get("checked", {}))
+    cells = [
+        row["name"],
+        row["cc"],
+        str(row["sm_count"]),
+        clock,
+        "/".join(str(size) for size in sizes),
+        str(row["bandwidth"]),
+        l2,
+        ", ".join(_rate(vector.get(dtype)) for dtype in ("f64", "f32", "f16")),
+        ", ".join(_rate(tensor.get(dtype)) for dtype in RATES) if tensor else "–",
+        signs,
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
+
+
+def _source(row: dict[str, Any]) -> str:
+    places: dict[str, str] = {}
+    for key, address in row.get("checked", {}).items():
+        places[address] = places.get(address, "") + SIGNS[key]
+    told = ", ".join(f"[{signs}]({address})" for address, signs in places.items()) or "–"
+    return f"| {row['name']} | {row['source']} | {told} |\n"
+
+
+def _rates_a_clock() -> str:
+    lines = [
+        "\n## FLOP a clock and multiprocessor\n\nWhat the arithmetic uses, and what a device without a row is "
+        "computed with (AMD: a compute unit). `full` is a professional part's, `half` what two are sold "
+        "with.\n\n| architecture | vector | tensor |\n|---|---|---|\n"
+    ]
+    for name, rates in tables()["per_clock"].items():
+        vector, tensor = (
+            ", ".join(f"{dtype} {rate}" for dtype, rate in rates[unit].items()) or "–"
+            for unit in ("vector", "tensor")
+        )
+        lines.append(f"| {name} | {vector} | {tensor} |\n")
+    lines.append("\nA CPU's core:\n\n| instruction set | vector | tiles |\n|---|---|---|\n")
+    for name, rates in tables()["cpu"].items():
+        vector, tensor = (
+            ", ".join(f"{dtype} {rate}" for dtype, rate in rates[unit].items()) or "–"
+            for unit in ("vector", "tensor")
+        )
+        lines.append(f"| {name} | {vector} | {tensor} |\n")
+    return "".join(lines)
+
+
+def main() -> int:
+    """Write the page, or with ``--check`` say whether it is what the table says."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        same = PAGE.is_file() and PAGE.read_text("utf-8") == text
+        print("up to date" if same else f"{PAGE} is not: run scripts/make_devices_doc.py")
+        return 0 if same else 1
+    PAGE.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

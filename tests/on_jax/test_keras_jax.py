@@ -1,0 +1,209 @@
+"""Keras on JAX: layers, steps, epochs, phases, input time, a range of steps, and what is restored."""
+
+from __future__ import annotations
+
+import os
+import runpy
+from pathlib import Path
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+import numpy as np
+import polars as pl
+import pytest
+
+import opscope
+from opscope.core import session
+
+jax = pytest.importorskip("jax")
+keras = pytest.importorskip("keras")
+if keras.backend.backend() != "jax":
+    pytest.skip("Keras runs on another backend", allow_module_level=True)
+
+from opscope.callbacks.keras import StepRange  # noqa: E402
+from opscope.callbacks.steprange import State  # noqa: E402
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "keras_cnn.py"
+STEPS, BATCH = 16, 64
+X, Y = np.ones((24, 4), "float32"), np.ones((24, 1), "float32")
+
+
+@pytest.fixture(autouse=True)
+def fresh_steps(monkeypatch):
+    """Step numbers begin at 0 in each test; afterwards nothing is observed."""
+    monkeypatch.setattr(session, "_steps", session._Steps())
+    monkeypatch.setattr(session, "steps_by_user", False)
+    yield
+    opscope.shutdown()
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory):
+    path = tmp_path_factory.mktemp("keras") / "cnn.opscope"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "_steps", session._Steps())
+        patch.setattr(session, "steps_by_user", False)
+        with opscope.capture(path, backend="xplane"):
+            runpy.run_path(str(EXAMPLE), run_name="__main__")
+        opscope.shutdown()
+    return opscope.load(path)
+
+
+@pytest.fixture(scope="module")
+def model(profile) -> pl.DataFrame:
+    """The operations of the training step."""
+    ops = profile.ops().with_columns(pl.col("layer", "direction", "op_type").cast(pl.String))
+    found = ops.filter(
+        pl.col("params").cast(pl.String).str.contains("jit(train_step)", literal=True)
+    )
+    assert len(found) > STEPS * 50
+    return found
+
+
+def ranges(profile, category):
+    frame = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == category)
+    return frame.sort("start").with_columns(pl.col("text", "domain").cast(pl.String))
+
+
+def share(part: pl.DataFrame, whole: pl.DataFrame) -> float:
+    return part["self_time"].sum() / whole["self_time"].sum()
+
+
+def small(**options):
+    one = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, name="only")])
+    one.compile("sgd", "mse", **options)
+    return one
+
+
+def test_op_time_has_shapes_layers_and_forward_ops(profile, model):
+    ops = profile.ops()
+    described = ops.filter(pl.col("outputs").is_not_null() & pl.col("dtypes").is_not_null())
+    assert share(described, ops) >= 0.99
+    assert share(model.filter(pl.col("layer").is_not_null()), model) >= 0.95
+    backward = model.filter(pl.col("direction") == "backward")
+    assert share(backward.filter(pl.col("forward_op_id").is_not_null()), backward) >= 0.95
+    layers = ("conv2d", "max_pooling2d", "conv2d_1", "max_pooling2d_1", "dense", "dense_1")
+    for layer in layers:
+        ways = set(model.filter(pl.col("layer") == layer)["direction"])
+        assert {"forward", "backward"} <= ways, layer
+    assert set(model.filter(pl.col("direction") == "optimizer")["layer"]) == {"adam"}
+
+
+def test_matrix_flops_are_those_of_the_layers(model):
+    """By hand: (layer, direction) → FLOP of all steps."""
+    expected = {}
+    sizes = {"conv2d": (26, 9, 1, 16), "conv2d_1": (11, 9, 16, 32)}
+    for name, (side, taps, into, out) in sizes.items():
+        one = 2 * BATCH * side * side * out * taps * into
+        expected[name, "forward"] = one
+        expected[name, "backward"] = one  # of the weights; below also of the input
+    full = 2 * BATCH * 13 * 13 * 16 * 9 * 32  # as XLA computes it: over the padded result
+    expected["conv2d_1", "backward"] += full
+    for name, into, out in (("dense", 800, 64), ("dense_1", 64, 10)):
+        expected[name, "forward"] = 2 * BATCH * into * out
+        expected[name, "backward"] = 2 * expected[name, "forward"]
+    rows = model.group_by("layer", "direction").agg(pl.col("matrix_flops").sum()).rows()
+    assert {(layer, way): flops for layer, way, flops in rows if flops} == {
+        key: STEPS * flops for key, flops in expected.items()
+    }
+
+
+def test_sources_are_the_programs_own_lines(model):
+    sources = model["source"].cast(pl.String).drop_nulls().unique().to_list()
+    assert sources
+    assert all("keras_cnn.py:" in one and "opscope/" not in one for one in sources)
+
+
+def test_steps_epochs_and_batches_are_ranges(profile):
+    steps = ranges(profile, "step")
+    assert steps["text"].to_list() == [f"step {n}" for n in range(STEPS)]
+    phases = ranges(profile, "phase").filter(pl.col("domain") == "opscope.keras")
+    epochs = phases.filter(pl.col("text").str.starts_with("epoch"))
+    assert epochs["text"].to_list() == ["epoch 0", "epoch 1"]
+    # one batch more is looked at to build the model, and each epoch asks once more than it gets
+    batches = phases.filter(pl.col("text") == "input")
+    assert STEPS <= len(batches) <= STEPS + 3
+    inside = batches.filter(
+        (pl.col("start") >= epochs["start"].min()) & (pl.col("end") <= epochs["end"].max())
+    )
+    assert len(inside) >= STEPS
+
+
+def test_layers_are_no_ranges_while_a_program_is_traced(profile):
+    """In a traced call nothing runs; the paths of operations tell their layers."""
+    steps = ranges(profile, "step")
+    layers = ranges(profile, "layer").filter(pl.col("start") >= steps["start"].min())
+    assert layers.is_empty()
+
+
+def test_a_range_of_steps_is_captured(tmp_path):
+    path = tmp_path / "some.opscope"
+    callback = StepRange(2, 5, path, backend="xplane")
+    small().fit(X, Y, batch_size=8, epochs=3, verbose=0, callbacks=[callback])
+    assert callback.state is State.DONE
+    profile = opscope.load(path)
+    assert ranges(profile, "step")["text"].to_list() == ["step 2", "step 3", "step 4"]
+    ops = profile.ops().with_columns(pl.col("layer", "direction").cast(pl.String))
+    products = ops.filter(pl.col("layer") == "only", pl.col("direction") == "forward")
+    # compiled before the capture: the profiler writes the programs all the same
+    assert products["inputs"].null_count() == 0
+    assert len(products) > 0
+    assert profile.summary()["steps"].item() == 3
+
+
+def test_several_steps_at_a_time_are_told(tmp_path, caplog):
+    path = tmp_path / "several.opscope"
+    callback = StepRange(2, 4, path, backend="recorder")
+    one = small(steps_per_execution=2)
+    one.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[callback])
+    assert "steps_per_execution" in caplog.text
+    profile = opscope.load(path)
+    assert ranges(profile, "step")["text"].to_list() == ["step 2"]
+    assert any("2 steps at a time" in what for what in profile.notes()["what"])
+
+
+def test_evaluation_and_prediction_are_phases_and_layers_of_eager_calls_ranges(tmp_path):
+    with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+        one = small(run_eagerly=True)
+        one.fit(X, Y, batch_size=12, verbose=0)
+        one.evaluate(X, Y, verbose=0)
+        one.predict(X, verbose=0)
+    profile = opscope.load(tmp_path / "run.opscope")
+    phases = ranges(profile, "phase").filter(pl.col("domain") == "opscope.keras")
+    named = phases.filter(~pl.col("text").is_in(["input"]))["text"].to_list()
+    assert named == ["epoch 0", "evaluate", "predict"]
+    steps = ranges(profile, "step")
+    assert len(steps) == 2
+    layers = ranges(profile, "layer").filter(pl.col("text").str.ends_with("only"))
+    for start, end in steps.select("start", "end").rows():
+        assert layers.filter((pl.col("start") >= start) & (pl.col("end") <= end)).height == 1
+
+
+def test_turning_off_restores_every_method():
+    from keras.src.backend.jax.trainer import JAXEpochIterator
+    from keras.src.callbacks.callback_list import CallbackList
+    from keras.src.layers.layer import Layer
+
+    def methods():
+        return (
+            vars(CallbackList)["__init__"],
+            vars(JAXEpochIterator)["_get_iterator"],
+            vars(Layer)["__call__"],
+        )
+
+    before = methods()
+    opscope.init()
+    during = methods()
+    assert during[0] is not before[0]
+    assert during[1] is not before[1]
+    opscope.shutdown()
+    assert methods() == before
+
+
+def test_a_saved_model_is_the_same_after_loading(tmp_path):
+    opscope.init()
+    one = small()
+    one.fit(X, Y, batch_size=8, verbose=0)
+    one.save(tmp_path / "one.keras")
+    again = keras.models.load_model(tmp_path / "one.keras")
+    assert np.array_equal(again.predict(X, verbose=0), one.predict(X, verbose=0))

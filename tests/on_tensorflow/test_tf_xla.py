@@ -1,0 +1,96 @@
+"""Functions that XLA compiles: their programs' operations, with shapes, layers, lines and gradients."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+
+def text(column):
+    return pl.col(column).cast(pl.String)
+
+
+def hlo(profile):
+    return profile.ops().filter(text("op").str.starts_with("hlo::")).sort("start")
+
+
+@pytest.fixture
+def train():
+    w = tf.Variable(tf.ones((6, 5)))
+
+    @tf.function(jit_compile=True)
+    def step(x):
+        with tf.GradientTape() as tape:
+            with tf.name_scope("net/dense"):
+                y = tf.nn.relu(tf.matmul(x, w) + 1.0)
+            loss = tf.reduce_sum(tf.sin(y))
+        return tape.gradient(loss, w)
+
+    return step
+
+
+def test_operations_and_fusions_are_seen_in_each_run(recorded, train):
+    profile = recorded(lambda: [train(tf.ones((4, 6))) for _ in range(3)])
+    ops = hlo(profile)
+    dots = ops.filter(text("op") == "hlo::dot")
+    assert (
+        dots["inputs"].cast(pl.String).to_list() == ["f32[4,6], f32[6,5]", "f32[4,6], f32[4,5]"] * 3
+    )
+    assert dots["matrix_flops"].to_list() == [2 * 4 * 6 * 5] * 6
+    assert dots["direction"].cast(pl.String).to_list() == ["forward", "backward"] * 3
+    assert ops.filter(text("op").str.contains("fusion")).height >= 3
+    assert ops["inputs"].null_count() == 0
+    assert (ops["self_time"] > 0).all()
+
+
+def test_layers_lines_and_forward_ops_are_those_of_the_nodes(recorded, train):
+    ops = recorded(lambda: train(tf.ones((4, 6)))).ops()
+    forward, backward = ops.filter(text("op") == "hlo::dot").sort("start").to_dicts()
+    assert forward["layer"] == backward["layer"] == "net/dense"
+    assert backward["forward_op_id"] == forward["op_id"]
+    assert "test_tf_xla.py" in forward["source"]
+
+
+def test_each_size_is_a_program_of_its_own(recorded, train):
+    def program():
+        for rows in (4, 9, 4):
+            train(tf.ones((rows, 6)))
+
+    dots = hlo(recorded(program)).filter(
+        (text("op") == "hlo::dot") & (text("direction") == "forward")
+    )
+    assert [shape.split(",")[0] for shape in dots["inputs"].cast(pl.String)] == [
+        "f32[4",
+        "f32[9",
+        "f32[4",
+    ]
+
+
+def test_a_compiled_function_within_a_graph_and_compiled_before(recorded, train):
+    whole = tf.function(lambda x: tf.reduce_sum(train(x)) + tf.reduce_sum(x))
+    whole(tf.ones((4, 6)))
+    profile = recorded(lambda: whole(tf.ones((4, 6))))
+    dots = hlo(profile).filter(text("op") == "hlo::dot")
+    assert dots["matrix_flops"].to_list() == [2 * 4 * 6 * 5] * 2
+    assert dots["layer"].cast(pl.String).to_list() == ["net/dense"] * 2
+    assert profile.notes()["what"].str.contains("no run of their graph").sum() == 0
+
+
+def test_what_is_not_compiled_is_not_slowed_by_what_is(recorded, train):
+    """The profiler's level is as it was when another graph runs."""
+    from opscope import adapters
+
+    plain = tf.function(lambda x: tf.nn.relu(x))
+    seen = []
+
+    def program():
+        native = adapters._installed["tensorflow"]._ranges._native
+        train(tf.ones((4, 6)))
+        seen.append(native.opscope_operations_on())
+        plain(tf.ones(3))
+        seen.append(native.opscope_operations_on())
+
+    recorded(program)
+    assert seen == [1, 0]
