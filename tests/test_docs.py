@@ -36,7 +36,7 @@ def test_every_fence_says_what_it_is(document):
     for language, needs, _ in blocks(document):
         # no other name of a language that would be run
         assert language in ("bash", "python", "text", "json", ""), f"{document.name}: ```{language}"
-        assert needs in ("", "torch", "tensorflow", "jax"), (
+        assert needs in ("", "torch", "tensorflow", "jax", "lightning", "transformers"), (
             f"{document.name}: ```{language} {needs}"
         )
     assert document.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(document))

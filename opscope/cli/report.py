@@ -13,7 +13,8 @@ from . import common
 _SHOWN = "summary,detail,kernel"
 _WRITTEN = (
     "summary,unattributed,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
-    "utilization,compiled,memory,memory_by_op,missing,notes"
+    "utilization,compiled,memory,memory_by_op,communication,collectives,groups,meshes,clocks,"
+    "missing,notes"
 )
 
 
@@ -25,7 +26,7 @@ def report(
             "--reports",
             help="Comma-separated: summary, unattributed, detail, kernel, roofline (by op; also"
             " roofline_kernel, roofline_layer, roofline_step), utilization, compiled, memory,"
-            " memory_by_op, missing, notes.",
+            " memory_by_op, communication, collectives, groups, meshes, clocks, missing, notes.",
         ),
     ] = None,
     formats: Annotated[

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from . import compilation, memory, roofs, units
+from . import compilation, content, memory, roofs, units
 from .layout import Column, Table
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ def short_region(name: object) -> str:
 def device_name(number: object) -> str:
     """``cpu`` or the device's number."""
     return "cpu" if number == -1 else str(number)
+
+
+def _short_number(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else units.UNKNOWN
 
 
 #: How each column of a frame is shown; the frames' own units are ns, bytes and FLOP.
@@ -105,6 +109,19 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("allocated", "allocated", units.size),
         Column("released", "released", units.size),
         Column("allocations", "allocations", units.count),
+        Column("window", "window", units.time),
+        Column("communication_time", "communication", units.time),
+        Column("communication_share", "of window", units.share),
+        Column("computation_time", "computation", units.time),
+        Column("overlap_time", "both", units.time),
+        Column("overlap", "hidden", units.share),
+        Column("message_bytes", "messages", units.size),
+        Column("waiting_time", "waiting", units.time),
+        Column("bus_bandwidth", "bus bandwidth", units.bandwidth),
+        Column("offset_ns", "offset", units.time),
+        Column("error_ns", "error", units.time),
+        Column("spread_ns", "spread", units.time),
+        Column("drift_ppm", "drift ppm", _short_number),
         _flex("op", "op", least=30),
         _flex("name", "name", short_kernel, least=40),
         _flex("op_type", "type"),
@@ -117,6 +134,16 @@ KNOWN: Final[Mapping[str, Column]] = {
         _flex("reason", "reason"),
         Column("tensor_core", "TC"),
     )
+}
+
+
+#: Reports of many ranks: title, and what is said where there is nothing.
+_RANKS: Final[Mapping[str, tuple[str, str]]] = {
+    "communication": ("Communication", "neither collectives nor kernels in this profile"),
+    "collectives": ("Collectives", "none"),
+    "groups": ("Process groups", "none: no rank told of one while it was recorded"),
+    "meshes": ("Device meshes", "none"),
+    "clocks": ("Clocks", "this format does not tell"),
 }
 
 
@@ -279,6 +306,9 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             made.append(memory.peaks(profile))
         elif name == "memory_by_op":
             made.append(memory.by_op(profile, top))
+        elif name in _RANKS:
+            title, empty = _RANKS[name]
+            made.append(frame_table(title, content.REPORTS[name](profile), empty))
         elif name == "missing":
             made.append(
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")

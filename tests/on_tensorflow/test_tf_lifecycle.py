@@ -140,6 +140,7 @@ with opscope.capture({str(tmp_path / "run.opscope")!r}, backend="recorder"):
     )
     assert len(forward) == 6  # two replicas, three steps
     assert forward["matrix_flops"].unique().to_list() == [2 * 4 * 3 * 2]
+    assert sorted(forward["device"].cast(pl.String)) == ["cpu"] * 3 + ["cpu:1"] * 3
 
 
 def test_tensorflows_own_profiler_works_beside_us(tmp_path):
@@ -248,3 +249,12 @@ def test_without_a_cpp_compiler_unknown_sizes_stay_unknown_and_that_is_said(tmp_
     product = profile.ops().filter(pl.col("op").cast(pl.String).str.contains("MatMul"))
     assert product["inputs"].cast(pl.String).item() == "f32[?,4], f32[?,4]"
     assert product["matrix_flops"].item() is None
+
+
+def test_the_libraries_can_be_built_ahead(capsys):
+    from opscope.cli.build import build
+
+    build("tensorflow")
+    made = [Path(line) for line in capsys.readouterr().out.split()]
+    assert [path.name.partition("-")[0] for path in made] == ["annotations", "inputs"]
+    assert all(path.is_file() for path in made)

@@ -4,7 +4,8 @@ While something listens: a C++ callback or, where that cannot be built, a dispat
 thread (ops), global module hooks (layers), the
 optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
 loader's ``__next__`` (phases), CUDA graphs, what Inductor compiled, and the start of new threads. While
-nothing listens, only the optimizer's hooks stay, once a step, to count steps, and the compiler's.
+nothing listens, only the optimizer's hooks stay, once a step, to count steps, and those that hear of
+new process groups and of what is compiled.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .memory import Memory
 from .modules import Layers
 from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
+from .ranks import Ranks
 from .state import Threads, ThreadState
 from .threads import NewThreads, enter, leave
 
@@ -59,10 +61,6 @@ class TorchAdapter:
         self.broken = False
         self._choose = True
         self._emitter = emitter
-        if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
-            _log.warning(
-                "opscope: while this PyTorch is observed, torch.compile runs functions uncompiled"
-            )
         self._options = options
         threads = Threads()
         sources = Sources() if options.source else None
@@ -81,7 +79,10 @@ class TorchAdapter:
         if options.layers:
             self._parts.append(Layers(emitter, threads, self._failed, entering, phases.leaving))
         self._mode = mode
-        self._followers = [Inductor(emitter, threads, options.source, self._failed)]
+        self._followers = [
+            Ranks(emitter, self._failed),
+            Inductor(emitter, threads, options.source, self._failed),
+        ]
         if options.memory:
             self._followers.append(Memory())
         for part in (*self._always, *self._followers):
@@ -97,6 +98,13 @@ class TorchAdapter:
             if emitter.active and not mode.on and self._choose:
                 self._choose = False
                 mode.native = native_mode(emitter, mode.threads, self._options)
+                if mode.native is None and not hasattr(
+                    TorchDispatchMode, "ignore_compile_internals"
+                ):
+                    _log.warning(
+                        "opscope: observed from Python, this PyTorch (before 2.8) does not compile what"
+                        " torch.compile is given, or compiles it again and again"
+                    )
             if mode.native is not None:
                 mode.native.listen()
             for part in self._followers:

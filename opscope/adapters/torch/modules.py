@@ -86,7 +86,7 @@ class Layers:
         try:
             state = self._threads.current()
             if not state.layers:
-                self._entering(state, module.training)
+                self._entering(state, _trains(module))
             known = self._paths.get(id(module))
             if known is None or known[0]() is not module:
                 known = self._name(module, state)
@@ -103,7 +103,7 @@ class Layers:
                 return  # entered before the capture began
             close(self._emitter, state, id(module))
             if not state.layers:
-                self._leaving(state, module.training, result)
+                self._leaving(state, _trains(module), result)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a layer could not be closed")
 
@@ -164,6 +164,11 @@ def _told(module: nn.Module) -> str | None:
         names = (getattr(module, "_parent_path", None), getattr(module, "name", None))
         path = "/".join(name for name in names if isinstance(name, str) and name)
     return path if isinstance(path, str) else None
+
+
+def _trains(module: nn.Module) -> bool:
+    # a frozen TorchScript module has no such attribute left
+    return bool(getattr(module, "training", False))
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:

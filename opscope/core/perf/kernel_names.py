@@ -26,8 +26,8 @@ _USED = re.compile(
     r"\bnvjet_|xmma_|_xmma|(?<![a-z])mma_|bmma|Mfma|MFMA|"
     r"flash_(?:fwd|bwd)|flash::|FlashAttnFwd|FlashAttnBwd|fmha_cutlass[FB]_|fmha_v2|fmhaSm|"
     r"flash_attention_(?:fp16|bf16|e4m3)|sdpa_sm\d+_flash|CollectiveMmaAttention|"
-    r"SM(?:70|75|80|89|90|100|120)_\d+x\d+x\d+|SM100_MMA|Sm(?:90|100|120)(?:Tma|Mma|Umma)|"
-    r"MmaMultistage.*TensorOp|triton_tem_|^triton_mm|fused_moe_kernel|_attn_(?:fwd|bwd)|"
+    r"SM(?:70|75|80|89|90|100|120)_\d+x\d+x\d+|SM100_MMA|Sm(?:90|100|103|120)(?:Array)?(?:Tma|Mma|Umma)|"
+    r"MmaMultistage.*TensorOp|triton_tem_|^triton_mm|^(?:triton_)?gemm_(?:fusion_)?dot|fused_moe_kernel|^_(?:p_)?matmul_ogs_|_attn_(?:fwd|bwd)|"
     r"unified_attention_[23]d|deep_gemm::|fp8_gemm_kernel|marlin|machete|"
     r"^(?:bmm|gemm)_\w+?_(?:Fp32|Fp16|Bfloat16|E\dm\d)\w*_bA\d+|"
     r"^Cijk_.*_MI\d+x\d+|batched_gemm.*xdl|_xdl_|ck_tile::FmhaFwd|ck_tile::FmhaBwd|ck_tile::Gemm",
