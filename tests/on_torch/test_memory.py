@@ -238,13 +238,6 @@ def test_forked_workers_have_memory_of_their_own(record):
     assert processes[8011].isdisjoint(processes[8009])
 
 
-def test_it_can_be_built_ahead(binary, capsys):
-    from opscope.cli.build import build as command
-
-    command("torch-memory")
-    assert capsys.readouterr().out.strip() == str(binary)
-
-
 def test_without_a_compiler_the_recording_says_so(record, monkeypatch):
     def none(wanted):
         raise BuildError("no C++ compiler")
