@@ -111,7 +111,7 @@ class TorchAdapter:
                     TorchDispatchMode, "ignore_compile_internals"
                 ):
                     _log.warning(
-                        "opscope: observed from Python, this PyTorch (before 2.8) does not compile what"
+                        "opscope: while a dispatch mode sees its ops, this PyTorch does not compile what"
                         " torch.compile is given, or compiles it again and again"
                     )
             if mode.native is not None:
