@@ -6,7 +6,6 @@ import ast
 import csv
 from functools import cache
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -204,30 +203,6 @@ def test_backward_of_a_trace_without_parameters(shared):
     # 4.09 G multiply-adds an image (K. He et al., "Deep Residual Learning", 2015: 3.8 with shortcuts
     # counted apart; torchvision: 4.09), of which 2.05 M are the classifier's
     assert forward / (6 * 32) / 2 == pytest.approx(4.09e9, rel=0.005)
-
-
-#: Files whose trace names its device, and has shapes.
-ROOFED = (*SHARES, "vision_transformer_rank0.json.gz")
-
-
-@pytest.mark.parametrize("name", ROOFED)
-def test_nothing_beats_its_roof_without_a_reason(shared, name):
-    """An op's kernels together against its roof: above it only in cache, by the timer, or by a fast
-    algorithm."""
-    loaded = load(shared, name)
-    told = loaded.trace["devices"].row(0, named=True)
-    device, why = find(told["name"], told["cc"], told["sm_count"], told["memory"])
-    assert device is not None, why
-    assert not device.computed
-    found = op_efficiency(loaded._ops, loaded._ops_frame, loaded.kernels(), device)
-    rated = found.filter(pl.col("efficiency").is_not_null())
-    assert len(rated) > 100
-    wrong = rated.filter(pl.col("over_reason") == "modelling error").select(
-        "op", "inputs", "duration", "efficiency", "bound"
-    )
-    assert wrong.is_empty(), wrong.sort("efficiency", descending=True).head(10)
-    assert set(rated["bound"].drop_nulls().unique()) <= {"tensor", "vector", "memory", "latency"}
-    assert np.isfinite(rated["efficiency"].to_numpy()).all()
 
 
 def test_why_tensor_cores_were_not_used(shared):

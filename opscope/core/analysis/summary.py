@@ -25,6 +25,8 @@ SCHEMA: Final = {
     "processes": pl.Int64,
     "devices": pl.Int64,
     "kernels": pl.Int64,
+    "own_time": pl.Int64,
+    "own_share": pl.Float64,
 }
 #: Op types whose FLOPs are known to be none, so that they never count as a gap.
 FREE: Final = ("communication", "copy", "view")
@@ -40,7 +42,8 @@ def summary(
     the ops, and what is unattributed is thread time inside steps outside any op.
     ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
     ``flops_share``: device time with known FLOPs over that with a launch record; ``bytes_share``:
-    the same of known bytes. What the two leave out is in ``coverage.missing_costs``.
+    the same of known bytes. What the two leave out is in ``coverage.missing_costs``. ``own_time`` is
+    opscope's own, all parts and processes; ``own_share`` that over the time that they recorded.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     row |= {
@@ -50,6 +53,7 @@ def summary(
         "devices": _devices(kernels, memops),
         "kernels": len(kernels) if trace.has("kernels") else None,
     }
+    row |= _own(trace["own_costs"])
     if ops is not None:
         row |= _cpu(trace, ops)
     elif trace.has("kernels"):
@@ -84,6 +88,14 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
         "bytes_share": with_bytes / with_launch if with_launch else None,
         "tensor_core_time": tensor if kernels["tensor_core"].is_not_null().any() else None,
     }
+
+
+def _own(costs: pl.DataFrame) -> dict[str, Any]:
+    if costs.is_empty():
+        return {}
+    time = int(costs["time"].sum())
+    span = int(costs.group_by("process").agg(pl.col("span").first())["span"].sum())
+    return {"own_time": time, "own_share": time / span if span else None}
 
 
 def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
