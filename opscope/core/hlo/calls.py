@@ -29,6 +29,8 @@ _CONVOLUTIONS: Final = {
 _PRODUCTS: Final = ("gemm", "matmul", "matmul$f8", "dot")
 _MATRIX: Final = ("dot", "convolution")
 _INNER_SHOWN: Final = 8
+#: Fused regions inside one another that are followed.
+_NESTED: Final = 4
 _COLLECTIVE: Final = (
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",
     "collective-broadcast",
@@ -90,12 +92,14 @@ def _user_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 # --------------------------------------------------------------------------------- parameters
 
 
-def _described(module: Module, one: Instruction) -> tuple[str, list[tuple[str, ParamValue]]]:
+def _described(
+    module: Module, one: Instruction, depth: int = 0
+) -> tuple[str, list[tuple[str, ParamValue]]]:
     """The name of the call and what its opcode has of parameters."""
     data, message = module.data, one.message
     name = f"hlo::{one.opcode}"
     if one.opcode == "fusion":
-        return _fusion(module, one)
+        return _fusion(module, one, depth)
     if one.opcode == "custom-call":
         return _custom(data, one)
     params: list[tuple[str, ParamValue]] = []
@@ -214,7 +218,9 @@ def _product_dims(data: bytes, message: Fields) -> list[tuple[str, ParamValue]]:
         return []  # another library's own form: then its FLOPs are not known
 
 
-def _fusion(module: Module, one: Instruction) -> tuple[str, list[tuple[str, ParamValue]]]:
+def _fusion(
+    module: Module, one: Instruction, depth: int
+) -> tuple[str, list[tuple[str, ParamValue]]]:
     """A fused region: what it is made of, and its FLOPs, summed over its instructions.
 
     Its name tells its matrix op, where it has one.
@@ -230,7 +236,9 @@ def _fusion(module: Module, one: Instruction) -> tuple[str, list[tuple[str, Para
     ]
     matrix = vector = 0
     for part in inner:
-        called, more = _described(module, part)
+        if part.opcode == "fusion" and depth == _NESTED:  # one inside itself has no end
+            return name, [*params, ("unknown", "fused regions too deep inside one another")]
+        called, more = _described(module, part, depth + 1)
         if called.split(":")[2] in _MATRIX and name == "hlo::fusion":
             name = f"hlo::fusion:{called.split(':')[2]}"
         shape = part.shape if isinstance(part.shape, tuple) else (part.shape,)
