@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
+from opscope.core import ranks
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.coverage import missing_costs
 from opscope.core.analysis.devices import trace_device
@@ -30,6 +31,7 @@ from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
+from opscope.core.clocks import aligned
 from opscope.core.naming import name_devices
 from opscope.core.perf.devices import Device
 from opscope.core.trace import Trace
@@ -37,7 +39,7 @@ from opscope.core.trace import Trace
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
-ANALYSIS: Final = 3
+ANALYSIS: Final = 6
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
@@ -48,6 +50,7 @@ _STORED: Final[Mapping[str, str | None]] = {
     "unattributed": None,
     "missing_costs": None,
     "communication": None,
+    "collectives": None,
 }
 
 
@@ -122,15 +125,39 @@ class Profile:
         return totals.unattributed(self._executed)
 
     def missing_costs(self) -> pl.DataFrame:
-        """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, why."""
+        """The ops whose FLOPs or bytes are not known, by device time: see
+        ``core.analysis.coverage.missing_costs``."""
         return self._frame(
             "missing_costs",
-            lambda: missing_costs(self._ops),
+            lambda: missing_costs(self._ops, self._executed, executed_memops(self._ops)),
         )
 
+    @cached_property
+    def _exchanged(self) -> pl.DataFrame:
+        return distributed.exchanged(self.attribution)
+
     def communication(self) -> pl.DataFrame:
-        """One row per process: communication's share of the time, and how much of it is hidden."""
-        return self._frame("communication", lambda: distributed.communication(self.trace))
+        """One row per process: communication's share of the time, how much of it is hidden, and how
+        long the process waited for others; see ``core.analysis.distributed.communication``."""
+        return self._frame(
+            "communication", lambda: distributed.communication(self.attribution, self._exchanged)
+        )
+
+    def collectives(self) -> pl.DataFrame:
+        """One row per process group and kind of collective: bytes, time, waiting, bandwidth."""
+        return self._frame("collectives", lambda: distributed.collectives(self._exchanged))
+
+    def groups(self) -> pl.DataFrame:
+        """One row per process and process group: its ranks; see ``core.ranks.groups``."""
+        return ranks.groups(self.trace)
+
+    def meshes(self) -> pl.DataFrame:
+        """One row per process and dimension of a device mesh; see ``core.ranks.meshes``."""
+        return ranks.meshes(self.trace)
+
+    def clocks(self) -> pl.DataFrame:
+        """One row per machine: how its clock was put on the first's, and to within what (ns)."""
+        return distributed.clocks(self.trace)
 
     @cached_property
     def device(self) -> tuple[Device | None, str | None]:
@@ -217,7 +244,7 @@ def load(path: Path | Sequence[Path], *, gpu: str | None = None) -> Profile:
         trace, stored, meta = opscope_profile.read(path)
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
     else:
-        profile = Profile(readers.open(path))
+        profile = Profile(aligned(readers.open(path)))
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile

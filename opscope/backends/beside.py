@@ -19,10 +19,10 @@ import numpy.typing as npt
 import polars as pl
 
 from opscope.core import session
+from opscope.core.clockfit import ClockFit, match
 from opscope.core.record import Recorder
-from opscope.core.trace import Trace
+from opscope.core.trace import Trace, conform
 
-from .clockfit import ClockFit, match
 from .onclock import moved, to_unix
 
 _log = logging.getLogger(__name__)
@@ -202,9 +202,8 @@ def joined(
             "to_unix_ns": [to_unix(ranges)],
             "drift_ppm": [clock.drift * 1e6],
             "error_ns": [clock.error_ns],
-        },
-        schema=ranges["clocks"].schema,
+        }
     )
-    tables["clocks"] = pl.concat([ranges["clocks"], row])
+    tables["clocks"] = pl.concat([ranges["clocks"], conform("clocks", row)])
     origin = {key: value for key, value in ranges.origin.items() if key != "probes"}
     return Trace.of(tables, origin)

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from opscope.core.clockfit import ClockFit, fit
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace
 
 from .beside import Beside, clock_of, hits, joined, probes
-from .clockfit import ClockFit, fit
 from .onclock import to_unix
 
 _Ints = npt.NDArray[np.int64]

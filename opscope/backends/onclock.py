@@ -6,9 +6,8 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.clockfit import ClockFit
 from opscope.core.trace import Trace
-
-from .clockfit import ClockFit
 
 _TIMES: Final[tuple[str, ...]] = ("start", "time")
 

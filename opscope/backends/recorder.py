@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from opscope.core import record, session
+from opscope.core.ranks import with_ranks
 from opscope.core.record import Recorder
 from opscope.core.trace import Trace, concat, table_schema
 from opscope.readers.errors import BadInput
@@ -110,7 +111,7 @@ def collect(folder: str | os.PathLike[str]) -> Trace:
         born[host, pid] = trace.origin.pop("parent_pid")
     # with a GPU and no source of kernels device time is unknown: CPU time never stands for it
     gpu = any(trace.origin.get("gpu") and not trace.has("kernels") for trace in traces)
-    whole = _with_parents(concat(traces), born)
+    whole = with_ranks(_with_parents(concat(traces), born))
     if gpu:
         whole.origin["gpu"] = True
     return whole
@@ -418,5 +419,6 @@ def _clocks(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
             "to_unix_ns": [first[1] - first[0]],
             "drift_ppm": [drift],
             "error_ns": [max(first[2], last[2])],
+            "machine": [meta.get("boot") or meta.get("host")],
         }
     )

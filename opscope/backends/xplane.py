@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.clockfit import ClockFit, fit
 from opscope.core.intervals import nest
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace
 
 from .beside import Beside, clock_of, hits, joined, probes
-from .clockfit import ClockFit, fit
 from .onclock import moved, to_unix
 
 #: The profiler's trace, beside the events of the part it belongs to.

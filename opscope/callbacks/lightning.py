@@ -107,8 +107,10 @@ class _Automatic(OpscopeCallback):
     """Gives way to a callback that the user has put there."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        others = [one for one in trainer.callbacks if isinstance(one, OpscopeCallback)]
-        self._idle = others[0] is not self or len(others) > 1
+        ours = [one for one in trainer.callbacks if isinstance(one, OpscopeCallback)]
+        # one alone tells the steps: a user's, else the first of those that came by themselves
+        users = any(not isinstance(one, _Automatic) for one in ours)
+        self._idle = users or ours[0] is not self
         if not self._idle:
             super().on_train_start(trainer, pl_module)
 

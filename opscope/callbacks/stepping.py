@@ -94,6 +94,8 @@ class Stepping:
         if path is not None:
             self._range = StepRange(start, stop, warmup, repeat, self._make)
         self._open = False
+        #: Whether others told the steps before; None while this one does not.
+        self._others: bool | None = None
 
     def _make(self, window: int) -> Capture:
         assert self._path is not None
@@ -103,11 +105,13 @@ class Stepping:
         return ProfileCapture(path, self._backend, self._force)
 
     def begin(self, model: object = None) -> None:
-        """The training of ``model`` begins: from here on this alone tells the steps."""
+        """The training of ``model`` begins: until it ends this alone tells the steps."""
         if model is not None:
             session.trains(model)
         if self._range is not None:
             _package().init()
+        if self._others is None:
+            self._others = session.steps_by_user
         session.steps_by_user = True
         self._next(self.number + 1)
 
@@ -131,6 +135,9 @@ class Stepping:
         self.step_ends()
         if self._range is not None:
             self._range.finish()
+        if self._others is not None:
+            session.steps_by_user = self._others
+            self._others = None
 
     def _next(self, number: int) -> None:
         if self._range is not None:

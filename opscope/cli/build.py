@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
@@ -10,24 +14,38 @@ from . import common
 
 
 def build(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="What to build: torch.")],
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="What to build: torch or tensorflow.")
+    ],
 ) -> None:
-    """Compile the native observer of a framework ahead of its first capture.
+    """Compile the native parts of a framework's adapter ahead of its first capture.
 
     For images and machines that have no compiler later: the binary lies in the cache
     (OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope).
     """
-    if what != "torch":
-        common.fail(f"nothing to build for {what!r}; there is: torch")
-    import importlib.util
-
-    if importlib.util.find_spec("torch") is None:
-        common.fail("PyTorch is not installed")
-    from opscope.adapters.torch.native.binary import BuildError, plan
-    from opscope.adapters.torch.native.binary import build as make
-
+    if what not in _BUILDS:
+        common.fail(f"nothing to build for {what!r}; there are: {', '.join(_BUILDS)}")
+    if importlib.util.find_spec(what) is None:
+        common.fail(f"{what} is not installed")
     try:
-        path = make(plan())
-    except BuildError as error:
+        for path in _BUILDS[what]():
+            typer.echo(str(path))
+    except RuntimeError as error:  # the adapters' BuildErrors
         common.fail(str(error))
-    typer.echo(str(path))
+
+
+def _torch() -> Iterator[Path]:
+    from opscope.adapters.torch.native.binary import build as make
+    from opscope.adapters.torch.native.binary import plan
+
+    yield make(plan())
+
+
+def _tensorflow() -> Iterator[Path]:
+    from opscope.adapters.tensorflow import running
+
+    yield running.ears_library()
+    yield running.inputs_library(importlib.import_module("tensorflow"))
+
+
+_BUILDS: Final = {"torch": _torch, "tensorflow": _tensorflow}

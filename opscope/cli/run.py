@@ -139,6 +139,7 @@ def _target(output: Path | None, command: list[str], force: bool) -> Path:
 def _collect(parts: Path, target: Path, command: list[str], force: bool) -> Profile | None:
     """Turn what the processes left in ``parts`` into ``target``; None where there is nothing to report."""
     from opscope.backends import recorder
+    from opscope.core.clocks import aligned
     from opscope.core.process import redact
     from opscope.profile import Profile
     from opscope.readers import opscope_profile
@@ -150,7 +151,7 @@ def _collect(parts: Path, target: Path, command: list[str], force: bool) -> Prof
             " that it knows (opscope doctor)"
         )
         return None
-    trace = _readable(parts)
+    trace = aligned(_readable(parts))
     # where the parts lay is of no use once they are gone
     trace.origin = {
         "format": "opscope",

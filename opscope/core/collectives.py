@@ -19,6 +19,7 @@ from opscope.core.columns import compact
 from opscope.core.dialects import nccl
 from opscope.core.interpret import Meaning
 from opscope.core.intervals import NONE, Ints
+from opscope.core.ranks import groups
 from opscope.core.schema import DTYPE_BITS, ParamValue
 from opscope.core.trace import Trace
 
@@ -50,6 +51,7 @@ def add_parameters(
     rows = np.flatnonzero(is_op & talks[meaning.reading])
     if not len(rows):
         return
+    _add_sizes(trace, meaning, rows)
     records = _records(trace, rows, kernel_op)
     known = np.flatnonzero(records.is_not_null().to_numpy())
     if not len(known):
@@ -64,6 +66,25 @@ def add_parameters(
     made = np.empty(len(distinct), np.int32)
     for place, (old, code, owner) in enumerate(distinct.tolist()):
         made[place] = _described(meaning, old, fields[code], owner, ranks)
+    meaning.reading[rows] = made[inverse.reshape(-1)]
+
+
+def _add_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> None:
+    """``ranks``, how many take part, where the call names a process group that a spec tells of."""
+    told = groups(trace).drop_nulls("size").select("process", "group", "size").rows()
+    sizes = {(process, group): size for process, group, size in told}
+    if not sizes:
+        return
+    process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
+    keys, inverse = np.unique(
+        np.stack((meaning.reading[rows], process), axis=1), axis=0, return_inverse=True
+    )
+    made = np.empty(len(keys), np.int32)
+    for place, (old, owner) in enumerate(keys.tolist()):
+        call = meaning.readings[old].call
+        name = call and next(filter(None, map(call.param, ("process_group", "group_name"))), None)
+        size = sizes.get((owner, str(name)))
+        made[place] = old if size is None else _with(meaning, old, (("ranks", size),))
     meaning.reading[rows] = made[inverse.reshape(-1)]
 
 
@@ -116,15 +137,21 @@ def _described(
     process: int,
     ranks_of: Mapping[tuple[int, ParamValue], int],
 ) -> int:
-    reading = meaning.readings[old]
-    call = reading.call
-    if call is None:
+    if meaning.readings[old].call is None:
         return old
     told = nccl.parameters(fields) or _kineto(fields)
     named = dict(told)
     ranks = ranks_of.get((process, named.get("communicator")))
     if ranks is not None and "ranks" not in named:
         told = (*told, ("ranks", ranks))
+    return _with(meaning, old, told)
+
+
+def _with(meaning: Meaning, old: int, told: _Params) -> int:
+    """The number of reading ``old`` with those parameters that its call does not have yet."""
+    reading = meaning.readings[old]
+    call = reading.call
+    assert call is not None
     new = tuple((key, value) for key, value in told if call.param(key) is None)
     if not new:
         return old

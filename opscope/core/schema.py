@@ -202,12 +202,20 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "pthread_id": "i64",
             "name": "str",
         },
+        # Domains of one ``machine`` (one boot of one host) are one clock. ``method`` is how a machine's
+        # times were put on the reference's clock (core/clocks.py): ``offset_ns`` were added, what is
+        # left may be off by ``error_ns``; before that, ``error_ns`` is that of ``to_unix_ns``.
         "clocks": {
             "clock_domain": "i32",
             "kind": "str",
             "to_unix_ns": "i64",
             "drift_ppm": "f64",
             "error_ns": "i64",
+            "machine": "str",
+            "method": "str",
+            "offset_ns": "i64",
+            "spread_ns": "i64",
+            "collectives": "i64",
         },
         # memory in bytes, clock_khz in kHz, mem_bandwidth in bytes/s
         "devices": {

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from opscope.core.dialects import Reading, hlo, tsl
 from opscope.core.interpret import ROLE, Meaning
-from opscope.core.intervals import NONE, Ints, nest
+from opscope.core.intervals import NONE, Ints
 from opscope.core.rangetext import RangeTextError, format_call, parse, parse_spec
+from opscope.core.runs import runs_of
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.trace import Trace
 
@@ -151,6 +152,11 @@ class Specs:
                     self._look_up(keys.filter(left), by, found)
         return found, unsure & (found >= 0)
 
+    def keys_of(self, process: int, graph: str) -> dict[str, str]:
+        """Key and text of each spec of a graph, as ranges of XLA's family name them."""
+        mine = self.table.filter((pl.col("process") == process) & (pl.col("graph") == graph))
+        return dict(mine.select("key", "text").rows())
+
     def _look_up(self, asked: pl.DataFrame, by: list[str], found: Ints) -> None:
         """Write the spec rows of what is ``asked`` for into ``found``."""
         if asked.is_empty() or self.table.is_empty():
@@ -206,7 +212,7 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
         return
     specs = Specs.of(trace, meaning)
     ranges = trace["ranges"]
-    run = _run_of(ranges, meaning, rows)
+    run, unsure = runs_of(ranges, meaning, rows, specs.keys_of)
     process = ranges["process"].gather(rows).fill_null(NONE).to_numpy()
     time = ranges["start"].gather(rows).to_numpy()
     names = pl.Series([reading.graph for reading in meaning.readings], dtype=pl.String)
@@ -217,7 +223,15 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
     spec, inferred = specs.find(
         process, time, ranges["domain"].gather(rows), graph, keys.gather(own)
     )
-    known = np.flatnonzero(spec >= 0)
+    inferred &= ~unsure
+    known = np.flatnonzero((spec >= 0) & ~unsure)
+    if unsure.any():
+        trace.note(
+            "warning",
+            "ops on threads of their own while several graphs with a node of that name ran: whose "
+            "they are is not known, and so are their shapes",
+            int(unsure.sum()),
+        )
     if not len(known):
         return
     _pair(specs, meaning, ranges, rows[known], spec[known], run[known])
@@ -236,32 +250,6 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
 
 def _is_bare(reading: Reading) -> bool:
     return reading.key is not None and (reading.call is None or reading.call.outputs is None)
-
-
-def _run_of(ranges: pl.DataFrame, meaning: Meaning, rows: Ints) -> Ints:
-    """For each range row the row of the run of a graph that it is in, or -1.
-
-    Graphs run on threads of their own as well: what no run of its thread encloses is in the
-    latest-starting run that is open in the process.
-    """
-    found = np.full(len(rows), NONE, np.int64)
-    runs = np.flatnonzero(meaning.role == ROLE["graph"])
-    if not len(runs):
-        return found
-    process, thread = (ranges[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
-    start, end = ranges["start"].to_numpy(), ranges["end"].to_numpy()
-    for number in np.unique(process[runs]):
-        mine = runs[process[runs] == number]
-        here = np.flatnonzero(process[rows] == number)
-        for on in np.unique(thread[mine]):
-            of_thread = mine[thread[mine] == on]
-            at = here[thread[rows[here]] == on]
-            inside = nest(start[of_thread], end[of_thread]).innermost(start[rows[at]])
-            found[at[inside >= 0]] = of_thread[inside[inside >= 0]]
-        left = here[found[here] < 0]
-        inside = nest(start[mine], end[mine]).innermost(start[rows[left]])
-        found[left[inside >= 0]] = mine[inside[inside >= 0]]
-    return found
 
 
 def _pair(
@@ -414,7 +402,7 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     layer, direction = call.param("layer"), reading.direction
     if isinstance(layer, str):
         params = tuple(param for param in call.params if param[0] != "layer")
-        call, reading = replace(call, params=params), replace(reading, layer=layer)
+        call, reading = replace(call, params=params), replace(reading, layer=layer or None)
     if _is_hlo(call):  # the operation's path tells what the range's name cannot
         told = hlo.reading(call)
         direction = told.direction

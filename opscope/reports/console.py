@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from . import roofs, units
+from . import content, roofs, units
 from .layout import Column, Table
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ def short_source(frames: object) -> str:
     """The innermost line of the user's, without its folders: ``train.py:42``."""
     text = units.text(frames).partition(" < ")[0]
     return text.strip('"').replace("\\", "/").rpartition("/")[2]
+
+
+def _short_number(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else units.UNKNOWN
 
 
 #: How each column of a frame is shown; the frames' own units are ns, bytes and FLOP.
@@ -85,6 +89,19 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("vector_flops", "vector", units.flop),
         Column("bytes", "bytes", units.size),
         Column("shared_memory", "shared", units.size),
+        Column("window", "window", units.time),
+        Column("communication_time", "communication", units.time),
+        Column("communication_share", "of window", units.share),
+        Column("computation_time", "computation", units.time),
+        Column("overlap_time", "both", units.time),
+        Column("overlap", "hidden", units.share),
+        Column("message_bytes", "messages", units.size),
+        Column("waiting_time", "waiting", units.time),
+        Column("bus_bandwidth", "bus bandwidth", units.bandwidth),
+        Column("offset_ns", "offset", units.time),
+        Column("error_ns", "error", units.time),
+        Column("spread_ns", "spread", units.time),
+        Column("drift_ppm", "drift ppm", _short_number),
         _flex("op", "op", least=30),
         _flex("name", "name", short_kernel, least=40),
         _flex("op_type", "type"),
@@ -97,6 +114,16 @@ KNOWN: Final[Mapping[str, Column]] = {
         _flex("reason", "reason"),
         Column("tensor_core", "TC"),
     )
+}
+
+
+#: Reports of many ranks: title, and what is said where there is nothing.
+_RANKS: Final[Mapping[str, tuple[str, str]]] = {
+    "communication": ("Communication", "neither collectives nor kernels in this profile"),
+    "collectives": ("Collectives", "none"),
+    "groups": ("Process groups", "none: no rank told of one while it was recorded"),
+    "meshes": ("Device meshes", "none"),
+    "clocks": ("Clocks", "this format does not tell"),
 }
 
 
@@ -139,6 +166,7 @@ def summary(profile: Profile) -> Table:
         )
     known = "of op time" if on_cpu else "of launched device time"
     line("FLOPs known", units.share(row.get("flops_share")), known)
+    line("bytes known", units.share(row.get("bytes_share")), known)
     if not on_cpu:
         line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
     if row.get("own_time") is not None:
@@ -259,6 +287,9 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             made.append(roofs.roofline(profile, name, top))
         elif name == "utilization":
             made.append(roofs.utilization(profile))
+        elif name in _RANKS:
+            title, empty = _RANKS[name]
+            made.append(frame_table(title, content.REPORTS[name](profile), empty))
         elif name == "missing":
             made.append(
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")

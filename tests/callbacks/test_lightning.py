@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import polars as pl
 import pytest
 
@@ -105,6 +107,20 @@ def test_where_we_observe_lightning_is_given_a_callback(tmp_path):
     with opscope.capture(path, backend="recorder"):
         train(automatic)
     assert steps(path) == [f"step {number}" for number in range(6)]
+
+
+def test_lightning_finds_it_by_its_entry_point(tmp_path):
+    group = "lightning.pytorch.callbacks_factory"
+    if not entry_points(group=group, name="opscope"):
+        pytest.skip("opscope is not installed here, only on the path")
+    assert not any(isinstance(one, OpscopeCallback) for one in train().callbacks)
+    opscope.init()
+    path = tmp_path / "run.opscope"
+    with opscope.capture(path, backend="recorder"):
+        train()
+    assert steps(path) == [f"step {number}" for number in range(6)]
+    layers = opscope.load(path).ops()["layer"].cast(pl.String).drop_nulls().unique().to_list()
+    assert "Model.net" in layers
 
 
 def test_the_automatic_one_gives_way_to_the_users(tmp_path):

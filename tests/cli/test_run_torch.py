@@ -119,8 +119,24 @@ def test_workers_of_a_data_loader_are_in_the_profile(how, tmp_path):
     )
     done = run(tmp_path, "run", "--no-report", "--", sys.executable, "load.py")
     assert done.stdout == "420.0\n"
-    ops = opscope.load(tmp_path / "load.opscope").ops().with_columns(pl.col("op").cast(pl.String))
+    profile = opscope.load(tmp_path / "load.opscope")
+    ops = profile.ops().with_columns(pl.col("op").cast(pl.String))
     squares = ops.filter(pl.col("op").str.starts_with("aten::pow"))
     assert len(squares) == 8
     assert squares["process"].n_unique() == 2
     assert ops["process"].n_unique() == 3
+    assert set(squares["direction"].cast(pl.String)) == {"input"}
+    # the program waits for each batch, and for the news that there is no more: as long as it takes
+    ranges = profile.trace["ranges"].with_columns(pl.col("text", "category").cast(pl.String))
+    waits = ranges.filter((pl.col("category") == "phase") & (pl.col("text") == "input")).sort(
+        "start"
+    )
+    assert waits["process"].n_unique() == 1
+    assert len(waits) == 5
+    made = [
+        part.sort("start")["end"][last]
+        for part in squares.partition_by("process")
+        for last in range(1, len(part), 2)
+    ]
+    for number, until in enumerate(waits["end"][:4]):
+        assert sum(end <= until for end in made) > number, "a batch was made before it came"

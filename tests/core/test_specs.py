@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opscope.core.analysis.op_frame import ops_frame
@@ -112,6 +112,38 @@ def test_threads_of_concurrent_graphs_keep_their_own(trace_of):
         ]
     )
     assert inputs(trace) == ["f32[2,3], f32[3,4]", "f32[5,3], f32[3,4]"]
+
+
+def test_ops_on_other_threads_while_several_graphs_run(trace_of):
+    """Node A is in one graph, C in both alike, B in both and not alike: nothing tells whose B is."""
+    specs = [
+        spec("g/A = MatMul(f32[2,3], f32[3,4])"),
+        spec("g/B = Relu(f32[2,4])"),
+        spec("g/C = Relu(f32[7])"),
+        spec("h/B = Relu(f32[9,4])"),
+        spec("h/C = Relu(f32[7])"),
+    ]
+    ranges = [
+        run("g", 10, 100, thread=1),
+        run("h", 20, 90, thread=2),
+        node("A:MatMul", 30, thread=5),
+        node("B:Relu", 40, thread=5),
+        node("C:Relu", 50, thread=5),
+        node("B:Relu", 60, thread=1),
+        node("B:Relu", 70, thread=2),
+        node("B:Relu", 95, thread=5),  # only g runs then
+    ]
+    trace = trace_of(ranges=[*specs, *ranges])
+    assert inputs(trace) == [
+        "f32[2,3], f32[3,4]",
+        None,
+        "f32[7]",
+        "f32[2,4]",
+        "f32[9,4]",
+        "f32[2,4]",
+    ]
+    notes = trace["notes"].rows()
+    assert [how_many for _, what, how_many in notes if "is not known" in what] == [1]
 
 
 def test_without_a_run_the_latest_spec_explains_and_that_is_noted(trace_of):
@@ -230,3 +262,77 @@ def test_a_text_that_is_no_call_explains_nothing(trace_of):
     )
     assert inputs(trace) == [None]
     assert parse("MatMul()").name == "MatMul"
+
+
+def test_a_layer_that_the_spec_tells_goes_before_the_names(trace_of):
+    specs = [
+        spec('g/net_1/dense_1/MatMul = MatMul(f32[2,3], f32[3,4]) {layer="net/dense"}'),
+        spec('g/Add/ReadVariableOp = ReadVariableOp(f32[3]) {layer=""}'),
+    ]
+    ranges = [
+        run("g", 10, 100),
+        node("net_1/dense_1/MatMul:MatMul", 20),
+        node("Add/ReadVariableOp:ReadVariableOp", 30),
+    ]
+    found = frame(trace_of(ranges=[*specs, *ranges]))
+    assert found["layer"].cast(pl.String).to_list() == ["net/dense", None]
+    assert found["params"].cast(pl.String).fill_null("").str.contains("layer").sum() == 0
+
+
+def test_an_operation_of_xla_has_the_path_and_the_forward_op_of_its_node(trace_of):
+    module = "a_f(3)"
+    specs = [
+        spec(
+            f'"{module}"/dot.1 = hlo::dot(f32[2,3], f32[3,4]) -> f32[2,4] '
+            '{lhs_contracting_dims=[1], rhs_contracting_dims=[0], op_name="net/MatMul"}'
+        ),
+        spec(
+            f'"{module}"/dot.2 = hlo::dot(f32[2,3], f32[2,4]) -> f32[3,4] '
+            "{lhs_contracting_dims=[0], rhs_contracting_dims=[0], "
+            'op_name="gradient_tape/net/MatMul/MatMul"}'
+        ),
+    ]
+    ranges = [
+        node(f"{key}#hlo_op={key},hlo_module={module}#", start)
+        for turn in (0, 100)
+        for key, start in (("dot.1", turn + 10), ("dot.2", turn + 20))
+    ]
+    found = frame(trace_of(ranges=[*specs, *ranges])).to_dicts()
+    assert [row["op"] for row in found] == ["hlo::dot"] * 4
+    assert [row["direction"] for row in found] == ["forward", "backward"] * 2
+    assert [row["layer"] for row in found] == ["net"] * 4
+    ids = [row["op_id"] for row in found]
+    assert [row["forward_op_id"] for row in found] == [None, ids[0], None, ids[2]]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(calls=st.lists(st.booleans(), max_size=30))
+def test_runs_of_a_gradient_go_back_over_those_of_its_function(trace_of, calls):
+    """Against a stack: a run differentiates the latest that is not differentiated yet."""
+    specs = [
+        spec("f/MatMul = MatMul(f32[2,3], f32[3,4])"),
+        spec(
+            "b/gradients/MatMul_grad/MatMul = MatMul(f32[2,4], f32[3,4]) "
+            '{forward="MatMul", forward_graph="f"}'
+        ),
+    ]
+    rows, stack, expected = [], [], []
+    for number, forward in enumerate(calls):
+        start = 100 * number
+        if forward:
+            stack.append(start + 10)
+            rows += [run("f", start, start + 50), node("MatMul:MatMul", start + 10)]
+        else:
+            expected.append((start + 10, stack.pop() if stack else None))
+            rows += [
+                run("b", start, start + 50),
+                node("gradients/MatMul_grad/MatMul:MatMul", start + 10),
+            ]
+    found = frame(trace_of(ranges=[*specs, *rows])).to_dicts()
+    start_of = {row["op_id"]: row["start"] for row in found}
+    linked = [
+        (row["start"], start_of.get(row["forward_op_id"]))
+        for row in found
+        if row["direction"] == "backward"
+    ]
+    assert linked == expected

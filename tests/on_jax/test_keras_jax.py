@@ -22,6 +22,7 @@ if keras.backend.backend() != "jax":
 
 from opscope.callbacks.keras import StepRange  # noqa: E402
 from opscope.callbacks.steprange import State  # noqa: E402
+from tests.nvtx_tool import build, hear  # noqa: E402
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "keras_cnn.py"
 STEPS, BATCH = 16, 64
@@ -177,6 +178,34 @@ def test_evaluation_and_prediction_are_phases_and_layers_of_eager_calls_ranges(t
     layers = ranges(profile, "layer").filter(pl.col("text").str.ends_with("only"))
     for start, end in steps.select("start", "end").rows():
         assert layers.filter((pl.col("start") >= start) & (pl.col("end") <= end)).height == 1
+
+
+def test_steps_epochs_and_batches_are_nvtx_ranges(tmp_path):
+    program = """
+import opscope
+opscope.init()
+import keras, numpy as np
+one = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, name="only")])
+one.compile("sgd", "mse", run_eagerly=True)
+one.fit(np.ones((24, 4)), np.ones((24, 1)), batch_size=12, verbose=0)
+"""
+    heard = hear(program, build(tmp_path), tmp_path, KERAS_BACKEND="jax")
+    steps = heard.of("push", domain="opscope.step")
+    assert [event.text for event in steps] == ["step 0", "step 1"]
+    told = [event for event in heard.events if event.kind in ("push", "pop")]
+    keras_told = [event for event in told if event.domain == "opscope.keras"]
+    assert [event.kind for event in keras_told].count("push") == len(keras_told) / 2
+    names = [event.text for event in keras_told if event.kind == "push"]
+    assert names.count("epoch 0") == 1
+    assert names.count("input") >= 2
+    # each step holds its layers
+    inside, texts = False, []
+    for event in told:
+        if event.domain == "opscope.step":
+            inside = event.kind == "push"
+        elif inside and event.kind == "push" and event.text.endswith("only"):
+            texts.append(event.text)
+    assert texts == ["sequential/only"] * 2
 
 
 def test_turning_off_restores_every_method():

@@ -91,3 +91,54 @@ def test_layers_of_an_eager_model_hold_their_ops(recorded):
     products = ops.filter(pl.col("op").cast(pl.String) == "MatMul")
     assert products["layer"].null_count() == 0
     assert all("dense" in layer for layer in products["layer"].cast(pl.String))
+
+
+def test_an_eager_models_optimizer_is_told_by_direction(recorded):
+    ops = recorded(lambda: model(run_eagerly=True).fit(X, Y, batch_size=24, verbose=0)).ops()
+    updates = ops.filter(pl.col("op").cast(pl.String).str.contains("AssignSub"))
+    assert len(updates) >= 2
+    assert set(updates["direction"].cast(pl.String)) == {"optimizer"}
+    products = ops.filter(pl.col("op").cast(pl.String) == "MatMul")
+    assert "optimizer" not in set(products["direction"].cast(pl.String))
+
+
+def test_layers_of_one_kind_are_told_apart_in_a_graph(recorded):
+    """TensorFlow names a layer's scope anew: ``dense`` is ``dense_1`` in the graph."""
+
+    def program():
+        keras.utils.clear_session()
+        one = keras.Sequential(
+            [keras.layers.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)]
+        )
+        one.compile("sgd", "mse")
+        one.fit(X, Y, batch_size=24, verbose=0)
+
+    ops = recorded(program).ops()
+    forward = ops.filter(
+        pl.col("op").cast(pl.String).str.contains("MatMul")
+        & (pl.col("direction").cast(pl.String) == "forward")
+    ).sort("start")
+    assert forward["layer"].cast(pl.String).to_list() == ["sequential/dense", "sequential/dense_1"]
+    assert [shape.split(", ")[1] for shape in forward["inputs"].cast(pl.String)] == [
+        "f32[4,3]",
+        "f32[3,1]",
+    ]
+
+
+def test_mixed_precision_multiplies_in_bfloat16(recorded):
+    def program():
+        keras.utils.clear_session()
+        policy = keras.mixed_precision.dtype_policy()
+        keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
+        try:
+            model().fit(X, Y, batch_size=24, verbose=0)
+        finally:
+            keras.mixed_precision.set_dtype_policy(policy)
+
+    ops = recorded(program).ops()
+    products = ops.filter(pl.col("op").cast(pl.String).str.contains("MatMul"))
+    assert len(products) >= 2
+    assert all(shape.startswith("bf16[24,") for shape in products["inputs"].cast(pl.String))
+    assert set(products["layer"].cast(pl.String)) == {"sequential/dense"}
+    weights = ops.filter(pl.col("op").cast(pl.String).str.contains("AssignSub"))
+    assert all("f32" in shape for shape in weights["inputs"].cast(pl.String))

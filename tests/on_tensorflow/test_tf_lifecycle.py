@@ -12,12 +12,17 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 import keras  # noqa: E402
+from keras.src.backend.tensorflow.core import name_scope  # noqa: E402
 from keras.src.callbacks.callback_list import CallbackList  # noqa: E402
 from keras.src.layers.layer import Layer  # noqa: E402
+from keras.src.optimizers.base_optimizer import BaseOptimizer  # noqa: E402
 from tensorflow.python import pywrap_tfe  # noqa: E402
 from tensorflow.python.client import session as sessions  # noqa: E402
 from tensorflow.python.eager import backprop  # noqa: E402
-from tensorflow.python.eager.polymorphic_function import atomic_function  # noqa: E402
+from tensorflow.python.eager.polymorphic_function import (  # noqa: E402
+    atomic_function,
+    tracing_compilation,
+)
 from tensorflow.python.profiler import profiler_v2  # noqa: E402
 
 import opscope  # noqa: E402
@@ -36,10 +41,15 @@ def patched():
         "gradient": backprop._gradient_function,
         "built": atomic_function.from_func_graph,
         "called": atomic_function.AtomicFunction.__dict__["call_flat"],
+        "traced": tracing_compilation._create_concrete_function,
+        "profiler": profiler_v2._pywrap_profiler.ProfilerSession,
+        "scopes": name_scope.__dict__["__enter__"],
+        "optimizer": BaseOptimizer.__dict__["apply"],
         "session": sessions.BaseSession.__dict__["_call_tf_sessionrun"],
         "callbacks": CallbackList.__dict__["__init__"],
         "layer": Layer.__dict__["__call__"],
         "watchers": list(session._watchers),
+        "optimizers": list(session._optimizers),
     }
 
 
@@ -58,7 +68,8 @@ def test_shutdown_restores_every_attribute_and_every_entry(tmp_path):
     before = patched()
     with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
         during = patched()
-        assert all(during[name] is not before[name] for name in before if name != "watchers")
+        # the profiler's is exchanged only where it stands in for our own ears
+        assert {name for name in before if during[name] == before[name]} == {"profiler"}
         ranges = adapters._installed["tensorflow"]._ranges
         assert ranges.hooked >= 3
         model().fit(X, Y, verbose=0)
@@ -140,6 +151,7 @@ with opscope.capture({str(tmp_path / "run.opscope")!r}, backend="recorder"):
     )
     assert len(forward) == 6  # two replicas, three steps
     assert forward["matrix_flops"].unique().to_list() == [2 * 4 * 3 * 2]
+    assert sorted(forward["device"].cast(pl.String)) == ["cpu"] * 3 + ["cpu:1"] * 3
 
 
 def test_tensorflows_own_profiler_works_beside_us(tmp_path):
@@ -248,3 +260,12 @@ def test_without_a_cpp_compiler_unknown_sizes_stay_unknown_and_that_is_said(tmp_
     product = profile.ops().filter(pl.col("op").cast(pl.String).str.contains("MatMul"))
     assert product["inputs"].cast(pl.String).item() == "f32[?,4], f32[?,4]"
     assert product["matrix_flops"].item() is None
+
+
+def test_the_libraries_can_be_built_ahead(capsys):
+    from opscope.cli.build import build
+
+    build("tensorflow")
+    made = [Path(line) for line in capsys.readouterr().out.split()]
+    assert [path.name.partition("-")[0] for path in made] == ["annotations", "inputs"]
+    assert all(path.is_file() for path in made)

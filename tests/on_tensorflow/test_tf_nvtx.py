@@ -85,3 +85,47 @@ model.fit(np.ones((8, 4)), np.ones((8, 2)), batch_size=4, verbose=0)
     ]
     assert backward
     assert any(one.payload is not None for one in backward)
+
+
+def test_sizes_of_the_run_and_steps_of_a_loop_of_its_own(tool, tmp_path):
+    program = """
+import opscope, tensorflow as tf
+opscope.init()
+w = tf.Variable(tf.ones((3, 4)))
+@tf.function(input_signature=[tf.TensorSpec((None, 3))])
+def train(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.matmul(x, w))
+    w.assign_sub(tape.gradient(loss, w))
+for rows in (2, 5, 2):
+    train(tf.ones((rows, 3)))
+"""
+    heard = hear(program, tool, tmp_path, **QUIET)
+    ran = [one.text for one in heard.of("push", domain="TSL")]
+    sizes = [text.partition("#")[2] for text in ran if text.startswith("MatMul:")]
+    assert sizes == [f"shape=(float[{rows},3];float[3,4])#" for rows in (2, 5, 2)]
+    steps = [one.text for one in heard.of("push", domain="opscope.step")]
+    assert steps[:3] == ["step 0", "step 1", "step 2"]
+
+
+def test_layers_of_a_keras_model_in_a_graph(tool, tmp_path):
+    program = """
+import opscope, keras, numpy as np
+opscope.init()
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(2, name="head")])
+model.compile("sgd", "mse")
+model.fit(np.ones((8, 4)), np.ones((8, 2)), batch_size=4, verbose=0)
+"""
+    heard = hear(program, tool, tmp_path, **QUIET)
+    specs = {
+        parse_spec(one.text)[1]: parse(parse_spec(one.text)[2])
+        for one in heard.of("mark", domain="opscope.tensorflow")
+        if one.category == CATEGORY_ID["spec"]
+    }
+    ran = [one.text for one in heard.of("push", domain="TSL")]
+    products = [
+        text.partition(":")[0] for text in ran if "MatMul" in text and "gradient" not in text
+    ]
+    told = [specs[name] for name in products if name in specs]
+    assert len(told) >= 2  # a step each
+    assert {call.param("layer") for call in told} == {"sequential/head"}

@@ -7,6 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 dynamo = pytest.importorskip("torch._dynamo")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 F = torch.nn.functional
 nn = torch.nn
 
@@ -51,8 +53,16 @@ def clean():
     dynamo.reset()
 
 
+#: Of older versions a dispatch mode hinders torch.compile, which is logged; the native observer does not.
+by_dispatch = pytest.mark.skipif(
+    not hasattr(TorchDispatchMode, "ignore_compile_internals"),
+    reason="this torch does not compile under a dispatch mode",
+)
+
+
 @pytest.mark.parametrize("breaks", [False, True])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@by_dispatch
 def test_graphs_and_breaks_are_those_without_us(watched, backend, breaks):
     without, plain = compiled_run(backend, breaks)
     emitter = watched.install()
@@ -84,6 +94,7 @@ def test_function_with_a_gradient_inside(watched):
     assert not watched.broken
 
 
+@by_dispatch
 def test_capture_that_begins_later_does_not_recompile(watched):
     """Starting and stopping to listen changes no guard of a model compiled before."""
     emitter = watched.install()
@@ -100,6 +111,7 @@ def test_capture_that_begins_later_does_not_recompile(watched):
 
 
 @pytest.mark.slow
+@by_dispatch
 def test_inductor_on_cpu(watched):
     without, plain = compiled_run("inductor", False)
     emitter = watched.install()
@@ -109,3 +121,29 @@ def test_inductor_on_cpu(watched):
         assert torch.allclose(one, other)
     assert emitter.ranges
     assert not watched.broken
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_graphs_and_breaks_under_the_native_observer(breaks, tmp_path):
+    import opscope
+    from opscope.adapters.torch.dynamo import CAN_MARK
+    from opscope.adapters.torch.native.binary import BuildError, build, plan
+
+    try:
+        build(plan())
+    except BuildError as error:
+        pytest.skip(str(error))
+    without, plain = compiled_run("aot_eager", breaks)
+    opscope.init()
+    try:
+        with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+            within, seen = compiled_run("aot_eager", breaks)
+    finally:
+        opscope.shutdown()
+    if not CAN_MARK:  # our hooks between two graphs are frames to it as well
+        del within["frames"], without["frames"]
+    assert within == without
+    for one, other in zip(plain, seen, strict=True):
+        assert torch.equal(one, other)
+    names = opscope.load(tmp_path / "run.opscope").ops()["op"].cast(str).to_list()
+    assert {"aten::addmm", "aten::mm"} <= set(names)

@@ -9,9 +9,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
+
+import opscope
+from opscope.adapters.torch.native.binary import BuildError, build, plan
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -257,6 +261,138 @@ def test_data_loader_in_process_is_input(emitter):
         batch.sum()
     assert {op.category for op in emitter.named("aten::mul.Tensor")} == {"input"}
     assert {op.category for op in emitter.named("aten::sum")} == {"forward"}
+
+
+def scaled_gradients():
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = net(torch.ones(3, 4)).sum()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return gradients(net)
+
+
+def cuda_autocast_without_cuda():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and of no effect here
+        with torch.cuda.amp.autocast():
+            return [model()(torch.ones(3, 4))]
+
+
+def checkpointed(reentrant, **options):
+    from torch.utils.checkpoint import checkpoint
+
+    net = model()
+    net[1] = nn.Tanh()  # selective checkpoints refuse what writes in place
+    x = torch.ones(3, 4, requires_grad=True)
+    checkpoint(net, x, use_reentrant=reentrant, **options).sum().backward()
+    return [*gradients(net), x.grad]
+
+
+def selectively_checkpointed():
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+    def policy(ctx, op, *args, **kwargs):
+        keep = op is torch.ops.aten.addmm.default
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return checkpointed(False, context_fn=lambda: create_selective_checkpoint_contexts(policy))
+
+
+def saved_elsewhere():
+    net = model()
+    with torch.autograd.graph.save_on_cpu():
+        net(torch.ones(3, 4)).square().sum().backward()
+    return gradients(net)
+
+
+def transformed():
+    from torch import func
+
+    net = model()
+    parameters = {name: one.detach() for name, one in net.named_parameters()}
+
+    def loss(parameters, x):
+        return func.functional_call(net, parameters, (x,)).square().sum()
+
+    x = torch.ones(5, 3, 4)
+    each = func.vmap(func.grad(loss), (None, 0))(parameters, x)
+    jacobians = [one(torch.sin)(torch.ones(3)) for one in (func.jacrev, func.jacfwd)]
+    return [*each.values(), *jacobians, func.hessian(lambda x: x.pow(3).sum())(torch.ones(3))]
+
+
+def scripted():
+    net = torch.jit.script(model())
+    for _ in range(3):  # the profiling executor optimises after the first
+        result = net(torch.ones(3, 4))
+    result.sum().backward()
+    frozen = torch.jit.freeze(torch.jit.script(model().eval()))
+    return [*gradients(net), frozen(torch.ones(3, 4))]
+
+
+def traced():
+    example = torch.ones(3, 4)
+    return [torch.jit.trace(model(), example)(example), torch.jit.trace_module(
+        model().requires_grad_(False), {"forward": example})(example)]  # fmt: skip
+
+
+@torch.jit.script
+def forked(x: torch.Tensor) -> torch.Tensor:
+    return torch.jit.wait(torch.jit.fork(torch.sin, x)) + 1
+
+
+def exported():
+    program = torch.export.export(model(), (torch.ones(3, 4),))
+    return [
+        program.module()(torch.ones(3, 4)),
+        program.run_decompositions().module()(torch.ones(3, 4)),
+    ]
+
+
+#: What PyTorch offers → a program of it, and ops that it must show.
+PROGRAMS = {
+    "torch.amp": (scaled_gradients, {"aten::addmm", "aten::_amp_foreach_non_finite_check_and_unscale_"}),
+    "torch.cuda.amp": (cuda_autocast_without_cuda, {"aten::addmm"}),
+    "checkpoint, reentrant": (lambda: checkpointed(True), {"aten::addmm", "aten::mm"}),
+    "checkpoint": (lambda: checkpointed(False), {"aten::addmm", "aten::mm"}),
+    "checkpoint, selective": (selectively_checkpointed, {"aten::addmm", "aten::mm"}),
+    "save_on_cpu": (saved_elsewhere, {"aten::addmm", "aten::mm"}),
+    "torch.func": (transformed, {"aten::cos", "aten::bmm"}),
+    "jit.script": (scripted, {"aten::addmm", "aten::mm"}),
+    "jit.trace": (traced, {"aten::addmm"}),
+    "jit.fork": (lambda: [forked(torch.ones(3))], {"aten::sin"}),
+    "torch.export": (exported, {"aten::addmm"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["native", "dispatch"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_goes_on_as_without_us(name, how, tmp_path, monkeypatch, caplog):
+    """The same results, the ops in the profile, and no fault of ours; observed in either way."""
+    program, ops = PROGRAMS[name]
+    if how == "native":
+        try:
+            build(plan())
+        except BuildError as error:
+            pytest.skip(str(error))
+    plain = program()
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", how)
+    opscope.init()
+    try:
+        with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+            seen = program()
+    finally:
+        opscope.shutdown()
+    assert len(plain) == len(seen)
+    assert all(torch.equal(one, other) for one, other in zip(plain, seen, strict=True))
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+    profile = opscope.load(tmp_path / "run.opscope")
+    found = {op.partition(".")[0] for op in profile.ops()["op"].cast(str).to_list()}
+    assert ops <= found
+    assert not profile.notes()["what"].str.contains("could not be described").any()
 
 
 def test_two_processes_with_gloo(tmp_path):

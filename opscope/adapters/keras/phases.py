@@ -22,17 +22,24 @@ def phases(emitter: Emitter, failed: Callable[[str], None]) -> list[Hook]:
     With PyTorch the batches come from its data loader, whose adapter tells them; TensorFlow takes
     them inside its graphs.
     """
+    optimizer = import_module("keras.src.optimizers.base_optimizer")
+    if backend.backend() == "tensorflow":
+        context = import_module("tensorflow.python.eager.context")
+        eagerly = context.executing_eagerly
+        return _known(
+            (optimizer.BaseOptimizer, "apply", lambda of: _optimizing(of, lambda: not eagerly()))
+        )
     if backend.backend() == "jax":
         trainer = import_module("keras.src.backend.jax.trainer")
         return _known(
             (trainer.JAXEpochIterator, "_get_iterator", lambda of: _batches(of, emitter, failed))
         )
     if backend.backend() == "torch":
-        optimizer = import_module("keras.src.optimizers.base_optimizer")
         trainer = import_module("keras.src.trainers.trainer")
         layer = import_module("keras.src.layers.layer")
+        compiling = import_module("torch").compiler.is_compiling
         return _known(
-            (optimizer.BaseOptimizer, "apply", _optimizing),
+            (optimizer.BaseOptimizer, "apply", lambda of: _optimizing(of, compiling)),
             (trainer.Trainer, "_symbolic_build", _building),
             (layer.Layer, "__call__", _symbolic),
         )
@@ -72,9 +79,7 @@ def _timed(batches: Any, emitter: Emitter, failed: Callable[[str], None]) -> Ite
         yield batch
 
 
-def _optimizing(original: Any) -> Any:
-    is_compiling = import_module("torch").compiler.is_compiling
-
+def _optimizing(original: Any, is_compiling: Callable[[], bool]) -> Any:
     @functools.wraps(original)
     def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():

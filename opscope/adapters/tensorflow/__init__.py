@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from opscope.adapters.base import Options
@@ -43,6 +44,7 @@ class TensorFlowAdapter:
         self._functions: Functions | None = None
         self._graphs: Graphs | None = None
         self._ranges: GraphRanges | None = None
+        self._optimizers: Callable[[], None] | None = None
         self._recording: tuple[Any, Recording] | None = None
         #: What stands in for ``_ranges`` where these cannot be had, and why.
         self._profiled: Profiled | None = None
@@ -65,6 +67,9 @@ class TensorFlowAdapter:
         )
         self._emitter = emitter
         self._functions.watch()
+        self._optimizers = session.on_optimizer(
+            self._eager.optimizer_begins, self._eager.optimizer_ends
+        )
         self.listen()
 
     def listen(self) -> None:
@@ -147,6 +152,9 @@ class TensorFlowAdapter:
         self._stop()
         assert self._functions is not None
         self._functions.unwatch()
+        if self._optimizers is not None:
+            self._optimizers()
+            self._optimizers = None
         self._emitter = self._eager = self._functions = self._graphs = None
 
     def _failed(self, what: str) -> None:

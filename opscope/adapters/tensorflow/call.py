@@ -101,3 +101,16 @@ def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:
     if value is None or value in ("", []):
         return None
     return name, clean_value(value)
+
+
+def device_name(name: str | None) -> str | None:
+    """``cpu:1`` of ``/job:localhost/replica:0/task:0/device:CPU:1``; the first CPU is ``cpu``."""
+    kind, _, number = (name or "").rpartition("/device:")[2].partition(":")
+    if not kind or kind == "*":
+        return None
+    if kind == "CPU" and number in ("0", "*", ""):
+        return "cpu"
+    return f"{_KINDS.get(kind, kind.lower())}:{number if number.isdecimal() else 0}"
+
+
+_KINDS: Final = {"GPU": "cuda"}

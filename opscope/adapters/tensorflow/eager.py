@@ -14,36 +14,21 @@ from typing import Any, Final
 
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import core
-from tensorflow.python.framework import dtypes
 from tensorflow.python.framework.ops import EagerTensor
 
 from opscope.adapters.source import NOWHERE, Source, Sources
 from opscope.core.emit import Emitter, Prepared
-from opscope.core.schema import Arg, OpCall, TensorSpec
+from opscope.core.schema import OpCall
 
-from .call import input_count, parameter, tensor_spec
+from .call import input_count, parameter
+from .remembered import DYNAMIC, PLAIN, Entry, argument, device_of, same, sign, text
 
 #: Distinct calls remembered; then all are forgotten and prepared anew.
 MAX_ENTRIES: Final = 65_536
 #: Tensors of forward ops that a thread remembers, for its backward ops to be paired with.
 MAX_MADE: Final = 65_536
-#: Ops whose results' sizes depend on values: their results are told at their end.
-_DYNAMIC_NAMES: Final = """
-    Where Unique UniqueV2 UniqueWithCounts Reshape Range Fill Tile Slice StridedSlice Pad PadV2
-    MirrorPad BroadcastTo BooleanMask DynamicPartition DynamicStitch NonMaxSuppressionV3
-    NonMaxSuppressionV4 NonMaxSuppressionV5 IteratorGetNext IteratorGetNextSync GatherNd Bincount
-    DenseBincount RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt
-    StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2 OneHot SplitV
-    Conv2DBackpropInput Conv2DBackpropFilter Conv3DBackpropInputV2 Conv3DBackpropFilterV2
-    DepthwiseConv2dNativeBackpropInput DepthwiseConv2dNativeBackpropFilter Sum Mean Max Min Prod
-    All Any ExpandDims Transpose ConcatV2 ResizeBilinear ResizeNearestNeighbor DecodeRaw
-    UnsortedSegmentSum ReadFile SpaceToBatchND BatchToSpaceND Squeeze ArgMax ArgMin TopKV2
-    OptionalGetValue ReadVariableOp TensorListStack TensorListGetItem StringSplitV2
-"""
-_DYNAMIC: Final = frozenset(_DYNAMIC_NAMES.split())
 _INPUT: Final = ("Iterator", "OptionalGet", "OptionalHas", "MakeIterator", "AnonymousIterator")
 _OPTIMIZER: Final = ("ResourceApply", "ResourceSparseApply")
-_PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
 #: Functions, as TensorFlow names them: what they run are graph ops, their call is none.
 _FUNCTION: Final = "__"
 #: Frames between our description of an op and where the user may be: the fast entry is called by
@@ -52,42 +37,6 @@ _FAST, _SLOW = 3, 2
 _ALL: Final = 1 << 30
 _frame = sys._getframe
 _tapeless = pywrap_tfe.TFE_Py_TapeSetIsEmpty
-
-
-class Entry:
-    """A call that was seen before."""
-
-    __slots__ = (
-        "call",
-        "category",
-        "dynamic",
-        "falls_back",
-        "known",
-        "prepared",
-        "result",
-        "results",
-        "shape",
-        "source",
-    )
-
-    def __init__(
-        self, call: OpCall, category: str, prepared: Prepared, source: Source, dynamic: bool
-    ) -> None:
-        self.source = source
-        self.call = call
-        self.category = category
-        self.prepared = prepared
-        self.dynamic = dynamic
-        #: Whether ``prepared`` has the outputs.
-        self.known = False
-        #: Whether TensorFlow's fast entry refuses such arguments.
-        self.falls_back = False
-        #: What the result then was like (``sign``).
-        self.result: tuple[Any, ...] = ()
-        #: Its sizes, where it then was one tensor.
-        self.shape: Any = None
-        #: The complete text for each result, where results differ from call to call.
-        self.results: dict[Any, Prepared] = {}
 
 
 class _State:
@@ -183,7 +132,7 @@ class EagerOps:
                     entry.falls_back = True
                     emitter.pop(self._retried)
                 raise
-            except BaseException:
+            except BaseException:  # an interrupt too must close the range that it leaves
                 if entry is not None:
                     emitter.pop()
                 raise
@@ -211,14 +160,14 @@ class EagerOps:
                 return execute(handle, device, name, inputs, attrs, *rest)
             entry = None
             try:
-                told = _text(name)
+                told = text(name)
                 if not told.startswith(_FUNCTION):
                     entry = begin(told, (*inputs, *(attrs or ())), len(inputs), _SLOW)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("an op could not be described")
             try:
                 result = execute(handle, device, name, inputs, attrs, *rest)
-            except BaseException:
+            except BaseException:  # an interrupt too must close the range that it leaves
                 if entry is not None:
                     emitter.pop()
                 raise
@@ -245,7 +194,7 @@ class EagerOps:
                 if kind is EagerTensor:
                     add(value._datatype_enum())
                     add(value._shape_tuple())
-                elif kind in _PLAIN:
+                elif kind in PLAIN:
                     # numbers among the inputs are no part of the text
                     add(kind if number < count else value)
                 else:
@@ -287,9 +236,9 @@ class EagerOps:
             category = "input"
         elif name.startswith(_OPTIMIZER):
             category = "optimizer"
-        inputs = tuple(map(_argument, args[:count])) if self._shapes else ()
+        inputs = tuple(map(argument, args[:count])) if self._shapes else ()
         pairs = zip(args[count::2], args[count + 1 :: 2], strict=False) if self._shapes else ()
-        params = (parameter(_text(one), value) for one, value in pairs)
+        params = (parameter(text(one), value) for one, value in pairs)
         call = OpCall(
             name,
             inputs,
@@ -299,7 +248,7 @@ class EagerOps:
             source.frames,
         )
         prepared = self._emitter.prepare(call, category)
-        entry = self._entries[key] = Entry(call, category, prepared, source, name in _DYNAMIC)
+        entry = self._entries[key] = Entry(call, category, prepared, source, name in DYNAMIC)
         return entry
 
     def _end(self, entry: Entry, result: Any) -> None:
@@ -308,7 +257,7 @@ class EagerOps:
             if not state.around and not _tapeless():
                 one = result[0] if type(result) is list and result else result
                 state.made[entry.call.name, getattr(one, "_id", None)] = (state.seq, entry.source)
-            if entry.known and _same(entry.result, result):
+            if entry.known and same(entry.result, result):
                 self._emitter.pop()
             else:
                 self._emitter.pop(self._complete(entry, result) if self._shapes else None)
@@ -325,7 +274,7 @@ class EagerOps:
         complete = entry.results.get(found)
         if complete is None:
             flat = result if isinstance(result, (list, tuple)) else (result,)
-            outputs = tuple(_argument(one) for one in flat if one is not None)
+            outputs = tuple(argument(one) for one in flat if one is not None)
             call = entry.call
             whole = OpCall(
                 call.name, call.inputs, outputs, call.params, device_of(flat), call.frames
@@ -341,6 +290,15 @@ class EagerOps:
                 if type(result) is EagerTensor:
                     entry.shape = result._shape_tuple()
         return complete
+
+    def optimizer_begins(self) -> None:
+        """What follows on this thread is an optimizer's."""
+        self._local.state.optimizing += 1
+
+    def optimizer_ends(self) -> None:
+        """It is no longer."""
+        state = self._local.state
+        state.optimizing = max(0, state.optimizing - 1)
 
     def enter_gradient(self, name: str, inputs: Any, outputs: Any) -> None:
         """What follows on this thread differentiates the op whose tensors these are."""
@@ -366,78 +324,3 @@ class EagerOps:
 
 def _number(made: tuple[int, Source]) -> int:
     return made[0]
-
-
-def _same(expected: tuple[Any, ...], result: Any) -> bool:
-    """Whether a result is like that of the call before."""
-    if type(result) is list:
-        key: list[Any] = []
-        sign(key, result, True)
-        return tuple(key) == expected
-    if result is None:
-        return True
-    return len(expected) == 2 and result._shape_tuple() == expected[1]
-
-
-def sign(key: list[Any], values: Any, numbers: bool) -> None:
-    """Append to ``key`` what the text of a call depends on; numbers among the inputs do not."""
-    add = key.append
-    for value in values:
-        kind = type(value)
-        if kind in _PLAIN:
-            add(value if numbers else kind)
-            continue
-        try:
-            add(value._datatype_enum())
-            add(value._shape_tuple())
-        except AttributeError:
-            if kind is list or kind is tuple:
-                add(len(value))
-                sign(key, value, numbers)
-            elif kind is dtypes.DType:
-                add(value.as_datatype_enum)
-            else:
-                add(getattr(value, "dtype", kind))
-                add(_sizes(value))
-
-
-def _sizes(value: Any) -> Any:
-    shape = getattr(value, "shape", None)
-    try:
-        return None if shape is None else tuple(shape)
-    except (TypeError, ValueError):  # a shape of unknown rank
-        return "?"
-
-
-def _argument(value: Any) -> Arg:
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_argument, value)) if any(hasattr(v, "dtype") for v in value) else None
-    if isinstance(value, bool):
-        return TensorSpec("bool", ())
-    if isinstance(value, (int, float)):
-        return TensorSpec("i32" if isinstance(value, int) else "f32", ())
-    dtype = getattr(value, "dtype", None)
-    if dtype is None:
-        return None
-    return tensor_spec(value)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def device_of(results: Any) -> str | None:
-    """``cuda:0`` of the first result on a GPU, ``cpu`` …; None where no result tells."""
-    for one in results:
-        name = getattr(one, "device", None)
-        if name:
-            kind, _, number = name.rpartition("/device:")[2].partition(":")
-            return (
-                "cpu"
-                if kind == "CPU" and number == "0"
-                else f"{_KINDS.get(kind, kind.lower())}:{number}"
-            )
-    return None
-
-
-_KINDS: Final = {"GPU": "cuda"}

@@ -11,7 +11,7 @@ from opscope.adapters import scopes
 from opscope.adapters.source import Sources
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue
 
-from .call import arguments, parameter, tensor_spec
+from .call import arguments, device_name, parameter, tensor_spec
 
 #: Ops whose functions are inlined into the graph that calls them, the caller's name before theirs.
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -122,12 +122,16 @@ class Nodes:
         }
         layers = scopes.layers(graph)
         called: dict[str, str] = {}
-        for number, op in enumerate(graph.get_operations()):
+        operations = graph.get_operations()
+        made = _made_for_ops(operations)
+        for number, op in enumerate(operations):
             if op.type in _UNTOLD:
                 continue
             key = prefix + op.name
             call = _call(op, self._frames(op))
             mine = _layer(op.name, layers) or layer
+            if mine is None:
+                mine = _without_op(op.name, made)
             more: list[tuple[str, ParamValue]] = []
             if number in forward:
                 more.append(("forward", prefix + forward[number]))
@@ -158,7 +162,7 @@ class Nodes:
                         if function is None or place is None
                         else self._gradient(function, None, place)
                     )
-                    yield from self._calls(body, inner, within, mine, depth + 1)
+                    yield from self._calls(body, inner, within, mine or None, depth + 1)
 
         for one in getattr(graph, "outputs", ()):
             name = _UNUSUAL.sub("_", one.op.name).lower()
@@ -186,6 +190,23 @@ def _layer(name: str, layers: dict[str, str]) -> str | None:
     return None
 
 
+def _made_for_ops(operations: list[Any]) -> set[str]:
+    """Scopes that are no more than ops: what ``net/MatMul`` reads is ``net/MatMul/ReadVariableOp``.
+
+    The op itself may have turned out to be needless.
+    """
+    reads = {op.name.rpartition("/")[0] for op in operations if op.type == "ReadVariableOp"}
+    others = {op.name.rpartition("/")[0] for op in operations if op.type != "ReadVariableOp"}
+    inside = {scope.rpartition("/")[0] for scope in reads | others}
+    return {op.name for op in operations} | (reads - others - inside)
+
+
+def _without_op(name: str, made: set[str]) -> str | None:
+    """The scopes of a node in such a scope; None for any other."""
+    parent = name.rpartition("/")[0]
+    return parent.rpartition("/")[0] if parent in made and not _TAPE.match(name) else None
+
+
 def _differentiates(name: str, gradient: _Gradient) -> Iterator[tuple[str, ParamValue]]:
     """``gradients/net/MatMul_grad/MatMul_1`` is of ``net/MatMul``."""
     found = _OF_GRADIENT.match(name)
@@ -206,7 +227,7 @@ def _call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
         arguments(op.inputs),
         tuple(tensor_spec(one) for one in op.outputs),
         tuple(one for one in told if one is not None),
-        None,
+        device_name(op.device),
         frames,
     )
 
@@ -246,7 +267,7 @@ def _fused(chain: list[Any], last: OpCall, inside: tuple[str, ...]) -> OpCall:
     first = _call(root, ())
     given: tuple[Arg, ...] = (*first.inputs, *arguments(more))
     params = (*first.params, ("fused", inside))
-    return OpCall(root.type, given, last.outputs, params, None, last.frames)
+    return OpCall(root.type, given, last.outputs, params, last.device, last.frames)
 
 
 def _called(op: Any) -> str:

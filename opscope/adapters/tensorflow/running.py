@@ -51,12 +51,9 @@ class GraphRanges:
     @classmethod
     def load(cls, tensorflow: Any) -> GraphRanges:
         """Build the library, if need be, and find TensorFlow's. Raises BuildError where that fails."""
-        folder = Path(tensorflow.__file__).resolve().parent
-        framework = next(iter(sorted(folder.glob("libtensorflow_framework.so.*"))), None)
-        if framework is None:
-            raise BuildError(f"no libtensorflow_framework in {folder}")
+        framework = _framework(tensorflow)
         try:
-            native = ctypes.CDLL(str(built(SOURCE)))
+            native = ctypes.CDLL(str(ears_library()))
             _declare(native)
             ranges = cls(native, framework, tensorflow)
             if not native.opscope_install(str(framework).encode()):
@@ -98,10 +95,8 @@ class GraphRanges:
 
     def _read_inputs(self) -> None:
         """Make what reads the shapes of inputs, or learn why that cannot be."""
-        config = self._tensorflow.sysconfig
         try:
-            flags = (*config.get_compile_flags(), f"-DTENSORFLOW={self._tensorflow.__version__}")
-            self._inputs = ctypes.CDLL(str(built(INPUTS, (*flags, str(self._framework)))))
+            self._inputs = ctypes.CDLL(str(inputs_library(self._tensorflow)))
             readers = self._inputs.opscope_inputs_sign, self._inputs.opscope_inputs_text
             self._native.opscope_inputs(*(ctypes.cast(one, ctypes.c_void_p) for one in readers))
         except (BuildError, AttributeError, OSError) as error:
@@ -173,6 +168,29 @@ class Recording:
         self._texts += len(lines)
         strings = "".join(f"{line}\n" for line in lines)
         return records.raw[: written * RECORD_BYTES], strings.encode(), threads
+
+
+def ears_library() -> Path:
+    """The library that hears graph ops, built unless it is there. Raises BuildError."""
+    return built(SOURCE)
+
+
+def inputs_library(tensorflow: Any) -> Path:
+    """The library that reads the shapes of inputs, for this TensorFlow. Raises BuildError."""
+    flags = (
+        *tensorflow.sysconfig.get_compile_flags(),
+        f"-DTENSORFLOW={tensorflow.__version__}",
+        str(_framework(tensorflow)),
+    )
+    return built(INPUTS, flags)
+
+
+def _framework(tensorflow: Any) -> Path:
+    folder = Path(tensorflow.__file__).resolve().parent
+    found = next(iter(sorted(folder.glob("libtensorflow_framework.so.*"))), None)
+    if found is None:
+        raise BuildError(f"no libtensorflow_framework in {folder}")
+    return found
 
 
 def _declare(native: Any) -> None:

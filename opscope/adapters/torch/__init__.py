@@ -4,7 +4,7 @@ While something listens: a C++ callback or, where that cannot be built, a dispat
 thread (ops), global module hooks (layers), the
 optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
 loader's ``__next__`` (phases), and the start of new threads. While nothing listens, only the
-optimizer's hooks stay, once a step, to count steps.
+optimizer's hooks stay, once a step, to count steps, and those that hear of new process groups.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .higher_order import HigherOrder
 from .modules import Layers
 from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
+from .ranks import Ranks
 from .state import Threads, ThreadState
 from .threads import NewThreads, enter, leave
 
@@ -44,6 +45,7 @@ class TorchAdapter:
         self._emitter: Emitter | None = None
         self._parts: list[Any] = []
         self._always: list[Any] = []
+        self._ranks: Ranks
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
         self._options = Options()
@@ -59,10 +61,6 @@ class TorchAdapter:
         self._choose = True
         self._recorder = None
         self._emitter = emitter
-        if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
-            _log.warning(
-                "opscope: while this PyTorch is observed, torch.compile runs functions uncompiled"
-            )
         self._options = options
         threads = Threads()
         sources = Sources() if options.source else None
@@ -74,7 +72,11 @@ class TorchAdapter:
             if options.steps:
                 phases.entering(state, training)
 
-        self._always = [OptimizerHooks(mode, threads, phases, self._failed, options.steps)]
+        self._ranks = Ranks(emitter, self._failed)
+        self._always = [
+            OptimizerHooks(mode, threads, phases, self._failed, options.steps),
+            self._ranks,
+        ]
         self._parts = [
             NewThreads(mode),
             HigherOrder(emitter, sources, options.shapes, self._failed),
@@ -97,8 +99,16 @@ class TorchAdapter:
             if emitter.active and not mode.on and self._choose:
                 self._choose = False
                 mode.native = native_mode(emitter, mode.threads, self._options)
+                if mode.native is None and not hasattr(
+                    TorchDispatchMode, "ignore_compile_internals"
+                ):
+                    _log.warning(
+                        "opscope: observed from Python, this PyTorch (before 2.8) does not compile what"
+                        " torch.compile is given, or compiles it again and again"
+                    )
             if mode.native is not None:
                 mode.native.listen()
+            self._ranks.listen()
             self._tell_costs(mode)
             if mode.on == emitter.active:
                 return

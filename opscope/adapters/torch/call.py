@@ -26,6 +26,8 @@ _OPAQUE: Final = frozenset({torch.Generator, torch.ScriptObject})
 #: In the signature of a call whose numbers change all the time they are left out.
 _NUMBERS: Final = frozenset({int, float, complex})
 _SCALARS: Final = _NUMBERS | {bool}
+#: What TorchScript calls a process group.
+_GROUP: Final = "__torch__.torch.classes.c10d.ProcessGroup"
 #: What the text says of such a number.
 VARIES: Final = "varies"
 
@@ -58,6 +60,8 @@ def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
             sign(key, value, numbers)
         elif kind in _OPAQUE:
             add(kind)
+            if kind is torch.ScriptObject:
+                add(_group_name(value))
         else:
             raise Unsigned
 
@@ -263,8 +267,17 @@ def _param(value: Any, varies: bool) -> ParamValue:
     if isinstance(value, torch.Generator):
         return "generator"
     if isinstance(value, torch.ScriptObject):
-        return "object"  # a process group and the like: its address would make every text new
+        # the address of another object would make every text new
+        return _group_name(value) or "object"
     return clean_value(value)
+
+
+def _group_name(value: torch.ScriptObject) -> str | None:
+    """The name of a process group of PyTorch's own; None for another object."""
+    if value._type().qualified_name() != _GROUP:
+        return None
+    group = torch.distributed.ProcessGroup.unbox(value)
+    return str(group.group_name) if type(group) is torch.distributed.ProcessGroup else None
 
 
 def _enumerated(value: int, names: tuple[str, ...]) -> Any:

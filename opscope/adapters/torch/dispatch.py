@@ -204,7 +204,10 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
                 made = True
                 seq = peeked - 1
                 thread = state.number
-            source = NOWHERE if self._sources is None else self._sources.find(_frame(2))
+            try:
+                source = NOWHERE if self._sources is None else self._sources.find(_frame(2))
+            except ValueError:  # below us is no Python: a thread of TorchScript's
+                source = NOWHERE
         else:
             category = "backward"
             source = NOWHERE

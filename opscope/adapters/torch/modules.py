@@ -84,7 +84,7 @@ class Layers:
                 if state is None or state.run != threads.run:
                     state = current()
                 if not state.layers:
-                    entering(state, module.training)
+                    entering(state, _trains(module))
                 key = id(module)
                 known = paths.get(key)
                 if known is None or known[0]() is not module:
@@ -115,7 +115,7 @@ class Layers:
                 else:
                     return  # entered before the capture began
                 if not state.layers:
-                    leaving(state, module.training, result)
+                    leaving(state, _trains(module), result)
                 if begin:
                     cost.end(begin)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
@@ -180,6 +180,11 @@ def _told(module: nn.Module) -> str | None:
         names = (getattr(module, "_parent_path", None), getattr(module, "name", None))
         path = "/".join(name for name in names if isinstance(name, str) and name)
     return path if isinstance(path, str) else None
+
+
+def _trains(module: nn.Module) -> bool:
+    # a frozen TorchScript module has no such attribute left
+    return bool(getattr(module, "training", False))
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:

@@ -1,70 +1,217 @@
-"""Communication: how much of the time it takes, and how much of it computation hides."""
+"""Communication: how much of the time it takes, how much of it computation hides, who waits for whom."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
+from opscope.core.attribute import Attribution
+from opscope.core.clocks import machines
+from opscope.core.exchanges import KERNELS, exchanges, matched
 from opscope.core.intervals import Ints, clip, intersect, merge
+from opscope.core.perf.communication import wire_bytes
 from opscope.core.trace import Trace
 
-_COMMUNICATION: Final = r"(?i)^nccl|ncclKernel|ncclDevKernel|rccl|^void nccl|msccl|nvshmem"
+_WITHIN: Final = ("group", "members", "number")
+_SCHEMA: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "window": pl.Int64,
+    "communication_time": pl.Int64,
+    "communication_share": pl.Float64,
+    "computation_time": pl.Int64,
+    "overlap_time": pl.Int64,
+    "overlap": pl.Float64,
+    "collectives": pl.Int64,
+    "message_bytes": pl.Int64,
+    "waiting_time": pl.Int64,
+}
+_COLLECTIVES: Final = {
+    "kind": pl.Categorical,
+    "group": pl.Categorical,
+    "members": pl.Categorical,
+    "size": pl.Int64,
+    "dtype": pl.Categorical,
+    "calls": pl.Int64,
+    "message_bytes": pl.Int64,
+    "time": pl.Int64,
+    "waiting_time": pl.Int64,
+    "bus_bandwidth": pl.Float64,
+}
 
 
-def is_communication(name: str = "name") -> pl.Expr:
-    """Whether a kernel, by its name, is a collective's or a point-to-point transfer's."""
-    return pl.col(name).cast(pl.String).str.contains(_COMMUNICATION)
+def one_clock(trace: Trace) -> bool:
+    """Whether the times of all processes are on one clock."""
+    on = machines(trace)
+    clocks = trace["clocks"].filter(pl.col("clock_domain").is_in(on["clock_domain"].implode()))
+    return on["machine"].n_unique() < 2 or bool(clocks["method"].is_not_null().all())
 
 
-def communication(trace: Trace) -> pl.DataFrame:
-    """One row per process with kernels: how communication and computation share the time.
+def exchanged(attribution: Attribution) -> pl.DataFrame:
+    """``exchanges`` matched across processes, with ``duration`` and ``waiting`` (ns).
 
-    ``communication_share``: union(communication kernels inside the window) / window, the window
-    being [first step start, last step end], else that of all kernels. ``overlap``: the part of
-    union(communication kernels) during which another kernel runs, over the whole trace; null
-    without communication. Times in ns. Definitions as Holistic Trace Analysis gives them, without
-    its trimming of steps.
+    ``waiting``: what a rank spent in a collective beyond the rank that spent least; null where no
+    other rank's part in it is known.
     """
+    found = matched(exchanges(attribution), one_clock(attribution.trace))
+    duration = pl.col("end") - pl.col("start")
+    several = pl.col("number").is_not_null() & (pl.col("duration").count().over(_WITHIN) > 1)
+    shortest = pl.when(several).then(pl.col("duration").min().over(_WITHIN))
+    return found.with_columns(duration.alias("duration")).with_columns(
+        shortest.alias("shortest"), (pl.col("duration") - shortest).alias("waiting")
+    )
+
+
+def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
+    """One row per process that ran kernels or collectives: how these and computation share the time.
+
+    ``communication_share``: union(communication inside the window) / window, the window being [first
+    step start, last step end], else that of all kernels or ops. ``overlap``: the part of
+    union(communication) during which something else is computed, over the whole trace; null without
+    communication. On a GPU both are kernels. On a CPU communication is what the backend ran, and
+    null where only the calls were seen, computation what all other ops did. Times in ns.
+    Definitions as Holistic Trace Analysis gives them, without its trimming of steps.
+    ``found``: what ``exchanged`` returns; ``message_bytes`` and ``waiting_time`` are its sums.
+    """
+    trace = attribution.trace
     rows = []
-    kernels = trace["kernels"].with_columns(is_communication().alias("communicates"))
+    kernels = trace["kernels"].select(
+        "process",
+        "start",
+        "end",
+        pl.col("name").cast(pl.String).str.contains(KERNELS).fill_null(False).alias("communicates"),
+    )
     steps = trace["ranges"].filter(pl.col("category") == "step")
-    for (process,), part in kernels.group_by("process", maintain_order=True):
-        ours = part["communicates"].fill_null(False)
-        comm = _union(part.filter(ours))
-        other = _union(part.filter(~ours))
+    ranks = dict(trace["processes"].select("process", "rank").rows())
+    on_gpu = set(kernels["process"].unique().to_list())
+    talking = [one for one in found["process"].unique().sort().to_list() if one not in on_gpu]
+    parts = [(key[0], part) for key, part in kernels.group_by("process", maintain_order=True)]
+    parts += [(one, _on_cpu(attribution, found, one)) for one in talking]
+    for process, part in parts:
+        exchanged_here = found.filter(pl.col("process") == process)
+        seen = process in on_gpu or exchanged_here["end"].is_not_null().any()
+        comm = _union(part.filter("communicates"))
+        other = _union(part.filter(~pl.col("communicates")))
         mine = steps.filter(pl.col("process") == process)
         window = mine if len(mine) else part
-        low, high = int(window["start"].min()), int(window["end"].max())  # type: ignore[arg-type]
+        low, high = (0, 0) if window.is_empty() else _bounds(window)
         inside = _length(clip(comm, low, high))
         both = _length(intersect(comm, other))
+        waiting = exchanged_here["waiting"].drop_nulls()
+        sizes = exchanged_here["bytes"].drop_nulls()
         rows.append(
             {
                 "process": process,
-                "window": high - low,
-                "communication_time": _length(comm),
-                "communication_share": inside / (high - low) if high > low else None,
+                "rank": ranks.get(process),
+                "window": high - low if len(window) else None,
+                "communication_time": _length(comm) if seen else None,
+                "communication_share": inside / (high - low) if seen and high > low else None,
                 "computation_time": _length(other),
-                "overlap_time": both,
+                "overlap_time": both if seen else None,
                 "overlap": both / _length(comm) if len(comm[0]) else None,
+                "collectives": len(exchanged_here),
+                "message_bytes": sizes.sum() if len(sizes) == len(exchanged_here) else None,
+                "waiting_time": waiting.sum() if len(waiting) else None,
             }
         )
-    return pl.DataFrame(
-        rows,
-        schema={
-            "process": pl.Int32,
-            "window": pl.Int64,
-            "communication_time": pl.Int64,
-            "communication_share": pl.Float64,
-            "computation_time": pl.Int64,
-            "overlap_time": pl.Int64,
-            "overlap": pl.Float64,
-        },
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int) -> pl.DataFrame:
+    """start, end, communicates: the collectives of a process, and its outermost other ops."""
+    ranges, meaning = attribution.trace["ranges"], attribution.meaning
+    talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
+    mine = (ranges["process"] == process).fill_null(False).to_numpy()
+    outer = attribution.is_op & (attribution.parent < 0) & ~talks[meaning.reading] & mine
+    ran = found.filter((pl.col("process") == process) & pl.col("end").is_not_null())
+    return pl.concat(
+        [
+            ran.select("start", "end", pl.lit(True).alias("communicates")),
+            ranges[np.flatnonzero(outer)].select(
+                "start", "end", pl.lit(False).alias("communicates")
+            ),
+        ]
+    )
+
+
+def collectives(found: pl.DataFrame) -> pl.DataFrame:
+    """One row per group and kind of collective, over all ranks, by time; times in ns.
+
+    ``time`` and ``waiting_time`` add up all ranks' parts. ``bus_bandwidth`` (bytes/s): what must
+    cross each rank's link at least, as nccl-tests defines it, by the shortest time that a rank spent,
+    over the collectives of which several ranks are known; null where there are none.
+    """
+    if found.is_empty():
+        return pl.DataFrame(schema=_COLLECTIVES)
+    sized = found.select("kind", "bytes", "size").unique().drop_nulls()
+    wire = [
+        wire_bytes(kind, size, ranks) or None
+        for kind, size, ranks in sized.with_columns(pl.col("kind").cast(pl.String)).rows()
+    ]
+    rated = found.join(
+        sized.with_columns(pl.Series("wire", wire, pl.Int64)),
+        on=["kind", "bytes", "size"],
+        how="left",
+        maintain_order="left",
+    ).with_columns(pl.when(pl.col("shortest") > 0).then("wire").alias("wire"))
+    key = ["kind", "group", "members", "size", "dtype"]
+    shortest = pl.when(pl.col("wire").is_not_null()).then("shortest").sum()
+    moved = pl.col("wire").sum()
+
+    def whole(name: str) -> pl.Expr:
+        return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
+
+    table = (
+        rated.group_by(key, maintain_order=True)
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            whole("bytes").alias("message_bytes"),
+            whole("duration").alias("time"),
+            whole("waiting").alias("waiting_time"),
+            pl.when(shortest > 0).then(moved / shortest * 1e9).alias("bus_bandwidth"),
+        )
+        .sort("time", "calls", descending=True, nulls_last=True, maintain_order=True)
+    )
+    return table.select(*_COLLECTIVES)
+
+
+def clocks(trace: Trace) -> pl.DataFrame:
+    """One row per clock that processes used: which, how it was put on the first, how far it may be off.
+
+    ``method`` is ``same clock`` where there is one machine. Times in ns.
+    """
+    on = machines(trace)
+    alone = on["machine"].n_unique() < 2
+    table = on.join(trace["clocks"].drop("machine"), on="clock_domain", maintain_order="left")
+    if alone:
+        none = dict.fromkeys(("offset_ns", "error_ns", "spread_ns", "drift_ppm"))
+        table = table.with_columns(pl.lit("same clock").alias("method")).with_columns(
+            pl.lit(value, table.schema[name]).alias(name) for name, value in none.items()
+        )
+    return (
+        table.group_by("machine", maintain_order=True)
+        .agg(
+            pl.col("host").first(),
+            pl.col("process").n_unique().cast(pl.Int64).alias("processes"),
+            pl.col("rank").min().alias("first_rank"),
+            pl.col("method").fill_null("not aligned").first(),
+            *(
+                pl.col(name).first()
+                for name in ("offset_ns", "drift_ppm", "error_ns", "spread_ns", "collectives")
+            ),
+        )
+        .drop("machine")
     )
 
 
 def _union(frame: pl.DataFrame) -> tuple[Ints, Ints]:
     return merge(frame["start"].to_numpy(), frame["end"].to_numpy())
+
+
+def _bounds(frame: pl.DataFrame) -> tuple[int, int]:
+    return int(frame["start"].to_numpy().min()), int(frame["end"].to_numpy().max())
 
 
 def _length(spans: tuple[Ints, Ints]) -> int:

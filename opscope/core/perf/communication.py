@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from opscope.core.schema import OpCall
+from opscope.core.schema import Arg, OpCall, SameAs
 
 from .registry import Cost, op, words
 from .shapes import Span, distinct_tensors, numel, outputs
@@ -80,7 +80,7 @@ _NAMES = (
             "all_reduce all_reduce_ all_reduce_coalesced all_gather_into_tensor "
             "all_gather_into_tensor_coalesced all_gather_into_tensor_out reduce_scatter_tensor "
             "reduce_scatter_tensor_coalesced reduce_scatter_tensor_out all_to_all_single broadcast "
-            "broadcast_ wait_tensor isend irecv"
+            "broadcast_ wait_tensor _wrap_tensor_autograd isend irecv"
         )
     ),
     *(
@@ -165,10 +165,14 @@ def communicate(call: OpCall) -> Cost:
     kind = collective(str(named))
     if "+" in call.name:
         return _group(call, kind)
-    if "wait" in call.name or call.name.endswith("-done") or "Group" in call.name:
+    if "wait" in call.name or call.name.endswith(("-done", "_wrap_tensor_autograd")):
+        return Cost()
+    if "Group" in call.name:
         return Cost()
     if kind is None:
         return _unknown("the trace does not record which collective it is")
+    if call.name.startswith("gloo:"):
+        return _unknown("its bytes stand at the op that asked for it")
     parts = distinct_tensors(call)
     told = _integer(call, "bytes")
     ranks = _integer(call, "Group size", "group_size", "world_size", "ranks")
@@ -180,7 +184,7 @@ def communicate(call: OpCall) -> Cost:
     if told is not None:
         whole = told * (_shares(call.name, kind, ranks) if ranks else 1)
     else:
-        whole = max((t.nbytes or 0 for t in both), default=0)
+        whole = buffer_bytes(call) or 0
         if kind in ("all_gather", "reduce_scatter") and len(both) == 1 and ranks:
             whole *= ranks if kind == "all_gather" else 1
         if not whole and any(numel(t) for t in both):
@@ -189,6 +193,30 @@ def communicate(call: OpCall) -> Cost:
     sent = [] if kind == "recv" else [crossing]
     received = [] if kind == "send" else [crossing]
     return cost_of_parts(sent, received)
+
+
+def buffer_bytes(call: OpCall) -> int | None:
+    """The larger of what goes in and what comes out of a collective on one rank; null if not known.
+
+    As the trace tells it, else the largest tensor or list of tensors among arguments and results.
+    """
+    told = _integer(call, "bytes")
+    if told is not None:
+        return told
+    sizes = [_nbytes(call, one) for one in (*call.inputs, *(call.outputs or ()))]
+    return max((size for size in sizes if size is not None), default=None)
+
+
+def _nbytes(call: OpCall, value: Arg) -> int | None:
+    if isinstance(value, tuple):
+        sizes = [_nbytes(call, one) for one in value]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if known and len(known) == len(sizes) else None
+    if isinstance(value, SameAs):
+        leaves = call.input_leaves()
+        leaf = leaves[value.index] if 0 <= value.index < len(leaves) else None
+        return None if leaf is None else leaf.nbytes
+    return None if value is None else value.nbytes
 
 
 #: What crosses the wire is the message, however many ranks there are.

@@ -26,8 +26,8 @@ _USED = re.compile(
     r"\bnvjet_|xmma_|_xmma|(?<![a-z])mma_|bmma|Mfma|MFMA|"
     r"flash_(?:fwd|bwd)|flash::|FlashAttnFwd|FlashAttnBwd|fmha_cutlass[FB]_|fmha_v2|fmhaSm|"
     r"flash_attention_(?:fp16|bf16|e4m3)|sdpa_sm\d+_flash|CollectiveMmaAttention|"
-    r"SM(?:70|75|80|89|90|100|120)_\d+x\d+x\d+|SM100_MMA|Sm(?:90|100|120)(?:Tma|Mma|Umma)|"
-    r"MmaMultistage.*TensorOp|triton_tem_|^triton_mm|fused_moe_kernel|_attn_(?:fwd|bwd)|"
+    r"SM(?:70|75|80|89|90|100|120)_\d+x\d+x\d+|SM100_MMA|Sm(?:90|100|103|120)(?:Array)?(?:Tma|Mma|Umma)|"
+    r"MmaMultistage.*TensorOp|triton_tem_|^triton_mm|^(?:triton_)?gemm_(?:fusion_)?dot|fused_moe_kernel|^_(?:p_)?matmul_ogs_|_attn_(?:fwd|bwd)|"
     r"unified_attention_[23]d|deep_gemm::|fp8_gemm_kernel|marlin|machete|"
     r"^(?:bmm|gemm)_\w+?_(?:Fp32|Fp16|Bfloat16|E\dm\d)\w*_bA\d+|"
     r"^Cijk_.*_MI\d+x\d+|batched_gemm.*xdl|_xdl_|ck_tile::FmhaFwd|ck_tile::FmhaBwd|ck_tile::Gemm",
@@ -72,3 +72,16 @@ _FAST = re.compile(r"winograd|fft2d|_fft|fft_|cgemm|r2c|c2r|strassen", re.IGNORE
 def fast_algorithm(kernel: str) -> bool:
     """Whether the kernel does a convolution with fewer multiplications (Winograd, FFT)."""
     return bool(_FAST.search(kernel))
+
+
+_HELPER = re.compile(
+    r"splitk_?reduce|reducesplitk|computeOffsets|computeBOffsets|nchwToNhwc|nhwcToNchw|compute_gemm_pointers|"
+    r"scalePackedTensor|transform_filter|flip_filter|GammaBeta",
+    re.IGNORECASE,
+)
+
+
+def helps(kernel: str) -> bool:
+    """Whether the kernel only serves another of its op: adds up its parts, lays out its data, or has what
+    is left of a layer norm's backward."""
+    return bool(_HELPER.search(kernel))

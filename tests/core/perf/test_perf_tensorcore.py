@@ -6,10 +6,15 @@ import csv
 import sqlite3
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from opscope.core.analysis.devices import trace_target
 from opscope.core.perf import entries, tensorcore
+from opscope.core.perf.kernel_names import fast_algorithm, used
+from opscope.core.perf.tensorcore import NO_UNITS, Target
 from opscope.core.schema import OpCall, TensorSpec
+from opscope.profile import load
 
 HERE = Path(__file__).parent
 
@@ -22,30 +27,33 @@ def labelled():
 
 def test_the_table_is_wide():
     rows = labelled()
-    assert len(rows) >= 150
+    assert len(rows) >= 200
     assert len({row["kernel"] for row in rows}) == len(rows)
     assert all(row["where_from"] for row in rows)
     words = " ".join(row["kernel"] for row in rows).lower()
-    for family in ("volta", "turing", "ampere", "sm90", "sm100", "sm120", "nvjet", "cudnn", "cutlass",
-                   "xmma", "wgmma", "flash", "fmha", "triton", "winograd", "fft"):  # fmt: skip
+    for family in ("volta", "turing", "ampere", "sm89", "sm90", "sm100", "sm103", "sm120", "nvjet", "cudnn",
+                   "cutlass", "cutlass3x", "xmma", "wgmma", "flash", "fmha", "triton", "winograd", "fft",
+                   "e4m3", "e2m1", "ue8m0", "cijk"):  # fmt: skip
         assert family in words, family
+    for verdict in ("yes", "no"):
+        assert sum(row["tensor_core"] == verdict for row in rows) > 80
 
 
 @pytest.mark.parametrize("row", labelled(), ids=lambda row: row["kernel"][:60])
 def test_use_by_name(row):
-    assert tensorcore.used(row["kernel"]) is (row["tensor_core"] == "yes")
+    assert used(row["kernel"]) is (row["tensor_core"] == "yes")
 
 
 def test_a_name_that_hides_it_is_not_known():
-    assert tensorcore.used("void cutlass::Kernel2<T1>(T1::Params)") is None
-    assert tensorcore.used("ncclDevKernel_AllReduce_Sum_bf16_RING_LL") is False
-    assert tensorcore.used("") is False
+    assert used("void cutlass::Kernel2<T1>(T1::Params)") is None
+    assert used("ncclDevKernel_AllReduce_Sum_bf16_RING_LL") is False
+    assert used("") is False
 
 
 def test_fast_algorithms_are_seen():
-    assert tensorcore.fast_algorithm("volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1")
-    assert tensorcore.fast_algorithm("void fft2d_r2c_32x32<float, false, 0u, false>(float2*)")
-    assert not tensorcore.fast_algorithm("volta_sgemm_128x64_nn")
+    assert fast_algorithm("volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1")
+    assert fast_algorithm("void fft2d_r2c_32x32<float, false, 0u, false>(float2*)")
+    assert not fast_algorithm("volta_sgemm_128x64_nn")
 
 
 def test_eligible_as_dlprof_reports(shared):
@@ -71,7 +79,41 @@ def test_used_as_dlprof_reports(shared):
         rows = list(csv.DictReader(file))
     assert {row["Uses TC"] for row in rows} == {"no"}
     assert names
-    assert {name for name in names if tensorcore.used(name)} == set()
+    assert {name for name in names if used(name)} == set()
+
+
+def test_every_matrix_op_as_dlprof_has_it(shared):
+    """DLProf's own run through our reader: the same ops eligible, of the same kernels, none on Tensor
+    Cores, and why: fp32 on Turing."""
+    with (shared / "dlprof" / "dlprof_tensor_core.csv").open(newline="") as file:
+        next(file)
+        theirs = list(csv.DictReader(file))
+    profile = load(shared / "dlprof" / "nsys_profile.sqlite")
+    costs, launched = profile._ops.costs, profile.attribution.kernels
+    # DLProf's op is the marker, ours the op inside it that launched: they meet in the op that counts
+    counting = pl.Series("counting", costs.costing(launched.op.astype("int64")))
+    ours = profile.kernels().with_columns(counting).filter(pl.col("tc_eligible"))
+    found = {}
+    for row in (
+        ours.group_by("counting")
+        .agg("name", "tensor_core", "tc_ready", pl.col("tc_reason").cast(pl.String))
+        .sort("counting")
+        .iter_rows(named=True)
+    ):
+        name = profile.trace["ranges"]["text"][row["counting"]]
+        kind = next(kind for kind in ("conv2d", "linear") if f"'{kind}'" in name)
+        found.setdefault(kind, []).append((row["name"], row["tensor_core"]))
+        assert set(row["tc_ready"]) == {False}
+        assert all("8.0" in reason for reason in row["tc_reason"])
+    assert {kind: len(ops) for kind, ops in found.items()} == {"conv2d": 2, "linear": 3}
+    for row in theirs:
+        kind, number = row["Op Type"], int(row["Op ID"].rpartition("_")[2]) - 1
+        names, tensor = found[kind][number]
+        assert sum(map(bool, tensor)) == int(row["TC Kernel Count"]) == 0
+        told = [name.strip() for name in row["Non-TC Kernel Names"].split(",")]
+        assert len(told) == int(row["Total Kernel Count"]), "it counts names"
+        assert all(any(short in str(name) for short in told) for name in names)
+        assert all(any(short in str(name) for name in names) for short in told)
 
 
 def gemm(dtype, m, k, n):
@@ -98,7 +140,7 @@ def gemm(dtype, m, k, n):
     ],
 )
 def test_readiness_by_dtype_and_generation(dtype, cc, expected, reason):
-    found, why = tensorcore.ready(gemm(dtype, 64, 64, 64), cc)
+    found, why = tensorcore.ready(gemm(dtype, 64, 64, 64), Target(cc))
     assert found is expected
     assert (why is None) == (reason is None)
     assert reason is None or reason in why
@@ -106,20 +148,23 @@ def test_readiness_by_dtype_and_generation(dtype, cc, expected, reason):
 
 def test_readiness_by_alignment_and_settings():
     odd = gemm("f16", 64, 30, 64)
-    assert tensorcore.ready(odd, (7, 0)) == (False, "K = 30 is no multiple of 8")
-    assert tensorcore.ready(odd, (8, 0), cublas=(10, 2)) == (False, "K = 30 is no multiple of 8")
-    assert tensorcore.ready(odd, (8, 0), cublas=(12, 1)) == (True, None)
+    assert tensorcore.ready(odd, Target((7, 0))) == (False, "K = 30 is no multiple of 8")
+    assert tensorcore.ready(odd, Target((8, 0), cublas=(10, 2))) == (
+        False,
+        "K = 30 is no multiple of 8",
+    )
+    assert tensorcore.ready(odd, Target((8, 0), cublas=(12, 1))) == (True, None)
     single = gemm("f32", 64, 64, 64)
-    assert tensorcore.ready(single, (8, 0), tf32=False) == (False, "TF32 is off")
-    assert tensorcore.ready(single, (8, 0), tf32=True) == (True, None)
+    assert tensorcore.ready(single, Target((8, 0), tf32=False)) == (False, "TF32 is off")
+    assert tensorcore.ready(single, Target((8, 0), tf32=True)) == (True, None)
     conv = OpCall(
         "aten::cudnn_convolution",
         (TensorSpec("f32", (8, 64, 9, 9)), TensorSpec("f32", (64, 64, 3, 3))),
         None,
         (("allow_tf32", False),),
     )
-    assert tensorcore.ready(conv, (8, 0)) == (False, "TF32 is off")
-    assert tensorcore.ready(OpCall("aten::mm"), (8, 0))[0] is None
+    assert tensorcore.ready(conv, Target((8, 0))) == (False, "TF32 is off")
+    assert tensorcore.ready(OpCall("aten::mm"), Target((8, 0)))[0] is None
 
 
 def test_why_an_eligible_op_used_none():
@@ -136,6 +181,77 @@ def test_why_an_eligible_op_used_none():
         (TensorSpec("f16", (8, 64, 31, 31)),),
     )
     assert "layout" in tensorcore.unused_reason(conv, (7, 5))
+
+
+def test_what_low_precision_needs_of_its_sizes():
+    """fp8 and fp4 kernels need 16 bytes from every version, int8 ones 4 elements; M is free."""
+    b200, h100 = Target((10, 0), (12, 8)), Target((9, 0), (12, 8))
+    assert tensorcore.ready(gemm("f8e4m3fn", 17, 64, 64), h100) == (True, None)
+    assert tensorcore.ready(gemm("f8e4m3fn", 64, 24, 64), h100) == (
+        False,
+        "K = 24 is no multiple of 16",
+    )
+    assert tensorcore.ready(gemm("f4e2m1", 64, 48, 64), b200) == (
+        False,
+        "K = 48 is no multiple of 32",
+    )
+    assert tensorcore.ready(gemm("i8", 64, 64, 30), h100) == (False, "N = 30 is no multiple of 4")
+    assert tensorcore.ready(gemm("i8", 64, 68, 64), h100) == (True, None)
+    assert (
+        tensorcore.ready(gemm("i8", 64, 68, 64), Target((7, 5), (10, 2)))[1]
+        == "K = 68 is no multiple of 16"
+    )
+
+
+def test_a_device_without_tensor_cores():
+    none = Target(NO_UNITS)
+    assert tensorcore.ready(gemm("f16", 64, 64, 64), none) == (
+        False,
+        "the device has no Tensor Cores",
+    )
+    assert "no Tensor Cores" in tensorcore.unused_reason(gemm("f16", 64, 64, 64), NO_UNITS)
+
+
+@pytest.mark.parametrize(
+    ("units", "dtype", "expected"),
+    [("gfx908", "f64", False), ("gfx90a", "f64", True), ("gfx90a", "f8e4m3fn", False),
+     ("gfx942", "f8e4m3fnuz", True), ("gfx942", "f8e4m3fn", False), ("gfx950", "f8e4m3fn", True),
+     ("gfx950", "f4e2m1", True), ("gfx942", "f32", True), ("gfx942", "bf16", True)],
+)  # fmt: skip
+def test_amd_matrix_cores(units, dtype, expected):
+    """f32 has its own instruction there, whatever TF32 is set to; fp8 is another format on CDNA 3."""
+    found, why = tensorcore.ready(gemm(dtype, 64, 64, 64), Target(units))
+    assert found is expected
+    assert (why is None) == expected
+    assert expected or units in why
+
+
+def test_a_depthwise_convolution_is_no_product():
+    call = OpCall(
+        "aten::convolution",
+        (TensorSpec("f16", (8, 64, 33, 33)), TensorSpec("f16", (64, 1, 3, 3))),
+        (TensorSpec("f16", (8, 64, 31, 31)),),
+        (("groups", 64),),
+    )
+    assert "depthwise" in tensorcore.ready(call, Target((8, 0)))[1]
+    assert "depthwise" in tensorcore.unused_reason(call, (8, 0))
+
+
+@pytest.mark.parametrize(("name", "cc", "units"), [
+    ("AMD Instinct MI300X", "9.4", "gfx942"), ("NVIDIA GeForce GTX 1660", "7.5", NO_UNITS),
+    ("Tesla P100-SXM2-16GB", "6.0", NO_UNITS), ("NVIDIA H100 80GB HBM3", "9.0", (9, 0)),
+    (None, "9.4", "gfx942"), ("Some GPU", "9.0", (9, 0)), (None, None, None),
+])  # fmt: skip
+def test_whose_units_a_trace_s_ops_could_use(trace_of, name, cc, units):
+    row = {"process": 0, "device": 0, "name": name, "cc": cc}
+    if name is None and cc:
+        row |= {"sm_count": 304, "memory": 206_141_652_992}
+    if name and "GTX" in name:
+        row |= {"sm_count": 22, "clock_khz": 1_785_000}
+    process = {"process": 0, "versions": '{"cuda_runtime_version": 12040}'}
+    target = trace_target(trace_of(devices=[row], processes=[process]))
+    assert target.units == units
+    assert target.cublas == (12,)
 
 
 def test_matrix_families_alone_are_eligible():

@@ -109,6 +109,7 @@ def command(wanted: Plan, output: Path) -> list[str]:
     nvtx = [] if wanted.nvtx is None else [f"-I{wanted.nvtx}", "-DOPSCOPE_NVTX"]
     import torch
 
+    groups = ["-DOPSCOPE_C10D"] if torch.distributed.is_available() else []
     return [
         str(wanted.compiler),
         # NDEBUG: without it RecordFunction.inputs() asserts in each callback
@@ -117,6 +118,7 @@ def command(wanted: Plan, output: Path) -> list[str]:
         f"-I{include}",
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
         *nvtx,
+        *groups,
         str(SOURCE),
         *("-o", str(output)),
         f"-L{wanted.torch / 'lib'}",

@@ -150,7 +150,8 @@ void opscope_observe(int nvtx) {
     g_handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
                                          .needsInputs(true)
                                          .needsOutputs(!kOutputsOnDemand)
-                                         .scopes({at::RecordScope::FUNCTION}));
+                                         .scopes({at::RecordScope::FUNCTION,
+                                                  at::RecordScope::USER_SCOPE}));
 }
 
 void opscope_ignore(void) {

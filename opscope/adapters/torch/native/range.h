@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "calls.h"
+#include "collectives.h"
 
 namespace {
 
@@ -74,7 +74,8 @@ std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& 
   // Within an op that shares its work among threads: they have no Python frames and no direction.
   if (at::in_parallel_region()) return nullptr;
   OpInfo* op = find_op(t, fn);
-  if (!op || !op->recorded) return nullptr;
+  if (!op) return fn.scope() == at::RecordScope::USER_SCOPE ? begin_work(t, fn) : nullptr;
+  if (!op->recorded) return nullptr;
   auto args = fn.inputs();
   Kinds kinds;
   uint64_t arguments = hash_arguments<true>(*op, args, &kinds);

@@ -19,6 +19,21 @@ struct Hasher {
   }
 };
 
+// The name of a process group; null for any other value. One written in Python is not asked: that
+// would wait for the GIL.
+const std::string* group_name(const IValue& value) {
+#ifdef OPSCOPE_C10D
+  if (!value.isObject()) return nullptr;
+  static const c10::TypePtr type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
+  if (value.toObjectRef().type() != type) return nullptr;
+  const auto group = value.toCustomClass<c10d::ProcessGroup>();
+  if (typeid(*group) != typeid(c10d::ProcessGroup)) return nullptr;
+  return &group->getGroupName();
+#else
+  return nullptr;
+#endif
+}
+
 inline bool plain(const c10::TensorImpl* impl) {
   return impl->layout() == c10::kStrided && !impl->has_symbolic_sizes_strides() &&
       !impl->is_nested();
@@ -117,8 +132,10 @@ void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number) 
       hash.add(bits[0]);
       hash.add(bits[1]);
     }
+  } else if (const std::string* group = group_name(value)) {
+    hash.add(*group);
   } else {
-    hash.add(12);  // a generator, a process group: its identity does not matter
+    hash.add(12);  // a generator, an object: its identity does not matter
   }
 }
 
@@ -325,6 +342,7 @@ std::string param_text(const IValue& value, int depth = 0) {
   }
   if (value.isGenerator()) return "\"generator\"";
   if (value.isSymInt() || value.isSymFloat() || value.isSymBool()) return "\"?\"";
+  if (const std::string* group = group_name(value)) return json(*group);
   return "\"object\"";
 }
 

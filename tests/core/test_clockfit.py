@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.backends.clockfit import ClockFit, fit, match
+from opscope.core.clockfit import ClockFit, fit, match
 
 gaps = st.lists(
     st.tuples(

@@ -1,0 +1,165 @@
+"""Process groups and device meshes: who takes part in the collectives, told as specs.
+
+A collective's text names its group (``process_group="0"``); what the name means is a mark, made when
+the group is and again when a capture begins:
+
+    process_group/0 = group() {rank=1, size=2, ranks="0-1", global_rank=1, world_size=2, backend="gloo", …}
+    "mesh 0"/dp = dimension() {index=0, size=2, coordinate=1, group="0", device="cpu"}
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from opscope.core import session
+from opscope.core.emit import Emitter
+from opscope.core.groups import DIMENSION, GROUP, GROUPS, format_ranks, mesh_name
+from opscope.core.rangetext import clean_value, format_spec
+from opscope.core.schema import OpCall
+
+#: Groups and meshes remembered, so that a program which makes them all the time does not grow.
+_MOST: Final = 4096
+
+
+class Ranks:
+    """Hears of each process group and mesh that is made, from when it is installed on.
+
+    ``failed`` is called in an ``except``: nothing of ours may reach the program.
+    """
+
+    def __init__(self, emitter: Emitter, failed: Callable[[str], None]) -> None:
+        self._emitter = emitter
+        self._failed = failed
+        self._undo: list[tuple[Any, str, Any, Any]] = []
+        #: Group name → its spec; a group that was destroyed stays: its collectives were recorded.
+        self._groups: dict[str, str] = {}
+        #: The specs of each mesh's dimensions; a mesh's groups may be gone when they are told.
+        self._meshes: list[list[str]] = []
+        self._told: set[str] = set()
+        self._listener: object = None
+
+    def install(self) -> None:
+        """Hook what makes groups and meshes. Does nothing in a PyTorch without them."""
+        if self._undo or not torch.distributed.is_available():
+            return
+        from torch.distributed import device_mesh, distributed_c10d
+
+        make = distributed_c10d._new_process_group_helper
+        self._patch(distributed_c10d, "_new_process_group_helper", self._making(make))
+        self._patch(
+            device_mesh.DeviceMesh, "__init__", self._meshing(device_mesh.DeviceMesh.__init__)
+        )
+
+    def uninstall(self) -> None:
+        """Unhook."""
+        for owner, name, ours, original in reversed(self._undo):
+            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
+                setattr(owner, name, original)
+        self._undo = []
+
+    def _patch(self, owner: Any, name: str, ours: Any) -> None:
+        self._undo.append((owner, name, ours, owner.__dict__[name]))
+        setattr(owner, name, ours)
+
+    def listen(self) -> None:
+        """Somebody may begin to hear the emitter: whoever does is told of all that there is."""
+        listener = (self._emitter.active, session.recorder())
+        if listener == self._listener:
+            return
+        self._listener = listener
+        self._told.clear()
+        if self._emitter.active and torch.distributed.is_available():
+            self._find()
+            self._tell()
+
+    def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def _new_process_group_helper(
+            size: int, rank: int, ranks: Sequence[int], *args: Any, **kwargs: Any
+        ) -> Any:
+            made = make(size, rank, ranks, *args, **kwargs)
+            try:
+                group = made[0] if isinstance(made, tuple) else made
+                # another object stands for a group that this rank is no member of
+                if isinstance(group, torch.distributed.ProcessGroup):
+                    self._add(group, list(ranks) or list(range(size)))
+                    self._tell()
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a process group could not be described")
+            return made
+
+        return _new_process_group_helper
+
+    def _meshing(self, begin: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(begin)
+        def __init__(mesh: Any, *args: Any, **kwargs: Any) -> None:
+            begin(mesh, *args, **kwargs)
+            try:
+                # a slice of a mesh has no groups of its own
+                if kwargs.get("_init_backend", True) and len(self._meshes) < _MOST:
+                    self._meshes.append(_dimensions(mesh, len(self._meshes)))
+                    self._tell()
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a device mesh could not be described")
+
+        return __init__
+
+    def _find(self) -> None:
+        """Groups made before we were there."""
+        known = torch.distributed.distributed_c10d._world.pg_group_ranks
+        for group, ranks in list(known.items()):
+            if group.group_name not in self._groups:
+                self._add(group, sorted(ranks, key=ranks.get))
+
+    def _add(self, group: Any, ranks: Sequence[int]) -> None:
+        if len(self._groups) >= _MOST:
+            return
+        rank, size = group.rank(), group.size()
+        # the world may be what is being made, and then is not yet known as such
+        world = torch.distributed.is_initialized()
+        params = {
+            "rank": rank,
+            "size": size,
+            "ranks": format_ranks(ranks),
+            "global_rank": ranks[rank],
+            "world_size": torch.distributed.get_world_size() if world else size,
+            "backend": group.name(),
+            "description": group.group_desc,
+        }
+        self._groups[group.group_name] = _spec(GROUPS, group.group_name, GROUP, params)
+
+    def _tell(self) -> None:
+        emitter = self._emitter
+        if not emitter.active:
+            return
+        meshes = (text for mesh in self._meshes for text in mesh)
+        for text in (*self._groups.values(), *meshes):
+            if text not in self._told:
+                self._told.add(text)
+                emitter.mark(emitter.prepare(text, "spec"))
+
+
+def _dimensions(mesh: Any, number: int) -> list[str]:
+    found = []
+    coordinates = mesh.get_coordinate()
+    for index, size in enumerate(mesh.mesh.shape):
+        member = coordinates is not None
+        params = {
+            "index": index,
+            "size": int(size),
+            "coordinate": coordinates[index] if member else None,
+            "group": mesh.get_group(index).group_name if member else None,
+            "device": mesh.device_type,
+        }
+        name = mesh.mesh_dim_names[index] if mesh.mesh_dim_names else f"dim{index}"
+        found.append(_spec(mesh_name(number), name, DIMENSION, params))
+    return found
+
+
+def _spec(graph: str, key: str, name: str, params: dict[str, Any]) -> str:
+    given = tuple((one, clean_value(value)) for one, value in params.items() if value is not None)
+    return format_spec(graph, key, OpCall(name, (), (), given))
