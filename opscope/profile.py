@@ -41,7 +41,7 @@ from opscope.core.trace import Trace
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
-ANALYSIS: Final = 3
+ANALYSIS: Final = 5
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
@@ -127,10 +127,11 @@ class Profile:
         return totals.unattributed(self._executed)
 
     def missing_costs(self) -> pl.DataFrame:
-        """The ops whose FLOPs are not known, by device time: op, op_type, calls, time, why."""
+        """The ops whose FLOPs or bytes are not known, by device time: see
+        ``core.analysis.coverage.missing_costs``."""
         return self._frame(
             "missing_costs",
-            lambda: missing_costs(self._ops),
+            lambda: missing_costs(self._ops, self._executed, executed_memops(self._ops)),
         )
 
     @cached_property
@@ -189,6 +190,10 @@ class Profile:
             kernels=None if self.cpu_only else self.kernels(),
             replays=replays(self._ops),
         )
+
+    def own_costs(self) -> pl.DataFrame:
+        """What opscope itself cost, a row for each part and process: ``schema.TABLES`` says how."""
+        return self.trace["own_costs"]
 
     def memory(self) -> pl.DataFrame:
         """One row per process and device: the most memory in use; see ``core.analysis.memory``."""

@@ -2,7 +2,8 @@
 # Checks on a CUDA machine what CI cannot: LeNet, bf16 AMP, torch.compile, CUDA graphs, two streams,
 # the GPU's memory, and what it costs beside torch.profiler (gpu_programs.py, gpu_results.py).
 # Usage: bash scripts/gpu_check.sh [folder for the results]     (or OUT=folder)
-#   PYTHON=python   the Python to use: one with opscope's dependencies and a CUDA build of torch
+#   PYTHON=python   the Python to use: one with opscope's dependencies and a CUDA build of torch;
+#                   where it has a JAX that sees the GPU, that is checked too
 # Needs no network, no nsys, no trace files. Exit status: 0 passed, 1 failed, 2 cannot be run here.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -53,3 +54,16 @@ for name in lenet amp compiled graph streams memory; do
     [ -d "$out/$name.opscope" ] && tar -C "$out" -czf "$out/$name.opscope.tar.gz" "$name.opscope"
 done
 "$python" "$root/scripts/gpu_results.py" "$out"
+status=$?
+
+"$python" -c 'import jax, sys; sys.exit(jax.default_backend() != "gpu")' 2>/dev/null || {
+    echo "gpu_check: no JAX that sees the GPU: not checked" | tee "$out/results-jax.txt"
+    exit $status
+}
+rm -rf "$out/jax.opscope" "$out/jax.opscope.tar.gz" "$out/results-jax.txt"
+options=()
+run jax "$python" "$root/examples/jax_cnn.py"
+"$python" -m opscope report "$out/jax.opscope" >"$out/report-jax.txt" 2>&1
+[ -d "$out/jax.opscope" ] && tar -C "$out" -czf "$out/jax.opscope.tar.gz" jax.opscope
+"$python" "$root/scripts/gpu_results_jax.py" "$out/jax.opscope" "$out/results-jax.txt" || status=1
+exit $status

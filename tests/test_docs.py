@@ -1,6 +1,6 @@
 """Every snippet of the documentation runs: fenced blocks marked bash or python, in a folder of their own.
 
-A mark after the language (```bash torch) names what a block needs. The blocks of one document run in
+A mark after the language (```bash torch, keras) names what a block needs. The blocks of one document run in
 order in one folder, as a reader would run them.
 """
 
@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
 FENCE = re.compile(r"^```(\w*)[ ]?([\w, ]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What the README's second command is, which runs this very test: .ci/run calls it.
 TESTS = "bash scripts/test.sh"
@@ -36,7 +37,7 @@ def test_every_fence_says_what_it_is(document):
     for language, needs, _ in blocks(document):
         # no other name of a language that would be run
         assert language in ("bash", "python", "text", "json", ""), f"{document.name}: ```{language}"
-        assert needs in ("", "torch", "tensorflow", "jax", "lightning", "transformers"), (
+        assert set(wanted(needs)) <= {"lightning", "transformers", *FRAMEWORKS}, (
             f"{document.name}: ```{language} {needs}"
         )
     assert document.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(document))
@@ -50,7 +51,7 @@ def test_snippets_run(document, tmp_path):
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     ran = 0
     for language, needs, code in runnable(document):
-        if needs and not installed(needs):
+        if not all(map(installed, wanted(needs))):
             continue
         command = [sys.executable, "-c", code] if language == "python" else ["bash", "-ec", code]
         if code.strip() == TESTS:
@@ -68,6 +69,10 @@ def test_snippets_run(document, tmp_path):
         ran += 1
     if not ran:
         pytest.skip("its snippets need a framework that is not here")
+
+
+def wanted(needs: str) -> list[str]:
+    return [name.strip() for name in needs.split(",") if name.strip()]
 
 
 def installed(name: str) -> bool:

@@ -20,7 +20,7 @@ import polars as pl
 from opscope.core import record, session
 from opscope.core.ranks import with_ranks
 from opscope.core.record import Recorder
-from opscope.core.trace import Trace, concat
+from opscope.core.trace import Trace, concat, table_schema
 from opscope.readers.errors import BadInput
 
 from .recorded import Texts, ranges
@@ -175,6 +175,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "threads": _threads(facts),
         "clocks": _clocks(meta, facts),
         "ranges": ranges(logs, texts, facts.os_tids, stop, notes),
+        "own_costs": _own_costs(facts, stop),
     }
     if facts.memory:  # else nobody looked
         tables["allocations"] = allocations(part, facts.memory, facts.clocks, notes)
@@ -244,13 +245,16 @@ class _Facts:
     versions: Mapping[str, str] | None
     #: [before, after, thread] of runtime calls that a backend bracketed, recorder's clock
     probes: list[list[int]]
+    start: int | None
+    #: part → [ns, calls, one in so many timed], the latest that was told
+    costs: dict[str, list[int | None]]
     #: devices whose memory was recorded
     memory: list[dict[str, Any]]
     gpu: bool = False
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
-        facts = cls(None, {}, [], [], [], None, [], [])
+        facts = cls(None, {}, [], [], [], None, [], None, {}, [])
         path = part / record.FACTS
         try:
             for line in _lines(path):
@@ -273,6 +277,15 @@ class _Facts:
                     )
                 elif "domain" in line:
                     facts.domains[str(line["domain"])] = int(line["number"])
+                elif "cost" in line:
+                    one_in = line["one_in"]
+                    facts.costs[str(line["cost"])] = [
+                        int(line["time"]),
+                        int(line["calls"]),
+                        None if one_in is None else int(one_in),
+                    ]
+                elif "start" in line:
+                    facts.start = int(line["start"])
                 elif "stop" in line:
                     facts.stop = int(line["stop"])
                 elif "versions" in line:
@@ -389,6 +402,15 @@ def _threads(facts: _Facts) -> pl.DataFrame:
         },
         schema_overrides={"name": pl.String},
         strict=False,
+    )
+
+
+def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
+    span = None if facts.start is None else max(0, stop - facts.start)
+    return pl.DataFrame(
+        [(0, part, *cost, span) for part, cost in facts.costs.items()],
+        schema=table_schema("own_costs"),
+        orient="row",
     )
 
 

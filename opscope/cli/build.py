@@ -35,11 +35,11 @@ def build(
 
 
 def _torch() -> Iterator[Path]:
-    from opscope.adapters.torch.native.binary import MEMORY, plan
+    from opscope.adapters.torch.native.binary import MEMORY, SOURCE, plan
     from opscope.adapters.torch.native.binary import build as make
 
-    yield make(plan())
-    yield make(plan(MEMORY))
+    for source in (SOURCE, MEMORY):
+        yield make(plan(source))
 
 
 def _tensorflow() -> Iterator[Path]:

@@ -88,7 +88,12 @@ def start(env: Mapping[str, str]) -> None:
     from opscope.backends import choose
     from opscope.core import session
 
-    from .recording import Recording, RecordingWithKernels, RecordingWithProfile
+    from .recording import (
+        Recording,
+        RecordingWithEither,
+        RecordingWithKernels,
+        RecordingWithProfile,
+    )
 
     plan = Plan.from_environment(env)
     backend = choose(environ=env).name if plan.backend == "auto" else plan.backend
@@ -96,9 +101,9 @@ def start(env: Mapping[str, str]) -> None:
     if backend == "emit":  # the tool that started us records
         return
     makers: dict[str, Callable[[str], Capture]] = {
-        "kineto": RecordingWithKernels,
+        # which framework a program uses shows only later
+        "kineto": RecordingWithEither if plan.backend == "auto" else RecordingWithKernels,
         "xplane": RecordingWithProfile,
-        # a program that uses JAX shows it only later
         "recorder": Recording if plan.backend == "recorder" else RecordingWithProfile,
     }
     capture = makers[backend](env[FOLDER])

@@ -6,8 +6,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from opscope.core import session
 from opscope.core.record import Recorder
@@ -44,24 +45,43 @@ class Recording:
             recorder.stop()
 
 
-class RecordingWithMore(Recording):
-    """A recording that gets more than ranges once the program has begun to use a device.
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where more than ranges comes from, once the program has begun to use a device.
 
-    Not before: beginning for it would settle what it could still choose. What was recorded until
-    then is one part, what comes after, with the profiler's trace, another.
+    ``when`` calls what it is given once that is so; ``capture`` makes the backend, not yet started.
+    ``gpu``: it is a GPU's, whose kernels the ranges alone would lack.
     """
 
-    #: What there is more, for messages.
-    more: ClassVar[str]
+    gives: str
+    in_use: Callable[[], bool]
+    when: Callable[[Callable[[], None]], None]
+    capture: Callable[[Path], Capture]
+    gpu: bool
+
+
+class RecordingWithMore(Recording):
+    """A recording that gets more than ranges once a source of it has begun, the first that does.
+
+    Not before: beginning for it would settle what the program could still choose. Initialising CUDA
+    gives a context to processes that never use a GPU, and their forked children could no longer use
+    one; starting JAX's backends settles its devices. What was recorded until then is one part, what
+    comes after, with the profiler's trace, another. A program that profiles itself meets ours; then
+    ``--backend recorder`` is the way.
+    """
+
+    sources: ClassVar[tuple[Source, ...]] = ()
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__(folder)
         self._inner: Capture | None = None
-        self._when(self._begins)
+        for source in self.sources:
+            source.when(self._begins)
 
     def start(self) -> None:
         """Begin. Raises OSError where the folder is gone."""
-        self._inner = self._with_more() if self._in_use() else None
+        begun = next((source for source in self.sources if source.in_use()), None)
+        self._inner = None if begun is None else self._with_more(begun)
         if self._inner is None:
             self._inner = Recording(self.folder)
             self._inner.start()
@@ -72,25 +92,17 @@ class RecordingWithMore(Recording):
         if inner is not None:
             inner.stop()
 
-    def _in_use(self) -> bool:
-        raise NotImplementedError
-
-    def _when(self, begins: Callable[[], None]) -> None:
-        """Call ``begins`` once the device is in use."""
-        raise NotImplementedError
-
-    def _capture(self) -> Capture:
-        """The backend, not yet started."""
-        raise NotImplementedError
-
-    def _with_more(self) -> Capture | None:
+    def _with_more(self, source: Source) -> Capture | None:
         """The capture, started; None, and the reason in the log, where it cannot be."""
-        capture = self._capture()
+        capture = source.capture(self.folder)
         try:
             capture.start()
         except SessionError as error:
-            _log.warning("opscope: %s are not recorded: %s", self.more, error)
+            _log.warning("opscope: %s are not recorded: %s", source.gives, error)
             return None
+        recorder = session.recorder()
+        if source.gpu and recorder is not None:
+            recorder.fact(gpu=True)
         return capture
 
     def _begins(self) -> None:
@@ -101,52 +113,6 @@ class RecordingWithMore(Recording):
         except Exception as error:  # noqa: BLE001  the framework would raise it into the user's program
             _log.warning("opscope: nothing is recorded from here on: %s", error)
             self._inner = None
-
-
-class RecordingWithProfile(RecordingWithMore):
-    """Operations too once the program has started JAX's backends: which devices it uses is settled then."""
-
-    more = "operations"
-
-    def _in_use(self) -> bool:
-        return _jax_in_use()
-
-    def _when(self, begins: Callable[[], None]) -> None:
-        _when_jax_begins(begins)
-
-    def _capture(self) -> Capture:
-        from opscope.backends.xplane import XPlaneCapture
-
-        return XPlaneCapture(self.folder)
-
-
-class RecordingWithKernels(RecordingWithMore):
-    """Kernels too once the program has initialised CUDA.
-
-    Doing that for it would give a context to processes that never use a GPU, and their forked
-    children could no longer use one. A program that profiles itself with ``torch.profiler`` meets
-    ours; then ``--backend recorder`` is the way.
-    """
-
-    more = "kernels"
-
-    def _in_use(self) -> bool:
-        return _cuda_in_use()
-
-    def _when(self, begins: Callable[[], None]) -> None:
-        _when_cuda_begins(begins)
-
-    def _capture(self) -> Capture:
-        from opscope.backends.kineto import KinetoCapture
-
-        return KinetoCapture(self.folder)
-
-    def _with_more(self) -> Capture | None:
-        capture = super()._with_more()
-        recorder = session.recorder()
-        if capture is not None and recorder is not None:
-            recorder.fact(gpu=True)
-        return capture
 
 
 def _jax_in_use() -> bool:
@@ -194,3 +160,37 @@ def _when_cuda_begins(what: Any) -> None:
             _log.warning("opscope: kernels are not recorded: %s", error)
 
     wrapt.register_post_import_hook(imported, "torch")
+
+
+def _kineto(folder: Path) -> Capture:
+    from opscope.backends.kineto import KinetoCapture
+
+    return KinetoCapture(folder)
+
+
+def _xplane(folder: Path) -> Capture:
+    from opscope.backends.xplane import XPlaneCapture
+
+    return XPlaneCapture(folder)
+
+
+_KERNELS: Final = Source("kernels", _cuda_in_use, _when_cuda_begins, _kineto, gpu=True)
+_OPERATIONS: Final = Source("operations", _jax_in_use, _when_jax_begins, _xplane, gpu=False)
+
+
+class RecordingWithKernels(RecordingWithMore):
+    """Kernels too, by PyTorch's profiler."""
+
+    sources = (_KERNELS,)
+
+
+class RecordingWithProfile(RecordingWithMore):
+    """Operations too, by JAX's profiler."""
+
+    sources = (_OPERATIONS,)
+
+
+class RecordingWithEither(RecordingWithMore):
+    """Kernels or operations: which framework the program will use shows only when it does."""
+
+    sources = (_KERNELS, _OPERATIONS)

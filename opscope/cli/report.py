@@ -14,7 +14,7 @@ _SHOWN = "summary,detail,kernel"
 _WRITTEN = (
     "summary,unattributed,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
     "utilization,compiled,memory,memory_by_op,communication,collectives,groups,meshes,clocks,"
-    "missing,notes"
+    "missing,own_costs,notes"
 )
 
 
@@ -26,7 +26,8 @@ def report(
             "--reports",
             help="Comma-separated: summary, unattributed, detail, kernel, roofline (by op; also"
             " roofline_kernel, roofline_layer, roofline_step), utilization, compiled, memory,"
-            " memory_by_op, communication, collectives, groups, meshes, clocks, missing, notes.",
+            " memory_by_op, communication, collectives, groups, meshes, clocks, missing, own_costs,"
+            " notes.",
         ),
     ] = None,
     formats: Annotated[

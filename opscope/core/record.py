@@ -4,7 +4,8 @@ A recording is a folder of parts, one a process (``part-<host>-<pid>-<start time
 
 * ``meta.json``: the process, written once, when the part is made;
 * ``strings.jsonl``: ``[id, domain, category, text]``, one a line;
-* ``facts.jsonl``: threads, numbers of domains, paired clock readings, notes, the stop; one object a line;
+* ``facts.jsonl``: threads, numbers of domains, paired clock readings, what opscope itself has cost by
+  then, notes, the stop; one object a line;
 * ``events.bin``: chunks of 16-byte records, two little-endian int64 ``(code, value)`` each;
 * ``memory.bin``, where memory is recorded: ``MEMORY_RECORD`` after ``MEMORY_RECORD``.
 
@@ -28,6 +29,7 @@ from time import perf_counter_ns
 from typing import Any, Final, Protocol
 
 from . import process as processes
+from .cost import Spending, record_ns
 
 _log = logging.getLogger(__name__)
 
@@ -152,6 +154,8 @@ class Recorder:
         self.sources: list[Source] = []
         #: Likewise.
         self.memory: list[MemorySource] = []
+        #: Parts of opscope that know what they cost, beside the recorder itself.
+        self.spending: list[Spending] = []
         self._lock = threading.RLock()
         self._busy = False
         self._stop_wanted = False
@@ -165,6 +169,7 @@ class Recorder:
         self._next_clock = 0
         self._flush_ns = 0
         self._flushes = 0
+        self._records = 0  # of Python's threads
 
     # ---------------------------------------------------------------- what emitters call
 
@@ -228,10 +233,11 @@ class Recorder:
             self._fact(stop=perf_counter_ns())
             self._clock()
             self._fact(versions=processes.versions())
-            self._fact(flushes=self._flushes, flush_ns=self._flush_ns)
             for source in self.sources:
                 for severity, what, how_many in source.notes():
                     self._fact(note=what, severity=severity, how_many=how_many)
+            self._flush()
+            self._costs()  # after what is slow; it then is all that is left to write
             self._flush()
             self._close()
 
@@ -263,12 +269,25 @@ class Recorder:
     def _clock(self) -> None:
         self._fact(clock=read_clock())
 
+    def _costs(self) -> None:
+        """What opscope has cost since the start; a later fact of a part replaces the one before."""
+        told = 0
+        for spending in self.spending:
+            part, time, calls, one_in, records = spending()
+            told += records
+            self._fact(cost=part, time=time, calls=calls, one_in=one_in)
+        left = max(0, self._records - told)
+        ranges = int(left * record_ns(RECORD.pack))
+        self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
+        self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
+
     def _flush(self) -> None:
         self._busy = True
         begin = perf_counter_ns()
         try:
             if begin >= self._next_clock and self.running:
                 self._clock()
+                self._costs()
                 self._next_clock = begin + CLOCK_NS
             chunks = self._take()
             memory = b"".join(source.take_memory() for source in self.memory)
@@ -297,6 +316,7 @@ class Recorder:
             records = bytes(thread.log)  # its owner may append: only what was copied is deleted
             del thread.log[: len(records)]
             if records:
+                self._records += len(records) // RECORD_BYTES
                 chunks.append(RECORD.pack(CHUNK - thread.index, len(records) // RECORD_BYTES))
                 chunks.append(records)
             if records or thread.thread in living:

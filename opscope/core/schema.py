@@ -352,6 +352,17 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "name": "cat",
             "value": "f64",
         },
+        # What opscope itself cost: ns that a part of it took in ``calls`` calls, of which one in
+        # ``one_in`` was timed (null: their number times what one takes). Parts do not overlap;
+        # ``span``: ns that the process recorded, the same in each of its rows.
+        "own_costs": {
+            "process": "i32",
+            "part": "str",
+            "time": "i64",
+            "calls": "i64",
+            "one_in": "i64",
+            "span": "i64",
+        },
         # severity: info, warning, error. how_many: how many records it is about.
         "notes": {
             "severity": "str",

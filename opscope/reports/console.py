@@ -186,8 +186,11 @@ def summary(profile: Profile) -> Table:
         )
     known = "of op time" if on_cpu else "of launched device time"
     line("FLOPs known", units.share(row.get("flops_share")), known)
+    line("bytes known", units.share(row.get("bytes_share")), known)
     if not on_cpu:
         line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
+    if row.get("own_time") is not None:
+        line("opscope itself", units.time(row["own_time"]), _own(row))
     for peak in memory.lines(profile):
         line(*peak)
     return Table(
@@ -197,6 +200,11 @@ def summary(profile: Profile) -> Table:
         _told(profile),
         headings=False,
     )
+
+
+def _own(row: Mapping[str, Any]) -> str:
+    share = units.share(row.get("own_share"))
+    return f"{share} of the time recorded: callbacks, hooks, writing to disk"
 
 
 def top_ops(profile: Profile, top: int | None = 20) -> Table:

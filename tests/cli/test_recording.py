@@ -9,8 +9,8 @@ from typing import ClassVar
 import pytest
 
 import opscope.backends.kineto as kineto
-from opscope.backends import recorder
-from opscope.cli.recording import Recording, RecordingWithKernels
+from opscope.backends import recorder, xplane
+from opscope.cli.recording import Recording, RecordingWithEither, RecordingWithKernels
 from opscope.core import session
 from opscope.core.record import Recorder
 from opscope.core.session import SessionError
@@ -111,6 +111,47 @@ def test_without_a_profiler_the_ranges_go_on(torch, tmp_path, monkeypatch, caplo
     session.stop()
     assert texts(tmp_path) == ["after", "before"]
     assert "no CUPTI" in caplog.text
+
+
+@pytest.fixture
+def jax(monkeypatch):
+    """A JAX that has only what tells of its backends' beginning."""
+
+    class XPlane(Kineto):
+        log: ClassVar[list[str]] = []
+
+    bridge = types.ModuleType("jax._src.xla_bridge")
+    bridge.started = False
+    bridge.backends_are_initialized = lambda: bridge.started
+
+    def backends():
+        bridge.started = True
+
+    bridge.backends = backends
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    monkeypatch.setattr(xplane, "XPlaneCapture", XPlane)
+    bridge.log = XPlane.log
+    yield bridge
+    session.stop()
+
+
+def test_on_a_machine_for_both_the_framework_that_begins_first_is_profiled(torch, jax, tmp_path):
+    session.start(RecordingWithEither(tmp_path))
+    work("before")
+    jax.backends()
+    work("operations")
+    torch.initialise()  # too late: one profiler at a time
+    session.stop()
+    assert (jax.log, Kineto.log) == (["start", "stop"], [])
+    assert texts(tmp_path) == ["before", "operations"]
+
+
+def test_on_a_machine_for_both_pytorchs_kernels_are_profiled(torch, jax, tmp_path):
+    session.start(RecordingWithEither(tmp_path))
+    torch.initialise()
+    jax.backends()
+    session.stop()
+    assert (jax.log, Kineto.log) == ([], ["start", "stop"])
 
 
 def test_a_process_that_records_nothing_leaves_nothing(tmp_path):

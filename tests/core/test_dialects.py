@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.dialects import Reading, markers, nccl, tensorrt, torch_nvtx, tsl
+from opscope.core.dialects import Reading, hlo, markers, nccl, tensorrt, torch_nvtx, tsl
 from opscope.core.schema import TensorSpec
 
 ALL = (torch_nvtx, markers, nccl, tsl, tensorrt)
@@ -197,6 +197,32 @@ def test_xla_operations():
     plain = tsl.read("TSL", "Thunk:#hlo_op=fusion.12,hlo_module=jit_f#")
     assert (plain.call.name, plain.direction, plain.layer) == ("fusion", None, None)
     assert tsl.read("TSL", "XlaModule:#hlo_module=jit_f,program_id=1#").role == "graph"
+
+
+@pytest.mark.parametrize(
+    ("path", "direction", "layer"),
+    [
+        ("jit(f)/jvp(LM)/while/body/closed_call/blocks/attn/qkv/dot_general", "forward",
+         "LM/blocks/attn/qkv"),
+        ("jit(f)/transpose(jvp(LM))/while/body/closed_call/checkpoint/rematted_computation/blocks/add",
+         "backward", "LM/blocks"),
+        # an einsum makes a scope of its formula
+        ("jit(f)/jvp(net)/attn/bthd,bshd->bhts/dot_general", "forward", "net/attn"),
+        ("jit(f)/jvp(net)/attn/...i,ij->...j/dot_general", "forward", "net/attn"),
+        ("jit(f)/optimizer/mul", "optimizer", "optimizer"),
+        ("jit(f)/jit(relu)/max", None, None),
+        ("jit(f)/net/a->b_c/mul", None, "net"),
+        # collectives that XLA made one
+        ("jit(f)/(transpose(jvp(net))/a/dot_general:jvp(net)/b/reduce_sum)", "backward", "net"),
+        ("jit(f)/transpose(jvp(net))/(conv1/mul:conv2/add)", "backward", "net"),
+        ("jit(f)/(sgd/mul:sgd/add)", "optimizer", "sgd"),
+        ("jit(f)/(a/mul:b/add)", None, None),
+    ],
+)  # fmt: skip
+def test_jax_paths_alike_in_programs_and_in_ranges(path, direction, layer):
+    assert hlo.place(path) == (direction, layer)
+    told = tsl.read("TSL", f"Thunk:#name={path},hlo_op=dot.1,hlo_module=jit_f#")
+    assert (told.direction, told.layer) == (direction, layer)
 
 
 def test_tensorrt_layers():

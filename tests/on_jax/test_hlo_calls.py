@@ -13,6 +13,7 @@ from opscope.core.hlo.module import Module
 from opscope.core.hlo.wire import WireError
 from opscope.core.rangetext import format_call, parse
 from opscope.core.schema import OpCall
+from tests.readers.protobuf import damaged, encoded, tree
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -185,9 +186,44 @@ def test_damaged_modules_are_read_or_refused(place, junk, how):
     data[at : at + (0, len(junk), 1)[how]] = junk
     try:
         for _, call in calls(Module.of_module(bytes(data))):
-            format_call(call)
+            parse(format_call(call))
     except (WireError, KeyError):
         pass
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(0, 4), st.integers(0, 10**6)),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_well_formed_nonsense_is_read_or_refused(damage):
+    nodes = tree(DAMAGED)
+    for one in damage:
+        damaged(nodes, *one)
+    try:
+        for _, call in calls(Module.of_module(encoded(nodes))):
+            parse(format_call(call))  # what is written is read again
+    except (WireError, KeyError):
+        pass
+
+
+@pytest.mark.parametrize("line", [-1, 2**31, 2**63])
+def test_lines_that_are_none_are_left_out(line):
+    nodes = tree(DAMAGED)
+    index = [value for number, _, value in nodes if number == 17]
+    if not index:
+        pytest.skip("this JAX writes one line an instruction, and no stacks")
+    for number, _, location in index[-1]:
+        if number == 3 and isinstance(location, list):
+            location[:] = [field for field in location if field[0] != 3] + [[3, 0, line]]
+    found = [call for _, call in calls(Module.of_module(encoded(nodes)))]
+    assert found
+    assert not any(call.frames for call in found)
+    assert any(call.frames for _, call in calls(Module.of_module(DAMAGED)))
+    assert all(parse(format_call(call)) == call for call in found)
 
 
 def _damaged() -> bytes:

@@ -22,6 +22,7 @@ if keras.backend.backend() != "jax":
 
 from opscope.callbacks.keras import StepRange  # noqa: E402
 from opscope.callbacks.steprange import State  # noqa: E402
+from tests.nvtx_tool import build, hear  # noqa: E402
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "keras_cnn.py"
 STEPS, BATCH = 16, 64
@@ -43,6 +44,7 @@ def profile(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "_steps", session._Steps())
         patch.setattr(session, "steps_by_user", False)
+        keras.backend.clear_session()  # names of layers are numbered from here
         with opscope.capture(path, backend="xplane"):
             runpy.run_path(str(EXAMPLE), run_name="__main__")
         opscope.shutdown()
@@ -84,7 +86,7 @@ def test_op_time_has_shapes_layers_and_forward_ops(profile, model):
     assert share(backward.filter(pl.col("forward_op_id").is_not_null()), backward) >= 0.95
     layers = ("conv2d", "max_pooling2d", "conv2d_1", "max_pooling2d_1", "dense", "dense_1")
     for layer in layers:
-        ways = set(model.filter(pl.col("layer") == layer)["direction"])
+        ways = set(model.filter(pl.col("layer") == f"sequential/{layer}")["direction"])
         assert {"forward", "backward"} <= ways, layer
     assert set(model.filter(pl.col("direction") == "optimizer")["layer"]) == {"adam"}
 
@@ -104,7 +106,7 @@ def test_matrix_flops_are_those_of_the_layers(model):
         expected[name, "backward"] = 2 * expected[name, "forward"]
     rows = model.group_by("layer", "direction").agg(pl.col("matrix_flops").sum()).rows()
     assert {(layer, way): flops for layer, way, flops in rows if flops} == {
-        key: STEPS * flops for key, flops in expected.items()
+        (f"sequential/{layer}", way): STEPS * flops for (layer, way), flops in expected.items()
     }
 
 
@@ -144,7 +146,8 @@ def test_a_range_of_steps_is_captured(tmp_path):
     profile = opscope.load(path)
     assert ranges(profile, "step")["text"].to_list() == ["step 2", "step 3", "step 4"]
     ops = profile.ops().with_columns(pl.col("layer", "direction").cast(pl.String))
-    products = ops.filter(pl.col("layer") == "only", pl.col("direction") == "forward")
+    is_only = pl.col("layer").str.ends_with("/only")
+    products = ops.filter(is_only, pl.col("direction") == "forward")
     # compiled before the capture: the profiler writes the programs all the same
     assert products["inputs"].null_count() == 0
     assert len(products) > 0
@@ -179,6 +182,34 @@ def test_evaluation_and_prediction_are_phases_and_layers_of_eager_calls_ranges(t
         assert layers.filter((pl.col("start") >= start) & (pl.col("end") <= end)).height == 1
 
 
+def test_steps_epochs_and_batches_are_nvtx_ranges(tmp_path):
+    program = """
+import opscope
+opscope.init()
+import keras, numpy as np
+one = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, name="only")])
+one.compile("sgd", "mse", run_eagerly=True)
+one.fit(np.ones((24, 4)), np.ones((24, 1)), batch_size=12, verbose=0)
+"""
+    heard = hear(program, build(tmp_path), tmp_path, KERAS_BACKEND="jax")
+    steps = heard.of("push", domain="opscope.step")
+    assert [event.text for event in steps] == ["step 0", "step 1"]
+    told = [event for event in heard.events if event.kind in ("push", "pop")]
+    keras_told = [event for event in told if event.domain == "opscope.keras"]
+    assert [event.kind for event in keras_told].count("push") == len(keras_told) / 2
+    names = [event.text for event in keras_told if event.kind == "push"]
+    assert names.count("epoch 0") == 1
+    assert names.count("input") >= 2
+    # each step holds its layers
+    inside, texts = False, []
+    for event in told:
+        if event.domain == "opscope.step":
+            inside = event.kind == "push"
+        elif inside and event.kind == "push" and event.text.endswith("only"):
+            texts.append(event.text)
+    assert texts == ["sequential/only"] * 2
+
+
 def test_turning_off_restores_every_method():
     from keras.src.backend.jax.trainer import JAXEpochIterator
     from keras.src.callbacks.callback_list import CallbackList
@@ -188,6 +219,7 @@ def test_turning_off_restores_every_method():
         return (
             vars(CallbackList)["__init__"],
             vars(JAXEpochIterator)["_get_iterator"],
+            vars(Layer)["stateless_call"],
             vars(Layer)["__call__"],
         )
 
@@ -196,6 +228,7 @@ def test_turning_off_restores_every_method():
     during = methods()
     assert during[0] is not before[0]
     assert during[1] is not before[1]
+    assert during[2] is not before[2]
     opscope.shutdown()
     assert methods() == before
 

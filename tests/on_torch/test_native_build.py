@@ -39,7 +39,7 @@ echo binary > "$2"
     program.chmod(0o755)
     monkeypatch.setenv("CXX", str(program))
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(building.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     return log
 

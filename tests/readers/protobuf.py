@@ -73,3 +73,105 @@ def line(number: int, name: str, time_ns: int, *events: bytes) -> bytes:
 
 def space(*planes: bytes) -> bytes:
     return message(*((1, one) for one in planes), (4, "machine"))
+
+
+# ------------------------------------------------------------- messages as trees, to be damaged
+
+#: (field's number, wire type, a number, bytes, or the fields of a message within).
+Node = list
+
+
+def tree(data: bytes, depth: int = 0) -> list[Node]:
+    """The fields of a message, each that may be a message opened too. Raises ValueError."""
+    found, at = [], 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, kind = tag >> 3, tag & 7
+        if not number or kind not in (0, 1, 2, 5):
+            raise ValueError
+        if kind == 0:
+            value, at = _varint(data, at)
+        else:
+            size, at = _varint(data, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
+            value, at = data[at : at + size], at + size
+            if at > len(data):
+                raise ValueError
+            if kind == 2 and value and depth < 16 and not value.isascii():
+                value = _opened(value, depth + 1)
+        found.append([number, kind, value])
+    return found
+
+
+def _opened(data: bytes, depth: int) -> bytes | list[Node]:
+    try:
+        return tree(data, depth)
+    except (ValueError, IndexError):
+        return data
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 64:
+        byte = data[at]
+        value, at, shift = value | (byte & 0x7F) << shift, at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+    raise ValueError
+
+
+def encoded(nodes: list[Node]) -> bytes:
+    """The message again, every length as it now is."""
+    out = b""
+    for number, kind, value in nodes:
+        data = encoded(value) if isinstance(value, list) else value
+        out += varint(number << 3 | kind)
+        out += varint(data) if kind == 0 else varint(len(data)) + data if kind == 2 else data
+    return out
+
+
+def places(nodes: list[Node]) -> list[tuple[list[Node], Node]]:
+    """Every field, with the list that it is in."""
+    found = []
+    for node in nodes:
+        found.append((nodes, node))
+        if isinstance(node[2], list):
+            found += places(node[2])
+    return found
+
+
+_NUMBERS = (0, 1, 2, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
+_TEXTS = (
+    b"",
+    b"\xff\xfe",
+    b"fusion",
+    b"while",
+    b"tuple",
+    b"[" * 9999,
+    b"/device:GPU:7",
+    b"/host:CPU",
+)
+
+
+def damaged(nodes: list[Node], place: int, how: int, what: int) -> None:
+    """Change one field: its value, its number, its number of times, or what is in its place."""
+    everywhere = places(nodes)
+    if not everywhere:
+        return
+    holder, node = everywhere[place % len(everywhere)]
+    if how == 0:
+        holder.remove(node)
+    elif how == 1:
+        holder.append(_copy(node))
+    elif how == 2:
+        node[0] = 1 + what % 60
+    elif how == 3:
+        node[1:] = _copy(everywhere[what % len(everywhere)][1])[1:]
+    elif node[1] == 0:
+        node[2] = _NUMBERS[what % len(_NUMBERS)]
+    elif node[1] == 2 and isinstance(node[2], bytes):
+        node[2] = _TEXTS[what % len(_TEXTS)]
+
+
+def _copy(node: Node) -> Node:
+    number, kind, value = node
+    return [number, kind, [_copy(one) for one in value] if isinstance(value, list) else value]

@@ -18,10 +18,23 @@ from hypothesis import strategies as st
 import opscope
 from opscope import readers
 from opscope.core.hlo.wire import WireError, fields, numbers
+from opscope.profile import Profile
 from opscope.readers import BadInput, xplane, xplane_json, xplane_space
 from opscope.readers.xplane_wire import entries, passes, texts
 
-from .protobuf import event, field, line, message, plane, space, stat, varint
+from .protobuf import (
+    damaged,
+    encoded,
+    event,
+    field,
+    line,
+    message,
+    plane,
+    space,
+    stat,
+    tree,
+    varint,
+)  # fmt: skip
 
 
 def write(folder: Path, data: bytes, name: str = "trace.xplane.pb") -> Path:
@@ -298,7 +311,32 @@ def test_damaged_files_are_read_or_refused(tmp_path_factory, place, byte, cut):
     path = write(tmp_path_factory.mktemp("damaged"), bytes(data[: len(data) - cut % 50]))
     with contextlib.suppress(BadInput):
         trace = xplane.read(path)
-        opscope.profile.Profile(trace).kernels()
+        Profile(trace).kernels()
+
+
+DAMAGE = st.lists(
+    st.tuples(st.integers(0, 10**6), st.integers(0, 4), st.integers(0, 10**6)),
+    min_size=1,
+    max_size=8,
+)
+
+
+def test_a_message_taken_apart_is_put_together_again():
+    assert encoded(tree(made())) == made()
+
+
+@settings(max_examples=60)
+@given(DAMAGE)
+def test_well_formed_nonsense_is_read_or_refused(tmp_path_factory, damage):
+    """Every length right, and any field missing, twice, of another kind or of any size."""
+    nodes = tree(made())
+    for one in damage:
+        damaged(nodes, *one)
+    path = write(tmp_path_factory.mktemp("nonsense"), encoded(nodes))
+    with contextlib.suppress(BadInput):
+        profile = Profile(xplane.read(path))
+        for frame in (profile.kernels, profile.memops, profile.ops, profile.unattributed):
+            frame()
 
 
 @settings(max_examples=8)

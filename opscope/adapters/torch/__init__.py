@@ -17,10 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opscope.adapters.base import Options
 from opscope.adapters.source import Sources
+from opscope.core import session
 from opscope.core.emit import Emitter
+from opscope.core.record import Recorder
 
 from .dispatch import OpMode
 from .graphs import CudaGraphs
+from .higher_order import HigherOrder
 from .inductor import Inductor
 from .memory import Memory
 from .modules import Layers
@@ -51,6 +54,7 @@ class TorchAdapter:
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
         self._options = Options()
+        self._recorder: Recorder | None = None
         #: Whether it is still to be chosen how ops are seen: only when first something listens.
         self._choose = True
 
@@ -60,6 +64,7 @@ class TorchAdapter:
             return
         self.broken = False
         self._choose = True
+        self._recorder = None
         self._emitter = emitter
         self._options = options
         threads = Threads()
@@ -73,7 +78,11 @@ class TorchAdapter:
                 phases.entering(state, training)
 
         self._always = [OptimizerHooks(mode, threads, phases, self._failed, options.steps)]
-        self._parts = [NewThreads(mode), CudaGraphs(emitter, threads, self._failed)]
+        self._parts = [
+            NewThreads(mode),
+            CudaGraphs(emitter, threads, self._failed),
+            HigherOrder(emitter, sources, options.shapes, self._failed),
+        ]
         if options.steps:
             self._parts.append(Patches(mode, threads, phases, self._failed))
         if options.layers:
@@ -102,26 +111,42 @@ class TorchAdapter:
                     TorchDispatchMode, "ignore_compile_internals"
                 ):
                     _log.warning(
-                        "opscope: observed from Python, this PyTorch (before 2.8) does not compile what"
+                        "opscope: while a dispatch mode sees its ops, this PyTorch does not compile what"
                         " torch.compile is given, or compiles it again and again"
                     )
             if mode.native is not None:
                 mode.native.listen()
             for part in self._followers:
                 part.listen()
+            self._tell_costs(mode)
             if mode.on == emitter.active:
                 return
             if emitter.active:
                 mode.threads.run += 1
                 mode.on = True
+                unneeded = HigherOrder if mode.native is None else NewThreads
                 for part in self._parts:
-                    if mode.native is None or not isinstance(part, NewThreads):
+                    if not isinstance(part, unneeded):
                         part.install()
                 enter(mode)
             else:
                 self._stop(mode)
         except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
             self._failed("hooks could not be set")
+
+    def _tell_costs(self, mode: OpMode) -> None:
+        recorder = session.recorder()
+        if recorder is self._recorder:
+            return
+        self._recorder = recorder
+        if recorder is None:
+            return
+        costs = [part.cost for part in self._parts if isinstance(part, Layers)]
+        if mode.native is None:
+            costs.append(mode.cost)
+        for cost in costs:
+            cost.reset()
+            recorder.spending.append(cost.spent)
 
     def _stop(self, mode: OpMode) -> None:
         mode.on = False

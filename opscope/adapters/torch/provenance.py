@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from .native.binary import cache_folders
+from opscope.adapters.compiled import cache_folders
 
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")

@@ -19,6 +19,9 @@ _CONTROL: Final = re.compile(
     r"(?:while|body|cond|scan|closed_call|checkpoint|remat\d*|rematted_computation|pjit|jit"
     r"|custom_jvp_call|custom_vjp_call|cond_branch|branch_\d+_fun)\Z"
 )
+#: An einsum's formula, which JAX makes a scope: ``bthd,bshd->bhts``.
+_FORMULA: Final = re.compile(r"[\w.…,]*->[\w.…]*\Z")
+_JOINED: Final = re.compile(r"((?:.*/)?)\((.*:.*)\)\Z")
 #: What TensorFlow puts before the nodes of a gradient.
 _TAPE: Final = re.compile(r"(?:gradient_tape|gradients(?:_[0-9]+)?)\Z")
 _OPTIMIZERS: Final = frozenset(
@@ -62,8 +65,32 @@ def reading(call: OpCall) -> Reading:
     forward = call.param("forward")
     if isinstance(forward, str):  # the adapter knows what it differentiates, and that one's layer
         return Reading("op", call, "backward", layer=_layer(forward.split("/")))
+    return Reading("op", call, *place(path))
+
+
+def place(path: str) -> tuple[str | None, str | None]:
+    """The direction and the layer that a framework's path of an operation tells.
+
+    Of collectives made one the paths are told as one, ``jit(f)/(net/a/dot_general:net/b/add)``: the
+    layer is what they have in common, and it is backward work if any of it is.
+    """
+    joined = _JOINED.match(path)
+    if joined is None:
+        return _alone(path)
+    each = [_alone(joined.group(1) + part) for part in joined.group(2).split(":")]
+    directions = {direction for direction, _ in each}
+    direction = next(iter(directions)) if len(directions) == 1 else None
+    shared: list[str] = []
+    for names in zip(*((layer or "").split("/") for _, layer in each), strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return ("backward" if "backward" in directions else direction), "/".join(shared) or None
+
+
+def _alone(path: str) -> tuple[str | None, str | None]:
     parts = path.split("/")
-    return Reading("op", call, _direction(parts), layer=_layer(parts))
+    return _direction(parts), _layer(parts)
 
 
 def _direction(parts: list[str]) -> str | None:
@@ -83,7 +110,7 @@ def _layer(parts: list[str]) -> str | None:
         inner = part
         while (found := _WRAPPED.match(inner)) is not None:
             inner = "" if found.group(1) in _FUNCTIONS else found.group(2)
-        if inner and not _TAPE.match(inner) and not _CONTROL.match(inner):
+        if inner and not any(kind.match(inner) for kind in (_TAPE, _CONTROL, _FORMULA)):
             kept.append(inner)
     return "/".join(kept) or None
 

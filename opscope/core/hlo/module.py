@@ -21,6 +21,8 @@ DTYPES: Final = {
 }  # fmt: skip
 _TUPLE: Final = 13
 _NO_TENSOR: Final = (0, 14, 17)
+#: Lines of a source file; what claims more has none.
+MAX_LINE: Final = 1 << 31
 #: Tuples within tuples deeper than this are refused, and longer stacks of frames are cut.
 MAX_DEPTH: Final = 32
 
@@ -137,11 +139,12 @@ class _Stacks:
             if 0 < location <= len(self._locations):
                 where = self._locations[location - 1]
                 file = number(where, 1)
-                if 0 < file <= len(self._files):
-                    stack.append((self._files[file - 1], number(where, 3)))
+                line = number(where, 3)
+                if 0 < file <= len(self._files) and 0 <= line < MAX_LINE:
+                    stack.append((self._files[file - 1], line))
             at = number(frame, 2)
         if stack:
             self._known[place] = tuple(stack)
             return tuple(stack)
         file_name, line = text(data, metadata, 3), number(metadata, 4)
-        return ((file_name, line),) if file_name else ()
+        return ((file_name, line),) if file_name and 0 <= line < MAX_LINE else ()

@@ -181,7 +181,7 @@ def _conv_result(call: OpCall, x: TensorSpec, w: TensorSpec) -> TensorSpec:
         params.append(("padding", pads))
     elif isinstance(padding, str):
         params.append(("padding", "same" if "same" in padding.lower() else "valid"))
-    elif not params:
+    elif not params and call.param("kernel_shape") is None:  # ONNX leaves out its defaults
         raise CannotKnow(
             "the trace does not record strides and padding, and not the output's shape"
         )
