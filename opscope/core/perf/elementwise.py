@@ -244,7 +244,10 @@ def clamp(call: OpCall) -> Cost:
     """One comparison for each bound."""
     x = need(call, 0, "operand")
     bounds = 1 if "_m" in call.name else 2
-    if bounds == 1 and len(tensors(call)) > 1:  # the bound is a tensor
+    found = tensors(call)
+    # in old Kineto traces, which have no results, a second tensor alike is relu's out=
+    alike = not call.outputs and len(found) > 1 and found[1] == found[0]
+    if bounds == 1 and len(found) > 1 and not alike:  # the bound is a tensor
         return elementwise_cost(call, tensors(call)[:2], 1)
     if bounds == 2 and call.params:
         given = [key for key in ("min", "max") if call.param(key) is not None]
