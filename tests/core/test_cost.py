@@ -29,6 +29,17 @@ def test_one_call_in_so_many_is_timed_and_stands_for_the_others(monkeypatch):
     assert one.spent() == Spent("hooks", 0, 0, 4, 0)
 
 
+def test_what_was_interrupted_stands_for_no_other_call(monkeypatch):
+    clock = iter([10, 20, 100, 100 + cost.LONGEST_SAMPLE])
+    monkeypatch.setattr(cost, "perf_counter_ns", lambda: next(clock))
+    one = Cost("hooks", 2, 1)
+    for _ in range(4):
+        begin = one.begin()
+        if begin:
+            one.end(begin)
+    assert one.spent().time == 4 * 10 + cost.LONGEST_SAMPLE
+
+
 def test_the_recorders_own_writing_and_ranges_are_told(tmp_path):
     session.start(RecorderCapture(tmp_path))
     recorder = session.recorder()
