@@ -3,7 +3,8 @@
     python benchmarks/torch_overhead.py [seconds per measurement] [--json]
 
 Four programs, each under: nothing, opscope installed with nothing listening, opscope native (with one
-level of each nest, and with all), opscope in dispatch mode, ``emit_nvtx(record_shapes=True)`` where
+level of each nest, and with all), opscope in dispatch mode (all of it, without source lines, and ops
+alone), a dispatch mode that does nothing, ``emit_nvtx(record_shapes=True)`` where
 CUDA is there (it raises elsewhere), Kineto with shapes, and Kineto with shapes and stacks. The
 variants take turns; the best turn of each counts, in CPU time of the process, so that another program
 on the machine changes little. Read the ratios.
@@ -26,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import opscope
 from opscope.core.schema import DIRECTIONS
@@ -37,10 +39,24 @@ VARIANTS = (
     "native",
     "native, all levels",
     "dispatch",
+    "dispatch, no source",
+    "dispatch, ops only",
+    "a mode, empty",
     *(["emit_nvtx, shapes"] if torch.cuda.is_available() else []),
     "Kineto, shapes",
     "Kineto, shapes, stacks",
 )
+
+
+class Nothing(TorchDispatchMode):
+    """What PyTorch itself takes to call a mode."""
+
+    @classmethod
+    def ignore_compile_internals(cls):
+        return True
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 
 def tiny_ops():
@@ -135,10 +151,10 @@ def best(step, seconds):
     return least
 
 
-def opscope_variant(step, seconds, mode, levels="one"):
+def opscope_variant(step, seconds, mode, levels="one", **options):
     os.environ["OPSCOPE_TORCH_OPS"], os.environ["OPSCOPE_TORCH_LEVELS"] = mode, levels
     folder = Path(tempfile.mkdtemp())
-    opscope.init(frameworks="torch")
+    opscope.init(frameworks="torch", **options)
     with opscope.capture(folder / "run.opscope", backend="recorder"):
         step()
         took = best(step, seconds)
@@ -187,8 +203,13 @@ def measure(variant, step, seconds):
         return took, None, 0
     if variant.startswith("native"):
         return opscope_variant(step, seconds, "native", "all" if "all" in variant else "one")
-    if variant == "dispatch":
-        return opscope_variant(step, seconds, "dispatch")
+    if variant.startswith("dispatch"):
+        only = {"layers": False, "steps": False, "source": False}
+        options = only if "only" in variant else {"source": "no source" not in variant}
+        return opscope_variant(step, seconds, "dispatch", **options)
+    if variant == "a mode, empty":
+        with Nothing():
+            return best(step, seconds), None, 0
     if variant.startswith("emit_nvtx"):
         with torch.autograd.profiler.emit_nvtx(record_shapes=True):
             return best(step, seconds), None, 0

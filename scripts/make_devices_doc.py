@@ -34,7 +34,8 @@ By the name that the driver gives, then checked:
 
 A device without a row is computed from multiprocessors × clock × what its architecture does a clock,
 where the trace tells these, and the report says that it was. Else its peaks are null: `--gpu NAME` gives
-a name. `--gpu "CPU avx512 8 cores 2.5 GHz 100 GB/s"` describes a CPU:
+a name. `--gpu "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"` describes a CPU (its set, physical cores,
+clock under load, memory, last cache) for a trace without a GPU:
 {cpus}.
 
 ## What is checked, and how

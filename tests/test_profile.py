@@ -84,8 +84,16 @@ def test_what_an_older_analysis_stored_is_worked_out_anew(profile, tmp_path: Pat
 
 def test_unknown_is_null_with_a_reason(profile):
     missing = profile.missing_costs()
-    assert missing["op"].to_list() == ["mystery::op"]
-    assert missing["why"].to_list() == ["no cost model for mystery::op"]
+    assert dict(missing.select("op", "why").iter_rows()) == {
+        "mystery::op": "no cost model for mystery::op",
+        "k2": "launched outside any op range",
+        "k3": "no launch record",
+    }
+    assert set(missing["lacks"]) == {"FLOPs, bytes"}
+    row = profile.summary().row(0, named=True)
+    launched = missing.filter(pl.col("why") != "no launch record")
+    assert launched["share"].sum() == pytest.approx(1 - row["flops_share"])
+    assert row["bytes_share"] == row["flops_share"]
     kernels = profile.kernels()
     assert kernels["flops"].to_list() == [48, None, None, None]
     assert kernels["reason"].cast(pl.String).to_list() == [

@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -30,10 +31,9 @@ class BuildError(RuntimeError):
 
 
 def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
-    """The shared library made of the C or C++ file ``source``, compiled unless it is in the cache.
+    """The shared library made of the C file ``source``, compiled unless it is in the cache.
 
-    Headers beside it whose names begin with its own are parts of it. ``flags`` say what else it
-    depends on (``-D``, ``-I``, libraries): others make another library.
+    Headers beside it whose names begin with its own are parts of it.
     Raises BuildError where it cannot be made, and on systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
@@ -42,38 +42,62 @@ def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
     texts = [part.read_text(encoding="utf-8") for part in parts]
     key = "\0".join((platform.machine(), platform.libc_ver()[1], *flags, *texts))
     name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    folders = _cache_folders()
-    for folder in folders:
-        if (folder / name).is_file() and _ours(folder / name):
-            return folder / name
-    compiler = _compiler(*(("CXX", _CXX) if source.suffix == ".cc" else ("CC", _CC)))
+    found = cached(name)
+    if found is not None:
+        return found
+    compiler = find_compiler("CC", ("cc", "gcc", "clang"))
+    if compiler is None:
+        raise BuildError(f"no C compiler ({os.environ.get('CC') or 'cc, gcc, clang'})")
+    options = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", *flags, str(source))
+    return make(name, lambda output: [compiler, *options, "-o", str(output), "-ldl", "-lpthread"])
+
+
+def cached(name: str) -> Path | None:
+    """The library ``name``, where it is in a cache folder already."""
+    for folder in cache_folders():
+        path = folder / name
+        if path.is_file() and _ours(path):
+            return path
+    return None
+
+
+def find_compiler(variable: str, names: tuple[str, ...]) -> str | None:
+    """The compiler that the environment variable names, else the first of ``names`` that is there."""
+    chosen = os.environ.get(variable)
+    return next(filter(None, map(shutil.which, (chosen,) if chosen else names)), None)
+
+
+def make(
+    name: str,
+    command: Callable[[Path], list[str]],
+    timeout: float = TIMEOUT,
+    begin: Callable[[], None] | None = None,
+) -> Path:
+    """The library ``name``, compiled by ``command(output)`` unless another process just has.
+
+    It is made under another name beside its own, then renamed; only one process at a time does so.
+    ``begin`` is told before it is compiled. Raises BuildError where it cannot be made.
+    """
     problems = []
-    for folder in folders:
+    for folder in cache_folders():
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _ours(folder) or not os.access(folder, os.W_OK):
                 raise PermissionError("not ours to write")
-            with _locked(folder / f"{name}.lock"):
-                if not (folder / name).is_file():
-                    _compile(compiler, source, flags, folder / name)
-                return folder / name
+            with _locked(folder / f"{name}.lock", timeout):
+                found = cached(name)  # another process may have made it meanwhile
+                if found is None:
+                    if begin is not None:
+                        begin()
+                    found = folder / name
+                    _compile(command, found, timeout)
+                return found
         except OSError as error:
             problems.append(f"{folder}: {error}")
     raise BuildError("no cache folder can be written: " + "; ".join(problems))
 
 
-def _compiler(variable: str, usual: tuple[str, ...]) -> str:
-    chosen = os.environ.get(variable)
-    names = (chosen,) if chosen else usual
-    for name in names:
-        found = shutil.which(name)
-        if found:
-            return found
-    kind = {"CC": "C", "CXX": "C++"}[variable]
-    raise BuildError(f"no {kind} compiler ({', '.join(names)})")
-
-
-def _cache_folders() -> list[Path]:
+def cache_folders() -> list[Path]:
     """Where libraries are looked for, best first; new ones go to the first that can be written."""
     chosen = os.environ.get("OPSCOPE_CACHE")
     if chosen:
@@ -85,40 +109,30 @@ def _cache_folders() -> list[Path]:
     return [first, Path(tempfile.gettempdir()) / f"opscope-{os.getuid()}"]
 
 
-def _compile(compiler: str, source: Path, flags: tuple[str, ...], path: Path) -> None:
+def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    if source.suffix == ".cc":
-        sys.stderr.write(f"opscope: building {source.name} for this machine, once (some seconds)\n")
-    command = [
-        compiler,
-        "-O2",
-        "-w",
-        "-shared",
-        "-fPIC",
-        "-fvisibility=hidden",
-        str(source),
-        *flags,
-    ]
+    line = command(temporary)
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    since = time.monotonic()
     try:
         done = subprocess.run(
-            [*command, "-o", str(temporary), "-ldl", "-lpthread"],
+            line,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=TIMEOUT,
+            timeout=timeout,
             env=environment,
             check=False,
         )
         if done.returncode != 0:
-            first = next((line for line in done.stderr.splitlines() if "error" in line), "")
-            raise BuildError(f"{compiler} failed ({done.returncode}): {first[:300]}")
+            first = next((one for one in done.stderr.splitlines() if "error" in one), "")
+            raise BuildError(f"{line[0]} failed ({done.returncode}): {first[:300]}")
         temporary.replace(path)
     except subprocess.TimeoutExpired:
-        raise BuildError(f"{compiler} took over {TIMEOUT} s") from None
+        raise BuildError(f"{line[0]} took over {timeout:g} s") from None
     finally:
         temporary.unlink(missing_ok=True)
-    _log.info("opscope: built %s", path)
+    _log.info("opscope: built %s in %.1f s", path, time.monotonic() - since)
 
 
 def _ours(path: Path) -> bool:
@@ -128,13 +142,12 @@ def _ours(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, timeout: float) -> Iterator[None]:
     """Only one process at a time is inside. The lock goes with the process that holds it."""
     import fcntl
-    import time
 
     with path.open("a") as file:
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

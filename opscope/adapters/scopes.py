@@ -20,8 +20,3 @@ def tell(graph: Any, scope: str, layer: str) -> None:
 def layers(graph: Any) -> dict[str, str]:
     """The layer of each scope; empty where nobody told of any."""
     return _layers.get(graph, {})
-
-
-def forget() -> None:
-    """Nobody tells any more."""
-    _layers.clear()

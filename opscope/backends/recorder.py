@@ -20,10 +20,11 @@ import polars as pl
 from opscope.core import record, session
 from opscope.core.ranks import with_ranks
 from opscope.core.record import Recorder
-from opscope.core.trace import Trace, concat
+from opscope.core.trace import Trace, concat, table_schema
 from opscope.readers.errors import BadInput
 
 from .recorded import Texts, ranges
+from .recorded_memory import allocations
 
 _Ints = npt.NDArray[np.int64]
 
@@ -174,12 +175,15 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "threads": _threads(facts),
         "clocks": _clocks(meta, facts),
         "ranges": ranges(logs, texts, facts.os_tids, stop, notes),
-        "notes": pl.DataFrame(
-            notes,
-            schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
-            orient="row",
-        ),
+        "own_costs": _own_costs(facts, stop),
     }
+    if facts.memory:  # else nobody looked
+        tables["allocations"] = allocations(part, facts.memory, facts.clocks, notes)
+    tables["notes"] = pl.DataFrame(
+        notes,
+        schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
+        orient="row",
+    )
     origin = {
         "format": record.FORMAT,
         "version": meta["version"],
@@ -241,11 +245,19 @@ class _Facts:
     versions: Mapping[str, str] | None
     #: [before, after, thread] of runtime calls that a backend bracketed, recorder's clock
     probes: list[list[int]]
+    start: int | None
+    #: part → [ns, calls, one in so many timed], the latest that was told
+    costs: dict[str, list[int | None]]
+    #: devices whose memory was recorded
+    memory: list[dict[str, Any]]
+    #: ns inside ended steps, and opscope's own of them
+    steps_ns: int | None = None
+    in_steps: int | None = None
     gpu: bool = False
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
-        facts = cls(None, {}, [], [], [], None, [])
+        facts = cls(None, {}, [], [], [], None, [], None, {}, [])
         path = part / record.FACTS
         try:
             for line in _lines(path):
@@ -258,6 +270,8 @@ class _Facts:
                 elif "probe" in line:
                     before, after, thread = map(int, line["probe"])
                     facts.probes.append([before, after, thread])
+                elif "memory" in line:
+                    facts.memory.append(_memory_fact(line))
                 elif "gpu" in line:
                     facts.gpu = bool(line["gpu"])
                 elif "note" in line:
@@ -266,6 +280,17 @@ class _Facts:
                     )
                 elif "domain" in line:
                     facts.domains[str(line["domain"])] = int(line["number"])
+                elif "cost" in line:
+                    one_in = line["one_in"]
+                    facts.costs[str(line["cost"])] = [
+                        int(line["time"]),
+                        int(line["calls"]),
+                        None if one_in is None else int(one_in),
+                    ]
+                elif "in_steps" in line:
+                    facts.in_steps, facts.steps_ns = int(line["in_steps"]), int(line["steps_ns"])
+                elif "start" in line:
+                    facts.start = int(line["start"])
                 elif "stop" in line:
                     facts.stop = int(line["stop"])
                 elif "versions" in line:
@@ -279,6 +304,14 @@ class _Facts:
     @property
     def os_tids(self) -> dict[int, int]:
         return {int(thread["thread"]): int(thread["os_tid"]) for thread in self.threads}
+
+
+def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
+    sizes = {name: line.get(name) for name in ("total", "reserved")}
+    return {
+        "memory": int(line["memory"]),
+        **{name: None if size is None else int(size) for name, size in sizes.items()},
+    }
 
 
 def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
@@ -374,6 +407,16 @@ def _threads(facts: _Facts) -> pl.DataFrame:
         },
         schema_overrides={"name": pl.String},
         strict=False,
+    )
+
+
+def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
+    span = None if facts.start is None else max(0, stop - facts.start)
+    steps = (facts.steps_ns, facts.in_steps) if facts.steps_ns else (None, None)
+    return pl.DataFrame(
+        [(0, part, *cost, span, *steps) for part, cost in facts.costs.items()],
+        schema=table_schema("own_costs"),
+        orient="row",
     )
 
 

@@ -41,7 +41,7 @@ Gpu = Annotated[
     str | None,
     typer.Option(
         "--gpu",
-        help="What the GPU is where the trace does not say: 'H100 SXM'.",
+        help="What the GPU (or CPU) is where the trace does not say: 'H100 SXM'.",
         show_default=False,
     ),
 ]

@@ -20,13 +20,18 @@ class UnknownDevice(ValueError):
 def name_devices(trace: Trace, gpu: str) -> int:
     """Give every device without a name that of ``gpu``; returns how many there were.
 
-    Raises UnknownDevice where ``gpu`` is no device that is known (``devices.toml``). What the trace
-    itself says stays.
+    Where no device did anything, ``gpu`` may describe the CPU. Raises UnknownDevice where it is no
+    device that is known (``devices.toml``), or a CPU beside kernels. What the trace itself says stays.
     """
     known, why = identify.find(gpu)
     if known is None:
         raise UnknownDevice(f"{gpu!r}: {why}")
     used = pl.concat([trace[name].select("process", "device") for name in ("kernels", "memops")])
+    if known.vendor == "cpu":
+        if len(used):
+            raise UnknownDevice(f"{gpu!r} is a CPU, and the trace has the kernels of a GPU")
+        zero = pl.lit(0, used.schema["device"]).alias("device")
+        used = trace["ranges"].select(pl.col("process").unique(), zero)
     told = trace["devices"]
     absent = used.drop_nulls().unique().join(told, on=["process", "device"], how="anti")
     table = pl.concat([told, conform("devices", absent)]).sort("process", "device")

@@ -175,6 +175,11 @@ CATEGORY_ID: Final[Mapping[str, int]] = MappingProxyType(
     {name: number for number, name in enumerate(CATEGORIES, start=1)}
 )
 
+#: Ranges of category ``graph`` around the capture and the replays of a CUDA graph, by its number in its
+#: process.
+GRAPH_CAPTURE: Final = "CUDA graph {} capture"
+GRAPH_REPLAY: Final = "CUDA graph {} replay"
+
 #: Column types are named, so that this module loads no Polars: "i64", "i32", "f64", "str", "bool",
 #: and "cat", dictionary-encoded text (polars.Categorical). Times are integer ns, sizes bytes.
 #: ``trace.py`` gives each its Polars type. A reader leaves out what its format has not.
@@ -346,6 +351,20 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "time": "i64",
             "name": "cat",
             "value": "f64",
+        },
+        # What opscope itself cost: ns that a part of it took in ``calls`` calls, of which one in
+        # ``one_in`` was timed (null: their number times what one takes). Parts do not overlap;
+        # ``span``: ns that the process recorded, ``steps_span``: of them inside ended steps,
+        # ``steps_time``: of these all parts' own; the same in each of a process's rows.
+        "own_costs": {
+            "process": "i32",
+            "part": "str",
+            "time": "i64",
+            "calls": "i64",
+            "one_in": "i64",
+            "span": "i64",
+            "steps_span": "i64",
+            "steps_time": "i64",
         },
         # severity: info, warning, error. how_many: how many records it is about.
         "notes": {

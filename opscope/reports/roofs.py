@@ -57,7 +57,7 @@ def roofline(profile: Profile, report: str, top: int | None) -> Table:
     if device is not None:
         notes += about(device)
     if len(frame):
-        notes += _doubts(frame)
+        notes += _doubts(frame, int(profile.efficiency()["incomplete"].sum()))
     return Table(table.title, table.columns, table.rows, notes)
 
 
@@ -89,7 +89,7 @@ def _checked(device: Device) -> str:
     return f" ({', '.join(again)} looked up again: docs/devices.md)"
 
 
-def _doubts(frame: pl.DataFrame) -> list[str]:
+def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:
     whole = int(frame["duration"].sum())
     rated = float((frame["duration"] * frame["rated"].fill_null(0)).sum())
     lines = []
@@ -97,6 +97,10 @@ def _doubts(frame: pl.DataFrame) -> list[str]:
         lines.append(
             f"{units.share(1 - rated / whole)} of this time has no roof: the bytes or the dtype's peak are "
             "not known, or the bytes cross a link; what has no cost at all is in --reports missing"
+        )
+    if incomplete:
+        lines.append(
+            f"{incomplete} calls have no roof as kernels of theirs are missing from the trace, as if sampled"
         )
     if (frame["over"].fill_null(0) > 0).any():
         lines.append(

@@ -53,9 +53,14 @@ def test_what_the_compiler_wrote_of_its_kernel_counts(trace_of):
     place = {"process": 0, "thread": 1}
     calls = [
         {**place, "start": 10 + n, "end": 11 + n, "name": "cuLaunchKernel", "correlation": n}
-        for n in range(3)
+        for n in range(4)
     ]
-    written = ['{"kernel_flop": 4096, "kernel_num_gb": 0.000002}', '{"num_warps": 4}', None]
+    written = [
+        '{"kernel_flop": 4096, "kernel_num_gb": 0.000002}',
+        '{"num_warps": 4}',
+        None,
+        '{"kernel_num_gb": 0.000003}',
+    ]
     kernels = [
         {"process": 0, "device": 0, "start": 50, "end": 60, "name": f"triton_poi_fused_add_{n}",
          "correlation": n, "attrs": attrs}
@@ -66,5 +71,5 @@ def test_what_the_compiler_wrote_of_its_kernel_counts(trace_of):
         "text": '"Torch-Compiled Region: 0/0"()',
     }  # fmt: skip
     frame = Profile(trace_of(ranges=[region], calls=calls, kernels=kernels)).kernels()
-    assert frame["flops"].to_list() == [4096, None, None]
-    assert frame["bytes"].to_list() == [2000, None, None]
+    assert frame["flops"].to_list() == [4096, None, None, None]
+    assert frame["bytes"].to_list() == [2000, None, None, 3000]

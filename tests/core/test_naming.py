@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from opscope.core.naming import UNNAMED, UnknownDevice, name_devices
-from opscope.profile import load
+from opscope.profile import Profile, load
 
 
 def test_only_devices_without_a_name(trace_of):
@@ -36,3 +36,27 @@ def test_the_fsdp_trace_names_no_device(shared):
     assert before.notes().filter(pl.col("what").str.starts_with(UNNAMED)).height == 1
     assert after.trace["devices"]["name"].to_list() == ["H100 SXM"] * 2
     assert after.notes().filter(pl.col("what").str.starts_with(UNNAMED)).is_empty()
+
+
+CPU = "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"
+
+
+def test_a_cpu_where_nothing_ran_on_a_gpu(trace_of):
+    """The ops of a program without a GPU are held against the CPU that a person describes."""
+    row = {"process": 0, "thread": 1, "domain": "opscope.torch", "category": "forward",
+           "text": "aten::mm(f32[512,512], f32[512,512])", "start": 0, "end": 1_000_000}  # fmt: skip
+    profile = Profile(trace_of(ranges=[row]))
+    assert profile.device[0] is None
+    profile = Profile(trace_of(ranges=[row]))
+    assert name_devices(profile.trace, CPU) == 1
+    found = profile.efficiency().row(0, named=True)
+    assert found["bound"] == "vector"
+    # 2·512³ FLOP on 8 × 2.5e9 × 64 FLOP/s
+    assert found["efficiency"] == pytest.approx(2 * 512**3 / 1.28e12 / 1e-3, rel=1e-3)
+    assert not found["incomplete"]
+
+
+def test_a_cpu_beside_kernels(trace_of):
+    trace = trace_of(kernels=[{"process": 1, "device": 0, "start": 0, "end": 1, "name": "k"}])
+    with pytest.raises(UnknownDevice, match="is a CPU"):
+        name_devices(trace, CPU)

@@ -6,7 +6,6 @@ import ast
 import csv
 from functools import cache
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -144,16 +143,48 @@ def test_coverage(shared, name):
     assert 0 < row["launched_share"] <= 1
 
 
-def test_what_is_not_covered_is_named(shared):
-    """vision_transformer: compiled regions, a fused optimizer without shapes, sums without their dim."""
-    missing = load(shared, "vision_transformer_rank0.json.gz").missing_costs()
-    names = set(missing["op"].cast(pl.String))
-    assert {
-        "CompiledFunction",
-        "CompiledFunctionBackward",
-        "Optimizer.step#FusedAdam.step",
-    } <= names
+#: Least share of launched device time with known bytes: lists of tensors without element types
+#: (qwen, timesformer), collectives whose ranks are not recorded (ddp, vision_transformer).
+BYTES = {
+    QWEN: 0.93,
+    "timesformer_h100.json.gz": 0.98,
+    "resnet50_nw0_step_span1.pt.trace.json.gz": 0.99,
+    "resnet50_nw4_step_span1.pt.trace.json.gz": 0.99,
+    "ddp_rank3of8_a100_stacks.json.gz": 0.57,
+    "vision_transformer_rank0.json.gz": 0.20,
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_what_is_not_covered_adds_up_to_the_rest(shared, name):
+    """Both shares and the list of what they leave out are one sum, each entry with its reason."""
+    loaded = load(shared, name)
+    row = loaded.summary().row(0, named=True)
+    missing = loaded.missing_costs()
+    assert row["bytes_share"] >= BYTES[name]
+    for kind, share in (("FLOPs", row["flops_share"]), ("bytes", row["bytes_share"])):
+        lacking = missing.filter(
+            pl.col("lacks").str.contains(kind) & (pl.col("why") != "no launch record")
+        )
+        assert lacking["share"].sum() == pytest.approx(1 - share, abs=1e-9)
     assert missing["why"].null_count() == 0
+    assert missing["time"].is_sorted(descending=True)
+
+
+def test_what_is_not_covered_is_named(shared):
+    """vision_transformer: compiled regions, a fused optimizer without shapes, sums without their dim,
+    and every kernel that no op launched under its own name, each with its share."""
+    loaded = load(shared, "vision_transformer_rank0.json.gz")
+    missing = loaded.missing_costs().filter(pl.col("lacks").str.contains("FLOPs"))
+    without = loaded.kernels().filter(pl.col("op_id").is_null())
+    listed = missing.filter(pl.col("why") == "no launch record")
+    assert set(listed["op"]) == set(without["name"].cast(pl.String).unique())
+    assert listed["time"].sum() == without["duration"].sum()
+    missing = missing.filter(pl.col("why") != "no launch record")
+    shares = dict(missing.group_by("op").agg(pl.col("share").sum()).iter_rows())
+    assert shares["CompiledFunctionBackward"] == pytest.approx(0.2485, abs=1e-3)
+    assert shares["CompiledFunction"] == pytest.approx(0.0209, abs=1e-3)
+    assert shares["Optimizer.step#FusedAdam.step"] == pytest.approx(0.0821, abs=1e-3)
     assert missing["share"].sum() < 0.40
 
 
@@ -172,30 +203,6 @@ def test_backward_of_a_trace_without_parameters(shared):
     # 4.09 G multiply-adds an image (K. He et al., "Deep Residual Learning", 2015: 3.8 with shortcuts
     # counted apart; torchvision: 4.09), of which 2.05 M are the classifier's
     assert forward / (6 * 32) / 2 == pytest.approx(4.09e9, rel=0.005)
-
-
-#: Files whose trace names its device, and has shapes.
-ROOFED = (*SHARES, "vision_transformer_rank0.json.gz")
-
-
-@pytest.mark.parametrize("name", ROOFED)
-def test_nothing_beats_its_roof_without_a_reason(shared, name):
-    """An op's kernels together against its roof: above it only in cache, by the timer, or by a fast
-    algorithm."""
-    loaded = load(shared, name)
-    told = loaded.trace["devices"].row(0, named=True)
-    device, why = find(told["name"], told["cc"], told["sm_count"], told["memory"])
-    assert device is not None, why
-    assert not device.computed
-    found = op_efficiency(loaded._ops, loaded._ops_frame, loaded.kernels(), device)
-    rated = found.filter(pl.col("efficiency").is_not_null())
-    assert len(rated) > 100
-    wrong = rated.filter(pl.col("over_reason") == "modelling error").select(
-        "op", "inputs", "duration", "efficiency", "bound"
-    )
-    assert wrong.is_empty(), wrong.sort("efficiency", descending=True).head(10)
-    assert set(rated["bound"].drop_nulls().unique()) <= {"tensor", "vector", "memory", "latency"}
-    assert np.isfinite(rated["efficiency"].to_numpy()).all()
 
 
 def test_why_tensor_cores_were_not_used(shared):

@@ -179,6 +179,31 @@ def test_loops_name_what_runs_in_them():
     assert graph_name(module).startswith("jit_")
 
 
+def test_a_region_reads_the_slices_that_it_takes():
+    """A loop over stacked weights reads one layer a turn, not the stack."""
+    layers, width = 50, 64
+
+    def net(stack, x):
+        def layer(kept, at):
+            return jnp.tanh(kept * stack[at]) + 1.0, None
+
+        return jax.lax.scan(layer, x, jnp.arange(layers))[0]
+
+    module, _ = compiled(net, jnp.ones((layers, width)), jnp.ones(width))
+    taking = [c for c in named(module).values() if c.param("touched") is not None]
+    assert taking
+    stack = width * layers
+    for call in taking:
+        cost, why = perf.cost(call)
+        assert cost is not None, why
+        whole = sum(leaf.nbytes for leaf in call.input_leaves())
+        assert cost.bytes_read < whole
+        sizes = [leaf.numel for leaf in call.input_leaves()]
+        if stack in sizes and call.param("touched")[sizes.index(stack)] >= 0:
+            assert call.param("touched")[sizes.index(stack)] == width
+    assert any(stack in [leaf.numel for leaf in c.input_leaves()] for c in taking)
+
+
 @settings(max_examples=200)
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=3), st.integers(0, 2))
 def test_damaged_modules_are_read_or_refused(place, junk, how):

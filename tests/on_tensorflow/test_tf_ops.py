@@ -139,8 +139,11 @@ def test_retraced_functions_keep_their_shapes_apart(recorded):
         for size in (4, 7, 4):
             step(tf.ones((size, size)))
 
-    found = rows(recorded(program), "MatMul")
+    profile = recorded(program)
+    found = rows(profile, "MatMul")
     assert [row["inputs"].split(", ")[0] for row in found] == ["f32[4,4]", "f32[7,7]", "f32[4,4]"]
+    ranges = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == "phase")
+    assert ranges["text"].cast(pl.String).to_list() == ["compile"] * 2  # once for each size
 
 
 def test_a_function_traced_before_is_known_too(recorded):

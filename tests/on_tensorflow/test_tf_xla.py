@@ -45,6 +45,19 @@ def test_operations_and_fusions_are_seen_in_each_run(recorded, train):
     assert (ops["self_time"] > 0).all()
 
 
+def test_compiling_is_told_apart_from_running(recorded, train):
+    def compiling(profile):
+        return profile.ops().filter(text("op") == "XlaCompile")["self_time"].sum()
+
+    x = tf.ones((4, 6))
+    first = recorded(lambda: train(x))
+    assert compiling(first) > 0
+    whole = first.ops().filter(text("op") == "StatefulPartitionedCall")
+    assert whole["params"].cast(pl.String).str.contains("__inference_step").all()
+    assert whole["inputs"].cast(pl.String).to_list() == ["f32[4,6], f32[6,5]"]
+    assert compiling(recorded(lambda: train(x), "again.opscope")) == 0
+
+
 def test_layers_lines_and_forward_ops_are_those_of_the_nodes(recorded, train):
     ops = recorded(lambda: train(tf.ones((4, 6)))).ops()
     forward, backward = ops.filter(text("op") == "hlo::dot").sort("start").to_dicts()
@@ -94,3 +107,18 @@ def test_what_is_not_compiled_is_not_slowed_by_what_is(recorded, train):
 
     recorded(program)
     assert seen == [1, 0]
+
+
+def test_the_programs_own_profiler_is_left_alone(recorded, train, tmp_path):
+    def program():
+        tf.profiler.experimental.start(str(tmp_path / "logs"))
+        train(tf.ones((4, 6)))
+        tf.profiler.experimental.stop()
+        train(tf.ones((7, 6)))
+
+    profile = recorded(program)
+    (plane,) = (tmp_path / "logs").rglob("*.xplane.pb")
+    assert b"hlo_op" in plane.read_bytes()
+    # both runs were heard; the second told the programs of both
+    dots = profile.ops().filter(text("op") == "hlo::dot")
+    assert dots["matrix_flops"].to_list() == [2 * 4 * 6 * 5] * 2 + [2 * 7 * 6 * 5] * 2

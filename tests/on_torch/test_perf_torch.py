@@ -9,65 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
 
 from opscope.core import perf  # noqa: E402
 from opscope.core.schema import OpCall, TensorSpec  # noqa: E402
 
-DTYPES = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.bool: "bool",
-    torch.uint8: "u8",
-    torch.complex64: "c64",
-    torch.float8_e4m3fn: "f8e4m3fn",
-}
+from .dispatched import Recorder, spec  # noqa: E402
+
 SIZE = st.integers(1, 6)
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 #: Whether the counter's formula of attention knows queries that share keys.
 GROUPED_QUERIES = VERSION >= (2, 9)
-
-
-def spec(tensor):
-    return TensorSpec(DTYPES[tensor.dtype], tuple(tensor.shape))
-
-
-def call_of(func, args, kwargs, out):
-    """The OpCall of a dispatched op: tensors as inputs, scalars by the schema's names."""
-    inputs, params = [], []
-    for place, argument in enumerate(func._schema.arguments):
-        value = args[place] if place < len(args) else kwargs.get(argument.name)
-        if isinstance(value, torch.Tensor):
-            inputs.append(spec(value))
-        elif isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
-            inputs.append(tuple(spec(v) if isinstance(v, torch.Tensor) else None for v in value))
-        elif value is None and "Tensor" in str(argument.type):
-            inputs.append(None)
-        elif isinstance(value, (list, tuple)):
-            params.append((argument.name, tuple(value)))
-        elif isinstance(value, (bool, int, float, str)):
-            params.append((argument.name, value))
-        elif isinstance(value, torch.dtype):
-            params.append((argument.name, DTYPES[value]))
-    outs = out if isinstance(out, (list, tuple)) else (out,)
-    outputs = tuple(spec(o) if isinstance(o, torch.Tensor) else None for o in outs)
-    return OpCall(func._schema.name, tuple(inputs), outputs, tuple(params))
-
-
-class Recorder(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        self.calls.append(call_of(func, args, kwargs or {}, out))
-        return out
 
 
 def both(function):

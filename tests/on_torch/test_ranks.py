@@ -308,7 +308,9 @@ def test_groups_made_before_a_capture_are_told_when_it_begins(watched, alone):
     emitter.active = False
     torch.distributed.init_process_group("gloo", init_method=alone, rank=0, world_size=1)
     watched.install()
-    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
+    mesh = torch.distributed.device_mesh.DeviceMesh(
+        device_type="cpu", mesh=[0], mesh_dim_names=("dp",)
+    )
     assert emitter.specs == []
     emitter.active = True
     watched.adapter.listen()

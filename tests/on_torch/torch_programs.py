@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 
 import torch
 import torch.nn.functional as F
@@ -150,6 +151,7 @@ def accumulation():
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu")
     images, labels, criterion = torch.randn(2, 3, 8, 8), torch.tensor([1, 2]), nn.CrossEntropyLoss()
 
     def program():
@@ -158,24 +160,34 @@ def accumulation():
             for _ in range(2):
                 with torch.autocast("cpu", dtype=torch.bfloat16):
                     loss = criterion(model(images), labels) / 2
-                loss.backward()
+                scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
 
     return program
 
 
 def reinforcement():
+    """Two actors, each in a thread of its own, make the graph; the learner's thread goes back."""
     policy = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     optimizer = torch.optim.Adam(policy.parameters())
 
-    def program():
-        state, logs = torch.randn(4), []
-        for _ in range(5):
+    def act(logs):
+        state = torch.randn(4)
+        for _ in range(3):
             actions = torch.distributions.Categorical(logits=policy(state))
             logs.append(actions.log_prob(actions.sample()))
             state = state + torch.randn(4) * 0.1
-        rewards = torch.arange(5.0)
+
+    def program():
+        logs = []
+        for _ in range(2):
+            actor = threading.Thread(target=act, args=(logs,))
+            actor.start()
+            actor.join()
+        rewards = torch.arange(6.0)
         rewards = (rewards - rewards.mean()) / (rewards.std() + 1e-8)
         optimizer.zero_grad()
         (-(torch.stack(logs) * rewards)).sum().backward()
@@ -237,6 +249,7 @@ def numbers():
         torch._foreach_add([torch.ones(2), torch.ones(2)], 1.5), torch.where(x > 0, x, 0.0)
         torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last).contiguous()
         torch.div(x, 3, rounding_mode="floor"), torch.linspace(0, 1, 3), x.masked_fill(x > 0, -1)
+        torch.randperm(5), torch.randint(0, 3, (2,)), torch.randperm(3, dtype=torch.int32)
         torch.empty(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.complex64).conj() * 2
 
     return program

@@ -38,10 +38,23 @@ static int operation_text(const char *name, size_t length, char *out, size_t roo
     return written > 0 && (size_t)written < room;
 }
 
+/* What XLA does while it compiles, as one op; its parts do not lie within each other. */
+static int compile_text(const char *name, size_t length, char *out, size_t room) {
+    static const char *const starts[] = {"CpuCompiler::RunBackend", "GpuCompiler::RunBackend",
+                                         "HLO passes"};
+    for (int i = 0; i < 3; i++) {
+        size_t size = strlen(starts[i]);
+        if (length >= size && !memcmp(name, starts[i], size))
+            return snprintf(out, room, "XLA:XlaCompile") > 0;
+    }
+    return 0;
+}
+
 static void record_event(Traced *event) {
     char text[1024];
     if (operations && recording && (run & 1) && event->start > 0 && event->end >= event->start &&
-        operation_text(event->name, event->length, text, sizeof text)) {
+        (operation_text(event->name, event->length, text, sizeof text) ||
+         compile_text(event->name, event->length, text, sizeof text))) {
         Thread *thread = this_thread();
         Text *found = NULL;
         if (thread) {

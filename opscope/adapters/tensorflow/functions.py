@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.client import session as sessions
 from tensorflow.python.eager import backprop, context
-from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.eager.polymorphic_function import atomic_function, tracing_compilation
 from tensorflow.python.framework import ops
 
 from opscope.core.emit import Emitter
@@ -24,6 +24,9 @@ from .profiled import Profiled
 from .programs import Programs
 from .running import GraphRanges
 from .steps import Steps
+
+#: What traces a function: its graph is made in there.
+_TRACING: Final = "_create_concrete_function"
 
 
 class Functions:
@@ -76,6 +79,8 @@ class Functions:
         if not self._undo:
             _patch(self._undo, atomic_function.AtomicFunction, "call_flat", self._called)
             _patch(self._undo, sessions.BaseSession, "_call_tf_sessionrun", self._session)
+            if _TRACING in vars(tracing_compilation):  # a private place: another version may differ
+                _patch(self._undo, tracing_compilation, _TRACING, self._traced)
 
     def uninstall(self) -> None:
         """Restore what runs graphs."""
@@ -162,6 +167,21 @@ class Functions:
                         self._compiled(known)
 
         return call_flat
+
+    def _traced(self, original: Any) -> Any:
+        emitter = self._emitter
+
+        @functools.wraps(original)
+        def _create_concrete_function(*args: Any, **kwargs: Any) -> Any:
+            if not self.on:
+                return original(*args, **kwargs)
+            emitter.push(emitter.prepare("compile", "phase"))
+            try:
+                return original(*args, **kwargs)
+            finally:
+                emitter.pop()
+
+        return _create_concrete_function
 
     def _session(self, original: Any) -> Any:
         emitter = self._emitter

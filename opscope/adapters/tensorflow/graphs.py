@@ -125,7 +125,8 @@ class Graphs:
                 inside[function] = self.graph(function)
             specs.append(emitter.prepare(format_spec(name, key, call), "spec"))
         if name in inside:  # it runs as one op of its name
-            whole = OpCall(name, arguments(graph.inputs), arguments(graph.outputs))
+            given, made = arguments(graph.inputs), arguments(graph.outputs)
+            whole = OpCall("StatefulPartitionedCall", given, made, ((FUNCTION, name),))
             specs.append(emitter.prepare(format_spec(name, name, whole), "spec"))
         origins = {
             key: call

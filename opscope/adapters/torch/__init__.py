@@ -3,8 +3,9 @@
 While something listens: a C++ callback or, where that cannot be built, a dispatch mode on every
 thread (ops), global module hooks (layers), the
 optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
-loader's ``__next__`` (phases), and the start of new threads. While nothing listens, only the
-optimizer's hooks stay, once a step, to count steps, and those that hear of new process groups.
+loader's ``__next__`` (phases), CUDA graphs, what Inductor compiled, and the start of new threads. While
+nothing listens, only the optimizer's hooks stay, once a step, to count steps, and those that hear of
+new process groups and of what is compiled.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opscope.adapters.base import Options
 from opscope.adapters.source import Sources
+from opscope.core import session
 from opscope.core.emit import Emitter
+from opscope.core.record import Recorder
 
 from .dispatch import OpMode
+from .graphs import CudaGraphs
+from .higher_order import HigherOrder
+from .inductor import Inductor
+from .memory import Memory
 from .modules import Layers
 from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
@@ -40,12 +47,14 @@ class TorchAdapter:
     def __init__(self) -> None:
         self._mode: OpMode | None = None
         self._emitter: Emitter | None = None
+        #: Those that do something of their own when a recording begins or ends.
+        self._followers: list[Any] = []
         self._parts: list[Any] = []
         self._always: list[Any] = []
-        self._ranks: Ranks
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
         self._options = Options()
+        self._recorder: Recorder | None = None
         #: Whether it is still to be chosen how ops are seen: only when first something listens.
         self._choose = True
 
@@ -55,6 +64,7 @@ class TorchAdapter:
             return
         self.broken = False
         self._choose = True
+        self._recorder = None
         self._emitter = emitter
         self._options = options
         threads = Threads()
@@ -67,18 +77,24 @@ class TorchAdapter:
             if options.steps:
                 phases.entering(state, training)
 
-        self._ranks = Ranks(emitter, self._failed)
-        self._always = [
-            OptimizerHooks(mode, threads, phases, self._failed, options.steps),
-            self._ranks,
+        self._always = [OptimizerHooks(mode, threads, phases, self._failed, options.steps)]
+        self._parts = [
+            NewThreads(mode),
+            CudaGraphs(emitter, threads, self._failed),
+            HigherOrder(emitter, sources, options.shapes, self._failed),
         ]
-        self._parts = [NewThreads(mode)]
         if options.steps:
             self._parts.append(Patches(mode, threads, phases, self._failed))
         if options.layers:
             self._parts.append(Layers(emitter, threads, self._failed, entering, phases.leaving))
         self._mode = mode
-        for part in self._always:
+        self._followers = [
+            Ranks(emitter, self._failed),
+            Inductor(emitter, threads, options.source, self._failed),
+        ]
+        if options.memory:
+            self._followers.append(Memory())
+        for part in (*self._always, *self._followers):
             part.install()
         self.listen()
 
@@ -95,25 +111,42 @@ class TorchAdapter:
                     TorchDispatchMode, "ignore_compile_internals"
                 ):
                     _log.warning(
-                        "opscope: observed from Python, this PyTorch (before 2.8) does not compile what"
+                        "opscope: while a dispatch mode sees its ops, this PyTorch does not compile what"
                         " torch.compile is given, or compiles it again and again"
                     )
             if mode.native is not None:
                 mode.native.listen()
-            self._ranks.listen()
+            for part in self._followers:
+                part.listen()
+            self._tell_costs(mode)
             if mode.on == emitter.active:
                 return
             if emitter.active:
                 mode.threads.run += 1
                 mode.on = True
+                unneeded = HigherOrder if mode.native is None else NewThreads
                 for part in self._parts:
-                    if mode.native is None or not isinstance(part, NewThreads):
+                    if not isinstance(part, unneeded):
                         part.install()
                 enter(mode)
             else:
                 self._stop(mode)
         except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
             self._failed("hooks could not be set")
+
+    def _tell_costs(self, mode: OpMode) -> None:
+        recorder = session.recorder()
+        if recorder is self._recorder:
+            return
+        self._recorder = recorder
+        if recorder is None:
+            return
+        costs = [part.cost for part in self._parts if isinstance(part, Layers)]
+        if mode.native is None:
+            costs.append(mode.cost)
+        for cost in costs:
+            cost.reset()
+            recorder.spending.append(cost.spent)
 
     def _stop(self, mode: OpMode) -> None:
         mode.on = False
@@ -130,9 +163,9 @@ class TorchAdapter:
         if mode is None:
             return
         self._stop(mode)
-        for part in self._always:
+        for part in (*self._always, *self._followers):
             part.uninstall()
-        self._parts, self._always, self._emitter = [], [], None
+        self._parts, self._always, self._followers, self._emitter = [], [], [], None
 
     def _failed(self, what: str) -> None:
         """Called in an ``except``: say so once, and take the adapter out of the user's way.
@@ -148,5 +181,5 @@ class TorchAdapter:
             self._mode.on = False
             if self._mode.native is not None:
                 self._mode.native.stop()
-        for part in (*self._parts, *self._always):
+        for part in (*self._parts, *self._always, *self._followers):
             part.uninstall()

@@ -121,12 +121,28 @@ def _row_major(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
     return True
 
 
-#: Of a schema's argument: its name, whether it is a tensor or a list of them, its default.
-SchemaArg: TypeAlias = "tuple[str, bool, Any]"
+#: What C++ gives as the number of an enumeration → what Python calls it (c10's ScalarType, Layout
+#: and MemoryFormat, whose numbers never change).
+_DTYPES: Final = (
+    *("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32"),
+    *("complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16", "quint4x2"),
+    *("quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16", "float8_e5m2"),
+    *("float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32", "uint64"),
+)
+_LAYOUTS: Final = (
+    *("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc"),
+    "jagged",
+)
+_FORMATS: Final = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+_ENUMS: Final = {"ScalarType": _DTYPES, "Layout": _LAYOUTS, "MemoryFormat": _FORMATS}
+
+#: Of a schema's argument: its name, whether it is a tensor or a list of them, its default, and the
+#: names of its numbers where it is an enumeration.
+SchemaArg: TypeAlias = "tuple[str, bool, Any, tuple[str, ...] | None]"
 
 
 def schema_arguments(func: Any) -> tuple[SchemaArg, ...] | None:
-    """``(name, is a tensor or a list of tensors, default)`` of each, or None: it has no schema."""
+    """A ``SchemaArg`` of each argument, or None: it has no schema."""
     schema = getattr(func, "_schema", None)
     if schema is None:
         return None
@@ -135,6 +151,7 @@ def schema_arguments(func: Any) -> tuple[SchemaArg, ...] | None:
             arg.name,
             "Tensor" in str(arg.type),
             arg.default_value if arg.has_default_value() else None,
+            _ENUMS.get(str(arg.real_type).removeprefix("Optional[").removesuffix("]")),
         )
         for arg in schema.arguments
     )
@@ -148,7 +165,7 @@ def tensor_arguments(
         return [value for value in args if isinstance(value, (Tensor, list, tuple))]
     return [
         args[position] if position < len(args) else kwargs.get(key, default)
-        for position, (key, is_tensor, default) in enumerate(arguments)
+        for position, (key, is_tensor, default, _) in enumerate(arguments)
         if is_tensor
     ]
 
@@ -164,8 +181,10 @@ def describe(
     """The call as it begins: outputs and, for a factory, perhaps the device not yet known."""
     inputs = tuple(_arg(value) for value in tensor_arguments(arguments, args, kwargs))
     params: list[tuple[str, ParamValue]] = []
-    for position, (key, is_tensor, default) in enumerate(arguments or ()):
+    for position, (key, is_tensor, default, names) in enumerate(arguments or ()):
         value = args[position] if position < len(args) else kwargs.get(key, default)
+        if names is not None and type(value) is int:
+            value = _enumerated(value, names)
         # A number may stand for a tensor (``x * 2``): it is no input, but a parameter.
         if value is not None and (not is_tensor or type(value) in _SCALARS):
             params.append((key, _param(value, varies)))
@@ -259,6 +278,11 @@ def _group_name(value: torch.ScriptObject) -> str | None:
         return None
     group = torch.distributed.ProcessGroup.unbox(value)
     return str(group.group_name) if type(group) is torch.distributed.ProcessGroup else None
+
+
+def _enumerated(value: int, names: tuple[str, ...]) -> Any:
+    name = names[value] if value < len(names) else "?"
+    return getattr(torch, name, name)
 
 
 def _has_number(value: Any) -> bool:

@@ -2,13 +2,14 @@
 
 It lies below autograd and autocast, so it sees each op once, forward and backward, with the tensors
 the kernels get. Measured on one tiny op: PyTorch's own cost of a mode is 3 to 4 µs, the rest of what
-``benchmarks/torch_adapter.py`` prints is ours.
+``benchmarks/torch_overhead.py`` prints is ours.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data._utils import worker
 
 from opscope.adapters.source import NOWHERE, Source, Sources
+from opscope.core.cost import Cost
 from opscope.core.emit import Emitter
 from opscope.core.schema import OpCall
 
@@ -109,6 +111,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         self.native: NativeMode | None = None
         #: Backward passes running that build a graph of their own (``create_graph=True``).
         self.creating = 0
+        self.cost = Cost("ops, dispatch", 64, 2)
         self._sources = sources
         self._shapes = shapes
         self._failed = failed
@@ -138,7 +141,9 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         if not self.on:
             return func(*args, **kwargs) if kwargs else func(*args)
         entry: Entry | None = None
+        begin = own = 0
         try:
+            begin = self.cost.begin()
             info = self._infos.get(id(func))
             if info is None:
                 info = self._infos[id(func)] = OpInfo(func)
@@ -152,17 +157,23 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             call = func
         # Asked here, not after the op: by then another thread may have completed the entry.
         known = entry is not None and entry.known
+        if begin:
+            own = perf_counter_ns() - begin
         try:
             result = call(*args, **kwargs) if kwargs else call(*args)
         except BaseException:
             if entry is not None:
                 self.emitter.pop()
             raise
+        if begin:
+            begin = perf_counter_ns() - own  # as if the op had taken no time
         if entry is not None:
             if known:
                 self.emitter.pop()
             else:
                 self._end(entry, args, kwargs, result)
+        if begin:
+            self.cost.end(begin)
         return result
 
     def _begin(self, info: OpInfo, args: Any, kwargs: Any) -> Entry:

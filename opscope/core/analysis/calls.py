@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from opscope.core import perf
+from opscope.core import compiled, perf
 from opscope.core.context import source_text
 from opscope.core.dialects import Reading
+from opscope.core.dialects.aten_schema import tensor_arguments
 from opscope.core.interpret import Meaning
 from opscope.core.rangetext import format_call, format_value
 from opscope.core.schema import Arg, OpCall, TensorSpec, leaves
@@ -43,16 +44,32 @@ def _row(meaning: Meaning, number: int) -> tuple[object, ...]:
         return (name, reading.role, reading.direction, *_source(reading), *[None] * 5, False)
     return (
         call.name,
-        perf.op_type(call.name),
+        perf.op_type(call.name) or compiled.family(call.name),
         reading.direction,
         *_source(reading),
-        args_text(call.inputs) if call.inputs or call.outputs else None,
+        _inputs(call) if call.inputs or call.outputs else None,
         None if call.outputs is None else args_text(call.outputs),
         _dtypes(call),
         ", ".join(f"{key}={format_value(value)}" for key, value in call.params) or None,
         call.device,
         bool(call.inputs or call.outputs),
     )
+
+
+def _inputs(call: OpCall) -> str:
+    """The inputs, a number that stands for a tensor (``x * 2``) in its place; the call has it among
+    its parameters, under the argument's name."""
+    given = dict(call.params)
+    if None in call.inputs and given:
+        names = tensor_arguments(call.name, len(call.inputs), frozenset(given))
+        if names is not None and any(
+            arg is None and name in given for name, arg in zip(names, call.inputs, strict=True)
+        ):
+            return ", ".join(
+                format_value(given[name]) if arg is None and name in given else args_text((arg,))
+                for name, arg in zip(names, call.inputs, strict=True)
+            )
+    return args_text(call.inputs)
 
 
 def _source(reading: Reading) -> tuple[str | None]:

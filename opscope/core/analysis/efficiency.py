@@ -30,6 +30,8 @@ _PRICED: Final = (
     "note",
 )
 _ABOUT: Final = ("op_id", "op", "inputs", "direction", "layer", "step")
+#: What is not known of an op of which kernels are missing.
+_ROOF: Final = ("ideal_time", "efficiency", "attainable_flops", "bound", "over_reason")
 #: Copies that leave the device's memory.
 _LINKS: Final = ("HtoD", "DtoH", "PtoP", "HtoH")
 _SUMS: Final = ("matrix_flops", "vector_flops", "bytes")
@@ -43,7 +45,9 @@ def op_efficiency(
 
     ``frame`` is ``ops_frame(ops)``, ``kernels`` the profile's kernels. An op that a CUDA graph
     replays has a row for each replay (``replay``, -1 for every other). ``tensor_core`` is whether
-    any of its kernels is on Tensor Cores.
+    any of its kernels is on Tensor Cores. ``incomplete`` marks those of whose kernels the trace lacks
+    some, as sampled traces do: it has none that could be its product, or its greater part, or beats its
+    roof with fewer kernels than other calls alike. They have no roof.
     """
     ran = executions(ops, frame, kernels)
     place = ran["place"].to_numpy()
@@ -52,14 +56,23 @@ def op_efficiency(
         *ran.drop("place").get_columns(),
         *(gather(ops.costs.catalogue[name], priced) for name in _PRICED),
     )
-    ticks = tick(kernels["duration"])
-    return roofline(table.filter(pl.col("matrix_flops").is_not_null()), device, ticks)
+    known = table.filter(pl.col("matrix_flops").is_not_null())
+    rated = roofline(known, device, tick(kernels["duration"]))
+    fewer = pl.col("kernels") < pl.col("kernels").max().over("op", "inputs", "direction")
+    lacking = (pl.col("main") == 0) & ((pl.col("matrix_flops") > 0) | (pl.col("serving") > 0))
+    lost = lacking | (
+        (pl.col("efficiency") > 1).fill_null(False) & fewer & ~pl.col("fast_algorithm")
+    )
+    return rated.with_columns(lost.alias("incomplete")).with_columns(
+        pl.when(~pl.col("incomplete")).then(name).alias(name) for name in _ROOF
+    )
 
 
 def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """One row per time that an op which counts took device time: place (in ``ops.rows``), replay,
     duration (ns), tensor_core (null where a kernel's name hides it), fast_algorithm, over_link (most of
-    the time went by copies to or from the host or another device)."""
+    the time went by copies to or from the host or another device), kernels (copies and sets among
+    them), serving (those of them that only serve another), main (all others but copies and sets)."""
     if not ops.on_device:
         counted = frame.with_row_index("place").filter(
             pl.col("canonical") & (pl.col("device_time") > 0)
@@ -71,19 +84,30 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
             pl.lit(None, pl.Boolean).alias("tensor_core"),
             pl.lit(False).alias("fast_algorithm"),
             pl.lit(False).alias("over_link"),
+            pl.lit(1, pl.Int64).alias("kernels"),
+            pl.lit(0, pl.Int64).alias("serving"),
+            pl.lit(1, pl.Int64).alias("main"),
         )
     codes, names = compact(kernels["name"])
     fast = pl.Series([kernel_names.fast_algorithm(name or "") for name in names], dtype=pl.Boolean)
-    marks = (kernels["tensor_core"], gather(fast, codes).alias("fast_algorithm"))
+    serving = pl.Series([kernel_names.helps(name or "") for name in names], dtype=pl.Boolean)
+    serves = gather(serving, codes).alias("serving")
+    marks = (
+        kernels["tensor_core"],
+        gather(fast, codes).alias("fast_algorithm"),
+        serves,
+    )
     trace, attribution = ops.attribution.trace, ops.attribution
     ran = pl.concat(
         [
             _ran(ops, trace["kernels"], attribution.kernels).with_columns(
-                *marks, pl.lit(False).alias("over_link")
+                *marks, (~serves).alias("main"), pl.lit(False).alias("over_link")
             ),
             _ran(ops, trace["memops"], attribution.memops).with_columns(
                 pl.lit(False).alias("tensor_core"),
                 pl.lit(False).alias("fast_algorithm"),
+                pl.lit(False).alias("serving"),
+                pl.lit(False).alias("main"),
                 trace["memops"]["kind"].cast(pl.String).is_in(_LINKS).alias("over_link"),
             ),
         ]
@@ -99,12 +123,14 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
             (pl.col("duration").filter(pl.col("over_link")).sum() * 2 > pl.col("duration").sum())
             .fill_null(False)
             .alias("over_link"),
+            pl.len().cast(pl.Int64).alias("kernels"),
+            pl.col("serving", "main").sum().cast(pl.Int64),
         )
         .filter(pl.col("duration") > 0)
         .sort("row", "replay")
     )
     place = pl.Series("place", np.searchsorted(ops.rows, done["row"].to_numpy()), dtype=pl.Int64)
-    return done.select(place, "replay", "duration", "tensor_core", "fast_algorithm", "over_link")
+    return done.select(place, pl.exclude("row"))
 
 
 def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
@@ -144,7 +170,9 @@ def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> p
     each = kernels.select("name", "duration", *_SUMS).with_columns(
         ids.alias("op_id"), pl.Series("replay", launched.replay)
     )
-    rated = found.select("op_id", "replay", "op", "efficiency", "bound", "over_reason")
+    rated = found.select(
+        "op_id", "replay", "op", "efficiency", "bound", "over_reason", "incomplete", "over_link"
+    )
     joined = each.join(rated, on=["op_id", "replay"], how="inner", maintain_order="left")
     joined = joined.with_columns(
         (pl.col("efficiency") * pl.col("duration")).alias("ideal_time"),
@@ -163,7 +191,8 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     """``op_efficiency`` by op name, layer, direction or step: sums, and their ratios.
 
     Adds calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes, ``attained_flops``
-    (FLOP/s) and ``attained_bandwidth`` (bytes/s) of the calls where they are known, ``intensity``
+    (FLOP/s) and ``attained_bandwidth`` (bytes/s) of the calls where they are known and none is missing
+    or crosses a link, ``intensity``
     (FLOP/byte, of the calls where both are), ``efficiency`` (the time at the roof over the time
     taken), ``rated`` (the share of the group's time that has a roof), ``bound`` (what binds most of
     its time), ``over`` (the share of the rated time in calls above their roof) and ``over_reason``
@@ -172,8 +201,11 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     keys = list(by)
     rated = pl.col("efficiency").is_not_null()
     above = pl.col("over_reason").is_not_null()
-    work = pl.col("matrix_flops") + pl.col("vector_flops")
-    both = work.is_not_null() & pl.col("bytes").is_not_null()
+    # no rate can be told of some of the kernels' time, and a link's is not the memory's
+    whole = pl.when(~pl.col("incomplete") & ~pl.col("over_link"))
+    work = whole.then(pl.col("matrix_flops") + pl.col("vector_flops"))
+    moved = whole.then(pl.col("bytes"))
+    both = work.is_not_null() & moved.is_not_null()
     duration = pl.col("duration")
     groups = found.group_by(keys).agg(
         pl.len().alias("calls"),
@@ -183,10 +215,10 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
             for name in _SUMS
         ),
         (work.sum() / duration.filter(work.is_not_null()).sum() * 1e9).alias("attained_flops"),
-        (pl.col("bytes").sum() / duration.filter(pl.col("bytes").is_not_null()).sum() * 1e9).alias(
+        (moved.sum() / duration.filter(moved.is_not_null()).sum() * 1e9).alias(
             "attained_bandwidth"
         ),
-        (work.filter(both).sum() / pl.col("bytes").filter(both).sum()).alias("intensity"),
+        (work.filter(both).sum() / moved.filter(both).sum()).alias("intensity"),
         pl.when(rated.any()).then(pl.col("ideal_time").filter(rated).sum()).alias("ideal_time"),
         pl.when(rated.any())
         .then(pl.col("ideal_time").filter(rated).sum() / duration.filter(rated).sum())

@@ -48,7 +48,7 @@ def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFram
 
     They count before the model's: the compiler knows what it fused.
     """
-    told = attrs.str.contains('"kernel_flop"', literal=True).fill_null(False)
+    told = attrs.str.contains('"kernel_(flop|num_gb)"').fill_null(False)
     if not told.any():
         return frame
     written = attrs.set(~told, None)
@@ -56,14 +56,15 @@ def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFram
         written.str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
         for name in ("kernel_flop", "kernel_num_gb")
     )
-    known = flop.is_not_null() & flop.is_finite() & (flop >= 0)
+    known = (flop.is_finite() & (flop >= 0)).fill_null(False)
+    sized = (giga.is_finite() & (giga >= 0)).fill_null(False)
     return frame.with_columns(
         pl.when(known)
         .then(flop.round().cast(pl.Int64, strict=False))
         .otherwise("matrix_flops")
         .alias("matrix_flops"),
         pl.when(known).then(0).otherwise("vector_flops").alias("vector_flops"),
-        pl.when(known & giga.is_not_null())
+        pl.when(sized)
         .then((giga * 1e9).round().cast(pl.Int64, strict=False))
         .otherwise("bytes")
         .alias("bytes"),
@@ -71,8 +72,9 @@ def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFram
 
 
 def executed_memops(ops: Ops) -> pl.DataFrame:
-    """One row per copy or set: device, start, end, duration (ns), launched."""
-    return _where(ops.attribution.trace["memops"], ops.attribution.memops)
+    """One row per copy or set: device, start, end, duration (ns), launched, bytes."""
+    table = ops.attribution.trace["memops"]
+    return _where(table, ops.attribution.memops).with_columns(table["bytes"])
 
 
 def _where(table: pl.DataFrame, launched: Launched) -> pl.DataFrame:

@@ -49,7 +49,8 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
     (bytes/s), ``attainable_flops`` (FLOP/s), ``ideal_time`` (ns), ``efficiency`` (1 is the roof),
     ``bound`` (``tensor``, ``vector``, ``memory``, ``latency``) and ``over_reason`` (null unless the
     efficiency is above 1: ``cache-resident``, ``timer resolution``, ``fast algorithm``, else
-    ``modelling error``). ``tick_ns`` is the resolution of the durations.
+    ``modelling error``). ``tick_ns`` is the resolution of the durations, ``kernels`` (1 where absent)
+    how many were added up.
     """
     masked = pl.col("masked_flops") if "masked_flops" in frame.columns else pl.lit(0)
     fast = pl.col("fast_algorithm") if "fast_algorithm" in frame.columns else pl.lit(False)
@@ -112,15 +113,18 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
         .then(pl.lit("tensor"))
         .otherwise(pl.lit("vector"))
     )
+    # each kernel's duration was rounded once
+    rounded = pl.col("kernels") if "kernels" in frame.columns else pl.lit(1)
+    longest = pl.col("duration") + rounded * tick_ns
     over = (
         pl.when(pl.col("efficiency").is_null() | (pl.col("efficiency") <= 1))
         .then(None)
         .when(fast)
         .then(pl.lit("fast algorithm"))
-        .when(pl.col("duration") < COARSE_TICKS * tick_ns)
-        .then(pl.lit("timer resolution"))
         .when((pl.col("bound") == "memory") & pl.col("_cached"))
         .then(pl.lit("cache-resident"))
+        .when((pl.col("duration") < COARSE_TICKS * tick_ns) & (pl.col("ideal_time") <= longest))
+        .then(pl.lit("timer resolution"))
         .otherwise(pl.lit("modelling error"))
     )
     return (
@@ -135,11 +139,12 @@ def _working_set_fits(device: Device | None, columns: list[str]) -> pl.Expr:
     """Whether the larger of what is read and what is written is within twice the largest cache.
 
     Reads may be what the op before left there, writes may stay there, and an op in place has one
-    tensor for both. Where the two are not told apart, their sum is taken.
+    tensor for both. Where the two are not told apart, their sum is taken. A cache whose size is not
+    known (a CPU's, a computed device's) may hold anything.
     """
     cache = device.cache() if device is not None else None
     if cache is None:
-        return pl.lit(False)
+        return pl.lit(True)
     apart = {"bytes_read", "bytes_written"} <= set(columns)
     size = pl.max_horizontal("bytes_read", "bytes_written") if apart else pl.col("bytes")
     return (size <= CACHE_FACTOR * cache).fill_null(False)

@@ -19,11 +19,15 @@ SCHEMA: Final = {
     "attributed_share": pl.Float64,
     "launched_share": pl.Float64,
     "flops_share": pl.Float64,
+    "bytes_share": pl.Float64,
     "tensor_core_time": pl.Int64,
     "steps": pl.Int64,
     "processes": pl.Int64,
     "devices": pl.Int64,
     "kernels": pl.Int64,
+    "own_time": pl.Int64,
+    "own_share": pl.Float64,
+    "own_steps_share": pl.Float64,
 }
 #: Op types whose FLOPs are known to be none, so that they never count as a gap.
 FREE: Final = ("communication", "copy", "view")
@@ -38,7 +42,10 @@ def summary(
     duration of the kernels. ``ops`` is given for a CPU-only profile, where it is the self time of
     the ops, and what is unattributed is thread time inside steps outside any op.
     ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
-    ``flops_share``: device time with known FLOPs over that with a launch record.
+    ``flops_share``: device time with known FLOPs over that with a launch record; ``bytes_share``:
+    the same of known bytes. What the two leave out is in ``coverage.missing_costs``. ``own_time`` is
+    opscope's own, all parts and processes; ``own_share`` that over the time that they recorded,
+    ``own_steps_share`` what of it fell into steps over the steps' time.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     row |= {
@@ -48,6 +55,7 @@ def summary(
         "devices": _devices(kernels, memops),
         "kernels": len(kernels) if trace.has("kernels") else None,
     }
+    row |= _own(trace["own_costs"])
     if ops is not None:
         row |= _cpu(trace, ops)
     elif trace.has("kernels"):
@@ -68,6 +76,8 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
     known = pl.col("flops").is_not_null() | pl.col("op_type").cast(pl.String).is_in(FREE)
     with_launch = _time(kernels, launched) + _time(memops, launched)
     with_flops = _time(kernels, launched & known.fill_null(False)) + _time(memops, launched)
+    sized = pl.col("bytes").is_not_null() & launched
+    with_bytes = _time(kernels, sized) + _time(memops, sized)
     tensor = _time(kernels, pl.col("tensor_core").fill_null(False))
     return {
         "device_busy": busy,
@@ -77,7 +87,21 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
         "attributed_share": attributed / total if total else None,
         "launched_share": with_launch / whole if whole else None,
         "flops_share": with_flops / with_launch if with_launch else None,
+        "bytes_share": with_bytes / with_launch if with_launch else None,
         "tensor_core_time": tensor if kernels["tensor_core"].is_not_null().any() else None,
+    }
+
+
+def _own(costs: pl.DataFrame) -> dict[str, Any]:
+    if costs.is_empty():
+        return {}
+    one = costs.group_by("process").agg(pl.col("span", "steps_span", "steps_time").first()).sum()
+    span, steps_span, steps_time = one.select("span", "steps_span", "steps_time").row(0)
+    time = int(costs["time"].sum())
+    return {
+        "own_time": time,
+        "own_share": time / span if span else None,
+        "own_steps_share": steps_time / steps_span if steps_span else None,
     }
 
 
@@ -108,8 +132,15 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
         "attributed_time": attributed,
         "unattributed_time": outside,
         "attributed_share": attributed / (attributed + outside) if attributed + outside else None,
-        "flops_share": int(known["self_time"].sum()) / attributed if attributed else None,
+        "flops_share": _time_of(known) / attributed if attributed else None,
+        "bytes_share": _time_of(ops.filter(pl.col("bytes").is_not_null())) / attributed
+        if attributed
+        else None,
     }
+
+
+def _time_of(ops: pl.DataFrame) -> int:
+    return int(ops["self_time"].sum())
 
 
 def _outside(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:

@@ -69,3 +69,21 @@ def _overloads(name: str, arity: int) -> list[tuple[Argument, ...]]:
         for words in lines
         if len(words) == arity
     ]
+
+
+@lru_cache(maxsize=8192)
+def tensor_arguments(name: str, count: int, others: frozenset[str]) -> tuple[str, ...] | None:
+    """The names of the ``count`` arguments of ``aten::name`` that take tensors; None where unknown.
+
+    ``others`` are names of arguments that the call has: those overloads are meant that have them.
+    """
+    found: set[tuple[str, ...]] = set()
+    base, _, overload = name.removeprefix("aten::").partition(".")
+    for line in _table().get(base, ()):
+        words = line.split(" ") if line else []
+        if "*out" in words and not overload.endswith("out"):
+            continue
+        names = tuple(word[1:] for word in words if word[:1] in _MARKS)
+        if len(names) == count and others <= {word.lstrip("*+") for word in words}:
+            found.add(names)
+    return found.pop() if len(found) == 1 else None

@@ -70,6 +70,7 @@ _DTYPES: Final = {
     "float8_e4m3fn": "f8e4m3fn",
     "float8_e5m2": "f8e5m2",
 }
+_FUNCTION: Final = re.compile(r"__(?:inference|forward)_")
 #: Ops that wait for the program's data.
 _INPUT: Final = ("IteratorGetNext", "IteratorV2", "MakeIterator", "OptionalHasValue", "Optional")
 _INNER: Final = re.compile(r"\w+\((.*)\)\Z")
@@ -85,9 +86,11 @@ def read(domain: str, text: str) -> Reading | None:
     path, colon, kind = text.rpartition(":")
     if not colon or not path or not _TYPE.match(kind):
         return None
+    # a function that runs by itself is announced as an op of its own name
+    called = "StatefulPartitionedCall" if kind == path and _FUNCTION.match(kind) else kind
     return Reading(
         "op",
-        OpCall(kind, params=(("node", path),)),
+        OpCall(called, params=(("node", path),)),
         "input" if kind.startswith(_INPUT) else _direction(path),
         layer=None if kind in ("_Send", "_Recv") else _layer(short_key(path).split("/")[:-1]),
         key=path + _fusion(kind),

@@ -100,7 +100,11 @@ def activation(call: OpCall) -> Cost:
     if word in ("prelu", "_prelu_kernel") and len(operands) > 1:  # the weight lies along dim 1
         w = operands[1]
         return cost([x, w], [result(call, sizes(x), x.dtype)], vector=2 * numel(x), dtype=x.dtype)
-    return elementwise_cost(call, operands, each)
+    found = elementwise_cost(call, operands, each)
+    if word == "rrelu_with_noise" and call.param("training") is True and len(tensors(call)) > 1:
+        noise = cost([], [tensors(call)[1]])  # drawn here, and kept for backward
+        return found + noise
+    return found
 
 
 @op(
@@ -136,7 +140,14 @@ def activation_backward(call: OpCall) -> Cost:
     each = _GELU_TANH_BACKWARD if word == "gelu_backward" and _tanh_form(call) else BACKWARD[word]
     if "prelu" in word:
         x, more = kept, tensors(call)[2:3]
-        return cost([grad, x, *more], [x, *more], vector=each * numel(grad), dtype=grad.dtype)
+        writes = outputs(call) or [x, *more]
+        return cost([grad, x, *more], [*writes], vector=each * numel(grad), dtype=grad.dtype)
+    if word in (
+        "log_sigmoid_backward",
+        "rrelu_with_noise_backward",
+    ):  # what the forward kept besides
+        out = result(call, sizes(kept), kept.dtype)
+        return cost(distinct_tensors(call)[:3], [out], vector=each * numel(grad), dtype=grad.dtype)
     return elementwise_cost(call, [grad, kept], each)
 
 

@@ -21,9 +21,13 @@ _BACK = "2·B·H·Nq·Nk·(3·d_qk + 2·d_v), scores recomputed (torch.utils.flo
 
 def causal_pairs(queries: int, keys: int, bottom_right: bool = False) -> int:
     """Pairs (i, j) with j ≤ i, or j ≤ i + keys − queries where the mask is aligned at the end."""
-    shift = keys - queries if bottom_right else 0
+    return _pairs_below(queries, keys, keys - queries if bottom_right else 0)
+
+
+def _pairs_below(queries: int, keys: int, shift: int) -> int:
+    """Pairs (i, j) with j ≤ i + shift."""
     # query i sees the keys 0 … i + shift: none below 0, no more than there are
-    first = max(0, -shift)
+    first = min(max(0, -shift), queries)
     full = max(min(queries, keys - shift), first)
     rising = full - first
     low = first + shift + 1
@@ -32,15 +36,8 @@ def causal_pairs(queries: int, keys: int, bottom_right: bool = False) -> int:
 
 def window_pairs(queries: int, keys: int, left: int, right: int, shift: int = 0) -> int:
     """Pairs with i + shift − left ≤ j ≤ i + shift + right; a negative bound is no bound."""
-    return sum(
-        max(
-            min(keys - 1, row + shift + right if right >= 0 else keys - 1)
-            - max(0, row + shift - left if left >= 0 else 0)
-            + 1,
-            0,
-        )
-        for row in range(queries)
-    )
+    upper = _pairs_below(queries, keys, shift + right) if right >= 0 else queries * keys
+    return upper - (_pairs_below(queries, keys, shift - left - 1) if left >= 0 else 0)
 
 
 def attention_cost(
@@ -100,8 +97,6 @@ def _live(call: OpCall, queries: int, keys: int, bottom_right: bool) -> int:
         low = left if isinstance(left, int) and not isinstance(left, bool) else -1
         high = right if isinstance(right, int) and not isinstance(right, bool) else -1
         if low >= 0 or high >= 0:
-            if queries > 10_000_000:
-                raise CannotKnow("the window is too long to follow")
             return window_pairs(queries, keys, low, high, keys - queries)
     if call.param("is_causal", call.param("causal", False)) is True:
         return causal_pairs(queries, keys, bottom_right)
@@ -242,13 +237,14 @@ def _varlen(
     "flash_attn_3::_flash_attn_forward",
     "aten::_flash_attention_forward_no_dropout_inplace",
     "torch_attn::_varlen_attn",
+    "torch_attn::_varlen_attn_out",
     "vllm::unified_attention",
     family="attention",
     source=_SOURCE,
 )
 def flash(call: OpCall) -> Cost:
     """[B, N, H, d] operands, or packed [T, H, d] where the lengths follow from the sizes."""
-    if call.name.endswith("no_dropout_inplace"):  # the result is the first
+    if call.name.endswith(("no_dropout_inplace", "_attn_out")):  # the result is the first
         call = replace(call, inputs=(*call.inputs[1:],), outputs=call.inputs[:1])
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     if call.name.startswith("vllm::"):
@@ -277,6 +273,8 @@ def flash_backward(call: OpCall) -> Cost:
 
 
 @op(
+    "_C::paged_attention_rocm",
+    "_rocm_C::paged_attention",
     "vllm::paged_attention_v1",
     "vllm::paged_attention_v2",
     "_C::paged_attention_v1",
@@ -286,22 +284,38 @@ def flash_backward(call: OpCall) -> Cost:
     source="2·pairs·(d_qk + d_v); the cached lengths are content",
 )
 def paged(call: OpCall) -> Cost:
-    """One new token against the pages of its sequence; ``seq_lens`` as a parameter tells them."""
-    lengths = call.param("seq_lens", call.param("context_lens"))
+    """One new token against the pages of its sequence.
+
+    The lengths are data, but for what tells them: ``seq_lens`` as a parameter, or a single sequence,
+    which is as long as the longest (``max_seq_len``).
+    """
     found = tensors(call)
+    kvcache = "kvcache" in call.name
+    q = next((t for t in found if len(t.shape) == (4 if kvcache else 3)), None)
+    lengths = call.param("seq_lens", call.param("context_lens"))
+    longest = call.param("max_seq_len", call.param("max_context_len", call.param("max_seqlen_k")))
+    single = q is not None and q.shape[0] == 1 and isinstance(longest, int)
+    if single and not isinstance(lengths, tuple):
+        lengths = (longest,)
     if not isinstance(lengths, tuple) or not lengths:
         raise CannotKnow("the cached keys' lengths are data that no trace records")
-    q = next((t for t in found if len(t.shape) == 3), None)
     if q is None:
         raise CannotKnow("the trace has no shape for the query")
-    tokens, heads, dim = sizes(q)
+    shape = sizes(q)
+    heads, dim = shape[-2:]
+    each = shape[1] if kvcache else 1  # new tokens a sequence
     keys = sum(int(n) for n in lengths if isinstance(n, (int, float)))
-    flops = 4 * heads * dim * keys
+    pairs = heads * each * keys
+    shared = call.param("num_kv_heads")
+    cache = next((t for t in found if len(t.shape) >= 4 and t is not q), None)
+    pages: list[Part] | None = None
+    if isinstance(shared, int) and cache is not None:  # keys and values of those sequences
+        pages = [q, span(cache, 2 * keys * shared * dim)]
     return cost(
-        None,
-        [span(q, tokens * heads * dim)],
-        matrix=flops,
-        vector=5 * heads * keys,
+        pages,
+        [span(q, product(shape))],
+        matrix=4 * pairs * dim,
+        vector=5 * pairs + product(shape),
         dtype=q.dtype,
         reason="which pages are read is data that no trace records",
     )
@@ -334,10 +348,40 @@ def multi_head(call: OpCall) -> Cost:
 
 
 @backward_of(
+    "aten::_flash_attention_forward",
+    "aten::_efficient_attention_forward",
+    "aten::_cudnn_attention_forward",
+    "flash_attn::_flash_attn_forward",
+    "flash_attn::_flash_attn_varlen_forward",
+    "torch_attn::_varlen_attn",
+)
+def flash_gradient(call: OpCall) -> tuple[Cost, Cost]:
+    """All three gradients are of data, the tokens before the heads."""
+    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    every, live, d_qk, d_v = _tokens_first(call, q, k, v)
+    grad = TensorSpec(q.dtype, (*sizes(q)[:-1], d_v))
+    both = attention_cost(
+        call,
+        q,
+        k,
+        v,
+        (every, live),
+        (d_qk, d_v),
+        backward=True,
+        grads=(grad,),
+        writes=[q, k, v],
+    )
+    return both, Cost()
+
+
+@backward_of(
     "aten::scaled_dot_product_attention",
     "aten::_scaled_dot_product_flash_attention",
     "aten::_scaled_dot_product_efficient_attention",
     "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "higher_order::flex_attention",
+    "flex_attention",
 )
 def attention_backward(call: OpCall) -> tuple[Cost, Cost]:
     """All three gradients are of data; there are no parameters."""

@@ -45,7 +45,7 @@ def covered(size: int, out: int, kernel: int, stride: int, before: int, dilation
     if kernel >= stride and dilation == 1:
         low, high = -before, (out - 1) * stride + kernel - before
         return max(min(high, size) - max(low, 0), 0) if out else 0
-    if out * kernel > 10_000_000:
+    if out * kernel > 10_000_000 or kernel > 100_000:
         raise CannotKnow("the convolution's window is too large to follow")
     hit = bytearray(size)
     for tap in range(kernel):

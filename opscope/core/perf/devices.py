@@ -176,12 +176,16 @@ def computed(
 
 
 def cpu(
-    features: str, cores: int, hertz: float, bandwidth: float | None = None
+    features: str,
+    cores: int,
+    hertz: float,
+    bandwidth: float | None = None,
+    cache: int | None = None,
 ) -> tuple[Device | None, str | None]:
     """A CPU's peaks from its instruction set: ``avx2``, ``avx512``, ``avx512_bf16``, ``amx`` …
 
-    ``cores`` physical ones, ``hertz`` the clock under vector load, ``bandwidth`` in bytes/s. The
-    sets are those of ``devices.toml``; a core has two multiply-add units.
+    ``cores`` physical ones, ``hertz`` the clock under vector load, ``bandwidth`` in bytes/s,
+    ``cache`` the last level's bytes. The sets are those of ``devices.toml``; a core has two multiply-add units.
     """
     found = tables()["cpu"].get(features.lower())
     if found is None:
@@ -192,6 +196,7 @@ def cpu(
             name=f"{cores} cores with {features.lower()}",
             sm_count=cores,
             bandwidth=bandwidth,
+            llc=cache,
             clock=hertz,
             vector=rates(found["vector"], cores * hertz),
             tensor=rates(found["tensor"], cores * hertz),

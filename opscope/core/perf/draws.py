@@ -49,6 +49,13 @@ DRAWS = {
 }
 
 
+#: Those whose tensors are parameters of the distribution, not the place of the result.
+_FROM = (
+    "bernoulli", "poisson", "binomial", "normal", "_standard_gamma", "_sample_dirichlet",
+    "_standard_gamma_grad", "_dirichlet_grad",
+)  # fmt: skip
+
+
 def _word(name: str) -> str:
     word = name.rsplit("::", 1)[-1]
     if "::" not in name:
@@ -76,7 +83,11 @@ def draw(call: OpCall) -> Cost:
             out = TensorSpec("?", size)
         else:
             raise CannotKnow("the trace does not record the size of the result")
-    return cost([], [out], vector=DRAWS[_word(call.name)] * numel(out), dtype=out.dtype)
+    word = _word(call.name)
+    reads = found if word in _FROM else []
+    if in_place(call.name):
+        reads = reads[1:]
+    return cost([*reads], [out], vector=DRAWS[word] * numel(out), dtype=out.dtype)
 
 
 @op("aten::multinomial", "aten::randperm", family="random", source="a cumulative sum and a search")

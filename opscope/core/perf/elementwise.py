@@ -25,6 +25,7 @@ from .shapes import (
     need,
     numel,
     output,
+    outputs,
     product,
     promote,
     result,
@@ -51,7 +52,7 @@ UNARY: Final[Mapping[str, int]] = MappingProxyType(
                 special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1
                 special_spherical_bessel_j0 special_digamma special_psi special_gammaln
                 special_multigammaln special_polygamma special_erf special_erfc special_erfinv
-                special_exp2 special_expm1 special_log1p special_round bessel_y0 bessel_y1
+                special_exp2 special_expm1 special_log1p special_round
                 """
             ),
             1,
@@ -152,8 +153,11 @@ def elementwise_cost(
     for operand in operands:
         if operand not in reads or len(tensors(call)) == _distinct_count(call):
             reads.append(operand)
-    written = result(call, shape, dtype or kind)
-    return cost(reads, [written], vector=per_element * product(shape), dtype=kind)
+    written = [result(call, shape, dtype or kind)]
+    kept = outputs(call)
+    if kept is not None and len(kept) > 1:
+        written = kept
+    return cost(reads, [*written], vector=per_element * product(shape), dtype=kind)
 
 
 def _distinct_count(call: OpCall) -> int:
@@ -244,8 +248,12 @@ def clamp(call: OpCall) -> Cost:
     """One comparison for each bound."""
     x = need(call, 0, "operand")
     bounds = 1 if "_m" in call.name else 2
-    if bounds == 1 and len(tensors(call)) > 1:  # the bound is a tensor
+    # a second tensor of that size, where no result is recorded, may be the place of the result
+    told = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
+    if bounds == 1 and len(tensors(call)) > 1 and told:  # the bound is a tensor
         return elementwise_cost(call, tensors(call)[:2], 1)
+    if bounds == 2 and len(tensors(call)) > 1 and told:  # tensors as well
+        return elementwise_cost(call, tensors(call)[:3], len(tensors(call)[1:3]))
     if bounds == 2 and call.params:
         given = [key for key in ("min", "max") if call.param(key) is not None]
         bounds = len(given) or len(tensors(call)) - 1 or 2

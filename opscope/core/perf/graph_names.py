@@ -136,7 +136,7 @@ FREE: Final = words(
     Reshape Squeeze Unsqueeze ExpandDims Flatten FlattenGrad Identity IdentityN StopGradient
     PreventGradient Shape ShapeN Size Rank Const Constant Placeholder PlaceholderWithDefault NoOp
     VarHandleOp ReadVariableOp Snapshot EnsureShape Bitcast Depend Load UpdateState TupleGetItem
-    MakeTuple Return partial J _Arg _Retval If While PartitionedCall StatefulPartitionedCall
+    MakeTuple Return partial J _Arg _Retval If While PartitionedCall StatefulPartitionedCall XlaCompile XlaLaunch
     InvertPermutation BroadcastGradientArgs Assert CheckNumerics EmptyTensorList TensorListReserve
     TensorListElementShape TensorListLength VariableShape StatelessWhile StatelessIf
     StatelessRandomGetKeyCounter StatelessRandomGetAlg StatelessRandomGetKeyCounterAlg Enter Exit

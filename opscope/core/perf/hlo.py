@@ -232,7 +232,7 @@ def solve(call: OpCall) -> Cost:
     shape = sizes(a)
     n, batch = shape[-1], product(shape[:-2])
     if "cholesky" in call.name:
-        return cost([a], [a], matrix=batch * n**3 // 3, dtype=a.dtype)
+        return cost([a], [a], matrix=batch * (n**3 // 3), dtype=a.dtype)
     b = need(call, 1, "right-hand side")
     k = numel(b) // max(batch * n, 1)
     return cost([a, b], [b], matrix=batch * n * n * k, dtype=a.dtype)

@@ -24,7 +24,8 @@ _CPU_PARTS: Final = (
     ("cores", re.compile(r"\b(\d+)\s*cores?\b", re.IGNORECASE)),
     ("clock", re.compile(r"([\d.]+)\s*GHz\b", re.IGNORECASE)),
 )
-_CPU_MEMORY: Final = re.compile(r"([\d.]+)\s*GB/s\b", re.IGNORECASE)
+_CPU_MEMORY: Final = re.compile(r"([\d.]+)\s*GB/s", re.IGNORECASE)
+_CPU_CACHE: Final = re.compile(r"([\d.]+)\s*MB\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def find(
     differ from the row's the rates are scaled, and the device's ``note`` says so. A device without a
     name, or with its maker's alone, is the one row that fits its properties. Without a row it is
     computed from them, with a note; where they are missing too the result is ``(None, reason)``.
-    ``"CPU avx512 8 cores 2.5 GHz 100 GB/s"`` describes a CPU.
+    ``"CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"`` describes a CPU.
     """
     text = (name or "").strip()
     told = Told(cc, sm_count, memory, clock_khz, mem_bandwidth)
@@ -174,16 +175,17 @@ def _cpu(text: str) -> tuple[Device | None, str | None]:
     missing = [part for part, match in found.items() if match is None]
     if missing:
         return None, (
-            f"a CPU needs its {' and '.join(missing)}, as in 'CPU avx512 8 cores 2.5 GHz 100 GB/s'"
+            f"a CPU needs its {' and '.join(missing)}, as in 'CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB'"
         )
     features, cores, clock = (match.group(1) for match in found.values() if match is not None)
-    memory = _CPU_MEMORY.search(text)
+    memory, cache = _CPU_MEMORY.search(text), _CPU_CACHE.search(text)
     try:
         hertz = float(clock) * 1e9
         bandwidth = float(memory.group(1)) * 1e9 if memory is not None else None
+        size = round(float(cache.group(1)) * 2**20) if cache is not None else None
     except ValueError:
         return None, f"a number in {text!r} is none"
-    return cpu(features, int(cores), hertz, bandwidth)
+    return cpu(features, int(cores), hertz, bandwidth, size)
 
 
 def _same_cc(device: Device, cc: str | None) -> bool:

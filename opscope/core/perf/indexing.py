@@ -162,7 +162,8 @@ def scatter(call: OpCall) -> Cost:
         reads.append(x)
     elif adds:
         reads.append(span(x, min(count, numel(x))))
-    writes: list[Part] = [x if not in_place else span(x, min(count, numel(x)))]
+    whole = output(call) if base.endswith("masked_scatter") else None  # the mask may be the larger
+    writes: list[Part] = [(whole or x) if not in_place else span(x, min(count, numel(x)))]
     return cost(reads, writes, vector=count if adds else 0, dtype=x.dtype)
 
 

@@ -72,3 +72,16 @@ _FAST = re.compile(r"winograd|fft2d|_fft|fft_|cgemm|r2c|c2r|strassen", re.IGNORE
 def fast_algorithm(kernel: str) -> bool:
     """Whether the kernel does a convolution with fewer multiplications (Winograd, FFT)."""
     return bool(_FAST.search(kernel))
+
+
+_HELPER = re.compile(
+    r"splitk_?reduce|reducesplitk|computeOffsets|computeBOffsets|nchwToNhwc|nhwcToNchw|compute_gemm_pointers|"
+    r"scalePackedTensor|transform_filter|flip_filter|GammaBeta",
+    re.IGNORECASE,
+)
+
+
+def helps(kernel: str) -> bool:
+    """Whether the kernel only serves another of its op: adds up its parts, lays out its data, or has what
+    is left of a layer norm's backward."""
+    return bool(_HELPER.search(kernel))

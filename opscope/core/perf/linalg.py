@@ -13,7 +13,17 @@ from typing import Final
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op
-from .shapes import cost, distinct_tensors, need, output, outputs, product, sizes, tensors
+from .shapes import (
+    broadcast,
+    cost,
+    distinct_tensors,
+    need,
+    output,
+    outputs,
+    product,
+    sizes,
+    tensors,
+)
 
 #: FLOPs of a factorisation of an m × n matrix.
 FACTORS: Final[dict[str, Callable[[int, int], int]]] = {
@@ -113,7 +123,9 @@ def factorise(call: OpCall) -> Cost:
     else:
         flops = FACTORS[word](m, n)
     writes = outputs(call) or factors(word, call, x, m, n)
-    return cost([x], [*writes], matrix=_real(x.dtype, batch * flops), dtype=x.dtype)
+    reflectors = word in ("linalg_householder_product", "orgqr")
+    reads = tensors(call)[:2] if reflectors else [x]
+    return cost([*reads], [*writes], matrix=_real(x.dtype, batch * flops), dtype=x.dtype)
 
 
 _REAL = {"c64": "f32", "c128": "f64", "c32": "f16"}
@@ -258,4 +270,6 @@ def matrix_power(call: OpCall) -> Cost:
 def cross(call: OpCall) -> Cost:
     """Two products and a difference for each element."""
     a, b = need(call, 0, "operand"), need(call, 1, "operand")
-    return cost([a, b], [a], vector=3 * product(sizes(a)), dtype=a.dtype)
+    shape = broadcast(sizes(a), sizes(b))
+    out = output(call) or TensorSpec(a.dtype, shape)
+    return cost([a, b], [out], vector=3 * product(shape), dtype=a.dtype)

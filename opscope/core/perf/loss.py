@@ -71,7 +71,10 @@ def pointwise_loss(call: OpCall) -> Cost:
     x = need(call, 0, "input")
     out, sums = _reduced(call, x)
     flops = ELEMENT[_word(call.name)] * numel(x) + sums
-    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
+    writes = outputs(call) or [out]
+    if outputs(call) is None and call.name.endswith("_forward"):  # whether each is a target
+        writes = [out, x]
+    return cost(distinct_tensors(call), [*writes], vector=flops, dtype=x.dtype)
 
 
 _BACKWARD: Final = words(

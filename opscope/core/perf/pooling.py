@@ -5,6 +5,8 @@ A window of k elements takes k − 1 comparisons (maximum), or k − 1 additions
 
 from __future__ import annotations
 
+from math import gcd
+
 from opscope.core.schema import OpCall, TensorSpec
 
 from .conv import out_size, windows
@@ -162,11 +164,11 @@ def avg_pool_backward(call: OpCall) -> Cost:
 
 
 def _adaptive_work(spatial: tuple[int, ...], out: tuple[int, ...]) -> int:
-    """Elements read by all windows together: window i is [⌊i·n/o⌋, ⌈(i+1)·n/o⌉) along each axis."""
-    return product(
-        sum(-(-(i + 1) * n // o) - i * n // o for i in range(o)) if o else 0
-        for n, o in zip(spatial, out, strict=True)
-    )
+    """Elements read by all windows together: window i is [⌊i·n/o⌋, ⌈(i+1)·n/o⌉) along each axis.
+
+    Neighbours share one element at each of the o − 1 borders, but where i·n/o is whole: n + o − gcd.
+    """
+    return product(n + o - gcd(n, o) if n and o else 0 for n, o in zip(spatial, out, strict=True))
 
 
 @op(

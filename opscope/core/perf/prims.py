@@ -35,6 +35,8 @@ RENAMED: Final = {
     "rev": "flip",
     "copy_to": "copy",
     "copy_strided": "clone",
+    "reshape": "clone",
+    "collapse": "clone",
     "device_put": "clone",
     "xor_sum": "sum",
     "svd": "linalg_svd",
@@ -51,7 +53,7 @@ _SAME: Final = words(
 )
 _VIEWS: Final = words(
     """
-    as_strided broadcast_in_dim collapse collapse_view conj imag real reshape split_dim squeeze
+    as_strided broadcast_in_dim collapse_view conj imag real split_dim squeeze
     transpose view_of view_of_dtype empty empty_permuted empty_strided maximum_value minimum_value
     resize _make_token _sink_tokens
     """

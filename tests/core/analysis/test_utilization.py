@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.perf.identify import find
-from opscope.profile import Profile, load
+from opscope.profile import Profile
 
 H100, _ = find("NVIDIA H100 80GB HBM3")
 PEAK = 989.4e12
@@ -126,36 +126,3 @@ def test_a_checkpointed_product_is_told_from_the_gradients(trace_of):
     row = Profile(trace).utilization().row(0, named=True)
     assert row["done_flops"] == 4 * 128
     assert row["model_flops"] == 3 * 128
-
-
-def test_a_checkpointed_product_of_a_real_model(tmp_path):
-    """The same network with and without checkpointing does the same model FLOPs; with it, two products
-    (one without a bias, which no name gives away) run once more."""
-    torch = pytest.importorskip("torch")
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as record
-    from torch.utils.checkpoint import checkpoint
-
-    plain = torch.nn.Linear(32, 64, bias=False)
-    biased = torch.nn.Linear(64, 32)
-    found = {}
-    for again in (None, True, False):
-        x = torch.randn(16, 32, requires_grad=True)
-        path = str(tmp_path / f"{again}.json")
-
-        def both(x):
-            return biased(torch.relu(plain(x)))
-
-        with (
-            record(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler,
-            torch.profiler.record_function("ProfilerStep#3"),
-        ):
-            y = both(x) if again is None else checkpoint(both, x, use_reentrant=again)
-            y.sum().backward()
-        profiler.export_chrome_trace(path)
-        found[again] = load(path).utilization().row(0, named=True)
-    forward = 2 * (2 * 16 * 32 * 64)
-    assert found[None]["done_flops"] == found[None]["model_flops"] == 3 * forward
-    for again in (True, False):
-        assert found[again]["done_flops"] == 4 * forward
-        assert found[again]["model_flops"] == 3 * forward

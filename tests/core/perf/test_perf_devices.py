@@ -294,6 +294,8 @@ def test_a_cpu_by_its_description():
     device, _ = find("CPU avx512 8 cores 2.5 GHz 100 GB/s")
     assert device.peak("f32", False) == 64 * 8 * 2.5e9
     assert device.bandwidth == 100e9
+    assert device.cache() is None
+    assert find("CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB")[0].cache() == 32 * 2**20
     assert find("amx, 16 cores, 2 GHz")[0].peak("bf16", True) == 1024 * 16 * 2e9
     assert "bandwidth is not known" in find("cpu avx2 1 core 3 GHz")[0].note
     assert "cores and clock" in find("cpu avx2")[1]

@@ -39,17 +39,51 @@ KEYS = st.sampled_from(
 NAMES = sorted(perf.entries())
 
 
-@given(data=st.data())
-@settings(max_examples=200)
-def test_no_call_breaks_a_model(data):
-    call = OpCall(
-        data.draw(st.sampled_from(NAMES)),
-        tuple(data.draw(st.lists(ARGS, max_size=7))),
-        data.draw(st.one_of(st.none(), st.lists(ARGS, max_size=3).map(tuple))),
-        tuple(data.draw(st.dictionaries(KEYS, VALUES, max_size=5)).items()),
-    )
-    other = OpCall(call.name, tuple(data.draw(st.lists(ARGS, max_size=4))))
-    for forward in (None, other):
+#: What a strange trace may hold of a call; each is put to many names.
+SHAPES = st.tuples(
+    st.lists(ARGS, max_size=7).map(tuple),
+    st.one_of(st.none(), st.lists(ARGS, max_size=3).map(tuple)),
+    st.dictionaries(KEYS, VALUES, max_size=5).map(lambda given: tuple(given.items())),
+)
+
+
+@given(shape=SHAPES, others=st.lists(ARGS, max_size=4).map(tuple), part=st.integers(0, 149))
+@settings(max_examples=300, deadline=None)
+def test_no_call_breaks_a_model(shape, others, part):
+    """Each drawn call is put to one in 150 of all names, so that most names meet a few."""
+    for name in NAMES[part::150]:
+        assert_sound(OpCall(name, *shape), OpCall(name, others))
+    perf.columns([OpCall(name, *shape) for name in NAMES[part::150]])
+
+
+#: Calls that say nothing, little, or what cannot be: each to every name.
+POOR = [
+    ((), None, ()),
+    ((None, None, None), None, ()),
+    ((TensorSpec("f32", ("?", "?")),) * 4, None, ()),
+    ((TensorSpec("f32", (2, "s0", 3)),) * 4, (TensorSpec("f32", ("s0",)),), ()),
+    ((TensorSpec("?", (4, 4)),) * 5, None, ()),
+    ((TensorSpec("strange", (4, 4)),) * 5, (TensorSpec("strange", (4, 4)),), ()),
+    ((TensorSpec("f32", ()),) * 6, None, ()),
+    ((TensorSpec("f32", (0,)),) * 6, (TensorSpec("f32", (0,)),), ()),
+    ((TensorSpec("f32", (3,) * 9),) * 6, None, (("dim", 12), ("kernel_size", (0, 0)))),
+    ((TensorSpec("f32", (2**40, 2**40)),) * 5, None, ()),
+    ((TensorSpec("i64", (-3, 4)),) * 5, None, ()),
+    (((), (), ()), None, ()),
+    (((TensorSpec("f32", (2, 2)), None),) * 4, None, (("weight_decay", "no"), ("N", "x"))),
+]
+
+
+@pytest.mark.parametrize("poor", POOR)
+def test_every_model_stands_a_poor_call(poor):
+    for name in NAMES:
+        assert_sound(OpCall(name, *poor), None)
+    perf.columns([OpCall(name, *poor) for name in NAMES])
+
+
+def assert_sound(call, other):
+    """A cost or a reason, figures that fit one another, and nothing raised."""
+    for forward in (None, other) if other is not None else (None,):
         cost, why = perf.cost(call, forward=forward)
         assert (cost is None) == (why is not None)
         if cost is not None:
@@ -63,13 +97,15 @@ def test_no_call_breaks_a_model(data):
     for gradient in (perf.input_grad, perf.weight_grad, perf.backward_costs):
         cost, why = gradient(call)
         assert (cost is None) == (why is not None)
-    perf.columns([call])
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("my::op(f32[2,3])", "no cost model for my::op"),
+        ("CompiledFunctionBackward(f32[2,3])", "a compiled region"),
+        ('"Torch-Compiled Region: 0/0"()', "a compiled region"),
+        ('"Optimizer.step#FusedAdam.step"()', "no shapes of its parameters"),
         ("aten::mm()", "no shapes"),
         ("aten::mm(f32[2,3])", "no shape for the second matrix"),
         ("aten::mm(f32[s0,3], f32[3,4])", "a dimension is not known"),

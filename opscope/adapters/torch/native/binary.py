@@ -6,34 +6,27 @@ source uses only functions that all versions have.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
-import logging
 import os
 import platform
 import re
-import shutil
-import subprocess
 import sys
 import sysconfig
-import tempfile
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_log = logging.getLogger(__name__)
+from opscope.adapters.compiled import BuildError, cached, find_compiler, make
+
+__all__ = ["BuildError", "Plan", "build", "built", "command", "nvtx_headers", "plan"]
 
 #: Compiled as one; the headers beside it are only parts of it.
 SOURCE: Final = Path(__file__).with_name("observer.cpp")
+#: A library of its own, for recordings of memory alone; it has no headers of ours.
+MEMORY: Final = Path(__file__).with_name("memory.cpp")
 #: Seconds that the compiler may take, and that one process waits for another that compiles.
 TIMEOUT: Final = 600
-
-
-class BuildError(RuntimeError):
-    """The native observer cannot be had; the message says why in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +37,14 @@ class Plan:
     torch: Path
     nvtx: Path | None
     key: str
+    source: Path = SOURCE
 
     @property
     def file(self) -> str:
-        return f"torch-observer-{self.key}.so"
+        return f"torch-{self.source.stem}-{self.key}.so"
 
 
-def plan() -> Plan:
+def plan(source: Path = SOURCE) -> Plan:
     """What this process needs. Imports no torch. Raises BuildError where there can be none."""
     if not sys.platform.startswith("linux"):
         raise BuildError(f"the native observer is for Linux, not {sys.platform}")
@@ -70,20 +64,17 @@ def plan() -> Plan:
         platform.machine(),
         "".join(platform.libc_ver()),
         "nvtx" if nvtx else "no nvtx",
-        *(one.read_text(encoding="utf-8") for one in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))),
+        *(one.read_text(encoding="utf-8") for one in _parts(source)),
     )
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     named = re.search(r"__version__ = '([\w.+]+)'", version)
     name = named.group(1).replace("+", "-") if named else "unknown"
-    return Plan(find_compiler(), root, nvtx, f"{name}-{digest}")
+    compiler = find_compiler("CXX", ("c++", "g++", "clang++"))
+    return Plan(compiler, root, nvtx, f"{name}-{digest}", source)
 
 
-def find_compiler() -> str | None:
-    """The C++ compiler: ``$CXX``, or the first of the usual ones."""
-    chosen = os.environ.get("CXX")
-    if chosen:
-        return shutil.which(chosen)
-    return next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+def _parts(source: Path) -> tuple[Path, ...]:
+    return (source, *sorted(source.parent.glob("*.h"))) if source == SOURCE else (source,)
 
 
 def nvtx_headers() -> Path | None:
@@ -99,25 +90,9 @@ def nvtx_headers() -> Path | None:
     return next((one for one in folders if (one / "nvtx3" / "nvToolsExt.h").is_file()), None)
 
 
-def cache_folders() -> list[Path]:
-    """Where binaries are looked for, best first; new ones go to the first that can be written."""
-    chosen = os.environ.get("OPSCOPE_CACHE")
-    if chosen:
-        first = Path(chosen)
-    else:
-        home = os.environ.get("XDG_CACHE_HOME")
-        first = (Path(home) if home else Path.home() / ".cache") / "opscope"
-    # Another user could lay a file for us into a shared folder: the fallback is ours alone.
-    return [first, Path(tempfile.gettempdir()) / f"opscope-{os.getuid()}"]
-
-
 def built(wanted: Plan) -> Path | None:
     """The binary, where there is one already."""
-    for folder in cache_folders():
-        path = folder / wanted.file
-        if path.is_file() and _ours(path):
-            return path
-    return None
+    return cached(wanted.file)
 
 
 def build(wanted: Plan) -> Path:
@@ -129,18 +104,14 @@ def build(wanted: Plan) -> Path:
         raise BuildError("no C++ compiler (c++, g++ or clang++; or set CXX)")
     if not (wanted.torch / "include" / "ATen" / "record_function.h").is_file():
         raise BuildError(f"{wanted.torch} has no headers")
-    problems = []
-    for folder in cache_folders():
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _ours(folder) or not os.access(folder, os.W_OK):
-                raise PermissionError("not ours to write")
-            with _locked(folder / f"{wanted.file}.lock"):
-                found = built(wanted)  # another process may have built it meanwhile
-                return _compile(wanted, folder) if found is None else found
-        except OSError as error:
-            problems.append(f"{folder}: {error}")
-    raise BuildError("no cache folder can be written: " + "; ".join(problems))
+    what, took = ("observer", 15) if wanted.source == SOURCE else ("memory observer", 5)
+
+    def announce() -> None:
+        sys.stderr.write(
+            f"opscope: building the PyTorch {what} for this torch, once (about {took} s)\n"
+        )
+
+    return make(wanted.file, lambda output: command(wanted, output), TIMEOUT, announce)
 
 
 def command(wanted: Plan, output: Path) -> list[str]:
@@ -159,62 +130,8 @@ def command(wanted: Plan, output: Path) -> list[str]:
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
         *nvtx,
         *groups,
-        str(SOURCE),
+        str(wanted.source),
         *("-o", str(output)),
         f"-L{wanted.torch / 'lib'}",
         *("-ltorch_cpu", "-lc10", "-ldl", "-lpthread"),
     ]
-
-
-def _compile(wanted: Plan, folder: Path) -> Path:
-    sys.stderr.write("opscope: building the PyTorch observer for this torch, once (about 15 s)\n")
-    begin = time.monotonic()
-    temporary = folder / f"{wanted.file}.{os.getpid()}.tmp"
-    # The tool that observes this process must not be loaded into its compiler.
-    dropped = ("LD_PRELOAD", "NVTX_INJECTION64_PATH")
-    environment = {key: value for key, value in os.environ.items() if key not in dropped}
-    try:
-        done = subprocess.run(
-            command(wanted, temporary),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT,
-            env=environment,
-            check=False,
-        )
-        if done.returncode != 0:
-            first = next((line for line in done.stderr.splitlines() if "error" in line), "")
-            raise BuildError(f"{wanted.compiler} failed ({done.returncode}): {first[:300]}")
-        path = folder / wanted.file
-        temporary.replace(path)
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"{wanted.compiler} took over {TIMEOUT} s") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-    _log.info("opscope: built %s in %.1f s", path, time.monotonic() - begin)
-    return path
-
-
-def _ours(path: Path) -> bool:
-    """Whether nobody but this user (or root) can have put it there."""
-    status = path.stat()
-    return status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o002
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Only one process at a time is inside. The lock goes with the process that holds it."""
-    import fcntl
-
-    with path.open("a") as file:
-        deadline = time.monotonic() + TIMEOUT
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise BuildError(f"another process holds {path}") from None
-                time.sleep(0.1)
-        yield

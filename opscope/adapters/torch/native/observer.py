@@ -11,7 +11,6 @@ import sys
 import sysconfig
 import weakref
 from pathlib import Path
-from time import perf_counter_ns
 from types import CodeType
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from torch.utils.data._utils import worker
 from opscope.adapters.base import Options
 from opscope.adapters.source import Sources
 from opscope.core import session
+from opscope.core.cost import Spent
 from opscope.core.emit import Emitter
 from opscope.core.record import Recorder, pop_code
 
@@ -28,6 +28,8 @@ from ..state import Threads, ThreadState
 _log = logging.getLogger(__name__)
 
 ABI: Final = 2
+#: One callback in so many is timed (kTimedEvery in state.h), and all that make something new.
+TIMED_EVERY: Final = 64
 #: ``all``: also the ops that PyTorch decomposes (``aten::linear``) and what backends call inside
 #: an op (``aten::mkldnn_convolution``); else one level of each nest, the one that a dispatch mode
 #: sees: at half the cost, and the one that reports count.
@@ -105,7 +107,6 @@ class NativeMode:
         self._recorder: Recorder | None = None
         #: What the recording began with.
         self._before: dict[str, int] = {}
-        self._began = 0
         self._worker_loop: Any = None
         self._sources = Sources()
         # Kept here: the library calls them as long as it lives.
@@ -156,8 +157,8 @@ class NativeMode:
             self._call.opscope_record(int(recorder is not None))
             if recorder is not None:
                 self._before = self.counts()
-                self._began = perf_counter_ns()
                 recorder.sources.append(self)
+                recorder.spending.append(self.spent)
         if self.emitter.active:
             self._call.opscope_observe(int(self.emitter.nvtx))
             self._patch_workers()
@@ -204,20 +205,9 @@ class NativeMode:
         )
 
     def notes(self) -> list[tuple[str, str, int]]:
-        """What this recording's observer cost, and what it lost."""
+        """What this recording lost."""
         spent = {name: count - self._before.get(name, 0) for name, count in self.counts().items()}
-        wall, ops, own = perf_counter_ns() - self._began, spent["ops"], spent["own_ns"]
         notes = []
-        if own:
-            notes.append(
-                (
-                    "info",
-                    f"opscope's own work took {own / wall:.1%} of the recorded time: "
-                    f"{own / ops / 1e3:.2f} µs in each op's callbacks (one in 64 is timed); layers, "
-                    "phases and what PyTorch does to call them come on top",
-                    ops,
-                )
-            )
         if spent["dropped"]:
             what = "ops left out: the buffers were full, as nothing was written to disk"
             notes.append(("warning", what, spent["dropped"]))
@@ -225,8 +215,14 @@ class NativeMode:
             notes.append(("warning", "ops that could not be described", spent["failures"]))
         return notes
 
+    def spent(self) -> Spent:
+        """What the callbacks cost; what PyTorch does to call them is not in it."""
+        now = self.counts()
+        time, calls = (now[name] - self._before.get(name, 0) for name in ("own_ns", "calls"))
+        return Spent("ops, native", time, calls, TIMED_EVERY, 0)
+
     def counts(self) -> dict[str, int]:
-        """Since the process began: ops, own time in ns (from a sample), failures, ops dropped."""
+        """Since the process began: ops, own time in ns, failures, ops dropped, callbacks."""
         out = (ctypes.c_int64 * 5)()
         self._call.opscope_counts(out)
         return dict(zip(("ops", "own_ns", "failures", "dropped", "calls"), out, strict=True))

@@ -1,0 +1,113 @@
+"""Higher-order ops (``cond``, ``while_loop``, ``flex_attention``) where the native observer sees the ops.
+
+They are called from Python and never pass PyTorch's dispatcher in C++, so a callback there sees what
+they call and not them. A dispatch mode is called for each, and needs nothing of this.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch._ops import HigherOrderOperator
+
+from opscope.adapters.source import Sources
+from opscope.core.emit import Emitter
+from opscope.core.schema import OpCall
+
+from .call import describe, with_result
+from .dynamo import untraced
+
+_MODES: Final = tuple(
+    getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "PROXY", "FUNCTIONAL")
+)
+
+
+class HigherOrder:
+    """A range around each call of a higher-order op, in the text that the dispatch mode gives it."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        sources: Sources | None,
+        shapes: bool,
+        failed: Callable[[str], None],
+    ) -> None:
+        self._emitter = emitter
+        self._sources = sources
+        self._shapes = shapes
+        self._failed = failed
+        self._local = threading.local()
+        self._original: Any = None
+        self._patched: Any = None
+
+    def install(self) -> None:
+        """Wrap the call that all of them share."""
+        if self._patched is not None:
+            return
+        original = self._original = HigherOrderOperator.__call__
+        begin, end, local = self._begin, self._end, self._local
+        compiler = torch.compiler
+
+        @functools.wraps(original)
+        def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            # It calls itself again for each dispatch key: one call is one range.
+            if compiler._is_compiling_flag or getattr(local, "inside", None) is self or _tracing():
+                return original(self, *args, **kwargs)
+            outer = getattr(local, "inside", None)
+            call = begin(self, args, kwargs)
+            local.inside = self
+            result = None
+            try:
+                result = original(self, *args, **kwargs)
+                return result
+            finally:
+                local.inside = outer
+                if call is not None:
+                    end(call, args, kwargs, result)
+
+        self._patched = untraced(__call__, below=False)
+        HigherOrderOperator.__call__ = self._patched
+
+    def uninstall(self) -> None:
+        """Put the call back, unless another tool has patched on top of us."""
+        if (
+            self._patched is not None
+            and HigherOrderOperator.__dict__.get("__call__") is self._patched
+        ):
+            HigherOrderOperator.__call__ = self._original
+        self._original = self._patched = None
+
+    def _begin(self, op: Any, args: Any, kwargs: Any) -> OpCall | None:
+        try:
+            name = f"{getattr(op, 'namespace', None) or 'higher_order'}::{op.name()}"
+            source = None if self._sources is None else self._sources.find(sys._getframe(2))
+            frames = () if source is None else source.frames
+            if self._shapes:
+                call = describe(name, None, args, kwargs, frames)
+            else:
+                call = OpCall(name, frames=frames)
+            self._emitter.push(self._emitter.prepare(call, "forward"))
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a higher-order op could not be described")
+            return None
+        return call
+
+    def _end(self, call: OpCall, args: Any, kwargs: Any, result: Any) -> None:
+        complete = None
+        try:
+            if self._shapes and result is not None:
+                whole = with_result(call, None, args, kwargs, result)
+                complete = self._emitter.prepare(whole, "forward")
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("the result of a higher-order op could not be described")
+        self._emitter.pop(complete)
+
+
+def _tracing() -> bool:
+    """Whether a compiler or an exporter runs the program on fake tensors to see what it does."""
+    return any(torch._C._get_dispatch_mode(key) is not None for key in _MODES)
