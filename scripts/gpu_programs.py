@@ -21,6 +21,8 @@ from torch import nn
 from torch.nn import functional as F
 
 STEPS = 6
+#: Of ``overhead``: turns of each variant, and steps that are timed in one.
+ROUNDS, TIMED = 3, 20
 #: Width, batch, length and blocks: multiples of 64, as Tensor Cores like it; on a CPU, where only the
 #: programs themselves are tested, as small as can be.
 SIZES = {"cuda": (1024, 16, 256, 4), "cpu": (64, 2, 8, 1)}
@@ -178,7 +180,8 @@ def overhead(device):
 
     step, _, _ = training(device)
 
-    def timed(count=20):
+    def timed():
+        count = TIMED
         for _ in range(3):
             step()
         wait()
@@ -221,9 +224,8 @@ def overhead(device):
         "torch.profiler, shapes": lambda: theirs(record_shapes=True),
         "torch.profiler, shapes, stacks": lambda: theirs(record_shapes=True, with_stack=True),
     }
-    rounds = 3
     found = {name: [] for name in variants}
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         for name, run in variants.items():
             found[name].append(run())
     base = min(found["nothing"])

@@ -166,6 +166,8 @@ def test_a_program_that_left_nothing_has_failed(tmp_path, monkeypatch, capsys):
 
 def test_what_it_costs_is_measured_for_each_variant(monkeypatch):
     monkeypatch.setitem(programs.SIZES, "cpu", (64, 1, 4, 1))
+    monkeypatch.setattr(programs, "ROUNDS", 1)
+    monkeypatch.setattr(programs, "TIMED", 2)
     found = programs.overhead("cpu")
     assert found["ratio"]["nothing"] == 1
     assert set(found["step_ms"]) == set(found["ratio"]) == set(found["spread"])

@@ -250,6 +250,9 @@ class _Facts:
     costs: dict[str, list[int | None]]
     #: devices whose memory was recorded
     memory: list[dict[str, Any]]
+    #: ns inside ended steps, and opscope's own of them
+    steps_ns: int | None = None
+    in_steps: int | None = None
     gpu: bool = False
 
     @classmethod
@@ -284,6 +287,8 @@ class _Facts:
                         int(line["calls"]),
                         None if one_in is None else int(one_in),
                     ]
+                elif "in_steps" in line:
+                    facts.in_steps, facts.steps_ns = int(line["in_steps"]), int(line["steps_ns"])
                 elif "start" in line:
                     facts.start = int(line["start"])
                 elif "stop" in line:
@@ -407,8 +412,9 @@ def _threads(facts: _Facts) -> pl.DataFrame:
 
 def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
     span = None if facts.start is None else max(0, stop - facts.start)
+    steps = (facts.steps_ns, facts.in_steps) if facts.steps_ns else (None, None)
     return pl.DataFrame(
-        [(0, part, *cost, span) for part, cost in facts.costs.items()],
+        [(0, part, *cost, span, *steps) for part, cost in facts.costs.items()],
         schema=table_schema("own_costs"),
         orient="row",
     )

@@ -32,7 +32,7 @@ class Cost:
             cost.end(begin)
     """
 
-    __slots__ = ("_mask", "calls", "ns", "one_in", "part", "records", "timed")
+    __slots__ = ("_mask", "calls", "long", "ns", "one_in", "part", "records", "timed")
 
     def __init__(self, part: str, one_in: int, records: int) -> None:
         self.part = part
@@ -44,7 +44,8 @@ class Cost:
 
     def reset(self) -> None:
         """A recording begins."""
-        self.calls = self.timed = self.ns = 0
+        #: ``long``: ns of calls in which most likely another process ran: they stand for no others.
+        self.calls = self.timed = self.ns = self.long = 0
 
     def begin(self) -> int:
         """The time, where this call is one of those timed; else 0."""
@@ -54,19 +55,27 @@ class Cost:
 
     def end(self, begin: int) -> None:
         """The call that began at ``begin`` is done."""
-        self.ns += perf_counter_ns() - begin
-        self.timed += 1
+        took = perf_counter_ns() - begin
+        if took < LONGEST_SAMPLE:
+            self.ns += took
+            self.timed += 1
+        else:
+            self.long += took
 
     def spent(self) -> Spent:
         """So far; nothing where too few calls were made for one to be timed."""
         time = self.ns * self.calls // self.timed if self.timed else 0
-        return Spent(self.part, time, self.calls, self.one_in, self.records * self.calls)
+        return Spent(
+            self.part, time + self.long, self.calls, self.one_in, self.records * self.calls
+        )
 
 
 #: Asked each second and at the end of a recording.
 Spending = Callable[[], Spent]
 
 _TRIES: Final = 64
+#: ns; no hook takes as long but for the first time.
+LONGEST_SAMPLE: Final = 1_000_000
 
 
 def record_ns(pack: Callable[[int, int], bytes]) -> float:

@@ -170,6 +170,11 @@ class Recorder:
         self._flush_ns = 0
         self._flushes = 0
         self._records = 0  # of Python's threads
+        # The step that is open: whose thread, since when, and what opscope had cost by then. Of all
+        # ended ones: ns, and ns of opscope's own.
+        self._step: tuple[int, int, int] | None = None
+        self._steps_ns = 0
+        self._steps_own = 0
 
     # ---------------------------------------------------------------- what emitters call
 
@@ -205,6 +210,19 @@ class Recorder:
                 self._flush()
         finally:
             self._lock.release()
+
+    def step_begins(self) -> None:
+        """A step begins on this thread; of threads that step at once the first counts."""
+        if self._step is None:
+            self._step = (threading.get_ident(), perf_counter_ns(), self._spent())
+
+    def step_ends(self) -> None:
+        """The step of this thread ends: what opscope has cost in it is known."""
+        if self._step is not None and self._step[0] == threading.get_ident():
+            _, begin, own = self._step
+            self._step = None
+            self._steps_ns += perf_counter_ns() - begin
+            self._steps_own += max(0, self._spent() - own)
 
     # ---------------------------------------------------------------- start and stop
 
@@ -269,6 +287,9 @@ class Recorder:
     def _clock(self) -> None:
         self._fact(clock=read_clock())
 
+    def _spent(self) -> int:
+        return self._flush_ns + sum(spending().time for spending in tuple(self.spending))
+
     def _costs(self) -> None:
         """What opscope has cost since the start; a later fact of a part replaces the one before."""
         told = 0
@@ -279,6 +300,7 @@ class Recorder:
         left = max(0, self._records - told)
         ranges = int(left * record_ns(RECORD.pack))
         self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
+        self._fact(in_steps=self._steps_own, steps_ns=self._steps_ns)
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
 
     def _flush(self) -> None:

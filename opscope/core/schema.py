@@ -354,7 +354,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         # What opscope itself cost: ns that a part of it took in ``calls`` calls, of which one in
         # ``one_in`` was timed (null: their number times what one takes). Parts do not overlap;
-        # ``span``: ns that the process recorded, the same in each of its rows.
+        # ``span``: ns that the process recorded, ``steps_span``: of them inside ended steps,
+        # ``steps_time``: of these all parts' own; the same in each of a process's rows.
         "own_costs": {
             "process": "i32",
             "part": "str",
@@ -362,6 +363,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "calls": "i64",
             "one_in": "i64",
             "span": "i64",
+            "steps_span": "i64",
+            "steps_time": "i64",
         },
         # severity: info, warning, error. how_many: how many records it is about.
         "notes": {

@@ -219,6 +219,8 @@ def begin_step(number: int | None = None) -> int:
     if steps.active:
         steps.push(steps.prepare(f"step {number}", "step"))
         _steps.pushed = True
+        if _recorder is not None:
+            _recorder.step_begins()
     return number
 
 
@@ -226,6 +228,8 @@ def end_step() -> None:
     """Close the step range of this thread; subscribers hear of the step to come."""
     if _steps.pushed:
         _steps.pushed = False
+        if _recorder is not None:
+            _recorder.step_ends()
         emitter(STEP_FRAMEWORK).pop()
     if _subscribers and _steps.number >= 0:
         _tell(_steps.number + 1)

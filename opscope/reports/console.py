@@ -203,8 +203,9 @@ def summary(profile: Profile) -> Table:
 
 
 def _own(row: Mapping[str, Any]) -> str:
-    share = units.share(row.get("own_share"))
-    return f"{share} of the time recorded: callbacks, hooks, writing to disk"
+    if row.get("own_steps_share") is not None:
+        return f"{units.share(row['own_steps_share'])} of the steps' time, by its own clock"
+    return f"{units.share(row.get('own_share'))} of the time recorded, by its own clock"
 
 
 def top_ops(profile: Profile, top: int | None = 20) -> Table:
@@ -321,6 +322,8 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             made.append(
                 frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")
             )
+        elif name == "own_costs":
+            made.append(frame_table("opscope itself", profile.own_costs(), "not timed"))
         elif name == "notes":
             made.append(frame_table("Notes", profile.notes(), "none"))
     return made

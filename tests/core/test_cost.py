@@ -10,7 +10,7 @@ import pytest
 from opscope.backends.recorder import RecorderCapture, collect
 from opscope.core import cost, session
 from opscope.core.cost import Cost, Spent
-from opscope.core.trace import Trace
+from opscope.core.trace import Trace, table_schema
 from opscope.profile import Profile
 from opscope.reports import console
 
@@ -27,6 +27,17 @@ def test_one_call_in_so_many_is_timed_and_stands_for_the_others(monkeypatch):
     assert one.spent() == Spent("hooks", 7 * 10, 10, 4, 20)
     one.reset()
     assert one.spent() == Spent("hooks", 0, 0, 4, 0)
+
+
+def test_what_was_interrupted_stands_for_no_other_call(monkeypatch):
+    clock = iter([10, 20, 100, 100 + cost.LONGEST_SAMPLE])
+    monkeypatch.setattr(cost, "perf_counter_ns", lambda: next(clock))
+    one = Cost("hooks", 2, 1)
+    for _ in range(4):
+        begin = one.begin()
+        if begin:
+            one.end(begin)
+    assert one.spent().time == 4 * 10 + cost.LONGEST_SAMPLE
 
 
 def test_the_recorders_own_writing_and_ranges_are_told(tmp_path):
@@ -47,8 +58,26 @@ def test_the_recorders_own_writing_and_ranges_are_told(tmp_path):
     assert costs["other ranges"]["time"] > 0
     assert costs["other ranges"]["one_in"] is None
     assert costs["writing"]["calls"] >= 1
+    assert costs["a part"]["steps_span"] is None  # there were no steps
     assert {row["span"] for row in costs.values()} == {costs["a part"]["span"]}
     assert costs["a part"]["span"] > 0
+
+
+def test_of_the_steps_what_was_spent_in_them_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "_steps", session._Steps())
+    session.start(RecorderCapture(tmp_path))
+    spent = [100, 130, 500, 507, 900]
+    before = iter(spent)
+    session.recorder().spending.append(lambda: Spent("a part", next(before, 900), 1, 1, 0))
+    monkeypatch.setattr(session.recorder(), "_flush_ns", 0)
+    session.recorder().deadline = 1 << 62  # no flush between
+    for _ in range(2):
+        session.begin_step()
+        session.end_step()
+    session.stop()
+    row = collect(tmp_path)["own_costs"].row(0, named=True)
+    assert row["steps_time"] == (130 - 100) + (507 - 500)
+    assert 0 < row["steps_span"] < row["span"]
 
 
 def test_the_latest_figure_of_a_part_counts(tmp_path):
@@ -67,25 +96,32 @@ def made(costs):
     return Profile(Trace.of({"processes": processes, "own_costs": costs}))
 
 
+def told(profile):
+    rows = console.summary(profile).rows
+    return next((row["remark"] for row in rows if row["what"] == "opscope itself"), None)
+
+
 def test_the_share_is_of_the_time_that_all_processes_recorded():
-    rows = [(0, "ops", 30, 1, 64, 400), (0, "writing", 10, 1, 1, 400), (1, "ops", 60, 1, 64, 600)]
-    costs = pl.DataFrame(
-        rows, schema=["process", "part", "time", "calls", "one_in", "span"], orient="row"
-    )
-    profile = made(costs)
+    rows = [
+        (0, "ops", 30, 1, 64, 400, None, None),
+        (0, "writing", 10, 1, 1, 400, None, None),
+        (1, "ops", 60, 1, 64, 600, None, None),
+    ]
+    names = table_schema("own_costs")
+    profile = made(pl.DataFrame(rows, schema=names, orient="row"))
     row = profile.summary().row(0, named=True)
     assert row["own_time"] == 100
     assert row["own_share"] == pytest.approx(0.1)
-    (line,) = [one for one in console.summary(profile).rows if one["what"] == "opscope itself"]
-    assert line["remark"].startswith("10.0 %")
+    assert row["own_steps_share"] is None
+    assert told(profile).startswith("10.0 % of the time recorded")
+    stepping = [(*one[:6], 100 * (one[0] + 1), 30) for one in rows]
+    profile = made(pl.DataFrame(stepping, schema=names, orient="row"))
+    assert profile.summary()["own_steps_share"].item() == pytest.approx(60 / 300)
+    assert told(profile).startswith("20.0 % of the steps' time")
 
 
 def test_a_trace_that_does_not_tell_has_no_figure():
     row = Profile(Trace.of({})).summary().row(0, named=True)
     assert row["own_time"] is None
     assert row["own_share"] is None
-    assert not [
-        one
-        for one in console.summary(Profile(Trace.of({}))).rows
-        if one["what"] == "opscope itself"
-    ]
+    assert told(Profile(Trace.of({}))) is None

@@ -72,6 +72,13 @@ def test_events_without_a_thread_go_to_the_only_op_that_is_open(trace_of):
     assert sorted(rows, key=str) == [("add", 1, None), ("mm", 1, None), (None, 2, OUTSIDE)]
 
 
+def test_devices_without_numbers_may_be_several(trace_of):
+    changes = [change(12, 1, 100, 100, device=None), change(13, 2, 30, 5000, device=None)]
+    profile = Profile(trace_of(ranges=[op("mm", 10, 20)], allocations=changes))
+    assert profile.memory()["peak_memory"].to_list() == [5000]
+    assert profile.memory_by_op().select("op", "at_peak", "bytes").rows() == [("mm", None, 130)]
+
+
 def test_a_profile_without_memory_has_no_rows(trace_of):
     profile = Profile(trace_of(ranges=[op("mm", 10, 20)]))
     assert profile.memory().is_empty()

@@ -76,14 +76,15 @@ def memory_by_op(ops: Ops) -> pl.DataFrame:
     is the peak, exactly. ``bytes``: all that it allocated, in ``allocations``. The op is the innermost
     open on the thread that allocated; where the source names no thread (a GPU's history), the one
     that is open on the only thread with an open op. ``reason`` says why there is none. ``at_peak`` is
-    null where the source gives no addresses.
+    null where the source gives no addresses or no number of the device.
     """
     events = _ordered(ops.attribution.trace).with_row_index("row")
     if events.is_empty():
         return pl.DataFrame(schema=BY_OP)
     first = pl.col("row").get(pl.col("total").arg_max()).over(_PLACE)
     until = pl.col("row").shift(-1).over(*_PLACE, "address")
-    known = pl.col("address").is_not_null()
+    # without a device's number several allocators may be in one list
+    known = pl.col("address").is_not_null() & pl.col("device").is_not_null()
     events = events.with_columns(first.alias("peak_row")).with_columns(
         pl.when(known)
         .then(
@@ -116,7 +117,7 @@ def memory_by_op(ops: Ops) -> pl.DataFrame:
         pl.col("at_peak").sum().alias("seen"), pl.col("at_peak").is_null().any().alias("unknown")
     )
     rest = (
-        peak.join(seen, on=_PLACE, how="left")
+        peak.join(seen, on=_PLACE, how="left", nulls_equal=True)
         .filter(~pl.col("unknown").fill_null(False))
         .select(
             *_PLACE,
@@ -125,7 +126,9 @@ def memory_by_op(ops: Ops) -> pl.DataFrame:
         )
         .filter(pl.col("at_peak") != 0)
     )
-    whole = pl.concat([rows, rest], how="diagonal_relaxed").join(peak, on=_PLACE, how="left")
+    whole = pl.concat([rows, rest], how="diagonal_relaxed").join(
+        peak, on=_PLACE, how="left", nulls_equal=True
+    )
     return (
         whole.with_columns((pl.col("at_peak") / pl.col("peak")).alias("share"))
         .cast(dict(BY_OP.items()))

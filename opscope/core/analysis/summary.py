@@ -27,6 +27,7 @@ SCHEMA: Final = {
     "kernels": pl.Int64,
     "own_time": pl.Int64,
     "own_share": pl.Float64,
+    "own_steps_share": pl.Float64,
 }
 #: Op types whose FLOPs are known to be none, so that they never count as a gap.
 FREE: Final = ("communication", "copy", "view")
@@ -43,7 +44,8 @@ def summary(
     ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
     ``flops_share``: device time with known FLOPs over that with a launch record; ``bytes_share``:
     the same of known bytes. What the two leave out is in ``coverage.missing_costs``. ``own_time`` is
-    opscope's own, all parts and processes; ``own_share`` that over the time that they recorded.
+    opscope's own, all parts and processes; ``own_share`` that over the time that they recorded,
+    ``own_steps_share`` what of it fell into steps over the steps' time.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     row |= {
@@ -93,9 +95,14 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
 def _own(costs: pl.DataFrame) -> dict[str, Any]:
     if costs.is_empty():
         return {}
+    one = costs.group_by("process").agg(pl.col("span", "steps_span", "steps_time").first()).sum()
+    span, steps_span, steps_time = one.select("span", "steps_span", "steps_time").row(0)
     time = int(costs["time"].sum())
-    span = int(costs.group_by("process").agg(pl.col("span").first())["span"].sum())
-    return {"own_time": time, "own_share": time / span if span else None}
+    return {
+        "own_time": time,
+        "own_share": time / span if span else None,
+        "own_steps_share": steps_time / steps_span if steps_span else None,
+    }
 
 
 def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
