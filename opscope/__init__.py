@@ -40,19 +40,25 @@ def init(
     source: bool = True,
     layers: bool = True,
     steps: bool = True,
+    memory: bool | None = None,
 ) -> None:
     """Observe every framework that is imported, now or later; twice is once.
 
     With ``frameworks`` only those, and an ``opscope.adapters.AdapterError`` where one of them
     cannot be observed. ``shapes``: arguments and results of ops; ``source``: the user's lines;
-    ``layers``: the modules they run in; ``steps``: iterations and their phases. With neither an
+    ``layers``: the modules they run in; ``steps``: iterations and their phases; ``memory``: each
+    allocation of a tensor's memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``. With neither an
     NVTX tool attached nor a capture running, an observed program costs nothing more.
     """
+    import os
+
     from . import adapters
     from .adapters.base import Options
 
     named = [frameworks] if isinstance(frameworks, str) else frameworks
-    adapters.install(named, Options(shapes, source, layers, steps))
+    if memory is None:
+        memory = os.environ.get("OPSCOPE_MEMORY", "") not in ("", "0")
+    adapters.install(named, Options(shapes, source, layers, steps, memory))
 
 
 def shutdown() -> None:

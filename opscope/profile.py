@@ -26,8 +26,10 @@ from opscope.core.analysis.kernels import (
     kernels_frame,
     memops_frame,
 )
+from opscope.core.analysis.memory import memory_by_op, memory_peaks
 from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.regions import compiled_regions
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
@@ -192,6 +194,18 @@ class Profile:
     def own_costs(self) -> pl.DataFrame:
         """What opscope itself cost, a row for each part and process: ``schema.TABLES`` says how."""
         return self.trace["own_costs"]
+
+    def memory(self) -> pl.DataFrame:
+        """One row per process and device: the most memory in use; see ``core.analysis.memory``."""
+        return self._frame("memory", lambda: memory_peaks(self.trace))
+
+    def memory_by_op(self) -> pl.DataFrame:
+        """One row per op that allocated memory: what of it was in use at the peak, and all of it."""
+        return self._frame("memory_by_op", lambda: memory_by_op(self._ops))
+
+    def compiled(self) -> pl.DataFrame:
+        """One row per compiled region and what ran in it; see ``core.analysis.regions``."""
+        return self._frame("compiled", lambda: compiled_regions(self._ops))
 
     def notes(self) -> pl.DataFrame:
         """What the reader of the trace had to tell: severity, what, how_many."""

@@ -16,6 +16,8 @@ class Options:
     source: bool = True
     layers: bool = True
     steps: bool = True
+    #: Allocations too, which costs more: off unless asked for.
+    memory: bool = False
 
 
 class Adapter(Protocol):

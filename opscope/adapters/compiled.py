@@ -54,7 +54,7 @@ def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
 
 def cached(name: str) -> Path | None:
     """The library ``name``, where it is in a cache folder already."""
-    for folder in _cache_folders():
+    for folder in cache_folders():
         path = folder / name
         if path.is_file() and _ours(path):
             return path
@@ -79,7 +79,7 @@ def make(
     ``begin`` is told before it is compiled. Raises BuildError where it cannot be made.
     """
     problems = []
-    for folder in _cache_folders():
+    for folder in cache_folders():
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _ours(folder) or not os.access(folder, os.W_OK):
@@ -97,7 +97,7 @@ def make(
     raise BuildError("no cache folder can be written: " + "; ".join(problems))
 
 
-def _cache_folders() -> list[Path]:
+def cache_folders() -> list[Path]:
     """Where libraries are looked for, best first; new ones go to the first that can be written."""
     chosen = os.environ.get("OPSCOPE_CACHE")
     if chosen:

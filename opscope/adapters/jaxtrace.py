@@ -6,8 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
-#: Traces of these kinds record; others (gradients, batches) run what their parents run.
-_RECORDING: Final = frozenset({"DynamicJaxprTrace", "JaxprTrace"})
+#: Traces of this kind record; others (gradients, batches) run what their parents run.
+_RECORDING: Final = "DynamicJaxprTrace"
 #: Transformations within each other that are looked through.
 _DEPTH: Final = 32
 
@@ -26,7 +26,7 @@ def runs() -> Callable[[], bool]:
             return True
         trace: Any = context.trace
         for _ in range(_DEPTH):
-            if type(trace).__name__ in _RECORDING:
+            if type(trace).__name__ == _RECORDING:
                 return False
             above = getattr(trace, "parent_trace", None)
             if above is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -14,6 +15,8 @@ from opscope.core.schema import Frame
 
 #: Frameworks whose code is not the user's, wherever it lies.
 _FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
+#: What torch.compile generates: a folder of two letters, a hash, wherever its cache lies.
+_GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: In the names of files that TensorFlow makes of the user's functions.
 _AUTOGRAPH: Final = "__autograph_generated_file"
 #: User frames kept of each call.
@@ -113,7 +116,7 @@ class Sources:
         if _AUTOGRAPH in file:  # the user's function as TensorFlow rewrote it: its lines are others
             return None
         path = os.path.abspath(file)
-        if path.startswith(self._foreign):
+        if path.startswith(self._foreign) or _GENERATED.search(path):
             return None
         return path.removeprefix(self._here)
 

@@ -24,6 +24,7 @@ from opscope.core.trace import Trace, concat, table_schema
 from opscope.readers.errors import BadInput
 
 from .recorded import Texts, ranges
+from .recorded_memory import allocations
 
 _Ints = npt.NDArray[np.int64]
 
@@ -175,12 +176,14 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "clocks": _clocks(meta, facts),
         "ranges": ranges(logs, texts, facts.os_tids, stop, notes),
         "own_costs": _own_costs(facts, stop),
-        "notes": pl.DataFrame(
-            notes,
-            schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
-            orient="row",
-        ),
     }
+    if facts.memory:  # else nobody looked
+        tables["allocations"] = allocations(part, facts.memory, facts.clocks, notes)
+    tables["notes"] = pl.DataFrame(
+        notes,
+        schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
+        orient="row",
+    )
     origin = {
         "format": record.FORMAT,
         "version": meta["version"],
@@ -245,6 +248,8 @@ class _Facts:
     start: int | None
     #: part → [ns, calls, one in so many timed], the latest that was told
     costs: dict[str, list[int | None]]
+    #: devices whose memory was recorded
+    memory: list[dict[str, Any]]
     #: ns inside ended steps, and opscope's own of them
     steps_ns: int | None = None
     in_steps: int | None = None
@@ -252,7 +257,7 @@ class _Facts:
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
-        facts = cls(None, {}, [], [], [], None, [], None, {})
+        facts = cls(None, {}, [], [], [], None, [], None, {}, [])
         path = part / record.FACTS
         try:
             for line in _lines(path):
@@ -265,6 +270,8 @@ class _Facts:
                 elif "probe" in line:
                     before, after, thread = map(int, line["probe"])
                     facts.probes.append([before, after, thread])
+                elif "memory" in line:
+                    facts.memory.append(_memory_fact(line))
                 elif "gpu" in line:
                     facts.gpu = bool(line["gpu"])
                 elif "note" in line:
@@ -297,6 +304,14 @@ class _Facts:
     @property
     def os_tids(self) -> dict[int, int]:
         return {int(thread["thread"]): int(thread["os_tid"]) for thread in self.threads}
+
+
+def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
+    sizes = {name: line.get(name) for name in ("total", "reserved")}
+    return {
+        "memory": int(line["memory"]),
+        **{name: None if size is None else int(size) for name, size in sizes.items()},
+    }
 
 
 def _texts(part: Path, domains: Mapping[str, int]) -> Texts:

@@ -53,11 +53,14 @@ class XPlaneCapture(Beside):
 
     def _begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        options = self._jax.profiler.ProfileOptions()
-        options.python_tracer_level = 0  # a range for every Python call is not what is asked
-        options.host_tracer_level = 2  # JAX 0.6 tells of operations from here on
+        chosen = {}
+        kind = getattr(self._jax.profiler, "ProfileOptions", None)
+        if kind is not None:  # JAX 0.6.0 has none: then every Python call is in the trace too
+            chosen["profiler_options"] = options = kind()
+            options.python_tracer_level = 0  # a range for every Python call is not what is asked
+            options.host_tracer_level = 2  # JAX 0.6 tells of operations from here on
         try:
-            self._jax.profiler.start_trace(str(self._scratch), profiler_options=options)
+            self._jax.profiler.start_trace(str(self._scratch), **chosen)
         except RuntimeError as error:
             raise SessionError(f"jax.profiler cannot start: {error}") from error
 

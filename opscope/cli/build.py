@@ -35,10 +35,11 @@ def build(
 
 
 def _torch() -> Iterator[Path]:
+    from opscope.adapters.torch.native.binary import MEMORY, SOURCE, plan
     from opscope.adapters.torch.native.binary import build as make
-    from opscope.adapters.torch.native.binary import plan
 
-    yield make(plan())
+    for source in (SOURCE, MEMORY):
+        yield make(plan(source))
 
 
 def _tensorflow() -> Iterator[Path]:

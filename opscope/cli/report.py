@@ -13,7 +13,8 @@ from . import common
 _SHOWN = "summary,detail,kernel"
 _WRITTEN = (
     "summary,unattributed,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
-    "utilization,communication,collectives,groups,meshes,clocks,missing,own_costs,notes"
+    "utilization,compiled,memory,memory_by_op,communication,collectives,groups,meshes,clocks,"
+    "missing,own_costs,notes"
 )
 
 
@@ -24,8 +25,9 @@ def report(
         typer.Option(
             "--reports",
             help="Comma-separated: summary, unattributed, detail, kernel, roofline (by op; also"
-            " roofline_kernel, roofline_layer, roofline_step), utilization, communication, collectives,"
-            " groups, meshes, clocks, missing, own_costs, notes.",
+            " roofline_kernel, roofline_layer, roofline_step), utilization, compiled, memory,"
+            " memory_by_op, communication, collectives, groups, meshes, clocks, missing, own_costs,"
+            " notes.",
         ),
     ] = None,
     formats: Annotated[

@@ -55,6 +55,10 @@ def run(
             help="How: auto, recorder, kineto (GPU kernels by PyTorch), or xplane (JAX).",
         ),
     ] = "auto",
+    memory: Annotated[
+        bool,
+        typer.Option("--memory", help="Record each allocation of a tensor's memory too (PyTorch)."),
+    ] = False,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Print the report at the end, on stderr.")
     ] = True,
@@ -69,6 +73,8 @@ def run(
     from opscope.readers.errors import BadInput
 
     settings = _settings(steps, delay, duration, backend)
+    if memory:
+        settings["OPSCOPE_MEMORY"] = "1"
     command = _runnable(command)
     target = _target(output, command, force)
     with common.scratch_beside(target) as scratch:
@@ -217,5 +223,7 @@ def _report(profile: Profile, target: Path, top: int | None, width: int | None) 
 
     rows = (common.TOP if top is None else top) or None
     names = ["summary", "detail"] + ([] if profile.cpu_only else ["kernel"])
+    if len(profile.trace["allocations"]):
+        names.append("memory_by_op")
     write(console.tables(profile, names, rows), sys.stderr, width)
     common.say(f"more: opscope report {target}")

@@ -1,7 +1,8 @@
 """Compiled regions: what a generated kernel computes is in its name (rule 6).
 
 Inductor names a Triton kernel after what it fused: ``triton_poi_fused_add_gelu_3`` is pointwise
-(``poi``; ``red`` and ``per`` reduce, ``tem`` is a template) and does an ``add`` and a ``gelu``.
+(``poi``; ``red`` and ``per`` reduce, ``tem`` is a template) and does an ``add`` and a ``gelu``. A C++ kernel
+is ``cpp_fused_add_gelu_3``.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ REGION_NAMES: Final = (
     "## Call CompiledFxGraph",
     "autograd::engine::evaluate_function: CompiledFunctionBackward",
 )
-#: The start of a generated kernel's name.
-GENERATED: Final = r"^triton_(poi|red|per|tem|for|mm|split_scan|spl)_fused_"
+#: The start of a generated kernel's name, on a GPU and on the CPU.
+GENERATED: Final = r"^(triton_(poi|red|per|tem|for|mm|split_scan|spl)|cpp)_fused_"
 _FUSED: Final = re.compile(rf"{GENERATED}(?P<ops>.*?)_?\d+(?:d\d+.*)?\Z")
 
 
@@ -30,6 +31,13 @@ def fused_ops(kernel: str) -> str | None:
     """
     found = _FUSED.match(kernel)
     return found.group("ops").strip("_") or None if found else None
+
+
+def family(name: str) -> str | None:
+    """The op type of what a compiler made: ``fused`` for a kernel, ``compiled`` for a region."""
+    if _FUSED.match(name):
+        return "fused"
+    return "compiled" if name.startswith(REGION_NAMES) else None
 
 
 def name_fused(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,8 @@
 
 Three sources, the best first: the node's creation event (``graph_nodes``, Nsight Systems with node
 tracing), then the order of the launches seen while the stream was capturing, in this process or in
-the trace of the capture that was opened with it. The last two are inferred, and say so.
+the trace of the capture that was opened with it. The last two are inferred, and say so. Where ranges
+name the graph that is captured and replayed (the PyTorch adapter's do) no other capture is taken.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.columns import at, matching
-from opscope.core.intervals import NONE, Ints
+from opscope.core.intervals import NONE, Ints, nest
 from opscope.core.trace import Trace
 
 GRAPH_LAUNCH: Final = r"^(cu|cuda|hip)GraphLaunch"
@@ -23,6 +24,7 @@ _LAUNCH: Final = (
     r"^(cu|cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC|Ex|_C|_ptsz|_v\d+)?"
     r"|^hipExtLaunchKernel|^hipExtModuleLaunchKernel|^hipHccModuleLaunchKernel"
 )
+_GRAPH_TEXT: Final = r"^CUDA graph (\d+) {}$"
 _BEGIN: Final = r"StreamBeginCapture"
 _END: Final = r"StreamEndCapture|GraphInstantiate"
 
@@ -119,8 +121,9 @@ def _by_order(trace: Trace, link: NDArray[np.int32], rows: Ints) -> Ints:
     """
     calls, kernels = trace["calls"], trace["kernels"]
     sequences = _captures(calls, link)
+    named = _named_captures(trace, link)
     found = np.full(len(rows), NONE, np.int64)
-    if not sequences:
+    if not sequences and not named:
         return found
     replay = link[rows].astype(np.int64)
     start = kernels["start"].gather(rows).to_numpy()
@@ -129,7 +132,14 @@ def _by_order(trace: Trace, link: NDArray[np.int32], rows: Ints) -> Ints:
     process = calls["process"].fill_null(NONE).to_numpy()
     time = calls["start"].to_numpy()
     lengths = np.array([len(s) for s in sequences])
-    for call, begin, count in zip(launch.tolist(), first.tolist(), many.tolist(), strict=True):
+    numbers = _graph_numbers(trace, launch, "replay", by_thread=True)
+    every = zip(launch.tolist(), first.tolist(), many.tolist(), numbers.tolist(), strict=True)
+    for call, begin, count, number in every:
+        own = named.get((int(process[call]), number))
+        if own is not None:
+            if len(own) == count:
+                found[order[begin : begin + count]] = own
+            continue
         fitting = [sequences[n] for n in np.flatnonzero(lengths == count)]
         here = [s for s in fitting if process[s[0]] == process[call] and time[s[0]] < time[call]]
         if here:
@@ -139,6 +149,58 @@ def _by_order(trace: Trace, link: NDArray[np.int32], rows: Ints) -> Ints:
         else:
             continue
         found[order[begin : begin + count]] = chosen
+    return found
+
+
+def _named_captures(trace: Trace, link: NDArray[np.int32]) -> dict[tuple[int, int], Ints]:
+    """By (process, number of the graph) the launches of its capture, in order of time.
+
+    The backward pass launches from a thread of its own, which begins and ends no capture: so those of
+    all threads of the process count that executed nothing while the graph was captured.
+    """
+    calls = trace["calls"]
+    launch = matching(calls["name"], _LAUNCH)
+    launch[link[link >= 0]] = False
+    rows = np.flatnonzero(launch)
+    number = _graph_numbers(trace, rows, "capture", by_thread=False)
+    rows, number = rows[number >= 0], number[number >= 0]
+    process = calls["process"].gather(rows).fill_null(NONE).to_numpy()
+    start = calls["start"].gather(rows).to_numpy()
+    by_time = np.lexsort((start, number, process))
+    found: dict[tuple[int, int], Ints] = {}
+    if len(rows):
+        keys = np.stack((process[by_time], number[by_time]), axis=1)
+        edges = np.flatnonzero(np.any(keys[1:] != keys[:-1], axis=1)) + 1
+        for part in np.split(by_time, edges):
+            found[int(process[part[0]]), int(number[part[0]])] = rows[part]
+    return found
+
+
+def _graph_numbers(trace: Trace, rows: Ints, what: str, *, by_thread: bool) -> Ints:
+    """The graph that is captured or replayed around each of the calls ``rows``; -1 where none is named."""
+    found = np.full(len(rows), NONE, np.int64)
+    ranges, calls = trace["ranges"], trace["calls"]
+    named = ranges.filter(pl.col("category") == "graph").select(
+        "process",
+        pl.col("thread") if by_thread else pl.lit(NONE, pl.Int64).alias("thread"),
+        "start",
+        "end",
+        pl.col("text")
+        .cast(pl.String)
+        .str.extract(_GRAPH_TEXT.format(what))
+        .cast(pl.Int64, strict=False)
+        .alias("number"),
+    )
+    named = named.filter(pl.col("number").is_not_null())
+    if named.is_empty() or not len(rows):
+        return found
+    process = calls["process"].gather(rows).fill_null(NONE).to_numpy()
+    thread = calls["thread"].gather(rows).fill_null(NONE).to_numpy()
+    time = calls["start"].gather(rows).to_numpy()
+    for (of, on), part in named.group_by("process", "thread"):
+        here = np.flatnonzero((process == of) & ((thread == on) | (not by_thread)))
+        tree = nest(part["start"].to_numpy(), part["end"].to_numpy())
+        found[here] = at(part["number"].to_numpy(), tree.innermost(time[here]))
     return found
 
 

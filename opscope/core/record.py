@@ -6,7 +6,8 @@ A recording is a folder of parts, one a process (``part-<host>-<pid>-<start time
 * ``strings.jsonl``: ``[id, domain, category, text]``, one a line;
 * ``facts.jsonl``: threads, numbers of domains, paired clock readings, what opscope itself has cost by
   then, notes, the stop; one object a line;
-* ``events.bin``: chunks of 16-byte records, two little-endian int64 ``(code, value)`` each.
+* ``events.bin``: chunks of 16-byte records, two little-endian int64 ``(code, value)`` each;
+* ``memory.bin``, where memory is recorded: ``MEMORY_RECORD`` after ``MEMORY_RECORD``.
 
 All but the first are only ever appended to, strings before the events that use them, so a process
 that is killed leaves a readable part. ``backends/recorder.py`` reads it. Times are
@@ -35,6 +36,15 @@ _log = logging.getLogger(__name__)
 FORMAT: Final = "opscope-recording"
 VERSION: Final = 1
 META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
+MEMORY: Final = "memory.bin"
+
+#: One change of memory: time (as the events'), address, bytes (``UNKNOWN_BYTES``: of a release, those
+#: of the block that was allocated there last), thread of the system (0: not known), device (-1: the
+#: CPU), and what happened (``ALLOCATED`` …). A numpy dtype could read it: ``<i8,<u8,<i8,<i4,<i2,<i2``.
+MEMORY_RECORD: Final = struct.Struct("<qQqihh")
+ALLOCATED, RELEASED, RESERVED, UNRESERVED = range(4)
+UNKNOWN_BYTES: Final = -1
+CPU_DEVICE: Final = -1
 
 # The records. A push is (text id ≥ 0, time); its payload, if any, is the record before it.
 PAYLOAD: Final = -2
@@ -54,6 +64,13 @@ RECORD_BYTES: Final = RECORD.size
 SOURCE_THREADS: Final = 1 << 20
 SOURCE_TEXTS: Final = 1 << 40
 
+_FLAGS: Final = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_APPEND
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
 FLUSH_NS: Final = 50_000_000
 CLOCK_NS: Final = 1_000_000_000
 #: Bytes after which a part takes no more.
@@ -101,6 +118,13 @@ class Source(Protocol):
         """What a reader must be told at the end: severity, what, how many; its own cost, say."""
 
 
+class MemorySource(Protocol):
+    """Who keeps records of memory until the recorder flushes."""
+
+    def take_memory(self) -> bytes:
+        """What is new: whole ``MEMORY_RECORD``s."""
+
+
 class _Thread:
     __slots__ = ("index", "log", "thread")
 
@@ -128,6 +152,8 @@ class Recorder:
         self.running = False
         #: Asked at each flush, and for the last time in ``stop``.
         self.sources: list[Source] = []
+        #: Likewise.
+        self.memory: list[MemorySource] = []
         #: Parts of opscope that know what they cost, beside the recorder itself.
         self.spending: list[Spending] = []
         self._lock = threading.RLock()
@@ -286,9 +312,10 @@ class Recorder:
                 self._costs()
                 self._next_clock = begin + CLOCK_NS
             chunks = self._take()
-            if self.folder is None and not chunks:
+            memory = b"".join(source.take_memory() for source in self.memory)
+            if self.folder is None and not chunks and not memory:
                 return
-            self._write(chunks)
+            self._write(chunks, memory)
         except OSError as error:
             if self._room >= 0:
                 _log.warning("the recording in %s ends here: %s", self.folder or self.root, error)
@@ -332,7 +359,7 @@ class Recorder:
                 )
         return chunks if any(chunks) else []
 
-    def _write(self, chunks: list[bytes]) -> None:
+    def _write(self, chunks: list[bytes], memory: bytes) -> None:
         if self._room < 0:
             self._strings.clear()
             self._facts.clear()
@@ -346,15 +373,20 @@ class Recorder:
                 self._append(name, ("\n".join(lines[:count]) + "\n").encode())
                 del lines[:count]
         data = b"".join(chunks)
-        if len(data) > self._room:
+        if len(data) + len(memory) > self._room:
             self._append(
                 FACTS,
                 b'{"note": "the recording reached its limit of size; what followed is not in it",'
                 b' "severity": "warning", "how_many": 1}\n',
             )
             raise OSError(f"over the limit of {MAX_BYTES} bytes")
-        self._room -= len(data)
+        self._room -= len(data) + len(memory)
         self._append(EVENTS, data)
+        if memory:
+            assert self.folder is not None
+            if MEMORY not in self._files:
+                self._files[MEMORY] = os.open(self.folder / MEMORY, _FLAGS, 0o644)
+            self._append(MEMORY, memory)
 
     def _append(self, name: str, data: bytes) -> None:
         view = memoryview(data)
@@ -392,9 +424,8 @@ class Recorder:
         temporary = folder / f"{META}.tmp"
         temporary.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         temporary.replace(folder / META)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         for name in (STRINGS, FACTS, EVENTS):
-            self._files[name] = os.open(folder / name, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
+            self._files[name] = os.open(folder / name, _FLAGS, 0o644)
         self.folder = folder
 
     def _close(self) -> None:

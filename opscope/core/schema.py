@@ -175,6 +175,11 @@ CATEGORY_ID: Final[Mapping[str, int]] = MappingProxyType(
     {name: number for number, name in enumerate(CATEGORIES, start=1)}
 )
 
+#: Ranges of category ``graph`` around the capture and the replays of a CUDA graph, by its number in its
+#: process.
+GRAPH_CAPTURE: Final = "CUDA graph {} capture"
+GRAPH_REPLAY: Final = "CUDA graph {} replay"
+
 #: Column types are named, so that this module loads no Polars: "i64", "i32", "f64", "str", "bool",
 #: and "cat", dictionary-encoded text (polars.Categorical). Times are integer ns, sizes bytes.
 #: ``trace.py`` gives each its Polars type. A reader leaves out what its format has not.

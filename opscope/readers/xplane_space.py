@@ -44,7 +44,7 @@ class Event:
     stats: dict[str, object] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Line:
     """A thread or a stream. ``time``: what the offsets count from, ns."""
 

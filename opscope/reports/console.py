@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from . import content, roofs, units
+from . import compilation, content, memory, roofs, units
 from .layout import Column, Table
 
 if TYPE_CHECKING:
@@ -44,6 +44,16 @@ def short_source(frames: object) -> str:
     """The innermost line of the user's, without its folders: ``train.py:42``."""
     text = units.text(frames).partition(" < ")[0]
     return text.strip('"').replace("\\", "/").rpartition("/")[2]
+
+
+def short_region(name: object) -> str:
+    """``0/1`` of ``Torch-Compiled Region: 0/1``."""
+    return units.text(name).removeprefix("Torch-Compiled Region: ")
+
+
+def device_name(number: object) -> str:
+    """``cpu`` or the device's number."""
+    return "cpu" if number == -1 else str(number)
 
 
 def _short_number(value: object) -> str:
@@ -88,7 +98,17 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("matrix_flops", "matrix", units.flop),
         Column("vector_flops", "vector", units.flop),
         Column("bytes", "bytes", units.size),
+        Column("region", "region", short_region),
+        _flex("fused", "fused"),
         Column("shared_memory", "shared", units.size),
+        Column("device", "device", device_name),
+        Column("at_peak", "at the peak", units.size),
+        Column("peak_memory", "peak", units.size),
+        Column("reserved", "reserved", units.size),
+        Column("in_use", "at the end", units.size),
+        Column("allocated", "allocated", units.size),
+        Column("released", "released", units.size),
+        Column("allocations", "allocations", units.count),
         Column("window", "window", units.time),
         Column("communication_time", "communication", units.time),
         Column("communication_share", "of window", units.share),
@@ -171,6 +191,8 @@ def summary(profile: Profile) -> Table:
         line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
     if row.get("own_time") is not None:
         line("opscope itself", units.time(row["own_time"]), _own(row))
+    for peak in memory.lines(profile):
+        line(*peak)
     return Table(
         "Summary",
         [Column("what", ""), Column("value", "", str), _flex("remark", "", _blank)],
@@ -287,6 +309,12 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             made.append(roofs.roofline(profile, name, top))
         elif name == "utilization":
             made.append(roofs.utilization(profile))
+        elif name == "compiled":
+            made.append(compilation.regions(profile, top))
+        elif name == "memory":
+            made.append(memory.peaks(profile))
+        elif name == "memory_by_op":
+            made.append(memory.by_op(profile, top))
         elif name in _RANKS:
             title, empty = _RANKS[name]
             made.append(frame_table(title, content.REPORTS[name](profile), empty))

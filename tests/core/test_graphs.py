@@ -125,3 +125,83 @@ def test_every_replay_does_the_whole_work_of_the_captured_op(trace_of):
     kernels = [kernel(200 + 100 * n + 10 * k, 50 + n) for n in range(3) for k in range(2)]
     profile = Profile(trace_of(ranges=[mm], calls=CAPTURE + launches, kernels=kernels))
     assert profile.kernels()["matrix_flops"].to_list() == [24] * 6  # 2 * 2*3*4, over two kernels
+
+
+def named(what: str, number: int, start: int, end: int, **more: object) -> dict:
+    return op("x", start, end, text=f"CUDA graph {number} {what}", category="graph", **more)
+
+
+TWO_CAPTURES = [
+    *CAPTURE,
+    call("cudaStreamBeginCapture_v10000", 50, 5),
+    call("cudaLaunchKernel", 62, 6),
+    call("cudaLaunchKernel", 72, 7),
+    call("cudaStreamEndCapture_v10000", 80, 8),
+]
+OTHERS = [op("sub", 60, 70), op("div", 70, 80)]
+
+
+def test_a_replay_that_is_named_has_its_own_capture_not_the_latest(trace_of):
+    replays = [
+        named("replay", 1, 100, 110),
+        named("replay", 2, 120, 130),
+        named("replay", 1, 140, 150),
+    ]
+    trace = trace_of(
+        ranges=[
+            named("capture", 1, 5, 45),
+            *RANGES[:2],
+            named("capture", 2, 55, 85),
+            *OTHERS,
+            *replays,
+        ],
+        calls=[*TWO_CAPTURES, *(call("cudaGraphLaunch", 105 + 20 * n, 50 + n) for n in range(3))],
+        kernels=[kernel(200 + 100 * n + 10 * k, 50 + n) for n in range(3) for k in range(2)],
+    )
+    first, second = (
+        [("mm()", None, True), ("add()", None, True)],
+        [("sub()", None, True), ("div()", None, True)],
+    )
+    assert owners(trace) == [*first, *second, *first]
+
+
+def test_a_named_capture_has_what_all_threads_launched_in_it(trace_of):
+    """The backward pass launches from autograd's own thread."""
+    backward = [op("mm_backward", 30, 36, thread=2, category="backward")]
+    elsewhere = call("cudaLaunchKernel", 15, 90, thread=3)  # ran at once: not captured
+    trace = trace_of(
+        ranges=[named("capture", 1, 5, 45), *RANGES[:2], *backward, named("replay", 1, 100, 110)],
+        calls=[
+            *CAPTURE, call("cudaLaunchKernel", 32, 9, thread=2), elsewhere,
+            call("cudaGraphLaunch", 105, 50),
+        ],
+        kernels=[kernel(18, 90), *(kernel(200 + 10 * k, 50) for k in range(3))],
+    )  # fmt: skip
+    assert owners(trace)[1:] == [(f"{name}()", None, True) for name in ("mm", "add", "mm_backward")]
+
+
+def test_a_named_capture_of_another_length_is_not_guessed_at(trace_of):
+    trace = trace_of(
+        ranges=[named("capture", 1, 5, 45), *RANGES[:2], *OTHERS, named("replay", 1, 100, 110)],
+        calls=[*TWO_CAPTURES, call("cudaLaunchKernel", 75, 10), call("cudaGraphLaunch", 105, 50)],
+        kernels=[kernel(200 + n, 50) for n in range(3)],
+    )  # fmt: skip
+    # another capture has three launches, yet the name says that it is not this graph's
+    assert owners(trace) == [(None, NOT_CAPTURED, False)] * 3
+
+
+def test_a_replayed_kernel_is_of_the_step_that_replays_it(trace_of):
+    steps = [
+        {"process": 0, "thread": 1, "domain": "opscope.step", "category": "step", "kind": "pushpop",
+         "text": f"step {n}", "start": start, "end": start + 30}
+        for n, start in enumerate((0, 100, 140))
+    ]  # fmt: skip
+    replays = [named("replay", 1, 105, 110), named("replay", 1, 145, 150)]
+    trace = trace_of(
+        ranges=[*steps, named("capture", 1, 5, 45), *RANGES[:2], *replays],
+        calls=[*CAPTURE, call("cudaGraphLaunch", 106, 50), call("cudaGraphLaunch", 146, 51)],
+        kernels=[kernel(200 + 100 * n + 10 * k, 50 + n) for n in range(2) for k in range(2)],
+    )
+    frame = Profile(trace).kernels()
+    assert frame["step"].to_list() == [1, 1, 2, 2]
+    assert frame["op"].cast(str).to_list() == ["mm", "add"] * 2

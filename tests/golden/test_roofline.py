@@ -21,7 +21,7 @@ NAMES = {
 #: File: device; executions of ops that count and have a cost, of them with a roof, and with kernels
 #: missing. Without a roof are copies from the host, and products whose kernels do not tell their dtype.
 FOUND = {
-    "dlprof/dlprof_dldb.sqlite": ("RTX 2070 SUPER", 9, 9, 0),
+    "dlprof/dlprof_dldb.sqlite": ("RTX 2070 SUPER", 20, 9, 0),
     "dlprof/nsys_profile.sqlite": ("RTX 2070 SUPER", 20, 9, 0),
     "kineto/ddp_rank3of8_a100_stacks.json.gz": ("A100 40GB", 6840, 6612, 0),
     "kineto/nccl_meta.json.gz": ("A100 40GB", 21, 21, 0),
@@ -35,7 +35,7 @@ FOUND = {
     "kineto/vllm_decode_cudagraph.json.gz": ("MI300X", 12, 12, 0),
     "kineto/vllm_decode_cudagraph_capture.json.gz": ("MI300X", 9, 8, 0),
     "nvprof/language_model.sqlite": ("V100 SXM2", 152, 152, 0),
-    "xplane/jax_conv_mi300.xplane.pb": ("MI300X", 159, 159, 0),
+    "xplane/jax_conv_mi300.xplane.pb": ("MI300X", 160, 160, 0),
     # no shapes, so no costs
     "kineto/alexnet_cuda_sync_a100.json.gz": ("A100 40GB", 0, 0, 0),
     "kineto/alexnet_cupti_counters_a100.json.gz": ("A100 40GB", 0, 0, 0),

@@ -151,7 +151,8 @@ def test_a_product_that_lost_its_path_has_the_one_on_its_results_new_shape():
 
     module, _ = compiled(step, jnp.ones((4, 1)), jnp.ones((8, 4)), jnp.ones((8, 1)))
     paths = {call.param("op_name") for call in named(module).values() if call.name.endswith("dot")}
-    assert {str(path).split("/", 1)[1] for path in paths} == {
+    # JAX 0.6 has one more function around it
+    assert {str(path).replace("jit(main)/", "").split("/", 1)[1] for path in paths} == {
         "jvp(dense)/dot_general",
         "transpose(jvp(dense))/dot_general",
     }
@@ -176,6 +177,31 @@ def test_loops_name_what_runs_in_them():
     assert any(call.name == "hlo::while" for call in found.values())
     assert any(call.name == "hlo::fusion" for call in found.values())
     assert graph_name(module).startswith("jit_")
+
+
+def test_a_region_reads_the_slices_that_it_takes():
+    """A loop over stacked weights reads one layer a turn, not the stack."""
+    layers, width = 50, 64
+
+    def net(stack, x):
+        def layer(kept, at):
+            return jnp.tanh(kept * stack[at]) + 1.0, None
+
+        return jax.lax.scan(layer, x, jnp.arange(layers))[0]
+
+    module, _ = compiled(net, jnp.ones((layers, width)), jnp.ones(width))
+    taking = [c for c in named(module).values() if c.param("touched") is not None]
+    assert taking
+    stack = width * layers
+    for call in taking:
+        cost, why = perf.cost(call)
+        assert cost is not None, why
+        whole = sum(leaf.nbytes for leaf in call.input_leaves())
+        assert cost.bytes_read < whole
+        sizes = [leaf.numel for leaf in call.input_leaves()]
+        if stack in sizes and call.param("touched")[sizes.index(stack)] >= 0:
+            assert call.param("touched")[sizes.index(stack)] == width
+    assert any(stack in [leaf.numel for leaf in c.input_leaves()] for c in taking)
 
 
 @settings(max_examples=200)
@@ -214,7 +240,7 @@ def test_well_formed_nonsense_is_read_or_refused(damage):
 def test_lines_that_are_none_are_left_out(line):
     nodes = tree(DAMAGED)
     index = [value for number, _, value in nodes if number == 17]
-    if not index:
+    if not index or not any(number == 4 for number, _, _ in index[-1]):
         pytest.skip("this JAX writes one line an instruction, and no stacks")
     for number, _, location in index[-1]:
         if number == 3 and isinstance(location, list):
@@ -224,6 +250,17 @@ def test_lines_that_are_none_are_left_out(line):
     assert not any(call.frames for call in found)
     assert any(call.frames for _, call in calls(Module.of_module(DAMAGED)))
     assert all(parse(format_call(call)) == call for call in found)
+
+
+def test_a_stack_that_calls_itself_ends():
+    nodes = tree(DAMAGED)
+    index = [value for number, _, value in nodes if number == 17]
+    if not index or not any(number == 4 for number, _, _ in index[-1]):
+        pytest.skip("this JAX writes one line an instruction, and no stacks")
+    places = [node for node in index[-1] if node[0] == 4]
+    for number, node in enumerate(places, start=1):
+        node[2] = [[1, 0, 10**6], [2, 0, number]]  # a location that is none, its own caller
+    assert dict(calls(Module.of_module(encoded(nodes))))
 
 
 def _damaged() -> bytes:

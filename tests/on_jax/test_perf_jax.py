@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
 
 from opscope.core import perf  # noqa: E402
+from opscope.core.rangetext import parse  # noqa: E402
 from opscope.core.schema import OpCall, TensorSpec  # noqa: E402
 
 SIZE = st.integers(2, 9)
@@ -78,3 +83,101 @@ def test_elementwise(rows, columns):
     assert ours("multiply", [(rows, columns)] * 2, out) == flops
     flops, out = xla(jnp.tanh, (rows, columns))
     assert ours("tanh", [(rows, columns)], out) == flops
+
+
+#: HLO's elementwise instructions, by what makes one of them.
+ELEMENTWISE = {
+    "abs": jnp.abs, "negate": jnp.negative, "sign": jnp.sign, "floor": jnp.floor, "ceil": jnp.ceil,
+    "exponential": jnp.exp, "log": jnp.log, "sqrt": jnp.sqrt, "rsqrt": lax.rsqrt, "sine": jnp.sin,
+    "cosine": jnp.cos, "tanh": jnp.tanh, "cbrt": jnp.cbrt, "logistic": None,
+}  # fmt: skip
+PAIRS = {
+    "add": jnp.add, "subtract": jnp.subtract, "multiply": jnp.multiply, "divide": jnp.divide,
+    "maximum": jnp.maximum, "minimum": jnp.minimum, "atan2": jnp.arctan2, "power": lax.pow,
+    "remainder": lax.rem,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted({**ELEMENTWISE, **PAIRS}))
+def test_every_elementwise_instruction(name):
+    function = {**ELEMENTWISE, **PAIRS}[name] or lax.logistic
+    shapes = [(6, 7)] * (2 if name in PAIRS else 1)
+    flops, out = xla(function, *shapes)
+    if name == "logistic":  # CPU's compiler writes it out as 1 / (1 + exp(−x)): four for our one
+        flops //= 4
+    assert ours(name, shapes, out) == flops
+
+
+@given(b=SIZE, m=SIZE, k=SIZE, n=SIZE)
+@settings(max_examples=8, deadline=None)
+def test_batched_dot(b, m, k, n):
+    flops, out = xla(jnp.matmul, (b, m, k), (b, k, n))
+    dims = {"lhs_contracting_dims": (2,), "rhs_contracting_dims": (1,), "lhs_batch_dims": (0,),
+            "rhs_batch_dims": (0,)}  # fmt: skip
+    assert ours("dot", [(b, m, k), (b, k, n)], out, **dims) == flops
+
+
+@given(groups=st.integers(1, 3), inner=st.integers(1, 2), outer=st.integers(1, 2), dilation=st.integers(1, 2),
+       rank=st.integers(1, 2))  # fmt: skip
+@settings(max_examples=8, deadline=None)
+def test_grouped_and_dilated_convolution(groups, inner, outer, dilation, rank):
+    spatial, kernel = (7,) * rank, (3,) * rank
+    shapes = (2, *spatial, inner * groups), (*kernel, inner, outer * groups)
+    letters = "".join(str(n) for n in range(rank))
+    numbers = lax.conv_dimension_numbers(*shapes, (f"N{letters}C", f"{letters}IO", f"N{letters}C"))
+    flops, out = xla(
+        lambda x, w: lax.conv_general_dilated(
+            x, w, (1,) * rank, "VALID", rhs_dilation=(dilation,) * rank,
+            dimension_numbers=numbers, feature_group_count=groups,
+        ),
+        *shapes,
+    )  # fmt: skip
+    labels = f"b{letters}f_{letters}io->b{letters}f"
+    assert ours("convolution", shapes, out, dim_labels=labels, feature_group_count=groups) == flops
+
+
+@given(size=st.integers(4, 9), window=st.integers(1, 3), stride=st.integers(1, 2))
+@settings(max_examples=8, deadline=None)
+def test_reduce_window(size, window, stride):
+    def pool(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (window, window), (stride, stride), "VALID")
+
+    flops, out = xla(pool, (size, size))
+    assert ours("reduce-window", [(size, size)], out, window=(window, window)) == flops
+
+
+MESH = """
+import jax, jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+from opscope.core.hlo.calls import calls
+from opscope.core.hlo.module import Module
+from opscope.core.rangetext import format_call
+mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+def body(x):
+    return jax.lax.psum(x, "a"), jax.lax.all_gather(x, ("a", "b"))
+step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("a", "b"), out_specs=P(None, None), check_vma=False))
+(hlo,) = step.lower(jnp.ones((8, 8))).compile().runtime_executable().hlo_modules()
+for _, call in calls(Module.of_module(hlo.as_serialized_hlo_module_proto())):
+    if "all-" in call.name:
+        print(format_call(call))
+"""
+
+
+def test_collectives_tell_how_many_ranks():
+    """Two of four in the sum over one axis, all in the gathering over both: the bytes on the wire
+    follow."""
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = subprocess.run(
+        [sys.executable, "-c", MESH], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = {}
+    for line in done.stdout.splitlines():
+        call = parse(line)
+        found[call.name] = (call.param("group_size"), perf.cost(call)[0])
+    ranks, cost = found["hlo::all-reduce"]
+    assert ranks == 2
+    assert cost.bytes_read == 4 * 4 * 4  # 2·(n − 1)/n of a shard of 4 × 4
+    ranks, cost = found["hlo::all-gather"]
+    assert ranks == 4
+    assert cost.bytes_read == 3 * 4 * 4 * 4

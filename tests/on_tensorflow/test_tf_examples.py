@@ -125,8 +125,8 @@ def test_keras_steps_epochs_and_input(example):
     profile = example("keras_cnn.py")
     assert profile.summary()["steps"].item() == 16
     ranges = profile.trace["ranges"]
-    phases = ranges.filter(text("category") == "phase")["text"].cast(pl.String).to_list()
-    assert phases == ["epoch 0", "epoch 1"]
+    phases = ranges.filter(text("category") == "phase")["text"].cast(pl.String)
+    assert phases.filter(phases != "compile").to_list() == ["epoch 0", "epoch 1"]
     ops = profile.ops()
     assert ops.filter(text("direction") == "input")["self_time"].sum() > 0
     assert ops.filter(text("direction") == "optimizer")["self_time"].sum() > 0

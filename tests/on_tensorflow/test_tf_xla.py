@@ -107,3 +107,18 @@ def test_what_is_not_compiled_is_not_slowed_by_what_is(recorded, train):
 
     recorded(program)
     assert seen == [1, 0]
+
+
+def test_the_programs_own_profiler_is_left_alone(recorded, train, tmp_path):
+    def program():
+        tf.profiler.experimental.start(str(tmp_path / "logs"))
+        train(tf.ones((4, 6)))
+        tf.profiler.experimental.stop()
+        train(tf.ones((7, 6)))
+
+    profile = recorded(program)
+    (plane,) = (tmp_path / "logs").rglob("*.xplane.pb")
+    assert b"hlo_op" in plane.read_bytes()
+    # both runs were heard; the second told the programs of both
+    dots = profile.ops().filter(text("op") == "hlo::dot")
+    assert dots["matrix_flops"].to_list() == [2 * 4 * 6 * 5] * 2 + [2 * 7 * 6 * 5] * 2

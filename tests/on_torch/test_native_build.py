@@ -151,9 +151,10 @@ def test_the_command_builds_ahead_and_doctor_shows_it(compiler, tmp_path):
     assert "opscope build torch" in before.stdout
     done = opscope_command("build", "torch")
     assert done.returncode == 0
-    path = Path(done.stdout.strip())
+    path, memory = map(Path, done.stdout.split())
     assert path.is_file()
-    assert path.parent == tmp_path / "cache"
+    assert path.parent == memory.parent == tmp_path / "cache"
+    assert memory.name.startswith("torch-memory-")
     after = opscope_command("doctor", "--json")
     assert str(path) in after.stdout
     assert opscope_command("build", "nothing").returncode == 2

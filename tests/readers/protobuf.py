@@ -96,8 +96,8 @@ def tree(data: bytes, depth: int = 0) -> list[Node]:
             value, at = data[at : at + size], at + size
             if at > len(data):
                 raise ValueError
-            if kind == 2 and value and depth < 16 and not value.isascii():
-                value = _opened(value, depth + 1)
+            if kind == 2 and depth < 16 and not all(32 <= byte < 127 for byte in value):
+                value = _opened(value, depth + 1)  # what can be read is a text
         found.append([number, kind, value])
     return found
 

@@ -321,6 +321,12 @@ DAMAGE = st.lists(
 )
 
 
+def test_two_lines_of_one_name_are_two(tmp_path):
+    streams = [line(20, "XLA Ops", 0, event(1, 10**6, 10**6), event(1, 3 * 10**6, 10**6))] * 2
+    twice = space(plane("/device:GPU:0", {1: "gemm"}, [*streams, line(20, "other", 0)]))
+    assert len(readers.open(write(tmp_path, twice))["kernels"]) == 4
+
+
 def test_a_message_taken_apart_is_put_together_again():
     assert encoded(tree(made())) == made()
 

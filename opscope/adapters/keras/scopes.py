@@ -1,6 +1,8 @@
-"""Which name scope of a TensorFlow graph is which layer's: told where Keras opens it.
+"""Scopes of layers in graphs of TensorFlow and programs of JAX.
 
-A model's call opens each layer's scope twice, so that TensorFlow's name for it has a number more.
+TensorFlow: which name scope is which layer's is told where Keras opens it; a model's call opens each
+layer's twice, so that TensorFlow's name for it has a number more. JAX: ``fit`` calls a model past the
+scope of the model itself, which is opened for it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from opscope.adapters import scopes
 
 
 def hooks(failed: Callable[[str], None]) -> list[tuple[Any, str, Callable[[Any], Any]]]:
-    """(class, name of its method, what makes our method of it); none with another backend."""
+    """(class, name of its method, what makes our method of it); none with PyTorch."""
+    if backend.backend() == "jax":
+        layer = import_module("keras.src.layers.layer").Layer
+        return [(layer, "stateless_call", _stateless)]
     if backend.backend() != "tensorflow":
         return []
     module = import_module("keras.src.backend.tensorflow.core")
@@ -24,6 +29,17 @@ def hooks(failed: Callable[[str], None]) -> list[tuple[Any, str, Callable[[Any],
     if owner is None or "__enter__" not in vars(owner):
         return []
     return [(owner, "__enter__", lambda original: _entered(original, failed))]
+
+
+def _stateless(original: Any) -> Any:
+    named_scope = import_module("jax").named_scope
+
+    @functools.wraps(original)
+    def stateless_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        with named_scope(str(layer.name)):
+            return original(layer, *args, **kwargs)
+
+    return stateless_call
 
 
 def _entered(original: Any, failed: Callable[[str], None]) -> Any:

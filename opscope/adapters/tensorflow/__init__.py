@@ -1,9 +1,10 @@
 """The TensorFlow adapter: which versions, what is hooked, what is emitted, how it is undone.
 
 While something listens: the two entries of eager ops and the gradient function (ops), the call of a
-function's graph (its run, and the specs of its nodes), TensorFlow's own announcements of the graph
-ops that it runs, and sessions of TensorFlow 1 style. While nothing listens, only the making of
-graphs is watched, so that their nodes' source lines are known.
+function's graph (its run, and the specs of its nodes), the tracing of functions, TensorFlow's own
+announcements of the graph ops that it runs, and sessions of TensorFlow 1 style. While nothing listens
+only the making of graphs is watched, so that their nodes' source lines are known, and runs of training
+functions are counted as steps.
 """
 
 from __future__ import annotations

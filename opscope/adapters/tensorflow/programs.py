@@ -83,15 +83,18 @@ def _traced(call: OpCall, origins: Origins) -> OpCall:
 def programs() -> Iterator[tuple[str, Module]]:
     """The programs that XLA holds now, as ``jit_step(56)``; none while another profiler runs."""
     with tempfile.TemporaryDirectory(prefix="opscope-") as folder:
-        options = profiler_v2.ProfilerOptions(
-            host_tracer_level=0, python_tracer_level=0, device_tracer_level=0
-        )
-        try:
-            profiler_v2.start(folder, options)
-            profiler_v2.stop()
-        except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; another profiler runs
-            _log.info("opscope: XLA's programs are not known: %s", error)
-            return
+        options = {"host_tracer_level": 0, "python_tracer_level": 0, "device_tracer_level": 0}
+        with profiler_v2._profiler_lock:  # else the program's own could begin meanwhile, and fail
+            if profiler_v2._profiler is not None:
+                _log.info("opscope: XLA's programs are not known: another profiler runs")
+                return
+            try:
+                session = profiler_v2._pywrap_profiler.ProfilerSession()
+                session.start(folder, options)
+                session.export_to_tb()
+            except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; a profiler of no Python runs
+                _log.info("opscope: XLA's programs are not known: %s", error)
+                return
         for file in Path(folder).rglob("*.xplane.pb"):
             yield from _programs(file.read_bytes())
 

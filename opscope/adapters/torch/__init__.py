@@ -3,8 +3,9 @@
 While something listens: a C++ callback or, where that cannot be built, a dispatch mode on every
 thread (ops), global module hooks (layers), the
 optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
-loader's ``__next__`` (phases), and the start of new threads. While nothing listens, only the
-optimizer's hooks stay, once a step, to count steps, and those that hear of new process groups.
+loader's ``__next__`` (phases), CUDA graphs, what Inductor compiled, and the start of new threads. While
+nothing listens, only the optimizer's hooks stay, once a step, to count steps, and those that hear of
+new process groups and of what is compiled.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from opscope.core.emit import Emitter
 from opscope.core.record import Recorder
 
 from .dispatch import OpMode
+from .graphs import CudaGraphs
 from .higher_order import HigherOrder
+from .inductor import Inductor
+from .memory import Memory
 from .modules import Layers
 from .native import native_mode
 from .phases import OptimizerHooks, Patches, Phases
@@ -43,9 +47,10 @@ class TorchAdapter:
     def __init__(self) -> None:
         self._mode: OpMode | None = None
         self._emitter: Emitter | None = None
+        #: Those that do something of their own when a recording begins or ends.
+        self._followers: list[Any] = []
         self._parts: list[Any] = []
         self._always: list[Any] = []
-        self._ranks: Ranks
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
         self._options = Options()
@@ -72,13 +77,10 @@ class TorchAdapter:
             if options.steps:
                 phases.entering(state, training)
 
-        self._ranks = Ranks(emitter, self._failed)
-        self._always = [
-            OptimizerHooks(mode, threads, phases, self._failed, options.steps),
-            self._ranks,
-        ]
+        self._always = [OptimizerHooks(mode, threads, phases, self._failed, options.steps)]
         self._parts = [
             NewThreads(mode),
+            CudaGraphs(emitter, threads, self._failed),
             HigherOrder(emitter, sources, options.shapes, self._failed),
         ]
         if options.steps:
@@ -86,7 +88,13 @@ class TorchAdapter:
         if options.layers:
             self._parts.append(Layers(emitter, threads, self._failed, entering, phases.leaving))
         self._mode = mode
-        for part in self._always:
+        self._followers = [
+            Ranks(emitter, self._failed),
+            Inductor(emitter, threads, options.source, self._failed),
+        ]
+        if options.memory:
+            self._followers.append(Memory())
+        for part in (*self._always, *self._followers):
             part.install()
         self.listen()
 
@@ -103,12 +111,13 @@ class TorchAdapter:
                     TorchDispatchMode, "ignore_compile_internals"
                 ):
                     _log.warning(
-                        "opscope: observed from Python, this PyTorch (before 2.8) does not compile what"
+                        "opscope: while a dispatch mode sees its ops, this PyTorch does not compile what"
                         " torch.compile is given, or compiles it again and again"
                     )
             if mode.native is not None:
                 mode.native.listen()
-            self._ranks.listen()
+            for part in self._followers:
+                part.listen()
             self._tell_costs(mode)
             if mode.on == emitter.active:
                 return
@@ -154,9 +163,9 @@ class TorchAdapter:
         if mode is None:
             return
         self._stop(mode)
-        for part in self._always:
+        for part in (*self._always, *self._followers):
             part.uninstall()
-        self._parts, self._always, self._emitter = [], [], None
+        self._parts, self._always, self._followers, self._emitter = [], [], [], None
 
     def _failed(self, what: str) -> None:
         """Called in an ``except``: say so once, and take the adapter out of the user's way.
@@ -172,5 +181,5 @@ class TorchAdapter:
             self._mode.on = False
             if self._mode.native is not None:
                 self._mode.native.stop()
-        for part in (*self._parts, *self._always):
+        for part in (*self._parts, *self._always, *self._followers):
             part.uninstall()

@@ -10,6 +10,7 @@ the group is and again when a capture begins:
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -77,16 +78,18 @@ class Ranks:
             self._tell()
 
     def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        named = inspect.signature(make)
+
         @functools.wraps(make)
-        def _new_process_group_helper(
-            size: int, rank: int, ranks: Sequence[int], *args: Any, **kwargs: Any
-        ) -> Any:
-            made = make(size, rank, ranks, *args, **kwargs)
+        def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
+            made = make(*args, **kwargs)
             try:
                 group = made[0] if isinstance(made, tuple) else made
                 # another object stands for a group that this rank is no member of
                 if isinstance(group, torch.distributed.ProcessGroup):
-                    self._add(group, list(ranks) or list(range(size)))
+                    given = named.bind(*args, **kwargs).arguments
+                    ranks = list(given.get("global_ranks_in_group") or range(group.size()))
+                    self._add(group, ranks)
                     self._tell()
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a process group could not be described")
@@ -96,7 +99,7 @@ class Ranks:
 
     def _meshing(self, begin: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(begin)
-        def __init__(mesh: Any, *args: Any, **kwargs: Any) -> None:
+        def __init__(mesh: Any, /, *args: Any, **kwargs: Any) -> None:
             begin(mesh, *args, **kwargs)
             try:
                 # a slice of a mesh has no groups of its own

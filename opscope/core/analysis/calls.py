@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from opscope.core import perf
+from opscope.core import compiled, perf
 from opscope.core.context import source_text
 from opscope.core.dialects import Reading
 from opscope.core.dialects.aten_schema import tensor_arguments
@@ -44,7 +44,7 @@ def _row(meaning: Meaning, number: int) -> tuple[object, ...]:
         return (name, reading.role, reading.direction, *_source(reading), *[None] * 5, False)
     return (
         call.name,
-        perf.op_type(call.name),
+        perf.op_type(call.name) or compiled.family(call.name),
         reading.direction,
         *_source(reading),
         _inputs(call) if call.inputs or call.outputs else None,

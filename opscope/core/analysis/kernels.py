@@ -31,6 +31,8 @@ _ABOUT: Final = (
     "params",
 )
 _WHERE: Final = ("process", "device", "context", "stream", "start", "end", "duration")
+#: How many of what the op says come before the step, which its replay says.
+_STEP: Final = _ABOUT.index("step") - _ABOUT.index("op")
 #: The columns of ``kernels_frame``, in order.
 KERNEL_COLUMNS: Final = (
     *_WHERE,
@@ -107,13 +109,21 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
     code = np.full(len(launched.op), NONE, np.int32)
     code[launched.op >= 0] = place
     about = ops.describe(distinct.astype(np.int64), inherit=True)
+    step = gather(about.step, code)
+    again = np.flatnonzero(launched.replay >= 0)
+    if len(again):  # the op was captured in one step, its kernels run in others
+        calls_of = launched.replay[again]
+        process, thread, time = (
+            calls[name].fill_null(NONE).gather(calls_of).to_numpy()
+            for name in ("process", "thread", "start")
+        )
+        step = step.scatter(again, ops.context.step(process, thread, time))
     columns = [
         about.call["op"],
         about.call["op_type"],
         about.direction,
         about.seq,
         about.layer,
-        about.step,
         about.source,
         *(about.call[name] for name in ("inputs", "outputs", "dtypes", "params")),
     ]
@@ -121,5 +131,7 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
         gather(calls["start"], launched.call).alias("call_start"),
         gather(calls["end"], launched.call).alias("call_end"),
         gather(ranges["id"], launched.op).alias("op_id"),
-        *(gather(column, code) for column in columns),
+        *(gather(column, code) for column in columns[:_STEP]),
+        step.alias("step"),
+        *(gather(column, code) for column in columns[_STEP:]),
     ]

@@ -29,6 +29,12 @@ _CONVOLUTIONS: Final = {
 _PRODUCTS: Final = ("gemm", "matmul", "matmul$f8", "dot")
 _MATRIX: Final = ("dot", "convolution")
 _INNER_SHOWN: Final = 8
+_COLLECTIVE: Final = (
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",
+    "collective-broadcast",
+)  # fmt: skip
+#: They take a part of their first operand, as large as their result.
+_TAKING: Final = ("slice", "dynamic-slice", "gather")
 
 
 def graph_name(module: Module) -> str:
@@ -103,11 +109,28 @@ def _described(module: Module, one: Instruction) -> tuple[str, list[tuple[str, P
         params.append(("fft_length", numbers(data, message, 32)))
     elif dims := numbers(data, message, 14):
         params.append(("dimensions", dims))
+    if one.opcode.startswith(_COLLECTIVE):
+        params += _group(data, message)
     if one.opcode == "reduce" and one.called:
         inner = module.computations.get(one.called[0], ())
         flops = sum(module.instructions[at].opcode not in NOT_RUN for at in inner)
         params.append(("reducer_flops", max(flops, 1)))
     return name, params
+
+
+def _group(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
+    """How many ranks a collective is among: those of one group, in each of the three forms."""
+    listed = spans(message, 49)  # one message a group
+    for span in spans(message, 87):  # groups, or their number and size
+        device_list = fields(data, *span)
+        listed = listed or spans(device_list, 1)
+        for counted in spans(device_list, 2):
+            yield "group_size", number(fields(data, *counted), 2)
+            return
+    if listed:
+        ranks = len(numbers(data, fields(data, *listed[0]), 1))
+        if ranks:
+            yield "group_size", ranks
 
 
 def _dot(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
@@ -216,9 +239,44 @@ def _fusion(module: Module, one: Instruction) -> tuple[str, list[tuple[str, Para
         if cost is None:
             return name, [*params, ("unknown", f"{part.opcode}: {why}"[:120])]
         matrix, vector = matrix + cost.matrix_flops, vector + cost.vector_flops
+    touched = _touched(module, one)
+    if any(count >= 0 for count in touched):
+        params.append(("touched", touched))
     if any(dtype_of(i.shape) for i in inner):
         params.append(("compute", next(filter(None, (dtype_of(i.shape) for i in inner)))))
     return name, [*params, ("matrix_flops", matrix), ("vector_flops", vector)]
+
+
+def _touched(module: Module, one: Instruction) -> tuple[int, ...]:
+    """For each operand of a fused region the elements that it reads, -1 for all of them.
+
+    A region that only takes slices of an operand, as a loop over stacked layers does, reads no more
+    than those; where it updates a slice in place, it reads nothing of the rest.
+    """
+    members = {
+        place: module.instructions[place]
+        for computation in one.called
+        for place in module.computations.get(computation, ())
+    }
+    found = [-1] * len(one.operands)
+    for place, part in members.items():
+        at = number(part.message, 9)
+        if part.opcode != "parameter" or not 0 <= at < len(found):
+            continue
+        users = [user for user in members.values() if place in user.operands]
+        counts = [_taken(user, place) for user in users]
+        if users and all(count is not None for count in counts):
+            found[at] = sum(count or 0 for count in counts)
+    return tuple(found)
+
+
+def _taken(user: Instruction, place: int) -> int | None:
+    """Elements that an instruction reads of the operand ``place``; None for all of it."""
+    if user.operands.count(place) != 1 or user.operands[0] != place:
+        return None
+    if user.opcode in _TAKING and isinstance(user.shape, TensorSpec):
+        return user.shape.numel
+    return 0 if user.opcode == "dynamic-update-slice" else None
 
 
 def dtype_of(shape: Arg) -> str | None:

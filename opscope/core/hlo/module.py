@@ -133,7 +133,9 @@ class _Stacks:
             return self._known[place]
         stack: list[Frame] = []
         at = place
-        while 0 < at <= len(self._stacks) and len(stack) < MAX_DEPTH:
+        for _ in range(MAX_DEPTH):  # a frame may be its own caller in a file that lies
+            if not 0 < at <= len(self._stacks):
+                break
             frame = self._stacks[at - 1]
             location = number(frame, 1)
             if 0 < location <= len(self._locations):

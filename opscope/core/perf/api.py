@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from opscope.core.schema import OpCall
@@ -42,7 +43,7 @@ def cost(
             if total is not None:
                 return total, None
             return None, why
-        return None, f"no cost model for {call.name}"
+        return None, _no_model(call.name)
     reason = "a cut text" if call.truncated else ""
     try:
         found = _bounded(entry.model(call))
@@ -85,6 +86,26 @@ def _whole(call: OpCall, forward: OpCall) -> Cost | None:
     except (CannotKnow, ValueError, IndexError, ZeroDivisionError, OverflowError):
         return None  # the call's own FLOPs stand
     return found if found.bytes is not None else None
+
+
+#: Names that stand for many ops at once: their reason is what is not recorded, not a missing model.
+_TOGETHER = (
+    (
+        re.compile(r"CompiledFunction|Torch-Compiled Region|## Call CompiledFxGraph"),
+        "a compiled region: its kernels' names tell what it fused, and no trace how large that was",
+    ),
+    (
+        re.compile(r"Optimizer\.(step|zero_grad)#"),
+        "an optimizer's step: the trace records no shapes of its parameters",
+    ),
+)
+
+
+def _no_model(name: str) -> str:
+    """Why an op without a model has no cost."""
+    return next(
+        (why for pattern, why in _TOGETHER if pattern.match(name)), f"no cost model for {name}"
+    )
 
 
 def _bounded(found: Cost) -> Cost:

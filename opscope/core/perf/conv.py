@@ -152,6 +152,7 @@ _FORWARD = (
     "aten::mkldnn_convolution",
     "mkldnn::_convolution_pointwise",
     "aten::_mps_convolution",
+    "aten::_nnpack_spatial_convolution",
     "aten::_mps_convolution_transpose",
     "mkldnn::_convolution_transpose_pointwise",
     "aten::thnn_conv2d",

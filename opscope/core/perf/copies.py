@@ -88,6 +88,7 @@ def copy(call: OpCall) -> Cost:
         )
     ),
     "aten::_lazy_clone",
+    "aten::to_mkldnn_backward",
     "aten::cuda",
     "aten::_to_cpu",
     "aten::as_tensor",
@@ -238,6 +239,7 @@ def fill(call: OpCall) -> Cost:
     "aten::stack",
     "aten::_stack",
     "aten::row_stack",
+    "aten::flatten_dense_tensors",
     "aten::hstack",
     "aten::vstack",
     "aten::_nested_tensor_from_tensor_list",

@@ -115,9 +115,10 @@ def weights_last(
         return False
     channels = (x[-1], x[1]) if len(x) > 1 else (1, 1)
     results = (out.shape[-1], out.shape[1]) if out is not None and len(out.shape) > 1 else None
+    depthwise = "epthwise" in call.name  # a channel has as many results as there are multipliers
     first, last = (
         any(c % max(inner, 1) == 0 for c in channels) and (results is None or outer in results)
-        for inner, outer in ((w[1], w[0]), (w[-2], w[-1]))
+        for inner, outer in ((w[1], w[0]), (w[-2], w[-1] * (w[-2] if depthwise else 1)))
     )
     return last or not first
 
@@ -283,14 +284,16 @@ def global_pool(call: OpCall) -> Cost:
 
 
 @op(*words("MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad MaxPoolGradWithArgmax AvgPoolGrad AvgPool3DGrad"),
-    family="pooling", source="an addition an output gradient; a mean one each of its window")  # fmt: skip
+    family="pooling",
+    source="an addition an output gradient, k comparisons where no index says where; a mean k + 1")  # fmt: skip
 def pool_grad(call: OpCall) -> Cost:
-    """The gradient goes where the maximum was, or to all of the window."""
+    """The gradient goes where the maximum was, which is sought again unless an index tells it (as
+    TensorFlow's own profiler counts), or to all of the window."""
     found = tensors(call)
     grad = found[-1] if "Argmax" not in call.name else found[min(1, len(found) - 1)]
     if not found:
         raise CannotKnow("the trace has no shapes for this call")
-    each = _window(call) + 1 if "Avg" in call.name else 1
+    each = 1 if "Argmax" in call.name else _window(call) + 1
     out = outputs(call)
     return cost([*found], out, vector=each * numel(grad), dtype=grad.dtype,
                 reason="the trace has no outputs")  # fmt: skip

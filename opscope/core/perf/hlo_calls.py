@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import OpCall, TensorSpec, leaves
 
 from .hlo import dot
 from .registry import CannotKnow, Cost, op
 from .shapes import (
+    Part,
     as_ints,
     cost,
     distinct_tensors,
@@ -19,6 +20,7 @@ from .shapes import (
     product,
     promote,
     sizes,
+    span,
 )
 
 _LABELS = re.compile(r"\w+_(\w+)->\w+")
@@ -33,13 +35,27 @@ def _fused(call: OpCall) -> Cost:
         raise CannotKnow("what is fused is not recorded")
     writes = outputs(call)
     return cost(
-        distinct_tensors(call),
+        _read(call),
         None if writes is None else [*writes],
         matrix=matrix[0],
         vector=vector[0],
         dtype=str(call.param("compute", "?")),
         reason="the result is not recorded" if writes is None else "",
     )
+
+
+def _read(call: OpCall) -> list[Part]:
+    """What goes in, once each; of what the region only takes slices, no more than those."""
+    touched = as_ints(call.param("touched"))
+    if touched is None or len(touched) != len(call.inputs):
+        return [*distinct_tensors(call)]
+    reads: list[Part] = []
+    for arg, count in zip(call.inputs, touched, strict=True):
+        if count >= 0 and isinstance(arg, TensorSpec):
+            reads.append(span(arg, min(count, numel(arg))))
+        else:
+            reads.extend(leaf for leaf in leaves((arg,)) if isinstance(leaf, TensorSpec))
+    return reads
 
 
 @op("hlo::fusion", family="fusion", source="the fused instructions' sum")

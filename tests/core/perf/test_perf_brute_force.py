@@ -102,28 +102,55 @@ def test_convolution(window, n, per_group, out_per_group, groups):
     assert by_input.matrix_flops == by_weight.matrix_flops == 2 * adds
 
 
-@given(window=windows_of(1), extra=st.integers(0, 1), n=SMALL, channels=SMALL, outs=SMALL)
-def test_transposed_convolution(window, extra, n, channels, outs):
-    """Each input element meets each weight of its channel once, whatever falls off the edge."""
+@given(
+    window=st.integers(1, 2).flatmap(windows_of), extra=st.integers(0, 1), n=st.integers(1, 2),
+    per_group=st.integers(1, 2), out_per_group=st.integers(1, 2), groups=st.integers(1, 3),
+)  # fmt: skip
+@settings(max_examples=60)
+def test_transposed_convolution(window, extra, n, per_group, out_per_group, groups):
+    """Each input element meets each weight of its channel once, whatever falls off the edge; which
+    results there are is where the windows land."""
     spatial, kernel, stride, padding, dilation = window
-    adds = 0
-    for _ in range(n):
-        for _, _, _, _ in itertools.product(
-            range(channels), range(spatial[0]), range(outs), range(kernel[0])
-        ):
-            adds += 1
+    padding = [min(p, d * (k - 1)) for p, k, d in zip(padding, kernel, dilation, strict=True)]
+    rank = len(spatial)
+    adds, landed = 0, [set() for _ in range(rank)]
+    for _ in itertools.product(range(n), range(groups), range(per_group)):
+        for place in itertools.product(*map(range, spatial)):
+            for _ in range(out_per_group):
+                for tap in itertools.product(*map(range, kernel)):
+                    adds += 1
+                    for axis in range(rank):
+                        landed[axis].add(place[axis] * stride[axis] + tap[axis] * dilation[axis])
     call = OpCall(
-        "aten::conv_transpose1d",
-        (TensorSpec("f32", (n, channels, *spatial)), TensorSpec("f32", (channels, outs, *kernel))),
+        f"aten::conv_transpose{rank}d",
+        (
+            TensorSpec("f32", (n, per_group * groups, *spatial)),
+            TensorSpec("f32", (per_group * groups, out_per_group, *kernel)),
+        ),
         None,
-        (("stride", tuple(stride)), ("padding", (0,)), ("output_padding", (extra,)), ("groups", 1),
-         ("dilation", tuple(dilation))),
+        (("stride", tuple(stride)), ("padding", tuple(padding)), ("output_padding", (extra,) * rank),
+         ("groups", groups), ("dilation", tuple(dilation))),
     )  # fmt: skip
-    del padding
+    sides = [max(places) + 1 - 2 * p + extra for places, p in zip(landed, padding, strict=True)]
+    if min(sides) < 1:
+        return
     cost = known(call)
     assert cost.matrix_flops == 2 * adds
-    length = (spatial[0] - 1) * stride[0] + dilation[0] * (kernel[0] - 1) + 1 + extra
-    assert cost.bytes_written == 4 * n * outs * length
+    results = n * out_per_group * groups
+    for side in sides:
+        results *= side
+    assert cost.bytes_written == 4 * results
+    inputs = n * per_group * groups
+    for size in spatial:
+        inputs *= size
+    weights = per_group * groups * out_per_group
+    for size in kernel:
+        weights *= size
+    assert cost.bytes_read == 4 * (inputs + weights)
+    by_input, by_weight = perf.input_grad(call)[0], perf.weight_grad(call)[0]
+    assert by_input.matrix_flops == by_weight.matrix_flops == 2 * adds
+    assert by_input.bytes_written == 4 * inputs
+    assert by_weight.bytes_written == 4 * weights
 
 
 @given(
@@ -216,6 +243,41 @@ def test_adaptive_pooling(n, o):
     assert mean.vector_flops == 6 * read  # one fewer additions, one division
     top = known(OpCall("aten::adaptive_max_pool1d", (x,), None, (("output_size", (o,)),)))
     assert top.vector_flops == 6 * (read - o)
+
+
+@given(shape=st.lists(SMALL, min_size=1, max_size=3), data=st.data())
+def test_scans(shape, data):
+    """Every element but the first of its row takes one operation."""
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    adds = sum(1 for index in itertools.product(*map(range, shape)) if index[axis] > 0)
+    x = TensorSpec("f32", tuple(shape))
+    cost = known(OpCall("aten::cumsum", (x,), None, (("dim", axis),)))
+    assert cost.vector_flops == adds
+
+
+@given(
+    b=SMALL, kv=st.integers(1, 2), ratio=st.integers(1, 2), nq=SMALL, nk=SMALL, d=SMALL, dv=SMALL,
+    left=st.integers(-1, 3), right=st.integers(-1, 3),
+)  # fmt: skip
+def test_windowed_attention(b, kv, ratio, nq, nk, d, dv, left, right):
+    """Tokens before heads, grouped queries, values of another width, a window from the end."""
+    pairs = adds = 0
+    for _, i, j in itertools.product(range(b * kv * ratio), range(nq), range(nk)):
+        adds += d + dv
+        at = i + nk - nq
+        pairs += (left < 0 or j >= at - left) and (right < 0 or j <= at + right)
+    shapes = (b, nq, kv * ratio, d), (b, nk, kv, d), (b, nk, kv, dv)
+    params = (("window_size_left", left), ("window_size_right", right))
+    call = OpCall(
+        "flash_attn::_flash_attn_forward", tuple(TensorSpec("f16", s) for s in shapes), None, params
+    )
+    cost = known(call)
+    assert cost.matrix_flops == 2 * adds
+    if left >= 0 or right >= 0:
+        assert cost.matrix_flops - cost.masked_flops == 2 * pairs * (d + dv)
+    # all of q, k and v once, and a result as wide as the values
+    assert cost.bytes_read == 2 * sum(TensorSpec("f16", s).numel for s in shapes)
+    assert cost.bytes_written == 2 * b * nq * kv * ratio * dv
 
 
 @given(shape=st.lists(SMALL, min_size=1, max_size=4), data=st.data())

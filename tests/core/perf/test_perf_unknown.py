@@ -103,6 +103,9 @@ def assert_sound(call, other):
     ("text", "reason"),
     [
         ("my::op(f32[2,3])", "no cost model for my::op"),
+        ("CompiledFunctionBackward(f32[2,3])", "a compiled region"),
+        ('"Torch-Compiled Region: 0/0"()', "a compiled region"),
+        ('"Optimizer.step#FusedAdam.step"()', "no shapes of its parameters"),
         ("aten::mm()", "no shapes"),
         ("aten::mm(f32[2,3])", "no shape for the second matrix"),
         ("aten::mm(f32[s0,3], f32[3,4])", "a dimension is not known"),

@@ -23,6 +23,8 @@ __all__ = ["BuildError", "Plan", "build", "built", "command", "nvtx_headers", "p
 
 #: Compiled as one; the headers beside it are only parts of it.
 SOURCE: Final = Path(__file__).with_name("observer.cpp")
+#: A library of its own, for recordings of memory alone; it has no headers of ours.
+MEMORY: Final = Path(__file__).with_name("memory.cpp")
 #: Seconds that the compiler may take, and that one process waits for another that compiles.
 TIMEOUT: Final = 600
 
@@ -35,13 +37,14 @@ class Plan:
     torch: Path
     nvtx: Path | None
     key: str
+    source: Path = SOURCE
 
     @property
     def file(self) -> str:
-        return f"torch-observer-{self.key}.so"
+        return f"torch-{self.source.stem}-{self.key}.so"
 
 
-def plan() -> Plan:
+def plan(source: Path = SOURCE) -> Plan:
     """What this process needs. Imports no torch. Raises BuildError where there can be none."""
     if not sys.platform.startswith("linux"):
         raise BuildError(f"the native observer is for Linux, not {sys.platform}")
@@ -61,12 +64,17 @@ def plan() -> Plan:
         platform.machine(),
         "".join(platform.libc_ver()),
         "nvtx" if nvtx else "no nvtx",
-        *(one.read_text(encoding="utf-8") for one in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))),
+        *(one.read_text(encoding="utf-8") for one in _parts(source)),
     )
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     named = re.search(r"__version__ = '([\w.+]+)'", version)
     name = named.group(1).replace("+", "-") if named else "unknown"
-    return Plan(find_compiler("CXX", ("c++", "g++", "clang++")), root, nvtx, f"{name}-{digest}")
+    compiler = find_compiler("CXX", ("c++", "g++", "clang++"))
+    return Plan(compiler, root, nvtx, f"{name}-{digest}", source)
+
+
+def _parts(source: Path) -> tuple[Path, ...]:
+    return (source, *sorted(source.parent.glob("*.h"))) if source == SOURCE else (source,)
 
 
 def nvtx_headers() -> Path | None:
@@ -96,11 +104,14 @@ def build(wanted: Plan) -> Path:
         raise BuildError("no C++ compiler (c++, g++ or clang++; or set CXX)")
     if not (wanted.torch / "include" / "ATen" / "record_function.h").is_file():
         raise BuildError(f"{wanted.torch} has no headers")
-    return make(wanted.file, lambda output: command(wanted, output), TIMEOUT, _announce)
+    what, took = ("observer", 15) if wanted.source == SOURCE else ("memory observer", 5)
 
+    def announce() -> None:
+        sys.stderr.write(
+            f"opscope: building the PyTorch {what} for this torch, once (about {took} s)\n"
+        )
 
-def _announce() -> None:
-    sys.stderr.write("opscope: building the PyTorch observer for this torch, once (about 15 s)\n")
+    return make(wanted.file, lambda output: command(wanted, output), TIMEOUT, announce)
 
 
 def command(wanted: Plan, output: Path) -> list[str]:
@@ -119,7 +130,7 @@ def command(wanted: Plan, output: Path) -> list[str]:
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
         *nvtx,
         *groups,
-        str(SOURCE),
+        str(wanted.source),
         *("-o", str(output)),
         f"-L{wanted.torch / 'lib'}",
         *("-ltorch_cpu", "-lc10", "-ldl", "-lpthread"),

@@ -1,0 +1,115 @@
+"""CUDA graphs: a range around each capture and each replay, that names the graph.
+
+Ops within a capture are recorded as ever: nothing of theirs runs then, and the ranges say which op put
+which node into the graph. A replay runs none of them; its range has the number of the capture's, so that
+the kernels of a replay find their capture among several of one length (``core/graphs.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch.cuda.graphs
+
+from opscope.core.emit import Emitter
+from opscope.core.schema import GRAPH_CAPTURE, GRAPH_REPLAY
+
+from .dynamo import untraced
+from .modules import close
+from .state import Threads
+
+_METHODS: Final = ("capture_begin", "capture_end", "replay")
+
+
+class CudaGraphs:
+    """Patches ``torch.cuda.CUDAGraph`` while something listens.
+
+    ``torch.cuda.graph``, ``make_graphed_callables`` and Inductor's graphs all go through it.
+    """
+
+    def __init__(self, emitter: Emitter, threads: Threads, failed: Callable[[str], None]) -> None:
+        self._emitter = emitter
+        self._threads = threads
+        self._failed = failed
+        self._undo: list[tuple[Any, str, Any, Any]] = []
+        #: By id: a graph that is captured again is another graph.
+        self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._next = itertools.count(1)
+
+    def install(self) -> None:
+        if self._undo:
+            return
+        owner = torch.cuda.graphs.CUDAGraph
+        for name, make in zip(_METHODS, (self._begin, self._end, self._replay), strict=True):
+            original = owner.__dict__.get(name)
+            if original is not None:
+                ours = untraced(functools.wraps(original)(make(original)), below=False)
+                self._undo.append((owner, name, ours, original))
+                setattr(owner, name, ours)
+
+    def uninstall(self) -> None:
+        for owner, name, ours, original in reversed(self._undo):
+            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
+                setattr(owner, name, original)
+        self._undo = []
+
+    def _number(self, graph: Any, again: bool = False) -> int:
+        known = self._numbers.get(id(graph))
+        if known is None or known[0]() is not graph or again:
+            key = id(graph)
+            gone = weakref.ref(graph, lambda _: self._numbers.pop(key, None))
+            known = self._numbers[key] = (gone, next(self._next))
+        return known[1]
+
+    def _begin(self, original: Any) -> Any:
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            done = original(graph, *args, **kwargs)
+            try:
+                number = self._number(graph, again=True)
+                if self._emitter.active:
+                    text = GRAPH_CAPTURE.format(number)
+                    self._threads.current().open.append(text)
+                    self._emitter.push(self._emitter.prepare(text, "graph"))
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("the capture of a CUDA graph could not be begun")
+            return done
+
+        return capture_begin
+
+    def _end(self, original: Any) -> Any:
+        def capture_end(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(graph, *args, **kwargs)
+            finally:
+                try:
+                    state, text = self._threads.current(), GRAPH_CAPTURE.format(self._number(graph))
+                    if text in state.open:  # else captured since before the recording
+                        close(self._emitter, state, text)
+                except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                    self._failed("the capture of a CUDA graph could not be ended")
+
+        return capture_end
+
+    def _replay(self, original: Any) -> Any:
+        emitter = self._emitter
+
+        def replay(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            if not emitter.active:
+                return original(graph, *args, **kwargs)
+            pushed = False
+            try:
+                emitter.push(emitter.prepare(GRAPH_REPLAY.format(self._number(graph)), "graph"))
+                pushed = True
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("the replay of a CUDA graph could not be begun")
+            try:
+                return original(graph, *args, **kwargs)
+            finally:
+                if pushed:
+                    emitter.pop()
+
+        return replay

@@ -1,0 +1,394 @@
+"""Compiled regions: a range for each call of a graph that Inductor compiled, one for each kernel in it.
+
+While something listens the class of compiled graphs and the launcher of Triton kernels are patched, and
+C++ kernels are exchanged in the generated modules, which call them by name. While nothing does, only
+the compiler is heard: which compilation a graph is of, and what its kernels fuse (``provenance``).
+Code that ``cpp_wrapper`` or AOTInductor made calls its kernels without Python, so only the region is seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final
+
+import torch
+
+from opscope.adapters.source import Sources
+from opscope.core import session
+from opscope.core.emit import Emitter, Prepared
+from opscope.core.record import Recorder
+from opscope.core.schema import Arg, Frame, OpCall, ParamValue
+
+from .call import tensor_spec
+from .dynamo import untraced
+from .provenance import Fused, Provenance
+from .state import Threads
+
+_log = logging.getLogger(__name__)
+
+#: As PyTorch's profiler names it.
+REGION: Final = "Torch-Compiled Region: "
+_CODECACHE: Final = "torch._inductor.codecache"
+_OUTPUT_CODE: Final = "torch._inductor.output_code"
+_TRITON: Final = "torch._inductor.runtime.triton_heuristics"
+#: How the names of generated C++ kernels begin.
+_CPP: Final = "cpp_"
+_MAX_TEXTS: Final = 65_536
+_LINES_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A compiled graph: ``compilation`` as Dynamo numbers them (frame/recompilation), ``path`` its code."""
+
+    compilation: str | None
+    backward: bool
+    path: str | None
+    number: int = field(default_factory=itertools.count().__next__, compare=False)
+
+
+class _Where(threading.local):
+    region: Region | None = None
+
+
+class Inductor:
+    """Hears the compiler from ``install`` to ``uninstall``, and the compiled code in between ``listen``."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        threads: Threads,
+        source: bool,
+        failed: Callable[[str], None],
+    ) -> None:
+        self._emitter = emitter
+        self._threads = threads
+        self._failed = failed
+        self._sources = Sources() if source else None
+        self._provenance = Provenance()
+        #: By id, as compiled graphs have no hash; an attribute of theirs would go into PyTorch's cache.
+        self._regions: dict[int, tuple[weakref.ref[Any], Region]] = {}
+        self._where = _Where()
+        self._texts: dict[tuple[Any, ...], Prepared] = {}
+        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._heard: list[tuple[Any, str, Any, Any]] = []
+        self._recorder: Recorder | None = None
+        self._installed = False
+
+    # ----------------------------------------------------------------- what always is heard
+
+    def install(self) -> None:
+        """Hear the compiler, when it is imported."""
+        import wrapt
+
+        self._installed = True
+        self._provenance.install()
+        wrapt.register_post_import_hook(self._hear, _OUTPUT_CODE)
+
+    def uninstall(self) -> None:
+        """Put back everything."""
+        self._installed = False
+        self.stop()
+        self._provenance.uninstall()
+        _restore(self._heard)
+
+    def _hear(self, module: Any) -> None:
+        graphs = getattr(module, "CompiledFxGraph", None)
+        if not self._installed or graphs is None:
+            return
+        original = graphs.__dict__.get("post_compile")
+        if original is not None:
+
+            @functools.wraps(original)
+            def post_compile(graph: Any, *args: Any, **kwargs: Any) -> Any:
+                done = original(graph, *args, **kwargs)
+                self._remember(graph, [*args, *kwargs.values()])
+                return done
+
+            _patch(self._heard, graphs, "post_compile", post_compile)
+        if self._emitter.active:  # imported while something listens
+            self.listen()
+
+    def _remember(self, graph: Any, args: list[Any]) -> None:
+        try:
+            context = torch._guards.CompileContext.current_compile_id()
+            told = next((one for one in args if isinstance(one, dict) and "is_backward" in one), {})
+            path = _path_of(graph)
+            region = Region(
+                None if context is None else str(context), bool(told.get("is_backward")), path
+            )
+            self._register(graph, region)
+        except Exception:  # noqa: BLE001 - raised into the user's compilation otherwise
+            _log.debug("opscope: a compiled graph could not be named", exc_info=True)
+
+    def _register(self, graph: Any, region: Region) -> Region:
+        number = id(graph)
+        gone = weakref.ref(graph, lambda _: self._regions.pop(number, None))
+        self._regions[number] = (gone, region)
+        return region
+
+    # ------------------------------------------------------------- what is heard in a capture
+
+    def listen(self) -> None:
+        """Something listens, or ceases to: see the regions and kernels that there are and are to come."""
+        ended, self._recorder = self._recorder, session.recorder()
+        if ended is not None and ended is not self._recorder:
+            for note in _counted():
+                ended.note(*note)
+        if not self._emitter.active:
+            self.stop()
+            return
+        if self._undo or not self._installed:
+            return
+        output = sys.modules.get(_OUTPUT_CODE)
+        graphs = getattr(output, "CompiledFxGraph", None)
+        if graphs is None or "__call__" not in graphs.__dict__:
+            return
+        _patch(self._undo, graphs, "__call__", self._calling(graphs.__dict__["__call__"]))
+        self._see_triton()
+        cache = getattr(sys.modules.get(_CODECACHE), "PyCodeCache", None)
+        for module in list(getattr(cache, "modules", ())):
+            self._see(module)
+
+    def stop(self) -> None:
+        """Nothing listens any more: what was exchanged is put back."""
+        _restore(self._undo)
+
+    def _see_triton(self) -> None:
+        triton = getattr(sys.modules.get(_TRITON), "CachingAutotuner", None)
+        run = None if triton is None else triton.__dict__.get("run")
+        if run is not None and not hasattr(run, "_opscope"):
+            _patch(self._undo, triton, "run", self._running(run))
+
+    def _see(self, module: ModuleType) -> None:
+        """Exchange the C++ kernels of a generated module."""
+        path = str(getattr(module, "__file__", ""))
+        for name, kernel in list(vars(module).items()):
+            generated = name.startswith(_CPP) and callable(kernel) and not isinstance(kernel, type)
+            if generated and not hasattr(kernel, "_opscope"):
+                _patch(self._undo, module, name, self._kernel(name, kernel, path))
+
+    def _calling(self, original: Any) -> Any:
+        emitter, regions, where = self._emitter, self._regions, self._where
+        seen: set[int] = set()
+
+        def __call__(graph: Any, inputs: Any) -> Any:
+            if not emitter.active:
+                return original(graph, inputs)
+            outer, pushed = where.region, False
+            try:
+                known = regions.get(id(graph))
+                if known is None:  # compiled before we were there
+                    told = getattr(graph, "fx_kwargs", None) or {}
+                    backward = bool(told.get("is_backward"))
+                    region = self._register(graph, Region(None, backward, _path_of(graph)))
+                else:
+                    region = known[1]
+                if region.number not in seen:
+                    seen.add(region.number)
+                    self._see_triton()
+                    self._see_code(graph)
+                where.region = region
+                emitter.push(self._region_text(region, graph))
+                pushed = True
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a compiled region could not be begun")
+            try:
+                return original(graph, inputs)
+            finally:
+                where.region = outer
+                if pushed:
+                    emitter.pop()
+
+        return untraced(__call__, below=False)
+
+    def _see_code(self, graph: Any) -> None:
+        code = _globals_of(graph)
+        if code is not None:
+            module = sys.modules.get(code.get("__name__", ""))
+            if module is None or vars(module) is not code:
+                found = getattr(sys.modules.get(_CODECACHE), "PyCodeCache", None)
+                loaded = getattr(found, "modules", ())
+                module = next((one for one in loaded if vars(one) is code), None)
+            if module is not None:
+                self._see(module)
+
+    def _kernel(self, name: str, kernel: Any, path: str) -> Any:
+        emitter = self._emitter
+
+        def call(*args: Any) -> Any:
+            if not emitter.active:
+                return kernel(*args)
+            pushed = False
+            try:
+                emitter.push(self._kernel_text(name, path, args))
+                pushed = True
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a compiled kernel could not be described")
+            try:
+                return kernel(*args)
+            finally:
+                if pushed:
+                    emitter.pop()
+
+        call._opscope = kernel  # type: ignore[attr-defined]
+        return untraced(call, below=False)
+
+    def _running(self, original: Any) -> Any:
+        emitter, where = self._emitter, self._where
+
+        @functools.wraps(original)
+        def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+            # benchmarked before it is used, it is no part of the program
+            if not emitter.active or where.region is None or kwargs.get("benchmark_run"):
+                return original(kernel, *args, **kwargs)
+            pushed = False
+            try:
+                meta = getattr(kernel, "inductor_meta", None) or {}
+                name = meta.get("kernel_name") or getattr(kernel.fn, "__name__", "triton_")
+                emitter.push(self._kernel_text(str(name), where.region.path or "", args))
+                pushed = True
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a Triton kernel could not be described")
+            try:
+                return original(kernel, *args, **kwargs)
+            finally:
+                if pushed:
+                    emitter.pop()
+
+        run._opscope = original  # type: ignore[attr-defined]
+        return untraced(run, below=False)
+
+    # -------------------------------------------------------------------------- the texts
+
+    def _region_text(self, region: Region, graph: Any) -> Prepared:
+        category = self._category(region)
+        key = (region, category)
+        found = self._texts.get(key)
+        if found is None:
+            kernels = self._provenance.of(region.path) if region.path else {}
+            params: list[tuple[str, ParamValue]] = []
+            if kernels:
+                params.append(("kernels", len(kernels)))
+            if region.path:
+                params.append(("code", region.path))
+            name = f"{REGION}{region.compilation or '?'}"
+            lines = [line for fused in kernels.values() for line in fused.lines]
+            found = self._prepare(
+                key, OpCall(name, params=tuple(params), frames=self._frames(lines)[:1]), category
+            )
+        return found
+
+    def _kernel_text(self, name: str, path: str, args: tuple[Any, ...]) -> Prepared:
+        region = self._where.region
+        category = self._category(region)
+        shapes = tuple(
+            (one.shape, one.dtype, one.stride()) if isinstance(one, torch.Tensor) else one
+            for one in args
+            if isinstance(one, (torch.Tensor, int))
+        )
+        key = (name, path, category, shapes)
+        found = self._texts.get(key)
+        if found is None:
+            fused = self._provenance.of(path).get(name) if path else None
+            tensors = [one for one in args if isinstance(one, torch.Tensor)]
+            inputs: tuple[Arg, ...] = tuple(tensor_spec(one) for one in tensors)
+            frames = self._frames(fused.lines) if fused else ()
+            device = str(tensors[0].device) if tensors else None
+            call = OpCall(name, inputs, None, _params(fused, frames), device, frames[:1])
+            found = self._prepare(key, call, category)
+        return found
+
+    def _prepare(self, key: tuple[Any, ...], call: OpCall, category: str) -> Prepared:
+        if len(self._texts) >= _MAX_TEXTS:
+            self._texts.clear()
+        found = self._texts[key] = self._emitter.prepare(call, category)
+        return found
+
+    def _category(self, region: Region | None) -> str:
+        if region is not None and region.backward:
+            return "backward"
+        if not torch.is_grad_enabled() and self._threads.current().optimizing:
+            return "optimizer"
+        return "forward"
+
+    def _frames(self, lines: list[tuple[str, int]]) -> tuple[Frame, ...]:
+        """The user's lines, each once."""
+        if self._sources is None:
+            return ()
+        shown = ((self._sources.shown(file), line) for file, line in lines)
+        return tuple(dict.fromkeys((file, line) for file, line in shown if file is not None))
+
+
+def _counted() -> list[tuple[str, str, int]]:
+    """What torch.compile counted: graphs, and why it broke them."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    if not counters or not counters["stats"]["unique_graphs"]:
+        return []
+    made = counters["stats"]["unique_graphs"]
+    notes = [("info", "torch.compile: graphs made since the program began", int(made))]
+    for reason, count in sorted(counters["graph_break"].items(), key=lambda one: -one[1])[:20]:
+        first = str(reason).strip().partition("\n")[0][:200]
+        notes.append(("info", f"torch.compile: graph breaks: {first}", int(count)))
+    return notes
+
+
+def _params(fused: Fused | None, frames: tuple[Frame, ...]) -> tuple[tuple[str, ParamValue], ...]:
+    if fused is None:
+        return ()
+    params: list[tuple[str, ParamValue]] = [("fused", ", ".join(fused.ops))]
+    if fused.layers:
+        params.append(("layers", ", ".join(one or "(root)" for one in fused.layers)))
+    if len(frames) > 1:
+        params.append(("lines", ", ".join(f"{file}:{line}" for file, line in frames)))
+    return tuple(params)
+
+
+def _globals_of(graph: Any) -> Mapping[str, Any] | None:
+    """The globals of a compiled graph's code, through what was put around it."""
+    function = getattr(graph, "current_callable", None)
+    for _ in range(8):
+        runner = getattr(function, "__self__", None)
+        inner = getattr(function, "__func__", function)
+        found = getattr(inner, "__globals__", None)
+        if found is not None and ("async_compile" in found or "extern_kernels" in found):
+            return found  # type: ignore[no-any-return]
+        closure = getattr(inner, "__closure__", None) or ()
+        held = [cell.cell_contents for cell in closure if callable(_content(cell))]
+        function = getattr(inner, "__wrapped__", None) or (held[0] if held else None) or runner
+        if function is None:
+            return None
+    return None
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
+
+
+def _path_of(graph: Any) -> str | None:
+    code = _globals_of(graph)
+    path = None if code is None else code.get("__file__")
+    return str(path) if path else None
+
+
+def _patch(undo: list[tuple[Any, str, Any, Any]], owner: Any, name: str, ours: Any) -> None:
+    undo.append((owner, name, ours, owner.__dict__[name]))
+    setattr(owner, name, ours)
+
+
+def _restore(undo: list[tuple[Any, str, Any, Any]]) -> None:
+    for owner, name, ours, original in reversed(undo):
+        if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
+            setattr(owner, name, original)
+    undo.clear()

@@ -1,0 +1,262 @@
+// The memory observer: PyTorch's CPU allocator wrapped, so that each allocation and each release of a
+// block is a record.
+//
+// Plain C ABI, called by ctypes (memory.py); a library of its own, which is built only where memory is
+// recorded. PyTorch's own reporting (c10::reportMemoryUsageToProfiler) goes to the slot that
+// torch.profiler needs: while another holds it the profiler refuses to start, and a thread that does
+// not inherit it is not heard. An allocator is heard on every thread and is in nobody's way.
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+extern "C" {
+int Py_AddPendingCall(int (*)(void*), void*);
+int Py_IsInitialized(void);
+}
+
+namespace {
+
+// memory.py and backends/recorded_memory.py: the same 32 bytes.
+struct Record {
+  int64_t time;
+  uint64_t address;
+  int64_t bytes;  // released: kUnknown; the allocation of the same address tells
+  int32_t thread;
+  int16_t device;
+  int16_t kind;
+};
+static_assert(sizeof(Record) == 32);
+constexpr int64_t kUnknown = -1;
+constexpr int16_t kCpu = -1;
+constexpr int16_t kAllocated = 0, kReleased = 1;
+
+// Records of one thread that wait before Python is asked to flush, and beyond which they are dropped.
+constexpr size_t kAskFlush = 16384;
+constexpr size_t kMaxWaiting = size_t(1) << 20;
+
+int64_t now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);  // what time.perf_counter_ns reads on Linux
+  return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+struct Thread {
+  std::mutex lock;  // contended only while records are taken
+  std::vector<Record> records;
+  int32_t os_tid = int32_t(syscall(SYS_gettid));
+  bool dead = false;
+};
+
+struct Global {
+  std::mutex lock;
+  std::vector<Thread*> threads;
+  std::vector<Record> taken;
+};
+
+Global& global() {
+  static Global* one = new Global;  // never destroyed: blocks are released after static destruction
+  return *one;
+}
+
+std::atomic<bool> g_on{false};
+std::atomic<bool> g_flush_asked{false};
+std::atomic<int64_t> g_dropped{0}, g_unwrapped{0};
+void (*g_flush)(void) = nullptr;
+
+thread_local Thread* t_thread = nullptr;
+thread_local bool t_left = false;
+struct Leaving {
+  bool armed = false;
+  ~Leaving() {
+    if (t_thread) {
+      std::lock_guard<std::mutex> guard(t_thread->lock);
+      t_thread->dead = true;
+    }
+    t_thread = nullptr;
+    t_left = true;  // what the thread's own destructors release is not seen any more
+  }
+};
+thread_local Leaving t_leaving;
+
+int flush_in_python(void*) {
+  g_flush_asked.store(false);
+  if (g_flush) g_flush();
+  return 0;
+}
+
+void put(int16_t kind, void* address, int64_t bytes, int64_t time) {
+  if (t_left) {
+    g_dropped.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  Thread* thread = t_thread;
+  if (!thread) {
+    thread = new Thread;
+    Global& g = global();
+    std::lock_guard<std::mutex> guard(g.lock);
+    g.threads.push_back(thread);
+    t_thread = thread;
+    t_leaving.armed = true;
+  }
+  size_t waiting;
+  {
+    std::lock_guard<std::mutex> guard(thread->lock);
+    waiting = thread->records.size();
+    if (waiting < kMaxWaiting)
+      thread->records.push_back(
+          {time, uint64_t(address), bytes, thread->os_tid, kCpu, kind});
+  }
+  if (waiting < kAskFlush) return;
+  if (waiting >= kMaxWaiting) g_dropped.fetch_add(1, std::memory_order_relaxed);
+  if (!g_flush_asked.exchange(true) && Py_IsInitialized())
+    Py_AddPendingCall(flush_in_python, nullptr);
+}
+
+// -------------------------------------------------------------------------------- the allocator
+
+c10::Allocator* g_inner = nullptr;
+c10::DeleterFnPtr g_release = nullptr;  // what the inner allocator gives its blocks
+
+void release(void* block) {
+  if (g_on.load(std::memory_order_relaxed)) {
+    try {
+      put(kReleased, block, kUnknown, now());  // before: after, the address may be another's
+    } catch (...) {
+      g_dropped.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+  g_release(block);
+}
+
+struct Watching final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr block = g_inner->allocate(bytes);
+    if (!bytes || !g_on.load(std::memory_order_relaxed)) return block;
+    // Only blocks whose release is heard too: else they would seem to live for ever.
+    if (block.get() != block.get_context() || !block.compare_exchange_deleter(g_release, release)) {
+      g_unwrapped.fetch_add(1, std::memory_order_relaxed);
+      return block;
+    }
+    try {
+      put(kAllocated, block.get(), int64_t(bytes), now());
+    } catch (...) {
+      g_dropped.fetch_add(1, std::memory_order_relaxed);
+    }
+    return block;
+  }
+  bool is_simple_data_ptr(const c10::DataPtr& block) const override {
+    return g_inner->is_simple_data_ptr(block);
+  }
+  // Right for blocks of either allocator: the raw interface frees with whichever is in place then.
+  c10::DeleterFnPtr raw_deleter() const override { return release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    g_inner->copy_data(to, from, bytes);
+  }
+};
+
+Watching& watching() {
+  static Watching* one = new Watching;  // storages keep a pointer to it as long as they live
+  return *one;
+}
+
+// ---------------------------------------------------------------------------------------- forks
+
+void before_fork() { global().lock.lock(); }
+void after_fork_in_parent() { global().lock.unlock(); }
+void after_fork_in_child() {
+  Global& g = global();
+  g_on.store(false);  // the child's own recording switches it on again
+  g_flush_asked.store(false);
+  g.threads.clear();  // another's may be locked for ever: left as they are
+  g.lock.unlock();
+  if (!t_thread) return;
+  t_thread->records.clear();
+  t_thread->os_tid = int32_t(syscall(SYS_gettid));
+  g.threads.push_back(t_thread);
+}
+
+void drain(Global& g, std::vector<Record>* into) {
+  std::vector<Thread*> kept;
+  for (Thread* thread : g.threads) {
+    bool dead;
+    {
+      std::lock_guard<std::mutex> guard(thread->lock);
+      if (into) into->insert(into->end(), thread->records.begin(), thread->records.end());
+      thread->records.clear();
+      dead = thread->dead;
+    }
+    if (dead)
+      delete thread;
+    else
+      kept.push_back(thread);
+  }
+  g.threads.swap(kept);
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int opscope_memory_abi(void) { return 1; }
+
+// A recording begins: null, or why it cannot.
+const char* opscope_memory_start(void (*flush)(void)) {
+  static bool watched = false;
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  c10::Allocator* current = c10::GetCPUAllocator();
+  if (current != &watching()) {
+    auto deleter = current->raw_deleter();
+    if (!deleter) return "the CPU allocator does not say how it releases its blocks";
+    // Blocks that still live are released by the deleter that was there when they were made.
+    if (g_release && deleter != g_release) return "the CPU allocator was exchanged for another";
+    g_inner = current;
+    g_release = deleter;
+    c10::SetCPUAllocator(&watching());
+    if (c10::GetCPUAllocator() != &watching())
+      return "another CPU allocator was set with a priority that ours has not";
+  }
+  if (!watched) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  watched = true;
+  g_flush = flush;
+  drain(g, nullptr);
+  g_on.store(true);
+  return nullptr;
+}
+
+// It ends: the allocator that was there is there again, unless somebody has put another over ours.
+void opscope_memory_stop(void) {
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  g_on.store(false);
+  if (c10::GetCPUAllocator() == &watching()) c10::SetCPUAllocator(g_inner);
+}
+
+// What has been written since the last call; the memory is ours until the next.
+void opscope_memory_take(const void** out) {
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  g.taken.clear();
+  drain(g, &g.taken);
+  out[0] = g.taken.data();
+  out[1] = reinterpret_cast<const void*>(g.taken.size() * sizeof(Record));
+}
+
+// Records dropped, and blocks that could not be wrapped, since the process began.
+void opscope_memory_counts(int64_t* out) {
+  out[0] = g_dropped.load();
+  out[1] = g_unwrapped.load();
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,245 @@
+"""What Inductor fused into each kernel, and from which lines: heard while it generates the code.
+
+PyTorch has this itself where ``torch._inductor.config.trace.provenance_tracking_level`` is set, which
+changes the key of its compile cache, so that everything is compiled anew. Here the function that it
+tells is heard instead, and nothing is changed. What Inductor takes from its cache it does not generate:
+so what was heard is kept beside our other caches, one small file per generated module, by its hash.
+The program may have been edited since, or another program have had the same code generated: a line is
+believed only where this process has its file loaded and the file still has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import linecache
+import logging
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from opscope.adapters.compiled import cache_folders
+
+_log = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
+
+#: The modules that call it, each under a name of its own.
+CALLERS: Final = ("torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
+_TELLS: Final = "set_kernel_post_grad_provenance_tracing"
+_FRAME: Final = re.compile(r'File "([^"\n]{1,4096})", line ([0-9]{1,9})')
+_FOLDER: Final = "inductor"
+#: Bytes of one file, and ops and lines of one kernel, beyond which no more is kept.
+_MAX_FILE: Final = 4 << 20
+_MAX: Final = 64
+
+
+@dataclass(slots=True)
+class Fused:
+    """What one kernel was made of, in the order of the graph.
+
+    ``ops`` as ATen names them before they are decomposed, ``lines`` of the program as (file, line),
+    the innermost of each op's stack, ``layers`` the paths of the modules that they are in.
+    """
+
+    ops: list[str]
+    lines: list[tuple[str, int]]
+    layers: list[str]
+
+    def add(self, other: Fused) -> None:
+        """A kernel that is used again for other ops of the same kind."""
+        _extend(self.ops, other.ops)
+        _extend(self.lines, other.lines)
+        _extend(self.layers, other.layers)
+
+
+def _extend(mine: list[_Item], more: list[_Item]) -> None:
+    mine.extend(one for one in more if one not in mine)
+    del mine[_MAX:]
+
+
+def fused_of(nodes: Iterable[Any]) -> Fused:
+    """What FX nodes say of themselves."""
+    found = Fused([], [], [])
+    for node in nodes:
+        meta = node.meta
+        op = meta.get("original_aten") or node.target
+        name = op.name() if hasattr(op, "_schema") else str(getattr(op, "__name__", op))
+        stack = _FRAME.findall(meta.get("stack_trace") or "")
+        within = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
+        modules = [path for path, _ in within.values()]
+        found.add(
+            Fused(
+                [name],
+                [(stack[-1][0], int(stack[-1][1]))] if stack else [],
+                [_path(modules[-1])] if modules else [],
+            )
+        )
+    return found
+
+
+def _path(dynamo: str) -> str:
+    """``layers.0.mlp`` of ``L['self'].layers.0.mlp`` and of ``L['self']._modules['layers']...``."""
+    text = re.sub(r"\._modules\['([^']*)'\]", r".\1", str(dynamo))
+    text = re.sub(r"\[[\"']?([\w.]+)[\"']?\]", r".\1", text)
+    return re.sub(r"^L\.self\.?|^G\.", "", text)
+
+
+class Provenance:
+    """Hears Inductor's code generators; knows the kernels of each generated module by its file."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._told: dict[str, dict[str, Fused]] = {}
+        self.on = False
+
+    def install(self) -> None:
+        """Hear the generators that are imported, now, and the others when they are."""
+        import wrapt
+
+        self.on = True
+        for name in CALLERS:
+            wrapt.register_post_import_hook(self._hear, name)
+        wrapt.register_post_import_hook(self._hear_modules, "torch._inductor.graph")
+
+    def uninstall(self) -> None:
+        """Put back what was there."""
+        self.on = False
+        for owner, name, ours, original in reversed(self._undo):
+            if owner.__dict__.get(name) is ours:
+                setattr(owner, name, original)
+        self._undo = []
+
+    def of(self, path: str) -> dict[str, Fused]:
+        """The kernels of the generated module ``path``; empty where they are not known."""
+        if path not in self._told:
+            self._told[path] = _load(Path(path).stem)
+        return self._told[path]
+
+    def _patch(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        original = owner.__dict__.get(name)
+        if not self.on or original is None:  # uninstalled, or another torch
+            return
+        ours = make(original)
+        self._undo.append((owner, name, ours, original))
+        setattr(owner, name, ours)
+
+    def _hear(self, caller: Any) -> None:
+        self._patch(caller, _TELLS, self._telling)
+
+    def _hear_modules(self, graph: Any) -> None:
+        self._patch(graph.GraphLowering, "compile_to_module", self._compiling)
+
+    def _telling(self, original: Any) -> Any:
+        def tell(node_schedule: Any, kernel_name: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                self._hear_kernel(node_schedule, kernel_name)
+            except Exception:  # noqa: BLE001 - raised into the user's compilation otherwise
+                _log.debug("opscope: %s: what was fused is not known", kernel_name, exc_info=True)
+            return original(node_schedule, kernel_name, *args, **kwargs)
+
+        return tell
+
+    def _hear_kernel(self, schedule: Any, name: Any) -> None:
+        from torch._inductor.virtualized import V
+
+        if not isinstance(name, str) or not isinstance(schedule, (list, tuple)):
+            return
+        nodes: dict[Any, None] = {}
+        for one in schedule:
+            inner = getattr(one, "node", None)
+            nodes.update(dict.fromkeys(getattr(inner, "origins", ()) or ()))
+        graph = V.graph
+        order = {node: at for at, node in enumerate(next(iter(nodes)).graph.nodes)} if nodes else {}
+        fused = fused_of(sorted(nodes, key=lambda node: order.get(node, len(order))))
+        kernels = graph.__dict__.setdefault("_opscope_kernels", {})
+        if name in kernels:
+            kernels[name].add(fused)
+        else:
+            kernels[name] = fused
+
+    def _compiling(self, original: Any) -> Any:
+        def compile_to_module(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            module = original(graph, *args, **kwargs)
+            try:
+                kernels = graph.__dict__.pop("_opscope_kernels", None)
+                path = getattr(module, "__file__", None)
+                if kernels and path:
+                    self._told[path] = kernels
+                    _save(Path(path).stem, kernels)
+            except Exception:  # noqa: BLE001 - raised into the user's compilation otherwise
+                _log.debug("opscope: what was fused could not be kept", exc_info=True)
+            return module
+
+        return compile_to_module
+
+
+def _save(name: str, kernels: dict[str, Fused]) -> None:
+    kept = {
+        kernel: {
+            "ops": fused.ops,
+            "lines": [[file, line, _digest(_text(file, line))] for file, line in fused.lines],
+            "layers": fused.layers,
+        }
+        for kernel, fused in kernels.items()
+    }
+    for folder in cache_folders():
+        try:
+            (folder / _FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(
+                "w", dir=folder / _FOLDER, suffix=".tmp", delete=False, encoding="utf-8"
+            ) as file:
+                file.write(json.dumps(kept))
+            os.replace(file.name, folder / _FOLDER / f"{name}.json")
+            return
+        except OSError as error:
+            _log.debug("opscope: %s: %s", folder, error)
+
+
+def _load(name: str) -> dict[str, Fused]:
+    for folder in cache_folders():
+        path = folder / _FOLDER / f"{name}.json"
+        try:
+            if path.stat().st_uid != os.getuid() or path.stat().st_size > _MAX_FILE:
+                continue
+            found = json.loads(path.read_text(encoding="utf-8"))
+            loaded = {getattr(one, "__file__", None) for one in list(sys.modules.values())}
+            return {
+                str(kernel): Fused(
+                    [str(op) for op in told["ops"]],
+                    list(_lines(told["lines"], loaded)),
+                    [str(layer) for layer in told["layers"]],
+                )
+                for kernel, told in found.items()
+            }
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            _log.debug("opscope: %s: %s", path, error)
+    return {}
+
+
+def _lines(kept: Iterable[Any], loaded: set[Any]) -> Iterator[tuple[str, int]]:
+    """The lines that are still what they were; one that moved, and is like no other, where it is now."""
+    for file, line, digest in kept:
+        if file not in loaded:
+            continue
+        texts = linecache.getlines(file)
+        if 0 < line <= len(texts) and _digest(texts[line - 1]) == digest:
+            yield str(file), int(line)
+            continue
+        same = [number for number, text in enumerate(texts, 1) if _digest(text) == digest]
+        if len(same) == 1:
+            yield str(file), same[0]
+
+
+def _text(file: str, line: int) -> str:
+    return linecache.getline(file, line)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2s(text.strip().encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -1,0 +1,181 @@
+"""Memory: the most that was in use, when, and which ops had allocated what was in use then."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.ops import Ops
+from opscope.core.columns import at, gather
+from opscope.core.intervals import NONE, Ints, nest
+from opscope.core.trace import Trace
+
+_PLACE: Final = ("process", "device")
+#: Why what was in use at the peak has no op.
+OUTSIDE, BEFORE = "allocated outside any op", "in use before the first event"
+PEAKS: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "peak_memory": pl.Int64,
+    "peak_time": pl.Int64,
+    "reserved": pl.Int64,
+    "in_use": pl.Int64,
+    "allocated": pl.Int64,
+    "released": pl.Int64,
+    "allocations": pl.Int64,
+}
+BY_OP: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "at_peak": pl.Int64,
+    "share": pl.Float64,
+    "op": pl.Categorical,
+    "direction": pl.Categorical,
+    "layer": pl.Categorical,
+    "source": pl.Categorical,
+    "allocations": pl.Int64,
+    "bytes": pl.Int64,
+    "reason": pl.String,
+}
+_OP: Final = ("op", "direction", "layer", "source")
+
+
+def memory_peaks(trace: Trace) -> pl.DataFrame:
+    """One row per process and device (-1: the CPU), sizes in bytes; no row where nobody looked.
+
+    ``peak_memory``: the largest ``total``, at ``peak_time`` (ns) for the first time; ``reserved``: the most
+    that the allocator held; ``in_use``: the ``total`` at the end; ``allocated`` and ``released``: sums of
+    what was seen, whose difference is what ``total`` grew by. What was in use before the first event
+    is in a GPU's ``total``; the CPU's of a recording counts from its begin.
+    """
+    events = _ordered(trace)
+    gained = pl.col("bytes") > 0
+    return (
+        events.group_by(_PLACE, maintain_order=True)
+        .agg(
+            pl.col("total").max().alias("peak_memory"),
+            pl.col("time").get(pl.col("total").arg_max()).alias("peak_time"),
+            pl.col("reserved").max(),
+            pl.col("total").last().alias("in_use"),
+            pl.col("bytes").filter(gained).sum().alias("allocated"),
+            -pl.col("bytes").filter(~gained).sum().alias("released"),
+            gained.sum().cast(pl.Int64).alias("allocations"),
+        )
+        .sort(_PLACE)
+        .cast(PEAKS)  # type: ignore[arg-type]
+        .select(*PEAKS)
+    )
+
+
+def memory_by_op(ops: Ops) -> pl.DataFrame:
+    """One row per process, device and op that allocated, the most at the peak first; sizes in bytes.
+
+    ``at_peak``: of its blocks, what was in use at the device's peak; over all rows of a device that
+    is the peak, exactly. ``bytes``: all that it allocated, in ``allocations``. The op is the innermost
+    open on the thread that allocated; where the source names no thread (a GPU's history), the one
+    that is open on the only thread with an open op. ``reason`` says why there is none. ``at_peak`` is
+    null where the source gives no addresses or no number of the device.
+    """
+    events = _ordered(ops.attribution.trace).with_row_index("row")
+    if events.is_empty():
+        return pl.DataFrame(schema=BY_OP)
+    first = pl.col("row").get(pl.col("total").arg_max()).over(_PLACE)
+    until = pl.col("row").shift(-1).over(*_PLACE, "address")
+    # without a device's number several allocators may be in one list
+    known = pl.col("address").is_not_null() & pl.col("device").is_not_null()
+    events = events.with_columns(first.alias("peak_row")).with_columns(
+        pl.when(known)
+        .then(
+            (pl.col("row") <= pl.col("peak_row"))
+            & (until.fill_null(len(events)) > pl.col("peak_row"))
+        )
+        .alias("held")
+    )
+    blocks = events.filter(pl.col("bytes") > 0)
+    found = _open_ops(ops, blocks)
+    distinct, place = np.unique(found[found >= 0], return_inverse=True)
+    code = np.full(len(found), NONE, np.int32)
+    code[found >= 0] = place
+    about = ops.describe(distinct)
+    columns = (about.call["op"], about.direction, about.layer, about.source)
+    blocks = blocks.with_columns(
+        *(gather(column, code).alias(name) for name, column in zip(_OP, columns, strict=True)),
+        pl.when(pl.Series(found < 0)).then(pl.lit(OUTSIDE)).alias("reason"),
+    )
+    size = pl.col("bytes")
+    rows = blocks.group_by(*_PLACE, *_OP, "reason").agg(
+        pl.when(pl.col("held").is_not_null().all())
+        .then(size.filter(pl.col("held")).sum())
+        .alias("at_peak"),
+        pl.len().cast(pl.Int64).alias("allocations"),
+        size.sum(),
+    )
+    peak = events.group_by(_PLACE).agg(pl.col("total").max().alias("peak"))
+    seen = rows.group_by(_PLACE).agg(
+        pl.col("at_peak").sum().alias("seen"), pl.col("at_peak").is_null().any().alias("unknown")
+    )
+    rest = (
+        peak.join(seen, on=_PLACE, how="left", nulls_equal=True)
+        .filter(~pl.col("unknown").fill_null(False))
+        .select(
+            *_PLACE,
+            (pl.col("peak") - pl.col("seen").fill_null(0)).alias("at_peak"),
+            pl.lit(BEFORE).alias("reason"),
+        )
+        .filter(pl.col("at_peak") != 0)
+    )
+    whole = pl.concat([rows, rest], how="diagonal_relaxed").join(
+        peak, on=_PLACE, how="left", nulls_equal=True
+    )
+    return (
+        whole.with_columns((pl.col("at_peak") / pl.col("peak")).alias("share"))
+        .cast(dict(BY_OP.items()))
+        .with_columns(pl.col(_OP).cast(pl.String).fill_null("").name.prefix("by_"))
+        .sort(
+            *_PLACE,
+            "at_peak",
+            "bytes",
+            *(f"by_{name}" for name in _OP),
+            descending=[False, False, True, True, *[False] * len(_OP)],
+            nulls_last=True,
+        )
+        .select(*BY_OP)
+    )
+
+
+def _ordered(trace: Trace) -> pl.DataFrame:
+    """The changes by process, device and time; a running total where the source has none."""
+    changes = trace["allocations"].filter(pl.col("bytes").is_not_null())
+    ordered = changes.sort(*_PLACE, "time", maintain_order=True)
+    return ordered.with_columns(
+        pl.when(pl.col("total").is_not_null().all().over(_PLACE))
+        .then("total")
+        .otherwise(pl.col("bytes").cum_sum().over(_PLACE))
+        .alias("total")
+    )
+
+
+def _open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
+    """The row of the innermost op that is open where each block is allocated; -1 where none is."""
+    ranges = ops.attribution.trace["ranges"]
+    columns = [
+        ranges[name].fill_null(NONE).gather(ops.rows).to_numpy() for name in ("process", "thread")
+    ]
+    times = [ranges[name].gather(ops.rows).to_numpy() for name in ("start", "end")]
+    process = blocks["process"].fill_null(NONE).to_numpy()
+    told = blocks["thread"].is_not_null().to_numpy()
+    thread = blocks["thread"].fill_null(NONE).to_numpy()
+    time = blocks["time"].to_numpy()
+    found = np.full(len(blocks), NONE, np.int64)
+    several = np.zeros(len(blocks), bool)
+    for key in np.unique(np.stack(columns, axis=1), axis=0).tolist():
+        here = np.flatnonzero((columns[0] == key[0]) & (columns[1] == key[1]))
+        tree = nest(times[0][here], times[1][here])
+        asked: Any = np.flatnonzero((process == key[0]) & (~told | (thread == key[1])))
+        open_here = at(ops.rows[here], tree.innermost(time[asked]))
+        several[asked] |= (found[asked] >= 0) & (open_here >= 0)
+        found[asked] = np.where(open_here >= 0, open_here, found[asked])
+    found[several] = NONE
+    return found

@@ -1,0 +1,325 @@
+"""Memory of a real program: what tensors take is recorded, on every thread, and nothing is disturbed."""
+
+# ruff: noqa: E402 - without torch nothing below can be imported
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import opscope
+from opscope.adapters.torch import memory
+from opscope.adapters.torch.native.binary import MEMORY, BuildError, build, plan
+from opscope.backends.recorder import RecorderCapture, collect
+from opscope.core import session
+from opscope.profile import Profile
+
+nn = torch.nn
+
+
+@pytest.fixture(scope="module")
+def binary():
+    """The memory observer, built once and kept in the user's cache."""
+    try:
+        return build(plan(MEMORY))
+    except BuildError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def record(binary, tmp_path):
+    """Run a function while it is recorded; the trace."""
+
+    def recorded(run, **options):
+        folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        opscope.init(["torch"], **{"memory": True, **options})
+        session.start(RecorderCapture(folder))
+        try:
+            run()
+        finally:
+            session.stop()
+            opscope.shutdown()
+        return collect(folder)
+
+    return recorded
+
+
+def of_size(trace, size):
+    return trace["allocations"].filter(pl.col("bytes").abs() == size)
+
+
+def test_each_tensor_is_an_allocation_and_a_release(record):
+    kept = []
+
+    def run():
+        kept.append(torch.empty(1237))
+        for _ in range(5):
+            torch.empty(3331)
+
+    trace = record(run)
+    assert of_size(trace, 4 * 1237)["bytes"].to_list() == [4 * 1237]
+    assert of_size(trace, 4 * 3331)["bytes"].to_list() == [4 * 3331, -4 * 3331] * 5
+    changes = trace["allocations"]
+    assert set(changes["device"]) == {-1}
+    assert changes["total"].to_list() == changes["bytes"].cum_sum().to_list()
+    address = of_size(trace, 4 * 1237)["address"].item()
+    assert address == kept[0].data_ptr()
+    assert changes["time"].is_sorted()
+
+
+def test_a_training_returns_all_but_what_it_keeps(record):
+    """Allocations less releases are what lives on: gradients, the optimizer's state, the loss."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 8))
+    optimizer = torch.optim.Adam(model.parameters())
+    held = {}
+
+    def run():
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(32, 64)).sum().backward()
+            optimizer.step()
+        gc.collect()  # what PyTorch imports in a first step leaves frames, and their tensors, behind
+        tensors = [p.grad for p in model.parameters()]
+        tensors += [one for state in optimizer.state.values() for one in state.values()]
+        for one in tensors:
+            storage = one.untyped_storage()
+            held[storage.data_ptr()] = storage.nbytes()
+
+    trace = record(run)
+    changes = trace["allocations"]
+    alive = changes.group_by("address").agg(pl.col("bytes").sum()).filter(pl.col("bytes") > 0)
+    assert dict(alive.rows()) == held
+    assert changes["total"][-1] == sum(held.values())
+    profile = Profile(trace)
+    assert profile.memory()["peak_memory"].item() == changes["total"].max() > sum(held.values())
+    by_op = profile.memory_by_op()
+    assert by_op["at_peak"].sum() == profile.memory()["peak_memory"].item()
+    weights = by_op.filter(pl.col("op").cast(pl.String) == "aten::addmm")
+    assert set(weights["layer"].cast(pl.String)) == {"Sequential.0", "Sequential.2"}
+    assert weights.filter(layer="Sequential.0")["bytes"].sum() == 3 * 32 * 256 * 4
+
+
+def test_every_thread_is_heard(record):
+    natives = []
+
+    def other():
+        natives.append(threading.get_native_id())
+        torch.empty(4447)
+
+    def run():
+        threads = [threading.Thread(target=other) for _ in range(3)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+
+    trace = record(run)
+    rows = of_size(trace, 4 * 4447)
+    assert sorted(rows.filter(pl.col("bytes") > 0)["thread"]) == sorted(natives)
+    assert rows["bytes"].sum() == 0
+
+
+def test_a_block_released_by_another_thread_and_one_from_before(record):
+    early = [torch.empty(5003)]
+
+    def run():
+        box = [torch.empty(5009)]
+        early.clear()
+        thread = threading.Thread(target=box.clear)
+        thread.start()
+        thread.join()
+
+    trace = record(run)
+    assert of_size(trace, 4 * 5003).is_empty()  # made before: neither seen, and no fault
+    assert of_size(trace, 4 * 5009)["bytes"].to_list() == [4 * 5009, -4 * 5009]
+    assert of_size(trace, 4 * 5009)["thread"].n_unique() == 2
+
+
+def test_a_block_that_outlives_its_recording_is_no_fault_in_the_next(record):
+    kept = []
+    record(lambda: kept.append(torch.empty(6007)))
+    trace = record(kept.clear)
+    assert of_size(trace, 4 * 6007).is_empty()
+    assert (
+        "releases of memory from before the recording, left out" in trace["notes"]["what"].to_list()
+    )
+
+
+def test_the_allocator_that_was_there_is_there_again(record):
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    current = library._ZN3c1015GetCPUAllocatorEv
+    current.restype = ctypes.c_void_p
+    before, within = current(), []
+    record(lambda: within.append(current()))
+    assert within[0] != before
+    assert current() == before
+
+
+def test_off_unless_asked_for(record, monkeypatch):
+    trace = record(lambda: torch.empty(10), memory=False)
+    assert not trace.has("allocations")
+    monkeypatch.setenv("OPSCOPE_MEMORY", "1")
+    assert record(lambda: torch.empty(10), memory=None).has("allocations")
+    monkeypatch.setenv("OPSCOPE_MEMORY", "0")
+    assert not record(lambda: torch.empty(10), memory=None).has("allocations")
+
+
+def test_results_and_storages_are_those_without_us(record):
+    torch.manual_seed(0)
+    want = torch.randn(33, 17).t().contiguous().resize_(7, 11)
+    got = []
+
+    def run():
+        torch.manual_seed(0)
+        one = torch.randn(33, 17).t().contiguous().resize_(7, 11)
+        got.append(one)
+        one.untyped_storage().resize_(10_000)
+        one.clone().share_memory_()
+        torch.empty(0)
+        one.numpy()
+        torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(one))
+        got.append(torch._lazy_clone(one).add_(0))  # copy on write takes the block over
+
+    record(run)
+    assert torch.equal(want, got[0])
+    assert torch.equal(want, got[1])
+
+
+def test_torch_profiler_is_not_disturbed(record):
+    """The profiler has its slot to itself, and reports the memory that it would."""
+    from torch.profiler import ProfilerActivity, profile
+
+    def profiled():
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+            kept = torch.empty(7001)
+            torch.empty(7013)
+        del kept
+        return [
+            e.nbytes() for e in found.profiler.kineto_results.events() if e.name() == "[memory]"
+        ]
+
+    without, within = profiled(), []
+    trace = record(lambda: within.extend(profiled()))
+    assert within == without
+    assert len(of_size(trace, 4 * 7001)) == 2
+
+
+def test_forked_workers_have_memory_of_their_own(record):
+    def run():
+        torch.empty(8009)
+        child = os.fork()
+        if not child:
+            try:
+                with opscope.annotate("child"):
+                    torch.empty(8011)
+                session._at_exit()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        torch.empty(8017)
+
+    trace = record(run)
+    found = trace["allocations"].filter(pl.col("bytes") > 0)
+    processes = {
+        size: set(found.filter(pl.col("bytes") == 4 * size)["process"])
+        for size in (8009, 8011, 8017)
+    }
+    assert processes[8009] == processes[8017]
+    assert len(processes[8011]) == 1
+    assert processes[8011].isdisjoint(processes[8009])
+
+
+def test_without_a_compiler_the_recording_says_so(record, monkeypatch):
+    def none(wanted):
+        raise BuildError("no C++ compiler")
+
+    monkeypatch.setattr(memory, "build", none)
+    trace = record(lambda: torch.empty(10))
+    assert not trace.has("allocations")
+    assert "the CPU's memory is not recorded: no C++ compiler" in trace["notes"]["what"].to_list()
+
+
+# ----------------------------------------------------------------------------- the GPU's history
+
+
+class Cuda:
+    """PyTorch's history of a GPU's memory, as it is asked for and read."""
+
+    def __init__(self, monkeypatch, enabled=False):
+        self.enabled = enabled
+        self.asked = []
+        self.events = []
+        monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+        monkeypatch.setattr(torch.cuda, "_lazy_call", lambda what: what())
+        monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: self.enabled, raising=False)
+        monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", self.switch)
+        monkeypatch.setattr(
+            torch.cuda.memory, "_snapshot", lambda: {"device_traces": [self.events]}
+        )
+        stats = {"requested_bytes.all.current": 900, "reserved_bytes.all.current": 2048}
+        monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats)
+
+    def switch(self, enabled="all", **options):
+        self.enabled = enabled is not None
+        self.asked.append((enabled, options.get("context")))
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    return Cuda(monkeypatch)
+
+
+def test_a_gpus_history_becomes_allocations(record, cuda):
+    def run():
+        now = time.time_ns() // 1000
+        for name, address, size in (
+            ("segment_alloc", 4096, 2048),
+            ("alloc", 4096, 700),
+            ("alloc", 4800, 300),
+            ("free_requested", 4096, 700),
+            ("free_completed", 4096, 700),
+            ("snapshot", 0, 0),
+        ):
+            cuda.events.append(
+                {"action": name, "addr": address, "size": size, "stream": 0, "time_us": now}
+            )
+
+    trace = record(run)
+    rows = trace["allocations"].filter(pl.col("device") == 0)
+    assert rows.select("thread", "address", "bytes", "total", "reserved").rows() == [
+        (None, 4096, 700, 1300, 2048),
+        (None, 4800, 300, 1600, 2048),
+        (None, 4096, -700, 900, 2048),
+    ]
+    clock = trace["clocks"]["to_unix_ns"][0]
+    assert abs(rows["time"][0] + clock - time.time_ns()) < 10_000_000_000
+    assert cuda.asked == [("all", None), (None, None)]
+
+
+def test_a_history_that_the_program_keeps_is_left_alone(record, monkeypatch):
+    cuda = Cuda(monkeypatch, enabled=True)
+    trace = record(lambda: None)
+    assert cuda.asked == []
+    assert cuda.enabled
+    what = "the GPU's memory is not recorded: the program keeps its own history of it"
+    assert what in trace["notes"]["what"].to_list()
+
+
+def test_a_history_that_cannot_be_read_costs_nothing_else(record, cuda, monkeypatch):
+    def broken():
+        raise RuntimeError("no snapshot")
+
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", broken)
+    trace = record(lambda: torch.empty(9001))
+    assert len(of_size(trace, 4 * 9001)) == 2
+    assert not cuda.enabled
+    assert any("GPU's memory is not known" in what for what in trace["notes"]["what"])
