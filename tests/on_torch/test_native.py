@@ -277,6 +277,20 @@ def test_an_op_that_raises_is_closed(native, tmp_path):
     assert failed["end"] <= after["start"]
 
 
+def test_what_a_call_that_raised_lacks_the_next_one_has(native, tmp_path):
+    index = torch.tensor([7])  # the same call by its text, whatever the numbers in the tensor
+    with Recording(tmp_path) as recording:
+        for number in (7, 1):
+            index.fill_(number)
+            try:
+                torch.ones(3).index_select(0, index)
+            except IndexError:
+                assert number == 7
+    failed, done = recording.named("aten::index_select")
+    assert parse(failed["text"]).outputs is None
+    assert format(parse(done["text"]).outputs[0].dtype) == "f32"
+
+
 def test_compiling_is_not_recorded_and_not_changed(native, tmp_path):
     import torch._dynamo as dynamo
 

@@ -45,8 +45,12 @@ const char* python_frame(const Layout& layout, const char* frame) {
   return frame;
 }
 
-// Whether the walk finds what the C API finds, from here up. Under the GIL.
+// Whether the walk finds what the C API finds, from here up. Under the GIL. A code object holds its
+// instructions at one distance, whichever it is: so the distance of a frame's instruction, less what
+// the API calls its number, must be the same in all frames.
 bool check_layout(const Layout& layout) {
+  if (!PyFrame_GetLasti) return false;
+  uint64_t distance = 0;
   const char* raw = python_frame(layout, first_frame(layout, PyThreadState_Get()));
   PyObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   bool same = frame != nullptr;
@@ -54,6 +58,12 @@ bool check_layout(const Layout& layout) {
     PyObject* code = PyFrame_GetCode(frame);
     PyObject* back = PyFrame_GetBack(frame);
     same = same && raw && at_offset<PyObject*>(raw, layout.code) == code;
+    if (same) {
+      uint64_t found = at_offset<uint64_t>(raw, layout.instruction) - uint64_t(code) -
+          uint64_t(int64_t(PyFrame_GetLasti(frame)));
+      same = found < 4096 && (depth == 0 || found == distance);
+      distance = found;
+    }
     if (same) raw = python_frame(layout, at_offset<const char*>(raw, layout.previous));
     Py_DecRef(code);
     Py_DecRef(frame);

@@ -205,8 +205,10 @@ void output_piece(std::vector<std::string>& pieces, const IValue& value, const C
   pieces.push_back(same ? "]*" + std::to_string(values.size()) : "]");
 }
 
-// The text with outputs, and the outputs' own pieces.
+// The text with outputs, and the outputs' own pieces. Null where the op raised: it has none, and the
+// next call like it may have.
 Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* result) {
+  if (outputs.empty() && c.op->returns > 0) return nullptr;
   Slow slow(*c.thread);
   Entry& entry = *c.entry;
   std::vector<std::string> shown;
@@ -291,9 +293,9 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   if (c.wants) {
     std::string result;
     Text* text = complete(c, fn.outputs(), c.nvtx ? &result : nullptr);
-    pop = kCompleteBase - text->id;
+    if (text) pop = kCompleteBase - text->id;
 #ifdef OPSCOPE_NVTX
-    if (c.nvtx) {
+    if (c.nvtx && text) {
       nvtxEventAttributes_t event{};
       event.version = NVTX_VERSION;
       event.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
@@ -311,6 +313,11 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   count(t.ops_seen);
 }
 
+// What took so long that another process ran meanwhile counts once, and not for all calls.
+void sample(Thread& t, int64_t took) {
+  count(took < kLongestSample ? t.own_ns : t.slow_ns, took);
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   Thread& t = this_thread();
   if (t.busy) return nullptr;  // an op of code that runs while Python is asked, a finalizer say
@@ -326,7 +333,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   }
   if (timed) {
     if (context) static_cast<Context&>(*context).timed = true;
-    count(t.own_ns, now() - entered - (t.slow_ns.load(std::memory_order_relaxed) - slow));
+    sample(t, now() - entered - (t.slow_ns.load(std::memory_order_relaxed) - slow));
     count(t.timed);
   }
   t.busy = false;
@@ -347,7 +354,7 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   }
   t.busy = false;
   if (c.timed)
-    count(t.own_ns, now() - time - (t.slow_ns.load(std::memory_order_relaxed) - slow));
+    sample(t, now() - time - (t.slow_ns.load(std::memory_order_relaxed) - slow));
 }
 
 }  // namespace

@@ -95,6 +95,7 @@ constexpr int64_t kAskFlush = 32768;
 constexpr int64_t kMaxWaiting = int64_t(1) << 24;
 // One op in so many is timed, to tell our own cost.
 constexpr uint32_t kTimedEvery = 64;
+constexpr int64_t kLongestSample = 100'000;
 
 enum Category { kNone, kForward, kBackward, kOptimizer, kInput, kCommunication };
 constexpr const char* kCategoryNames[] = {
