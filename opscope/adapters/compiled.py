@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 #: Seconds that the compiler may take, and that one process waits for another that compiles.
 TIMEOUT: Final = 120
 _CC: Final = ("cc", "gcc", "clang")
-_CXX: Final = ("c++", "g++", "clang++")
+#: C++ compilers, the usual one first.
+CXX: Final = ("c++", "g++", "clang++")
 #: Not passed to the compiler: the tool that observes this process must not be loaded into it.
 _DROPPED: Final = ("LD_PRELOAD", "NVTX_INJECTION64_PATH")
 
@@ -31,9 +32,10 @@ class BuildError(RuntimeError):
 
 
 def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
-    """The shared library made of the C file ``source``, compiled unless it is in the cache.
+    """The shared library made of the C or C++ file ``source``, compiled unless it is in the cache.
 
-    Headers beside it whose names begin with its own are parts of it.
+    Headers beside it whose names begin with its own are parts of it. ``flags`` say what else it
+    depends on (``-D``, ``-I``, libraries): others make another library.
     Raises BuildError where it cannot be made, and on systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
@@ -45,9 +47,10 @@ def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
     found = cached(name)
     if found is not None:
         return found
-    compiler = find_compiler("CC", ("cc", "gcc", "clang"))
+    kind, variable, names = ("C++", "CXX", CXX) if source.suffix == ".cc" else ("C", "CC", _CC)
+    compiler = find_compiler(variable, names)
     if compiler is None:
-        raise BuildError(f"no C compiler ({os.environ.get('CC') or 'cc, gcc, clang'})")
+        raise BuildError(f"no {kind} compiler ({os.environ.get(variable) or ', '.join(names)})")
     options = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", *flags, str(source))
     return make(name, lambda output: [compiler, *options, "-o", str(output), "-ldl", "-lpthread"])
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from opscope.adapters.compiled import BuildError, cached, find_compiler, make
+from opscope.adapters.compiled import CXX, BuildError, cached, find_compiler, make
 
 __all__ = ["BuildError", "Plan", "build", "built", "command", "nvtx_headers", "plan"]
 
@@ -69,7 +69,7 @@ def plan(source: Path = SOURCE) -> Plan:
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     named = re.search(r"__version__ = '([\w.+]+)'", version)
     name = named.group(1).replace("+", "-") if named else "unknown"
-    compiler = find_compiler("CXX", ("c++", "g++", "clang++"))
+    compiler = find_compiler("CXX", CXX)
     return Plan(compiler, root, nvtx, f"{name}-{digest}", source)
 
 
