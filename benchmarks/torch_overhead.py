@@ -1,6 +1,6 @@
 """What observing PyTorch costs: µs per op and step-time ratios, ours beside Kineto's.
 
-    python benchmarks/torch_overhead.py [seconds per measurement] [--json]
+    python benchmarks/torch_overhead.py [seconds per measurement] [--only=PROGRAM] [--json]
 
 Four programs, each under: nothing, opscope installed with nothing listening, opscope native (with one
 level of each nest, and with all), opscope in dispatch mode (all of it, without source lines, and ops
@@ -225,9 +225,12 @@ def ops_in_a_step(step):
 
 def main():
     seconds = next((float(one) for one in sys.argv[1:] if one[0].isdigit()), 1.0)
+    only = next((one[len("--only=") :] for one in sys.argv if one.startswith("--only=")), "")
     torch.set_num_threads(1)
     rows = []
     for program, make in PROGRAMS.items():
+        if only.lower() not in program.lower():
+            continue
         torch.manual_seed(0)
         step = make()
         for _ in range(5):
