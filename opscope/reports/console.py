@@ -319,9 +319,9 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             title, empty = _RANKS[name]
             made.append(frame_table(title, content.REPORTS[name](profile), empty))
         elif name == "missing":
-            made.append(
-                frame_table("Without known cost", profile.missing_costs(), "nothing: all is known")
-            )
+            missing = profile.missing_costs()
+            title, empty = "Without known cost", "nothing: all is known"
+            made.append(totals(title, missing, missing.columns, top, empty))
         elif name == "own_costs":
             made.append(frame_table("opscope itself", profile.own_costs(), "not timed"))
         elif name == "notes":

@@ -31,8 +31,8 @@ def lines(profile: Profile) -> list[tuple[str, str, str]]:
     made = []
     for rows in frame.partition_by("device", maintain_order=True):
         row = rows.row(0, named=True)
-        number = units.UNKNOWN if row["device"] is None else row["device"]
-        what = "CPU" if number == -1 else f"GPU {number}"
+        number = row["device"]
+        what = "CPU" if number == -1 else "GPU" if number is None else f"GPU {number}"
         # what was there before a recording began is not in it
         remark = "of tensors made while it was recorded" if row["device"] == -1 else ""
         if row["reserved"]:
