@@ -86,7 +86,9 @@ class TorchAdapter:
         if options.steps:
             self._parts.append(Patches(mode, threads, phases, self._failed))
         if options.layers:
-            self._parts.append(Layers(emitter, threads, self._failed, entering, phases.leaving))
+            layers = Layers(emitter, threads, self._failed, entering, phases.leaving)
+            self._parts.append(layers)
+            self._always.append(layers.hidden)
         self._mode = mode
         self._followers = [
             Ranks(emitter, self._failed),

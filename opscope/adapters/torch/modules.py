@@ -14,7 +14,7 @@ from opscope.core import session
 from opscope.core.cost import Cost
 from opscope.core.emit import Emitter, Prepared
 
-from .dynamo import untraced
+from .dynamo import Hidden, untraced
 from .state import Threads, ThreadState
 
 #: Wrappers that a path does not name, and the attribute under which they hold the model.
@@ -51,25 +51,26 @@ class Layers:
         self._leaving = leaving
         self.cost = Cost("layers", 16, 1)
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str, Prepared]] = {}
-        self._handles: list[Any] = []
+        #: The hooks. Installed apart from them, for as long as the adapter is.
+        self.hidden = Hidden(failed)
 
     def install(self) -> None:
-        if not self._handles:
+        if not self.hidden.held:
             before, after = self._hooks()
-            self._handles = [
-                registry.register_module_forward_pre_hook(before),
-                registry.register_module_forward_hook(after, always_call=True),
-            ]
+            self.hidden.hold(
+                [
+                    registry.register_module_forward_pre_hook(before),
+                    registry.register_module_forward_hook(after, always_call=True),
+                ]
+            )
 
     def uninstall(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self.hidden.remove()
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        # Functions, not methods, and the question first: torch.compile traces through them, finds
-        # it is compiling, and leaves nothing of them in the graph. A small layer takes 10 µs in all,
-        # so neither calls more than it must.
+        # Functions, not methods, and the question first: where torch.compile traces through them after
+        # all (others have hooks too), it finds it is compiling, and leaves nothing of them in the graph.
+        # A small layer takes 10 µs in all, so neither calls more than it must.
         tracing, compiler = torch.compiler.is_dynamo_compiling, torch.compiler
         emitter, threads, paths, failed = self._emitter, self._threads, self._paths, self._failed
         entering, leaving = self._entering, self._leaving
