@@ -217,6 +217,8 @@ def begin_step(number: int | None = None) -> int:
         _tell(number)
     steps = emitter(STEP_FRAMEWORK)
     if steps.active:
+        if _recorder is not None:
+            _recorder.before_step()
         steps.push(steps.prepare(f"step {number}", "step"))
         _steps.pushed = True
         if _recorder is not None:
