@@ -213,6 +213,11 @@ class Recorder:
         finally:
             self._lock.release()
 
+    def before_step(self) -> None:
+        """A step is about to begin: what is soon to be written is, rather than in its midst."""
+        if perf_counter_ns() > self.deadline - FLUSH_NS // 2:
+            self.flush()
+
     def step_begins(self) -> None:
         """A step begins on this thread; of threads that step at once the first counts."""
         if self._step is None:

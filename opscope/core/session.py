@@ -242,6 +242,8 @@ def _push_step(number: int) -> bool:
     steps = emitter(STEP_FRAMEWORK)
     _steps.pushed = active = steps.active
     if active:
+        if _recorder is not None:
+            _recorder.before_step()
         steps.push(steps.prepare(f"step {number}", "step"))
     return active
 

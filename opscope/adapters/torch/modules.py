@@ -14,7 +14,7 @@ from opscope.core import session
 from opscope.core.cost import Cost
 from opscope.core.emit import Emitter, Prepared
 
-from .dynamo import untraced
+from .dynamo import Hidden, untraced
 from .state import Threads, ThreadState
 
 #: Wrappers that a path does not name, and the attribute under which they hold the model.
@@ -53,8 +53,8 @@ class Layers:
         #: Off, it does nothing, also where a compiled module keeps hold of it.
         self.on = False
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str, Prepared]] = {}
-        self._original: Callable[..., Any] | None = None
-        self._patched: Callable[..., Any] | None = None
+        #: Where it is put. Installed apart from it, for as long as the adapter is.
+        self.hidden = Hidden()
 
     def install(self) -> None:
         """Put ourselves around ``nn.Module._call_impl``, which runs a module's forward and its hooks.
@@ -62,18 +62,13 @@ class Layers:
         With a global hook PyTorch takes its slow way through every module, which costs more than all
         that is done here, and torch.compile its slow way too.
         """
-        if self._original is None:
-            self._original = nn.Module._call_impl
-            self._patched = self._around(nn.Module._call_impl)
-            nn.Module._call_impl = self._patched
+        self.hidden.hold(self._around)
         self.on = True
 
     def uninstall(self) -> None:
         """Put it back, unless another tool has patched on top of us."""
         self.on = False
-        if self._original is not None and nn.Module.__dict__["_call_impl"] is self._patched:
-            nn.Module._call_impl = self._original
-            self._original = self._patched = None
+        self.hidden.remove()
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         # The questions first: torch.compile traces through this, finds it is compiling, and leaves
@@ -93,7 +88,8 @@ class Layers:
                 if state is not None:
                     leave(state, self, result)
 
-        return untraced(functools.wraps(original)(_call_impl), below=False)
+        functools.update_wrapper(_call_impl, original)
+        return untraced(_call_impl, below=False)
 
     def _ways(
         self,
