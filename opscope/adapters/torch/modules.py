@@ -74,7 +74,7 @@ class Layers:
         # The questions first: torch.compile traces through this, finds it is compiling, and leaves
         # nothing of it in the graph.
         tracing, compiler, layers = torch.compiler.is_dynamo_compiling, torch.compiler, self
-        enter, leave = (untraced(one) for one in self._ways())
+        enter, leave = self._ways()
 
         def _call_impl(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if tracing() or compiler._is_compiling_flag or not layers.on:
@@ -145,7 +145,7 @@ class Layers:
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("a layer could not be closed")
 
-        return enter, leave
+        return untraced(enter), untraced(leave)
 
     def _name(
         self, module: nn.Module, state: ThreadState
