@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from opscope.core.groups import group_size
 from opscope.core.schema import Arg, OpCall, SameAs
 
 from .registry import Cost, op, words
@@ -175,7 +176,9 @@ def communicate(call: OpCall) -> Cost:
         return _unknown("its bytes stand at the op that asked for it")
     parts = distinct_tensors(call)
     told = _integer(call, "bytes")
-    ranks = _integer(call, "Group size", "group_size", "world_size", "ranks")
+    ranks, note = group_size(call), ""
+    if ranks is None and (ranks := _integer(call, "world_size")) is not None:
+        note = f"the group is not recorded: taken to be all {ranks} ranks"
     if ranks is None and kind not in _ANY_RANKS:
         return _unknown("the trace does not record how many ranks take part")
     if told is None and not parts and kind != "barrier":
@@ -192,7 +195,7 @@ def communicate(call: OpCall) -> Cost:
     crossing = Span("u8", wire_bytes(kind, whole, ranks or 2))
     sent = [] if kind == "recv" else [crossing]
     received = [] if kind == "send" else [crossing]
-    return cost_of_parts(sent, received)
+    return cost_of_parts(sent, received, note="" if kind in _ANY_RANKS else note)
 
 
 def buffer_bytes(call: OpCall) -> int | None:
