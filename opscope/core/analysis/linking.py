@@ -22,7 +22,7 @@ from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints
 from opscope.core.perf import tensorcore
 from opscope.core.perf.shapes import expanded, is_scalar_slot
-from opscope.core.schema import Dim, OpCall, TensorSpec
+from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 
 ForwardOf = Callable[[Ints], Ints]
 #: From distinct calls and a number that goes with each to their rows of the catalogue.
@@ -31,14 +31,23 @@ Numbers: TypeAlias = NDArray[np.int32]
 _NO_CALL: Final = OpCall("")
 _LOOKUP_NODE: Final = "torch::autograd::CppNode<SplitLookup"
 _EVALUATE: Final = "autograd::engine::evaluate_function: "
-_JOINS: Final = ("aten::cat", "aten::_cat")
-#: What ATen's kernels of ``cat`` are made for: an element's size alone, or in old ones its C++ type.
+#: Ops over lists of tensors, of which Kineto records the sizes and not the element types.
+_OVER_LISTS: Final = re.compile(r"aten::(?:_?cat$|_foreach_|_fused_(?:adam|adamw|sgd|adagrad)_?$)")
+#: What ATen's kernels of them are made for: an element's size alone, or its C++ type.
 _OPAQUE: Final = re.compile(r"CatArrayBatchedCopy\w*<[^,]*OpaqueType<(?:\(unsigned int\))?(\d+)u?>")
-_TYPED: Final = re.compile(r"CatArrayBatchedCopy\w*<([\w: ]+),")
-_WIDTHS: Final = {
-    "float": 4, "double": 8, "long": 8, "int": 4, "short": 2, "bool": 1, "signed char": 1,
-    "unsigned char": 1, "c10::Half": 2, "c10::BFloat16": 2,
+_TYPED: Final = (
+    re.compile(r"CatArrayBatchedCopy\w*<([\w: ]+),"),
+    re.compile(
+        r"multi_tensor_apply_kernel<.*?Metadata<[^>]*>, ?[^<]*?(?:<unnamed>::)?\w*Functor<([\w: ]+),"
+    ),
+)
+_TYPES: Final = {
+    "float": "f32", "double": "f64", "long": "i64", "int": "i32", "short": "i16", "bool": "bool",
+    "signed char": "i8", "unsigned char": "u8", "c10::Half": "f16", "c10::BFloat16": "bf16",
 }  # fmt: skip
+_DTYPES: Final = tuple(_TYPES.values())
+#: Sizes of elements (bytes) are below it, places in _DTYPES begin there.
+_FIRST_TYPE: Final = 1 << 16
 
 
 def linked_costs(
@@ -96,13 +105,13 @@ def linked_costs(
     rows = wanting[sums[reading[wanting]]]
     forward = forward_of(_returning(attribution, calls, rows))
     catalogue = complete(rows, at(reading, forward), costs(_summed_gradient))
-    joins = np.array([call.name in _JOINS for call in calls], bool)
-    rows = wanting[joins[reading[wanting]]]
+    over = np.array([_OVER_LISTS.match(call.name) is not None for call in calls], bool)
+    rows = wanting[over[reading[wanting]]]
     catalogue = complete(
         rows,
-        _element_sizes(attribution, rows),
-        lambda own, sizes: perf.columns(
-            [_of_elements(*pair) for pair in zip(own, sizes, strict=True)], target=target
+        _elements(attribution, rows),
+        lambda own, kinds: perf.columns(
+            [_of_elements(*pair) for pair in zip(own, kinds, strict=True)], target=target
         ),
     )
     return catalogue, place
@@ -168,30 +177,49 @@ def _broadcasts(small: tuple[Dim, ...], large: tuple[Dim, ...]) -> bool:
     return all(a in (1, b) for a, b in zip(small, ends, strict=True))
 
 
-def _element_sizes(attribution: Attribution, rows: Ints) -> Ints:
-    """For each row of a ``cat`` the bytes an element, from the name of a kernel of its; -1: none."""
-    found = np.full(len(rows), NONE, np.int64)
+def _elements(attribution: Attribution, rows: Ints) -> Ints:
+    """For each op row what the name of a kernel of its tells of its elements (``_kind``); -1: nothing."""
     kernels = attribution.trace["kernels"]
     if not len(rows) or not len(kernels):
-        return found
-    size = np.full(len(attribution.parent), NONE, np.int64)
+        return np.full(len(rows), NONE, np.int64)
+    kind = np.full(len(attribution.parent), NONE, np.int64)
     mine = np.flatnonzero(attribution.kernels.op >= 0)
     names = kernels["name"].gather(mine).cast(pl.String)
-    kinds = {one: _width(one) for one in names.unique().drop_nulls().to_list()}
-    widths = names.replace_strict(kinds, default=NONE, return_dtype=pl.Int64).to_numpy()
-    size[attribution.kernels.op[mine[widths > 0]]] = widths[widths > 0]
-    return size[rows]
+    kinds = {one: _kind(one) for one in names.unique().drop_nulls().to_list()}
+    told = names.replace_strict(kinds, default=NONE, return_dtype=pl.Int64).to_numpy()
+    kind[attribution.kernels.op[mine[told > 0]]] = told[told > 0]
+    return kind[rows]
 
 
-def _width(kernel: str) -> int:
-    opaque, typed = _OPAQUE.search(kernel), _TYPED.search(kernel)
+def _kind(kernel: str) -> int:
+    """An element's size, or its type's place in _DTYPES after _FIRST_TYPE; -1: not told, or two types."""
+    opaque = _OPAQUE.search(kernel)
     if opaque:
         return int(opaque.group(1))
-    return _WIDTHS.get(typed.group(1), NONE) if typed else NONE
+    for pattern in _TYPED:
+        typed = pattern.search(kernel)
+        if typed and typed.group(1) in _TYPES and "::Copy<" not in kernel:
+            return _FIRST_TYPE + _DTYPES.index(_TYPES[typed.group(1)])
+    return NONE
 
 
-def _of_elements(call: OpCall, size: int) -> OpCall:
-    return replace(call, params=(*call.params, ("element_size", size)))
+def _of_elements(call: OpCall, kind: int) -> OpCall:
+    """The call whose lists' elements are of that kind, where they are of none yet."""
+    if kind < _FIRST_TYPE:
+        return replace(call, params=(*call.params, ("element_size", kind)))
+    dtype = _DTYPES[kind - _FIRST_TYPE]
+
+    def typed(arg: Arg) -> Arg:
+        if isinstance(arg, tuple):
+            return tuple(map(typed, arg))
+        if not isinstance(arg, TensorSpec) or arg.dtype != "?":
+            return arg
+        # a fused optimizer's step counts are f32 whatever its parameters are
+        counts = not arg.shape and call.name.startswith("aten::_fused")
+        return replace(arg, dtype="f32" if counts else dtype)
+
+    inputs = (typed(arg) if isinstance(arg, tuple) else arg for arg in call.inputs)
+    return replace(call, inputs=tuple(inputs))
 
 
 def _complete(

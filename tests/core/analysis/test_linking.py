@@ -97,6 +97,36 @@ def test_a_kernel_s_name_tells_how_large_the_elements_of_a_list_are(trace_of, ke
     assert found == [(0, None if size is None else 2 * 32 * size)]
 
 
+LISTS = "at::native::(anonymous namespace)::"
+APPLY = f"void {LISTS}multi_tensor_apply_kernel<{LISTS}"
+
+
+@pytest.mark.parametrize(
+    ("call", "kernel", "expected"),
+    [
+        # read and written: 12 elements of 4 bytes
+        ("aten::_foreach_mul_([?[3,2], ?[6]])",
+         f"{APPLY}TensorListMetadata<1>, {LISTS}BinaryOpScalarFunctor<float, 1, 1, 0>, float>",
+         (12, 2 * 12 * 4)),
+        ("aten::_foreach_mul_([?[3,2], ?[6]])",
+         f"{APPLY}TensorListMetadata<1>, {LISTS}BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>>",
+         (12, 2 * 12 * 2)),
+        ("aten::_foreach_mul_([?[3,2], ?[6]])",
+         "void at::native::<unnamed>::multi_tensor_apply_kernel<at::native::<unnamed>::"
+         "TensorListMetadata<(int)1>, at::native::<unnamed>::BinaryOpScalarFunctor<float, (int)1>>",
+         (12, 2 * 12 * 4)),
+        # p, m, v read and written and g read, 2 bytes each; two step counts of 4 bytes read
+        ("aten::_fused_adam_([?[3,2], ?[6]], [?[3,2], ?[6]], [?[3,2], ?[6]], [?[3,2], ?[6]], [], "
+         "[?[], ?[]]) {lr=0.1, amsgrad=false}",
+         f"{APPLY}FusedOptimizerTensorListMetadata<4>, {LISTS}FusedAdamMathFunctor<c10::Half, 4>>",
+         (12 * 12, 12 * 2 * 7 + 2 * 4)),
+        ("aten::_foreach_mul_([?[3,2], ?[6]])", "some_kernel<float>", (12, None)),
+    ],
+)  # fmt: skip
+def test_a_kernel_s_functor_tells_the_type_of_its_lists(trace_of, call, kernel, expected):
+    assert kernel_costs(trace_of, [op(0, 10, call)], launched(5, kernel)) == [expected]
+
+
 def test_parts_without_sizes_are_as_large_as_the_gradient_of_the_whole(trace_of):
     ranges = [
         op(0, 10, "aten::cat([?[?]])", 3),
