@@ -265,6 +265,8 @@ SHARES_UNSAID = {
     "aten::sparse_resize_and_clear",
     "aten::resize_as_sparse",
     "aten::_coalesced",
+    "aten::_add_batch_dim",  # vmap: a wrapper around the tensor, and its contents
+    "aten::_remove_batch_dim",
     "aten::_nested_get_jagged_dummy",
     "aten::_nested_get_lengths",
     "aten::_nested_get_offsets",

@@ -323,6 +323,7 @@ def paged(call: OpCall) -> Cost:
 
 @op(
     "aten::_native_multi_head_attention",
+    "aten::_triton_multi_head_attention",
     "aten::_transformer_encoder_layer_fwd",
     "aten::multi_head_attention_forward",
     family="attention",
@@ -334,7 +335,7 @@ def multi_head(call: OpCall) -> Cost:
     qs, ks = sizes(q), sizes(k)
     if call.name.endswith("_transformer_encoder_layer_fwd") or len(qs) != 3:
         raise CannotKnow("the layer's inner sizes are not recorded")
-    first = "native" in call.name  # [B, N, E]; the function's default is [N, B, E]
+    first = call.name.startswith("aten::_")  # [B, N, E]; the function's default is [N, B, E]
     batch, queries, keys = (qs[0], qs[1], ks[1]) if first else (qs[1], qs[0], ks[0])
     embed = qs[2]
     projections = 2 * batch * embed * embed * (2 * queries + 2 * keys)

@@ -298,6 +298,16 @@ def cat(call: OpCall) -> Cost:
     return moved([*parts], [*writes], "")
 
 
+@op("aten::_nested_sum_backward", "aten::_rowwise_prune", family="copy",
+    source="moved: repeated over each part, or kept rows")  # fmt: skip
+def as_recorded(call: OpCall) -> Cost:
+    """How large the result is only the outputs tell: the parts' sizes and the mask are data."""
+    found, made = distinct_tensors(call), outputs(call)
+    if not found or not made:
+        return moved([*found] or None, None, "how large the result is is data of the call")
+    return moved([*(made[:1] if "prune" in call.name else found[:1])], [*made], "")
+
+
 @op(
     "aten::split_copy",
     "aten::split_with_sizes_copy",
