@@ -335,7 +335,7 @@ def _backward(call: OpCall, grad: TensorSpec, x: TensorSpec, w: TensorSpec) -> C
         total += cost(
             [grad if alone else None],
             [Span(grad.dtype, channels)],
-            vector=numel(grad) - channels,
+            vector=max(numel(grad) - channels, 0),
             dtype=grad.dtype,
         )
     return total

@@ -234,7 +234,7 @@ def solve(call: OpCall) -> Cost:
     elif "cholesky_solve" in word or "lu_solve" in word or "ldl_solve" in word:
         flops = 2 * n * n * k
     elif "lstsq" in word:
-        flops = qr(m, n) + (4 * m * n - 2 * n * n) * k + n * n * k
+        flops = max(qr(m, n) + (4 * m * n - 2 * n * n) * k + n * n * k, 0)
     else:
         flops = lu(n, n) + 2 * n * n * k
     writes = outputs(call) or [b]
