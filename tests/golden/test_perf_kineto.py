@@ -219,6 +219,8 @@ def test_what_is_not_covered_is_named(shared):
     assert shares["CompiledFunctionBackward"] == pytest.approx(0.2485, abs=1e-3)
     assert shares["CompiledFunction"] == pytest.approx(0.0209, abs=1e-3)
     assert shares["Optimizer.step#FusedAdam.step"] == pytest.approx(0.0821, abs=1e-3)
+    why = missing.filter(pl.col("op") == "CompiledFunction")["why"].to_list()
+    assert any("the sizes of what goes in" in one for one in why)
     assert missing["share"].sum() < 0.40
 
 
