@@ -25,7 +25,6 @@ from opscope.core.columns import at, gather
 from opscope.core.intervals import NONE, Ints
 from opscope.core.schema import OpCall
 
-MATRIX_FAMILIES: Final = frozenset({"gemm", "conv", "attention", "recurrent"})
 _NO_CALL: Final = OpCall("")
 
 
@@ -74,7 +73,9 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
         > 0
     )
     something_known = catalogue.select(something).to_series().to_numpy() & known
-    matrix = catalogue["family"].is_in(list(MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
+    matrix = (
+        catalogue["family"].is_in(list(perf.MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
+    )
     ops = np.flatnonzero(attribution.is_op)
     reading = place[ops]
     canonical = np.zeros(len(attribution.is_op), bool)

@@ -141,7 +141,7 @@ def activation_backward(call: OpCall) -> Cost:
     if "prelu" in word:
         x, more = kept, tensors(call)[2:3]
         writes = outputs(call) or [x, *more]
-        return cost([grad, x, *more], [*writes], vector=each * numel(grad), dtype=grad.dtype)
+        return cost([grad, x, *more], writes, vector=each * numel(grad), dtype=grad.dtype)
     if word in (
         "log_sigmoid_backward",
         "rrelu_with_noise_backward",
@@ -157,7 +157,7 @@ def split_heads(call: OpCall) -> Cost:
     x = need(call, 0, "projected input")
     count = numel(x)
     writes = outputs(call) or [x]
-    return cost(distinct_tensors(call), [*writes], vector=count + count // 3, dtype=x.dtype)
+    return cost(distinct_tensors(call), writes, vector=count + count // 3, dtype=x.dtype)
 
 
 @op("aten::glu_backward", family="activation", source="9 an element of the gradient")

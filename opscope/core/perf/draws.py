@@ -10,6 +10,8 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, in_place, op
 from .shapes import (
+    NO_OUTPUTS,
+    NO_SIZE,
     broadcast,
     cost,
     dtype_param,
@@ -82,12 +84,12 @@ def draw(call: OpCall) -> Cost:
         elif size is not None:
             out = TensorSpec("?", size)
         else:
-            raise CannotKnow("the trace does not record the size of the result")
+            raise CannotKnow(NO_SIZE)
     word = _word(call.name)
     reads = found if word in _FROM else []
     if in_place(call.name):
         reads = reads[1:]
-    return cost([*reads], [out], vector=DRAWS[word] * numel(out), dtype=out.dtype)
+    return cost(reads, [out], vector=DRAWS[word] * numel(out), dtype=out.dtype)
 
 
 @op("aten::multinomial", "aten::randperm", family="random", source="a cumulative sum and a search")
@@ -95,7 +97,7 @@ def multinomial(call: OpCall) -> Cost:
     """A running sum of the weights; a permutation is a sort of random keys and counts none."""
     if "randperm" in call.name:
         out = output(call)
-        return cost([], None if out is None else [out], reason="the trace has no outputs")
+        return cost([], None if out is None else [out], reason=NO_OUTPUTS)
     weights = need(call, 0, "weights")
     out = output(call)
     return cost(
@@ -129,7 +131,7 @@ def dropout(call: OpCall) -> Cost:
     if writes is None:
         native = "native" in call.name or "fused" in call.name
         writes = [x, TensorSpec("bool", sizes(x))] if native else [x]
-    return cost([x], [*writes], vector=2 * numel(x), dtype=x.dtype)
+    return cost([x], writes, vector=2 * numel(x), dtype=x.dtype)
 
 
 @op(

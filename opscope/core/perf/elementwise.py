@@ -157,7 +157,7 @@ def elementwise_cost(
     kept = outputs(call)
     if kept is not None and len(kept) > 1:
         written = kept
-    return cost(reads, [*written], vector=per_element * product(shape), dtype=kind)
+    return cost(reads, written, vector=per_element * product(shape), dtype=kind)
 
 
 def _distinct_count(call: OpCall) -> int:
@@ -227,7 +227,7 @@ def ternary(call: OpCall) -> Cost:
         shape = sizes(recorded) if recorded is not None else broadcast(*map(sizes, found))
         kind = promote(found[1:])
         out = recorded or TensorSpec(kind, shape)
-        return cost([*found], [out], vector=product(shape), dtype=kind)
+        return cost(found, [out], vector=product(shape), dtype=kind)
     if word == "masked_fill":
         x, mask = found[0], found[1] if len(found) > 1 else None
         shape = broadcast(sizes(x), sizes(mask)) if mask is not None else sizes(x)
@@ -314,7 +314,7 @@ def foreach(call: OpCall) -> Cost:
         reads = []
     elif word == "copy" and len(found) > 1:
         reads = [*found[1]]
-    return cost(reads, [*found[0]], vector=each * count, dtype=promote(found[0]))
+    return cost(reads, found[0], vector=each * count, dtype=promote(found[0]))
 
 
 @op("aten::_foreach_norm", family="reduction", source="2 an element: square and add")
@@ -323,7 +323,7 @@ def foreach_norm(call: OpCall) -> Cost:
     found = _foreach_lists(call)[0]
     count = sum(numel(t) for t in found)
     outs = [TensorSpec(t.dtype, ()) for t in found]
-    return cost([*found], [*outs], vector=2 * count, dtype=promote(found))
+    return cost(found, outs, vector=2 * count, dtype=promote(found))
 
 
 @op("aten::_amp_update_scale", family="optimizer", source="a product and a comparison")
@@ -342,4 +342,4 @@ def amp_unscale(call: OpCall) -> Cost:
     """A finiteness check and a multiplication for each gradient element, in place."""
     found = _foreach_lists(call)[0]
     count = sum(numel(t) for t in found)
-    return cost([*found], [*found], vector=2 * count, dtype=promote(found))
+    return cost(found, found, vector=2 * count, dtype=promote(found))

@@ -72,7 +72,7 @@ def embedding_bag(call: OpCall) -> Cost:
     if outputs(call) is None and "_embedding_bag" in call.name:  # which bag, how many, the largest
         writes += [TensorSpec("i64", (n,)) for n in (count, bags, bags)]
     rows = span(weight, min(count, sizes(weight)[0]) * width)
-    return cost([rows, *found[1:3], weights], [*writes], vector=flops, dtype=weight.dtype)
+    return cost([rows, *found[1:3], weights], writes, vector=flops, dtype=weight.dtype)
 
 
 @op(

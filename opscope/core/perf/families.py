@@ -1,6 +1,7 @@
 """Every family of ops, imported: modules that register their ops under other names need them there."""
 
-from . import (
+# what they register is wanted, not their names
+from . import (  # noqa: F401
     activation,
     attention,
     communication,
@@ -28,34 +29,5 @@ from . import (
     sparse,
     statistics,
     views,
-)
-
-FAMILIES = (
-    activation,
-    attention,
-    communication,
-    contraction,
-    conv,
-    copies,
-    draws,
-    elementwise,
-    embedding,
-    fbgemm,
-    fft,
-    gemm,
-    indexing,
-    interpolation,
-    linalg,
-    loss,
-    moe,
-    normalization,
-    optimizer,
-    pooling,
-    quantized,
-    recurrent,
-    reduction,
-    softmax,
-    sparse,
-    statistics,
-    views,
+    widening,
 )

@@ -7,7 +7,7 @@ from math import log2
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op, words
-from .shapes import as_ints, axes, cost, need, output, product, sizes
+from .shapes import as_ints, axes, cost, need, need_output, output, product, sizes
 
 _REAL = ("r2c", "c2r", "rfft", "irfft", "hfft", "stft")
 _NAMES = words(
@@ -81,9 +81,7 @@ def stft(call: OpCall) -> Cost:
     points = as_ints(call.param("n_fft"))
     if points is None:
         raise CannotKnow("the trace does not record n_fft")
-    out = output(call)
-    if out is None:
-        raise CannotKnow("the trace does not record the number of frames")
+    out = need_output(call, "the trace does not record the number of frames")
     shape = sizes(out) if "istft" not in call.name else sizes(x)
     bins = points[0] // 2 + 1 if call.param("onesided", True) is not False else points[0]
     frames = product(shape) // max(bins, 1)

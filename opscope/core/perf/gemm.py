@@ -6,6 +6,7 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, lookup, op
 from .shapes import (
+    NO_OUTPUTS,
     Part,
     Span,
     broadcast,
@@ -278,7 +279,7 @@ def grouped_mm(call: OpCall) -> Cost:
             outputs(call),
             matrix=flops,
             dtype=promote(groups[0]),
-            reason="the trace has no outputs",
+            reason=NO_OUTPUTS,
         )
     a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
     left, right = sizes(a), sizes(b)
@@ -299,7 +300,7 @@ def grouped_mm(call: OpCall) -> Cost:
         flops = 2 * left[0] * right[1] * left[1]
         dtype = promote([a, b])
         out = result(call, (groups_n, left[0], right[1]), dtype)
-        return cost([*tensors(call)], [out], matrix=flops, dtype=dtype)
+        return cost(tensors(call), [out], matrix=flops, dtype=dtype)
     else:
         raise CannotKnow(f"not a grouped product: {list(left)} and {list(right)}")
     return product_cost(call, a, b, shape, k, *tensors(call)[2:])

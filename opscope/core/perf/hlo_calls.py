@@ -36,7 +36,7 @@ def _fused(call: OpCall) -> Cost:
     writes = outputs(call)
     return cost(
         _read(call),
-        None if writes is None else [*writes],
+        writes,
         matrix=matrix[0],
         vector=vector[0],
         dtype=str(call.param("compute", "?")),

@@ -6,9 +6,10 @@ from math import ceil, log2
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .copies import moved
 from .registry import CannotKnow, Cost, op
 from .shapes import (
+    NO_SHAPES,
+    NO_SIZE,
     Part,
     as_ints,
     axes,
@@ -26,8 +27,6 @@ from .shapes import (
     tensors,
 )
 
-_NO_SHAPES = "the trace has no shapes for this call"
-
 
 @op(
     "aten::index_select",
@@ -41,7 +40,7 @@ def gather(call: OpCall) -> Cost:
     """As many elements are read as are written."""
     found = tensors(call)
     if len(found) < 2:
-        return moved(None, None, _NO_SHAPES)
+        return cost(None, None, reason=NO_SHAPES)
     x, index = found[0], found[1]
     out = output(call)
     try:
@@ -49,8 +48,8 @@ def gather(call: OpCall) -> Cost:
             out = _gathered(call, x, index)
         picked = min(numel(out), numel(x))
     except CannotKnow as why:
-        return moved(None, None, str(why))
-    return moved([span(x, picked), index], [out], "")
+        return cost(None, None, reason=str(why))
+    return cost([span(x, picked), index], [out])
 
 
 def _gathered(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
@@ -79,7 +78,7 @@ def index(call: OpCall) -> Cost:
     """As many elements are read as are written; a mask's count is data."""
     found = tensors(call)
     if not found:
-        return moved(None, None, _NO_SHAPES)
+        return cost(None, None, reason=NO_SHAPES)
     x = found[0]
     indices = next((one for one in lists(call) if one), found[1:])
     out = output(call)
@@ -88,8 +87,8 @@ def index(call: OpCall) -> Cost:
             out = _indexed(call, x, indices)
         picked = min(numel(out), numel(x))
     except CannotKnow as why:
-        return moved(None, None, str(why))
-    return moved([span(x, picked), *indices], [out], "")
+        return cost(None, None, reason=str(why))
+    return cost([span(x, picked), *indices], [out])
 
 
 def _indexed(call: OpCall, x: TensorSpec, indices: list[TensorSpec]) -> TensorSpec:
@@ -136,8 +135,8 @@ def scatter(call: OpCall) -> Cost:
     adds = "add" in call.name or "reduce" in call.name or call.param("accumulate") is True
     if len(found) < 2:
         if adds:
-            raise CannotKnow(_NO_SHAPES)
-        return moved(None, None, _NO_SHAPES)
+            raise CannotKnow(NO_SHAPES)
+        return cost(None, None, reason=NO_SHAPES)
     x, values = found[0], found[-1]
     indices = found[1:-1] or found[1:2]
     if "fill" in call.name or len(found) == 2:
@@ -156,7 +155,7 @@ def scatter(call: OpCall) -> Cost:
     except CannotKnow as why:
         if adds:
             raise
-        return moved(None, None, str(why))
+        return cost(None, None, reason=str(why))
     reads: list[Part] = [*indices, values if values not in indices else None]
     if not in_place:
         reads.append(x)
@@ -178,11 +177,11 @@ def gather_backward(call: OpCall) -> Cost:
     grad = need(call, 0, "gradient")
     out = output(call)
     return cost(
-        [*tensors(call)],
+        tensors(call),
         None if out is None else [out],
         vector=numel(grad),
         dtype=grad.dtype,
-        reason="the trace does not record the size of the result",
+        reason=NO_SIZE,
     )
 
 
@@ -257,7 +256,7 @@ def sort(call: OpCall) -> Cost:
         if "argsort" not in call.name and "msort" not in call.name
         else ([places] if "argsort" in call.name else [x])
     )
-    return cost([x], [*(writes or plain)], vector=flops, dtype=x.dtype)
+    return cost([x], writes or plain, vector=flops, dtype=x.dtype)
 
 
 @op(
@@ -279,7 +278,7 @@ def topk(call: OpCall) -> Cost:
         k = numel(recorded) // max(rows, 1)
     flops = product(shape) + _comparisons(k, rows)
     found = outputs(call) or [TensorSpec(x.dtype, (rows, k)), TensorSpec("i64", (rows, k))]
-    return cost([x], [*found], vector=flops, dtype=x.dtype)
+    return cost([x], found, vector=flops, dtype=x.dtype)
 
 
 @op(
@@ -304,8 +303,8 @@ def search(call: OpCall) -> Cost:
     each = 1 if "bincount" in call.name else 3
     writes = outputs(call)
     return cost(
-        [*found],
-        None if writes is None else [*writes],
+        found,
+        writes,
         vector=each * numel(first),
         dtype=first.dtype,
         reason="the trace does not record how many bins there are",

@@ -125,7 +125,7 @@ def factorise(call: OpCall) -> Cost:
     writes = outputs(call) or factors(word, call, x, m, n)
     reflectors = word in ("linalg_householder_product", "orgqr")
     reads = tensors(call)[:2] if reflectors else [x]
-    return cost([*reads], [*writes], matrix=_real(x.dtype, batch * flops), dtype=x.dtype)
+    return cost(reads, writes, matrix=_real(x.dtype, batch * flops), dtype=x.dtype)
 
 
 _REAL = {"c64": "f32", "c128": "f64", "c32": "f16"}
@@ -249,7 +249,7 @@ def solve(call: OpCall) -> Cost:
     elif outputs(call) is None and word.startswith("triangular_solve"):
         writes = [b, a]
     reads = distinct_tensors(call)
-    return cost([*reads], [*writes], matrix=_real(a.dtype, batch * flops), dtype=a.dtype)
+    return cost(reads, writes, matrix=_real(a.dtype, batch * flops), dtype=a.dtype)
 
 
 @op("aten::matrix_power", "aten::linalg_matrix_power", family="linalg",

@@ -74,7 +74,7 @@ def pointwise_loss(call: OpCall) -> Cost:
     writes = outputs(call) or [out]
     if outputs(call) is None and call.name.endswith("_forward"):  # whether each is a target
         writes = [out, x]
-    return cost(distinct_tensors(call), [*writes], vector=flops, dtype=x.dtype)
+    return cost(distinct_tensors(call), writes, vector=flops, dtype=x.dtype)
 
 
 _BACKWARD: Final = words(
@@ -114,7 +114,7 @@ def nll_loss(call: OpCall) -> Cost:
     one = TensorSpec(x.dtype, ())
     each = call.param("reduction", 1) in (0, "none")
     writes = outputs(call) or [TensorSpec(x.dtype, target.shape) if each else one, one]
-    return cost([span(x, rows), target], [*writes], vector=2 * rows, dtype=x.dtype)
+    return cost([span(x, rows), target], writes, vector=2 * rows, dtype=x.dtype)
 
 
 @op("aten::nll_loss_backward", "aten::nll_loss2d_backward", family="loss", source="one a row")
@@ -173,7 +173,7 @@ def ctc_loss(call: OpCall) -> Cost:
         note = "" if longest else "the longest target is taken to be as long as the padded ones"
     elif len(writes) > 1:  # the recursion is a result: its size tells the states
         states = numel(writes[1])
-    return cost([x, target], [*writes], vector=7 * states, dtype=x.dtype, note=note)
+    return cost([x, target], writes, vector=7 * states, dtype=x.dtype, note=note)
 
 
 @op("aten::_ctc_loss_backward", family="loss",
@@ -206,7 +206,7 @@ def linear_cross_entropy(call: OpCall) -> Cost:
     gradients = sum(t.shape in (x.shape, w.shape) for t in (recorded or [])[1:])
     return cost(
         distinct_tensors(call),
-        [*(recorded or [TensorSpec(x.dtype, target.shape)])],
+        recorded or [TensorSpec(x.dtype, target.shape)],
         matrix=2 * logits * wide * (1 + gradients),
         vector=5 * logits + 2 * rows + (3 * logits if gradients else 0),
         dtype=x.dtype,

@@ -15,6 +15,8 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, op
 from .shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
     as_ints,
     cost,
     distinct_tensors,
@@ -87,7 +89,7 @@ def layer(call: OpCall) -> Cost:
         out = [TensorSpec(x.dtype, (*shape[:-1], wide))]
     return cost(
         distinct_tensors(call),
-        [*out],
+        out,
         matrix=matrix,
         vector=each * units * tokens,
         dtype=x.dtype,
@@ -130,7 +132,7 @@ def cell(call: OpCall) -> Cost:
     out = outputs(call) or [TensorSpec(x.dtype, (batch, units))] * states
     return cost(
         distinct_tensors(call),
-        [*out],
+        out,
         matrix=2 * batch * sum(map(numel, matrices[:2])),
         vector=each * batch * units,
         dtype=x.dtype,
@@ -158,7 +160,7 @@ def gates_only(call: OpCall) -> Cost:
     writes = outputs(call) or ([x] if out is None else [out])
     return cost(
         distinct_tensors(call),
-        [*writes],
+        writes,
         vector=each * units * (2 if backward else 1),
         dtype=x.dtype,
     )
@@ -179,11 +181,11 @@ def layer_backward(call: OpCall) -> Cost:
     writes = outputs(call)
     return cost(
         distinct_tensors(call),
-        None if writes is None else [*writes],
+        writes,
         matrix=2 * forward.matrix_flops,
         vector=2 * forward.vector_flops,
         dtype=next(iter(forward.by_dtype), "?"),
-        reason="the trace has no outputs",
+        reason=NO_OUTPUTS,
     )
 
 
@@ -193,8 +195,8 @@ def repack(call: OpCall) -> Cost:
     """Everything is read and written once."""
     found = distinct_tensors(call)
     if not found:
-        return cost(None, None, reason="the trace has no shapes for this call")
-    return cost([*found], [*(outputs(call) or found)])
+        return cost(None, None, reason=NO_SHAPES)
+    return cost(found, outputs(call) or found)
 
 
 @backward_of("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::_cudnn_rnn",
@@ -211,8 +213,6 @@ def recurrent_gradient(call: OpCall) -> tuple[Cost, Cost]:
     x = need(call, 0, "input")
     weights = [t for t in tensors(call)[1:] if len(t.shape) == 2]
     return (
-        cost(
-            [*reads], [x], matrix=forward.matrix_flops, vector=2 * forward.vector_flops, dtype=dtype
-        ),
-        cost([*reads], [*weights], matrix=forward.matrix_flops, dtype=dtype),
+        cost(reads, [x], matrix=forward.matrix_flops, vector=2 * forward.vector_flops, dtype=dtype),
+        cost(reads, weights, matrix=forward.matrix_flops, dtype=dtype),
     )

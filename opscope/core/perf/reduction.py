@@ -136,7 +136,7 @@ def reduction(call: OpCall) -> Cost:
         output(call, 1) is not None or call.param("dim") is not None or word == "mode"
     ):
         writes.append(output(call, 1) or TensorSpec("i64", recorded.shape))
-    return cost([x], [*writes], vector=flops, dtype=x.dtype)
+    return cost([x], writes, vector=flops, dtype=x.dtype)
 
 
 @op("aten::dist", family="reduction", source="3 an element: subtract, square, add")
@@ -185,7 +185,7 @@ def scan(call: OpCall) -> Cost:
     writes = [out]
     if _word(call.name) in ("cummax", "cummin"):
         writes.append(output(call, 1) or TensorSpec("i64", shape))
-    return cost([x], [*writes], vector=each * (product(shape) - rows), dtype=x.dtype)
+    return cost([x], writes, vector=each * (product(shape) - rows), dtype=x.dtype)
 
 
 @op(
@@ -199,7 +199,7 @@ def scan_backward(call: OpCall) -> Cost:
     grad = need(call, 0, "gradient")
     found = tensors(call)
     count = numel(grad)
-    return cost([*found], [grad], vector=count * len(found), dtype=grad.dtype)
+    return cost(found, [grad], vector=count * len(found), dtype=grad.dtype)
 
 
 @op(
@@ -211,7 +211,7 @@ def norm_backward(call: OpCall) -> Cost:
     """x · grad / norm."""
     found = tensors(call)
     x = need(call, 1, "input")
-    return cost([*found], [x], vector=2 * numel(x), dtype=x.dtype)
+    return cost(found, [x], vector=2 * numel(x), dtype=x.dtype)
 
 
 @op(

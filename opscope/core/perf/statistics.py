@@ -6,9 +6,10 @@ from math import ceil, log2
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .copies import moved
 from .registry import CannotKnow, Cost, op
 from .shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
     as_ints,
     axes,
     cost,
@@ -92,10 +93,10 @@ def differences(call: OpCall) -> Cost:
     writes = outputs(call)
     return cost(
         distinct_tensors(call),
-        None if writes is None else [*writes],
+        writes,
         vector=each * numel(x),
         dtype=x.dtype,
-        reason="the trace has no outputs",
+        reason=NO_OUTPUTS,
     )
 
 
@@ -122,7 +123,7 @@ def histogram(call: OpCall) -> Cost:
     writes = outputs(call)
     return cost(
         distinct_tensors(call),
-        None if writes is None else [*writes],
+        writes,
         vector=flops,
         dtype=x.dtype,
         reason="the trace does not record how many bins there are",
@@ -158,15 +159,15 @@ def one_hot(call: OpCall) -> Cost:
     """The classes are a parameter, or data."""
     found = tensors(call)
     if not found:
-        return moved(None, None, "the trace has no shapes for this call")
+        return cost(None, None, reason=NO_SHAPES)
     classes = as_ints(call.param("num_classes"))
     out = output(call)
     if out is None and classes is not None and classes[0] > 0:
         out = TensorSpec("i64", (*found[0].shape, classes[0]))
-    return moved(
+    return cost(
         [found[0]],
         None if out is None else [out],
-        "how many classes there are is data that no trace records",
+        reason="how many classes there are is data that no trace records",
     )
 
 
@@ -195,4 +196,4 @@ def foreach_reduction(call: OpCall) -> Cost:
     outs = [TensorSpec(t.dtype, ()) for t in found]
     count = sum(map(numel, found))
     flops = 2 * count if "powsum" in call.name else max(count - len(found), 0)
-    return cost([*found], [*(outputs(call) or outs)], vector=flops, dtype=found[0].dtype)
+    return cost(found, outputs(call) or outs, vector=flops, dtype=found[0].dtype)

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from opscope.core.schema import DTYPE_BITS, OpCall, TensorSpec
 
 from .registry import CannotKnow, Entry, lookup
-from .shapes import tensors
+from .shapes import NO_SHAPES, tensors
 
 #: Families that Tensor Cores can compute in some dtype.
 MATRIX_FAMILIES: Final = frozenset({"gemm", "conv", "attention", "recurrent"})
@@ -100,7 +100,7 @@ def ready(call: OpCall, target: Target = Target()) -> tuple[bool | None, str | N
         return False, "the device has no Tensor Cores"
     operands = _operands(call)
     if len(operands) < 2:
-        return None, "the trace has no shapes for this call"
+        return None, NO_SHAPES
     dtypes = {t.dtype for t in operands[:2]}
     if "?" in dtypes:
         return None, "the trace gives sizes without element types"
