@@ -25,11 +25,6 @@ MAX_SEQ: Final = 1 << SEQ_BITS
 MAX_FWD_THREAD: Final = 1 << 15
 
 
-def unpack_payload(payload: int) -> tuple[int, int]:
-    """``(seq, fwd_thread)`` of a packed payload."""
-    return payload & (MAX_SEQ - 1), payload >> SEQ_BITS
-
-
 class Prepared:
     """A range text prepared once. Made by ``Emitter.prepare``; its attributes are not to be changed."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -215,11 +214,3 @@ def _declare(native: Any) -> None:
     ):
         function = getattr(native, name)
         function.restype, function.argtypes = result, arguments
-
-
-def gpu_build(tensorflow: Any) -> bool:
-    """Whether this TensorFlow is built for CUDA (and then has NVTX itself)."""
-    try:
-        return bool(tensorflow.sysconfig.get_build_info()["is_cuda_build"])
-    except (AttributeError, KeyError):
-        return "CUDA_VERSION" in os.environ

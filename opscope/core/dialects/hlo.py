@@ -113,12 +113,3 @@ def _layer(parts: list[str]) -> str | None:
         if inner and not any(kind.match(inner) for kind in (_TAPE, _CONTROL, _FORMULA)):
             kept.append(inner)
     return "/".join(kept) or None
-
-
-def forward_path(path: str) -> str:
-    """A backward op's path as its forward op has it: scopes alike, the primitive left out.
-
-    ``jit(f)/transpose(jvp(net))/conv/conv_general_dilated`` → ``jit(f)/jvp(net)/conv``.
-    """
-    parts = [re.sub(r"^transpose\((jvp\(.*\))\)$", r"\1", part) for part in path.split("/")]
-    return "/".join(parts[:-1])

@@ -339,15 +339,18 @@ def backward_weight(call: OpCall) -> Cost:
 @with_forward(*_BY_INPUT)
 def backward_input_of(call: OpCall, forward: OpCall) -> Cost:
     """With the forward's input and weight the sizes are all there."""
-    x, w = need(forward, 0, "input"), need(forward, 1, "weight")
-    return gradients(need(call, 0, "output gradient"), x, w, "transpose" in call.name)[0]
+    return _gradients_of(call, forward)[0]
 
 
 @with_forward(*_BY_WEIGHT)
 def backward_weight_of(call: OpCall, forward: OpCall) -> Cost:
     """With the forward's weight the sizes are all there."""
+    return _gradients_of(call, forward)[1]
+
+
+def _gradients_of(call: OpCall, forward: OpCall) -> tuple[Cost, Cost]:
     x, w = need(forward, 0, "input"), need(forward, 1, "weight")
-    return gradients(need(call, 0, "output gradient"), x, w, "transpose" in call.name)[1]
+    return gradients(need(call, 0, "output gradient"), x, w, "transpose" in call.name)
 
 
 @backward_of(*_FORWARD)

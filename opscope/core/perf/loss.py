@@ -92,9 +92,8 @@ _BACKWARD: Final = words(
 )
 def pointwise_loss_backward(call: OpCall) -> Cost:
     """As many FLOPs an element as the forward's, and a multiplication by the gradient."""
-    grad, x = need(call, 0, "gradient"), need(call, 1, "input")
+    x = need(call, 1, "input")
     each = ELEMENT[_word(call.name).removesuffix("_backward")] + 1
-    del grad
     return cost(distinct_tensors(call), [x], vector=each * numel(x), dtype=x.dtype)
 
 

@@ -26,11 +26,6 @@ from .shapes import (
 )
 
 
-def _affine(call: OpCall, x: TensorSpec) -> int:
-    """FLOPs an element of weight and bias: one each where it is there."""
-    return min(len([t for t in tensors(call)[1:3] if len(t.shape) <= 2]), 2)
-
-
 def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
     """The outputs: as recorded, else the result and the statistics kept for backward."""
     recorded = outputs(call)

@@ -121,14 +121,13 @@ def _from_parameters(call: OpCall, gates: int, features: int, tokens: int) -> tu
 def cell(call: OpCall) -> Cost:
     """One step: both weight matrices for each entry of the batch."""
     x = need(call, 0, "input")
-    gates, each = KINDS[_kind(call)]
+    _, each = KINDS[_kind(call)]
     states = 2 if "lstm" in call.name else 1
     matrices = [t for t in tensors(call)[1 + states :] if len(t.shape) == 2]
     if len(matrices) < 2:
         raise CannotKnow("the trace has no shapes for the weights")
     batch = product(sizes(x)[:-1])
     units = sizes(matrices[1])[1]
-    del gates
     out = outputs(call) or [TensorSpec(x.dtype, (batch, units))] * states
     return cost(
         distinct_tensors(call),

@@ -48,11 +48,6 @@ class Cost:
         return self.matrix_flops + self.vector_flops
 
     @property
-    def executed_flops(self) -> int:
-        """The least that a kernel must execute: ``flops`` without those behind the mask (FLOP)."""
-        return self.flops - self.masked_flops
-
-    @property
     def bytes(self) -> int | None:
         """Compulsory traffic (bytes), ``None`` where either side is not known."""
         if self.bytes_read is None or self.bytes_written is None:

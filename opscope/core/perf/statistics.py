@@ -90,10 +90,9 @@ def differences(call: OpCall) -> Cost:
         each = 2 * max(len(outputs(call) or [x]), 1)
     else:
         each = 4 if len(tensors(call)) > 1 else 3
-    writes = outputs(call)
     return cost(
         distinct_tensors(call),
-        writes,
+        outputs(call),
         vector=each * numel(x),
         dtype=x.dtype,
         reason=NO_OUTPUTS,
@@ -120,10 +119,9 @@ def histogram(call: OpCall) -> Cost:
         flops = points * (1 + sum(ceil(log2(max(numel(t), 1) + 1)) for t in edges))
     else:
         flops = 3 * product(shape) + points
-    writes = outputs(call)
     return cost(
         distinct_tensors(call),
-        writes,
+        outputs(call),
         vector=flops,
         dtype=x.dtype,
         reason="the trace does not record how many bins there are",
