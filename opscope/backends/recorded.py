@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from opscope.core import record
+from opscope.core import recording
 from opscope.core.emit import SEQ_BITS
 
 _Ints = npt.NDArray[np.int64]
@@ -87,17 +87,17 @@ def _thread_ranges(
     """
     code, value = log[:, 0], log[:, 1]
     carried = np.full(len(code), -1, dtype=np.int64)
-    carried[1:] = np.where(code[:-1] == record.PAYLOAD, value[:-1], -1)
-    timed = code != record.PAYLOAD
+    carried[1:] = np.where(code[:-1] == recording.PAYLOAD, value[:-1], -1)
+    timed = code != recording.PAYLOAD
     code, value, carried = code[timed], value[timed], carried[timed]
 
-    is_mark = code >= record.MARK_BASE
-    is_plain_pop = (code < 0) & (code > record.COMPLETE_BASE)
-    number = np.where(is_mark, code - record.MARK_BASE, code)
-    number = np.where(code <= record.COMPLETE_BASE, record.COMPLETE_BASE - code, number)
+    is_mark = code >= recording.MARK_BASE
+    is_plain_pop = (code < 0) & (code > recording.COMPLETE_BASE)
+    number = np.where(is_mark, code - recording.MARK_BASE, code)
+    number = np.where(code <= recording.COMPLETE_BASE, recording.COMPLETE_BASE - code, number)
     place = np.where(is_plain_pop, -1, texts.places(number))
     domain = np.where(place >= 0, texts.domains[place] if len(texts.ids) else -1, -1)
-    domain = np.where(is_plain_pop, record.POP_BASE - code, domain)
+    domain = np.where(is_plain_pop, recording.POP_BASE - code, domain)
     lost = ~is_plain_pop & (place < 0)
     counts["records whose text was lost"] += int(lost.sum())
 

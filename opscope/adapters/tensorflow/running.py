@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from opscope.adapters.compiled import BuildError, built
 from opscope.core.emit import domain_number
-from opscope.core.record import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS, pop_code
+from opscope.core.record import pop_code
+from opscope.core.recording import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS
 
 _log = logging.getLogger(__name__)
 
