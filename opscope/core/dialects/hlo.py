@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from opscope.core.dialects import Reading
+from opscope.core.dialects import OPTIMIZERS, Reading
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import OpCall
 
@@ -24,26 +24,7 @@ _FORMULA: Final = re.compile(r"[\w.…,]*->[\w.…]*\Z")
 _JOINED: Final = re.compile(r"((?:.*/)?)\((.*:.*)\)\Z")
 #: What TensorFlow puts before the nodes of a gradient.
 _TAPE: Final = re.compile(r"(?:gradient_tape|gradients(?:_[0-9]+)?)\Z")
-_OPTIMIZERS: Final = frozenset(
-    [
-        "optimizer",
-        "sgd",
-        "adam",
-        "adamw",
-        "adamax",
-        "adagrad",
-        "adadelta",
-        "adafactor",
-        "rmsprop",
-        "nadam",
-        "lion",
-        "lamb",
-        "lars",
-        "optax",
-        "apply_updates",
-        "opt_update",
-    ]
-)
+_OPTIMIZERS: Final = OPTIMIZERS | {"optimizer", "lars", "optax", "apply_updates", "opt_update"}
 
 
 def read(domain: str, text: str) -> Reading | None:
