@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -20,7 +19,7 @@ from .demangle import demangled
 from .errors import BadInput
 from .nsys_cuda import COPIES, SYNCS
 from .nsys_strings import Codes, constant, labels, named
-from .sqlite import Column, Database, Kind, check_magic
+from .sqlite import Column, Database, Kind, is_database
 
 _KERNELS: Final = (
     "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
@@ -51,12 +50,7 @@ _NAMES: Final = {
 
 def recognise(path: str | os.PathLike[str]) -> bool:
     """Whether the file is a database of nvprof. Never raises."""
-    path = Path(path)
-    try:
-        check_magic(path)
-        return _is_ours(Database(path))
-    except BadInput:
-        return False
+    return is_database(path, _is_ours)
 
 
 def _is_ours(database: Database) -> bool:
