@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, op, words
+from .registry import CannotKnow, Cost, op, word_of, words
 from .shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -26,12 +26,12 @@ from .shapes import (
 
 #: Casts whose name is the dtype.
 _CASTS = {
-    f"aten::_cast_{word}": dtype
+    f"_cast_{word}": dtype
     for word, dtype in (
         ("Float", "f32"), ("Half", "f16"), ("Byte", "u8"), ("Char", "i8"), ("Double", "f64"),
         ("Int", "i32"), ("Long", "i64"), ("Short", "i16"),
     )
-} | {"aten::chalf": "c32"}  # fmt: skip
+} | {"chalf": "c32"}  # fmt: skip
 
 
 @op(
@@ -115,7 +115,7 @@ def clone(call: OpCall) -> Cost:
     x = need(call, 0, "input")
     if "lu_unpack" in call.name:
         return cost(distinct_tensors(call), outputs(call), reason=NO_OUTPUTS)
-    dtype = dtype_param(call, _CASTS.get(call.name.rstrip("_"), x.dtype))
+    dtype = dtype_param(call, _CASTS.get(word_of(call.name), x.dtype))
     out = output(call) or TensorSpec(dtype, x.shape)
     return cost([x], [out])
 

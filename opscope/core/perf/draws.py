@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, backward_of, in_place, op
+from .registry import CannotKnow, Cost, backward_of, in_place, op, word_of
 from .shapes import (
     NO_OUTPUTS,
     NO_SIZE,
@@ -58,13 +58,6 @@ _FROM = (
 )  # fmt: skip
 
 
-def _word(name: str) -> str:
-    word = name.rsplit("::", 1)[-1]
-    if "::" not in name:
-        word = word.rsplit(".", 1)[-1]
-    return word.partition(".")[0].rstrip("_")
-
-
 @op(
     *(f"aten::{name}" for name in DRAWS),
     family="random",
@@ -85,7 +78,7 @@ def draw(call: OpCall) -> Cost:
             out = TensorSpec("?", size)
         else:
             raise CannotKnow(NO_SIZE)
-    word = _word(call.name)
+    word = word_of(call.name)
     reads = found if word in _FROM else []
     if in_place(call.name):
         reads = reads[1:]

@@ -13,7 +13,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, in_place, op, words
+from .registry import CannotKnow, Cost, in_place, op, word_of, words
 from .shapes import (
     Part,
     broadcast,
@@ -129,14 +129,6 @@ _FLOATING: Final = frozenset(
 )
 
 
-def _word(name: str) -> str:
-    word = name.rsplit("::", 1)[-1].rsplit("/", 1)[-1]
-    first, _, _ = word.partition(".")
-    if first in ("torch", "Tensor"):
-        first = word.rsplit(".", 1)[-1]
-    return first if first.startswith("__") else first.rstrip("_")
-
-
 def elementwise_cost(
     call: OpCall, operands: list[TensorSpec], per_element: int, dtype: str | None = None
 ) -> Cost:
@@ -182,7 +174,7 @@ def _result_dtype(word: str, operands: list[TensorSpec]) -> str | None:
 def unary(call: OpCall) -> Cost:
     """A stated number of FLOPs for each element (1 for an elementary function)."""
     x = need(call, 0, "operand")
-    word = _word(call.name)
+    word = word_of(call.name)
     return elementwise_cost(call, [x], UNARY.get(word, 1), _result_dtype(word, [x]))
 
 
@@ -193,7 +185,7 @@ def unary(call: OpCall) -> Cost:
 )
 def binary(call: OpCall) -> Cost:
     """A stated number of FLOPs for each element of the broadcast result."""
-    word = _word(call.name)
+    word = word_of(call.name)
     operands = [need(call, 0, "operand"), *tensors(call)[1:2]]
     if (
         len(operands) > 1
@@ -215,7 +207,7 @@ def binary(call: OpCall) -> Cost:
 )
 def ternary(call: OpCall) -> Cost:
     """addcmul and addcdiv: multiply or divide, scale, add; lerp: subtract, multiply, add; select 1."""
-    word = _word(call.name)
+    word = word_of(call.name)
     found = [need(call, 0, "operand"), *tensors(call)[1:3]]
     each = TERNARY.get(word, 3)
     if word.startswith("addc") and call.param("value", 1) in (1, None):
@@ -301,7 +293,7 @@ _FOREACH: Final[Mapping[str, int]] = MappingProxyType(
 )
 def foreach(call: OpCall) -> Cost:
     """The op's FLOPs an element over all tensors of the first list."""
-    word = _word(call.name).removeprefix("_foreach_")
+    word = word_of(call.name).removeprefix("_foreach_")
     found = _foreach_lists(call)
     each = _FOREACH[word]
     if word in ("add", "sub") and call.param("alpha", 1) not in (1, None):

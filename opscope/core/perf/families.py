@@ -26,6 +26,7 @@ from . import (  # noqa: F401
     recurrent,
     reduction,
     softmax,
+    sorting,
     sparse,
     statistics,
     views,

@@ -12,7 +12,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, op, words
+from .registry import CannotKnow, Cost, op, word_of, words
 from .shapes import (
     broadcast,
     cost,
@@ -95,7 +95,7 @@ def _real(dtype: str, flops: int) -> int:
 def factorise(call: OpCall) -> Cost:
     """LAPACK's leading terms for each matrix of the batch."""
     x, batch, m, n = _matrix(call)
-    word = call.name.rsplit("::", 1)[-1].partition(".")[0].rstrip("_").rsplit(".", 1)[-1]
+    word = word_of(call.name)
     if word in ("qr", "linalg_qr") and call.param("mode") == "r":
         flops = qr(m, n)
     elif word in ("linalg_svd", "_linalg_svd") and call.param("compute_uv") is False:
@@ -194,7 +194,7 @@ def solve(call: OpCall) -> Cost:
     """n²·k a triangular system, 2·n²·k two of them, and the factorisation where it is included."""
     a, _, m, n = _matrix(call)
     b = need(call, 1, "right-hand side")
-    word = call.name.rsplit("::", 1)[-1]
+    word = word_of(call.name)
     if "ldl_solve" in word:
         b = tensors(call)[-1]
     if "cholesky_solve" in word or "lu_solve" in word or word.startswith("triangular_solve"):

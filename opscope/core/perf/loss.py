@@ -8,7 +8,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, op, words
+from .registry import CannotKnow, Cost, op, word_of, words
 from .shapes import (
     as_ints,
     cost,
@@ -46,10 +46,6 @@ ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
 )
 
 
-def _word(name: str) -> str:
-    return name.rsplit("::", 1)[-1].rsplit("functional.", 1)[-1].partition(".")[0].rstrip("_")
-
-
 def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
     """The result and the additions of the reduction (0 where there is none)."""
     recorded = output(call)
@@ -70,7 +66,7 @@ def pointwise_loss(call: OpCall) -> Cost:
     """A stated number of FLOPs an element, and the reduction's additions."""
     x = need(call, 0, "input")
     out, sums = _reduced(call, x)
-    flops = ELEMENT[_word(call.name)] * numel(x) + sums
+    flops = ELEMENT[word_of(call.name)] * numel(x) + sums
     writes = outputs(call) or [out]
     if outputs(call) is None and call.name.endswith("_forward"):  # whether each is a target
         writes = [out, x]
@@ -93,7 +89,7 @@ _BACKWARD: Final = words(
 def pointwise_loss_backward(call: OpCall) -> Cost:
     """As many FLOPs an element as the forward's, and a multiplication by the gradient."""
     x = need(call, 1, "input")
-    each = ELEMENT[_word(call.name).removesuffix("_backward")] + 1
+    each = ELEMENT[word_of(call.name).removesuffix("_backward")] + 1
     return cost(distinct_tensors(call), [x], vector=each * numel(x), dtype=x.dtype)
 
 

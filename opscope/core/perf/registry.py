@@ -304,6 +304,13 @@ def in_place(name: str) -> bool:
     return base.endswith("_") and ("::" in base or "." in base or bool(_BARE.match(base)))
 
 
+def word_of(name: str) -> str:
+    """``add`` of ``aten::add_.Tensor``, ``torch.add`` and ``Tensor.__iadd__``: the op's name in ATen."""
+    entry = lookup(name)
+    word = (name if entry is None else entry.name).rpartition("::")[2].partition(".")[0]
+    return word if word.startswith("__") else word.rstrip("_")
+
+
 def is_dispatched(name: str) -> bool:
     """Whether the name is an op's as the dispatcher has it, not an API's (``torch.mm``) or a graph's."""
     return "::" in name or bool(_BARE.match(name))

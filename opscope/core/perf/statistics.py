@@ -1,8 +1,6 @@
-"""Quantiles, covariances, differences, histograms of several dimensions, and distances' gradients."""
+"""Covariances, differences, distances' gradients, one-hot rows and norms of parts."""
 
 from __future__ import annotations
-
-from math import ceil, log2
 
 from opscope.core.schema import OpCall, TensorSpec
 
@@ -24,33 +22,6 @@ from .shapes import (
     sizes,
     tensors,
 )
-
-
-def _comparisons(count: int, rows: int) -> int:
-    """rows · n · ⌈log2 n⌉, the comparisons of a merge sort."""
-    return rows * count * ceil(log2(count)) if count > 1 else 0
-
-
-@op(
-    "aten::quantile",
-    "aten::nanquantile",
-    family="sort",
-    source="n·⌈log2 n⌉ comparisons a row, 3 a result to interpolate",
-)
-def quantile(call: OpCall) -> Cost:
-    """The rows are sorted, and each quantile lies between two of their elements."""
-    x = need(call, 0, "input")
-    shape = sizes(x)
-    dim = as_ints(call.param("dim"))
-    out = output(call)
-    if dim is None and len(shape) > 1 and out is None and not call.params:
-        raise CannotKnow("the trace does not record the dimension")
-    length = product(shape) if dim is None else shape[axes(dim, len(shape))[0]] if shape else 1
-    rows = product(shape) // max(length, 1)
-    results = numel(out) if out is not None else rows * numel(need(call, 1, "quantiles"))
-    flops = _comparisons(length, rows) + 3 * results
-    writes = out or TensorSpec(x.dtype, (results,))
-    return cost(distinct_tensors(call), [writes], vector=flops, dtype=x.dtype)
 
 
 @op("aten::cov", "aten::corrcoef", family="gemm", source="2·V²·N, the mean taken off 2 an element")
@@ -97,46 +68,6 @@ def differences(call: OpCall) -> Cost:
         dtype=x.dtype,
         reason=NO_OUTPUTS,
     )
-
-
-@op(
-    "aten::_histogramdd_bin_edges",
-    "aten::_histogramdd_from_bin_cts",
-    "aten::_histogramdd_from_bin_tensors",
-    "aten::histogramdd",
-    family="sort",
-    source="3 a coordinate, or ⌈log2 (bounds + 1)⌉ comparisons; edges: 2 comparisons",
-)
-def histogram(call: OpCall) -> Cost:
-    """The place of each coordinate in its bins, and one addition a point."""
-    x = need(call, 0, "input")
-    shape = sizes(x)
-    points = product(shape[:-1])
-    edges = next((one for one in lists(call) if one), None)
-    if "bin_edges" in call.name:
-        flops = 2 * product(shape)
-    elif edges:
-        flops = points * (1 + sum(ceil(log2(max(numel(t), 1) + 1)) for t in edges))
-    else:
-        flops = 3 * product(shape) + points
-    return cost(
-        distinct_tensors(call),
-        outputs(call),
-        vector=flops,
-        dtype=x.dtype,
-        reason="the trace does not record how many bins there are",
-    )
-
-
-@op("aten::isin", family="sort", source="the second sorted, ⌈log2 (m + 1)⌉ comparisons an element")
-def isin(call: OpCall) -> Cost:
-    """Each element is looked up in the sorted others."""
-    found = tensors(call)
-    x = need(call, 0, "elements")
-    many = numel(found[1]) if len(found) > 1 else 1
-    flops = _comparisons(many, 1) + numel(x) * ceil(log2(many + 1))
-    out = output(call) or TensorSpec("bool", x.shape)
-    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 
 
 @op(

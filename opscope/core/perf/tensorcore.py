@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from opscope.core.schema import DTYPE_BITS, OpCall, TensorSpec
 
-from .registry import CannotKnow, Entry, lookup
+from .registry import CannotKnow, Entry, lookup, word_of
 from .shapes import NO_SHAPES, tensors
 
 #: Families that Tensor Cores can compute in some dtype.
@@ -225,7 +225,7 @@ def _flops(entry: Entry, call: OpCall) -> int | None:
 def _operands(call: OpCall) -> list[TensorSpec]:
     """The two factors of the product (three tensors of attention), addends left out."""
     found = tensors(call)
-    word = call.name.rsplit("::", 1)[-1]
+    word = word_of(call.name)
     if re.match(r"_?(?:addmm|baddbmm|addbmm|addmv|addr)", word):
         found = found[1:]
     if "backward" in word and len(found) > 2 and "conv" not in word:
