@@ -77,7 +77,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         _memops(database, tables)
         _syncs(database, tables)
         if database.has(_MARKER, "flags", "timestamp", "id"):
-            tables["ranges"] = _ranges(database, strings, pids, notes)
+            tables["ranges"] = _ranges(database, strings, notes)
         # nvprof writes a file for each process; its records name the process only in calls
         pid = pids[0] if pids else None
         for name, frame in tables.items():
@@ -229,7 +229,7 @@ def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
 
 
 def _ranges(
-    database: Database, strings: _Strings, pids: list[int], notes: list[tuple[str, str, int]]
+    database: Database, strings: _Strings, notes: list[tuple[str, str, int]]
 ) -> pl.DataFrame:
     """Markers paired by id: a row each for start and end, a lone row for an instant.
 

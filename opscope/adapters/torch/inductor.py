@@ -198,7 +198,7 @@ class Inductor:
                     self._see_triton()
                     self._see_code(graph)
                 where.region = region
-                emitter.push(self._region_text(region, graph))
+                emitter.push(self._region_text(region))
                 pushed = True
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a compiled region could not be begun")
@@ -270,7 +270,7 @@ class Inductor:
 
     # -------------------------------------------------------------------------- the texts
 
-    def _region_text(self, region: Region, graph: Any) -> Prepared:
+    def _region_text(self, region: Region) -> Prepared:
         category = self._category(region)
         key = (region, category)
         found = self._texts.get(key)

@@ -60,9 +60,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     meaning = attribution.meaning
     calls = [reading.call or _NO_CALL for reading in meaning.readings]
     target = trace_target(attribution.trace)
-    catalogue = perf.columns(
-        calls, [reading.direction for reading in meaning.readings], target=target
-    )
+    catalogue = perf.columns(calls, target=target)
     catalogue, place = linked_costs(attribution, catalogue, forward_of, target)
     known = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
