@@ -153,7 +153,7 @@ def copy(call: OpCall) -> Cost:
     found = distinct_tensors(call)
     if "slice" in call.name and found:
         return cost([span(found[0], numel(out))], [out])
-    return cost([*found] if "iota" not in call.name else [], [out])
+    return cost(found if "iota" not in call.name else [], [out])
 
 
 @op("hlo::dynamic-update-slice", "hlo::gather", "hlo::scatter", family="index",

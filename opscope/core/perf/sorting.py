@@ -1,4 +1,4 @@
-"""Sorting and searching: comparisons, by how many a merge sort or a binary search takes."""
+"""Sorting and searching: as many comparisons as a merge sort or a binary search takes."""
 
 from __future__ import annotations
 

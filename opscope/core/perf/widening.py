@@ -1,4 +1,4 @@
-"""Results larger than what they are made of, and the way back: padding, repetition, windows, scatters.
+"""Results larger than their operand, and the way back: padding, repetition, windows, scatters.
 
 The smaller side is read or written once, the larger one whole. Only what falls on another element on
 the way back is arithmetic.
