@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from opscope.core import recording
 from opscope.core.emit import SEQ_BITS
-
-_Ints = npt.NDArray[np.int64]
+from opscope.core.intervals import Ints
 
 #: In a range's attrs: it was open when the recording ended, and ends there.
 UNCLOSED: Final = '{"unclosed":true}'
@@ -24,21 +22,21 @@ UNCLOSED: Final = '{"unclosed":true}'
 class Texts:
     """Text ids, sorted, and beside them what they stand for; ``domains`` in the pops' numbers."""
 
-    ids: _Ints
-    domains: _Ints
+    ids: Ints
+    domains: Ints
     table: pl.DataFrame
 
-    def places(self, ids: _Ints) -> _Ints:
+    def places(self, ids: Ints) -> Ints:
         """Where each id stands in the table; -1 for one that does not."""
         if not len(self.ids):
             return np.full(len(ids), -1, dtype=np.int64)
         place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        matched: _Ints = np.where(self.ids[place] == ids, place, -1)
+        matched: Ints = np.where(self.ids[place] == ids, place, -1)
         return matched
 
 
 def ranges(
-    logs: Mapping[int, _Ints],
+    logs: Mapping[int, Ints],
     texts: Texts,
     os_tids: Mapping[int, int],
     stop: int,
@@ -77,7 +75,7 @@ def ranges(
 
 
 def _thread_ranges(
-    log: _Ints, thread: int, stop: int, texts: Texts, counts: Counter[str]
+    log: Ints, thread: int, stop: int, texts: Texts, counts: Counter[str]
 ) -> pl.DataFrame:
     """Pushes matched with their pops, domain by domain. One sort by depth; no loop over records.
 
@@ -103,8 +101,8 @@ def _thread_ranges(
 
     is_push = (code >= 0) & ~is_mark & ~lost
     is_pop = (code < 0) & ~lost
-    order: list[_Ints] = []
-    levels: list[_Ints] = []
+    order: list[Ints] = []
+    levels: list[Ints] = []
     for one in np.unique(domain[is_push]):
         at = np.flatnonzero((domain == one) & (is_push | is_pop))
         balance = np.cumsum(np.where(is_push[at], 1, -1))

@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from opscope.core import recording
+from opscope.core.intervals import Ints
 from opscope.core.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
 
 from .recorded import Texts, ranges
 from .recorded_memory import allocations
-
-_Ints = npt.NDArray[np.int64]
 
 #: Bytes of meta.json, and of one line of the others, beyond which the file is not ours.
 MAX_META: Final = 1 << 22
@@ -220,7 +218,7 @@ def _utf8(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, _Ints]:
+def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
     """Each thread's records, an array of (code, value), its chunks joined.
 
     The loop is over chunks (one a thread every twentieth of a second), not over records.
@@ -235,7 +233,7 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, _Ints]:
         return {}
     except OSError as error:
         raise BadInput(path, f"cannot be read: {error.strerror}") from None
-    chunks: dict[int, list[_Ints]] = {}
+    chunks: dict[int, list[Ints]] = {}
     at = 0
     lost = int(size % recording.RECORD_BYTES != 0)
     while at < len(data):

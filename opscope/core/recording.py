@@ -7,7 +7,8 @@ A recording is a folder of parts, one a process (``part-<host>-<pid>-<start time
 * ``facts.jsonl``: threads, numbers of domains, paired clock readings, what opscope itself has cost by
   then, notes, the stop; one object a line;
 * ``events.bin``: chunks of 16-byte records, two little-endian int64 ``(code, value)`` each;
-* ``memory.bin``, where memory is recorded: ``MEMORY_RECORD`` after ``MEMORY_RECORD``.
+* ``memory.bin``, where memory is recorded: ``MEMORY_RECORD`` after ``MEMORY_RECORD``;
+* the trace of a framework's own profiler, where one ran beside the recorder.
 
 All but the first are only ever appended to, strings before the events that use them, so a process
 that is killed leaves a readable part. ``core.record`` writes it, ``backends.recorded_part`` reads it.
@@ -24,6 +25,10 @@ FORMAT: Final = "opscope-recording"
 VERSION: Final = 1
 META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
 MEMORY: Final = "memory.bin"
+#: The trace of JAX's or TensorFlow's profiler.
+XPLANE: Final = "profile.xplane.pb"
+#: A range of the profiler's that the recorder brackets. Adapters pass by names that begin so.
+PROBE: Final = "opscope.probe"
 
 #: One change of memory: time (as the events'), address, bytes (``UNKNOWN_BYTES``: of a release, those
 #: of the block that was allocated there last), thread of the system (0: not known), device (-1: the

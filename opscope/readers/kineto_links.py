@@ -10,10 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.columns import spread
+from opscope.core.intervals import Ints
 
 from .kineto_columns import CATEGORIES, LAUNCH_FLOWS, NONE, Codes, Columns, Gathered, place_number
-
-Ints = NDArray[np.int64]
 
 
 def numbers(places: Codes) -> Ints:

@@ -82,14 +82,15 @@ def dot(call: OpCall) -> Cost:
     return cost(distinct_tensors(call), writes, matrix=2 * count * k, dtype=promote([a, b]))
 
 
-_LABELS = re.compile(r"\w+_(\w+)->\w+")
+#: ``dim_labels`` of a convolution: of its operands and its result.
+LABELS = re.compile(r"\w+_(\w+)->\w+")
 
 
 @op("hlo::convolution", family="conv", source="2·result·(weights an output channel) (XLA)")
 def convolution(call: OpCall) -> Cost:
     """2 FLOPs for each result and each weight of its output feature (``dim_labels`` says which)."""
     x, w = need(call, 0, "lhs"), need(call, 1, "rhs")
-    labels = _LABELS.match(str(call.param("dim_labels", "")))
+    labels = LABELS.match(str(call.param("dim_labels", "")))
     out = output(call)
     if labels is None or out is None:
         raise CannotKnow("the dimension numbers or the result are not recorded")
