@@ -17,7 +17,8 @@ from torch.utils.flop_counter import flop_registry  # noqa: E402
 from opscope.core import perf  # noqa: E402
 from opscope.core.schema import OpCall, TensorSpec  # noqa: E402
 
-SIZE = st.integers(1, 6)
+#: Nothing is a size too.
+SIZE = st.integers(0, 6)
 #: Cases by the op's name; each draws the arguments of the counter's formula, the call, and a factor.
 CASES = {}
 
@@ -142,7 +143,8 @@ def convolution_backward(draw, name):
 
 
 def heads(draw):
-    b, kv, ratio, nq, nk, d, dv = (draw(st.integers(1, 4)) for _ in range(7))
+    b, nq, nk, d, dv = (draw(st.integers(0, 4)) for _ in range(5))
+    kv, ratio = draw(st.integers(1, 4)), draw(st.integers(1, 4))  # the counter divides by heads
     return (b, kv * ratio, nq, d), (b, kv, nk, d), (b, kv, nk, dv), (b, kv * ratio, nq, dv)
 
 
@@ -186,7 +188,7 @@ def packed(draw):
     count, length_q, length_k = draw(SIZE), draw(SIZE), draw(SIZE)
     kv, ratio, d = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(SIZE)
     q, k = (count * length_q, kv * ratio, d), (count * length_k, kv, d)
-    offsets = [torch.arange(0, (count + 1) * n, n, dtype=torch.int32) for n in (length_q, length_k)]
+    offsets = [torch.arange(count + 1, dtype=torch.int32) * n for n in (length_q, length_k)]
     return q, k, offsets, (length_q, length_k), TensorSpec("i32", (count + 1,))
 
 

@@ -8,6 +8,7 @@ from . import (  # noqa: F401
     graph_families,
     hlo,
     hlo_calls,
+    hlo_libraries,
     names_mindspore,
     names_onnx,
     names_tensorflow,

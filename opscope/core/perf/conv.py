@@ -216,6 +216,8 @@ def convolution_backward(call: OpCall) -> Cost:
     "aten::miopen_convolution_backward",
     "aten::miopen_convolution_transpose_backward",
     "aten::miopen_depthwise_convolution_backward",
+    "aten::mps_convolution_backward",
+    "aten::mps_convolution_transpose_backward",
     family="conv",
     source=_SOURCE + " for each gradient that output_mask asks for",
 )
@@ -257,7 +259,7 @@ def _backward(call: OpCall, grad: TensorSpec, x: TensorSpec, w: TensorSpec) -> C
         total += cost(
             [grad if alone else None],
             [Span(grad.dtype, channels)],
-            vector=numel(grad) - channels,
+            vector=max(numel(grad) - channels, 0),
             dtype=grad.dtype,
         )
     return total

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op, word_of, words
@@ -9,6 +11,7 @@ from .shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
     NO_SIZE,
+    Span,
     cost,
     distinct_tensors,
     dtype_param,
@@ -239,16 +242,40 @@ _LARGER = ("_chunk", "_diag", "mesh", "prod", "pad_")
     source="every part read, the whole written",
 )
 def cat(call: OpCall) -> Cost:
-    """All parts are read and written once."""
-    parts = next((one for one in lists(call) if one), None)
-    if parts is None:  # a graph's node has its parts one by one, and an axis without sizes
-        flat = [t for t in tensors(call) if t.shape] or tensors(call)
-        parts = flat if len(flat) > 1 else tensor_list(call)
-    whole = TensorSpec(parts[0].dtype, (sum(map(numel, parts)),))
+    """All parts are read and written once.
+
+    ``element_size`` (bytes), which a kernel's name tells, stands in for element types that the trace
+    lacks.
+    """
     writes = outputs(call)
+    try:
+        parts = next((one for one in lists(call) if one), None)
+        if parts is None:  # a graph's node has its parts one by one, and an axis without sizes
+            flat = [t for t in tensors(call) if t.shape] or tensors(call)
+            parts = flat if len(flat) > 1 else tensor_list(call)
+        count = sum(map(numel, parts))
+    except CannotKnow:
+        if writes and call.name in ("aten::cat", "aten::_cat", "aten::stack", "aten::_stack"):
+            found = cost(writes, writes)  # the parts are the whole, cut
+            return replace(found, note="the parts are taken to be of the result's dtype")
+        raise
     if not writes and any(word in call.name for word in _LARGER):
         return cost(parts, None, reason=NO_OUTPUTS)
-    return cost(parts, writes or [whole])
+    size = call.param("element_size")
+    if isinstance(size, int) and all(t.dtype == "?" for t in parts):
+        both = Span("u8", count * size)
+        return cost([both], [both])
+    return cost(parts, writes or [TensorSpec(parts[0].dtype, (count,))])
+
+
+@op("aten::_nested_sum_backward", "aten::_rowwise_prune", family="copy",
+    source="moved: repeated over each part, or kept rows")  # fmt: skip
+def as_recorded(call: OpCall) -> Cost:
+    """How large the result is only the outputs tell: the parts' sizes and the mask are data."""
+    found, made = distinct_tensors(call), outputs(call)
+    if not found or not made:
+        return cost(found or None, None, reason="how large the result is is data of the call")
+    return cost(made[:1] if "prune" in call.name else found[:1], made)
 
 
 @op(

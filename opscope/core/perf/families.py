@@ -25,10 +25,12 @@ from . import (  # noqa: F401
     quantized,
     recurrent,
     reduction,
+    second_order,
     softmax,
     sorting,
     sparse,
     statistics,
+    unknowable,
     views,
     widening,
 )

@@ -177,4 +177,4 @@ def bias_grad(call: OpCall) -> Cost:
     out = output(call)
     if out is None:
         out = TensorSpec(grad.dtype, sizes(grad)[-1:])
-    return cost([grad], [out], vector=numel(grad) - numel(out), dtype=grad.dtype)
+    return cost([grad], [out], vector=max(numel(grad) - numel(out), 0), dtype=grad.dtype)

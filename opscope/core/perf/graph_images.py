@@ -45,7 +45,7 @@ def global_pool(call: OpCall) -> Cost:
     x = need(call, 0, "input")
     shape = sizes(x)
     out = output(call) or TensorSpec(x.dtype, (*shape[:2], *(1,) * (len(shape) - 2)))
-    flops = numel(x) - (numel(out) if "Max" in call.name else 0)
+    flops = max(numel(x) - (numel(out) if "Max" in call.name else 0), 0)
     return cost([x], [out], vector=flops, dtype=x.dtype)
 
 
