@@ -262,7 +262,7 @@ def cross(call: OpCall) -> Cost:
 def as_matrix(call: OpCall) -> Cost:
     """A tensor read as a square matrix: N is the product of its leading dimensions."""
     x = need(call, 0, "tensor")
-    if call.name.startswith("aten::linalg_tensorsolve"):
+    if word_of(call.name) == "linalg_tensorsolve":
         b = need(call, 1, "right-hand side")
         n = numel(b)
         out = output(call) or TensorSpec(b.dtype, (n,))

@@ -12,7 +12,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, also, op, words
+from .registry import CannotKnow, Cost, also, lookup, op, words
 from .shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -237,7 +237,9 @@ def by_range(call: OpCall) -> Cost:
     A packed row ends in its scale and bias: two f32 (byte) or two f16.
     """
     x = need(call, 0, "tensor")
-    each, made = _BY_RANGE[call.name.partition(".")[0]]
+    entry = lookup(call.name)
+    assert entry is not None
+    each, made = _BY_RANGE[entry.name]
     shape = sizes(x)
     if not made:
         return cost([x], [], vector=each * numel(x), dtype=x.dtype)
