@@ -5,55 +5,34 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
+from .adapters.patch import Patches
 from .core import session
 from .core.rangetext import clean_value
-from .core.schema import Arg, OpCall, ParamValue, TensorSpec
-
-_DTYPES: Final = {
-    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
-    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
-    "bfloat16": "bf16",
-    "complex64": "c64",
-    "complex128": "c128",
-}
+from .core.schema import DTYPE_NAMES, Arg, OpCall, ParamValue, TensorSpec
 
 _lock = threading.Lock()
-#: (owner, name, our function, the attribute as it was, whether it was the owner's own).
-_wrapped: list[tuple[Any, str, Any, Any, bool]] = []
+_patches = Patches()
 
 
 def wrap(owner: Any, name: str) -> None:
     """Let each call of ``owner.name`` be a range; a second time changes nothing."""
-    # vars() rather than getattr: a static or class method is to be put back as what it is.
-    own = name in vars(owner)
-    original = vars(owner)[name] if own else getattr(owner, name)
-    function = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
+    original = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
+    method = isinstance(original, (staticmethod, classmethod))
+    function = original.__func__ if method else original
     if not callable(function):
         raise TypeError(f"{name} of {owner!r} cannot be called")
     with _lock:
-        if any(one is owner and attribute == name for one, attribute, *_ in _wrapped):
-            return
-        ours: Any = _ranged(function, f"{_name_of(owner)}.{name}")
-        if isinstance(original, (staticmethod, classmethod)):
-            ours = type(original)(ours)
-        setattr(owner, name, ours)
-        _wrapped.append((owner, name, ours, original, own))
+        if not _patches.has(owner, name):
+            ours = _ranged(function, f"{_name_of(owner)}.{name}")
+            _patches.set(owner, name, type(original)(ours) if method else ours)
 
 
 def restore() -> None:
     """Put every wrapped function back, unless another tool has replaced ours since."""
     with _lock:
-        while _wrapped:
-            owner, name, ours, original, own = _wrapped.pop()
-            if vars(owner).get(name) is not ours:
-                continue
-            if own:
-                setattr(owner, name, original)
-            else:
-                delattr(owner, name)
+        _patches.restore()
 
 
 def _name_of(owner: Any) -> str:
@@ -99,4 +78,4 @@ def _arg(value: Any) -> Arg:
     except Exception:  # noqa: BLE001 - a property of a stranger's class may raise anything
         return None
     text = str(getattr(dtype, "name", dtype)).rsplit(".", 1)[-1]
-    return TensorSpec(_DTYPES.get(text, text if text.isidentifier() else "?"), dims)
+    return TensorSpec(DTYPE_NAMES.get(text, text if text.isidentifier() else "?"), dims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,20 +117,19 @@ def _rates_a_clock() -> str:
         "computed with (AMD: a compute unit). `full` is a professional part's, `half` what two are sold "
         "with.\n\n| architecture | vector | tensor |\n|---|---|---|\n"
     ]
-    for name, rates in tables()["per_clock"].items():
-        vector, tensor = (
-            ", ".join(f"{dtype} {rate}" for dtype, rate in rates[unit].items()) or "–"
-            for unit in ("vector", "tensor")
-        )
-        lines.append(f"| {name} | {vector} | {tensor} |\n")
+    lines += _units("per_clock")
     lines.append("\nA CPU's core:\n\n| instruction set | vector | tiles |\n|---|---|---|\n")
-    for name, rates in tables()["cpu"].items():
+    lines += _units("cpu")
+    return "".join(lines)
+
+
+def _units(table: str) -> Iterator[str]:
+    for name, rates in tables()[table].items():
         vector, tensor = (
             ", ".join(f"{dtype} {rate}" for dtype, rate in rates[unit].items()) or "–"
             for unit in ("vector", "tensor")
         )
-        lines.append(f"| {name} | {vector} | {tensor} |\n")
-    return "".join(lines)
+        yield f"| {name} | {vector} | {tensor} |\n"
 
 
 def main() -> int:

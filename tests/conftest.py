@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest.register_assert_rewrite("tests.keras_runs")
 settings.register_profile(
     "opscope", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
@@ -23,6 +24,24 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real traces at {folder} (set OPSCOPE_SHARED)")
     return folder
+
+
+@pytest.fixture
+def fresh_steps(monkeypatch):
+    """Step numbers begin at 0, and are counted by whoever counts first."""
+    from opscope.core import session
+
+    monkeypatch.setattr(session, "_steps", session._Steps())
+    monkeypatch.setattr(session, "steps_by_user", False)
+
+
+@pytest.fixture
+def unobserved(fresh_steps):
+    """Step numbers begin at 0; afterwards nothing is observed."""
+    import opscope
+
+    yield
+    opscope.shutdown()
 
 
 @pytest.fixture

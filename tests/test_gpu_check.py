@@ -3,7 +3,6 @@
 # ruff: noqa: E402 - without torch nothing below can be imported
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -15,18 +14,11 @@ torch = pytest.importorskip("torch")
 
 import opscope
 from opscope.profile import Profile
+from tests.script import module_at
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
-
-def script(name: str):
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-results, programs = script("gpu_results"), script("gpu_programs")
+results, programs = module_at("scripts/gpu_results.py"), module_at("scripts/gpu_programs.py")
 
 
 def op(name, start, end, thread=1, **more):

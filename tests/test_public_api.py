@@ -63,10 +63,7 @@ def test_annotate_as_a_block_and_as_a_decorator(tmp_path):
     assert outer["start"] <= within["start"] <= within["end"] <= outer["end"]
 
 
-def test_steps_have_the_numbers_that_they_are_given(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_steps", session._Steps())
-    monkeypatch.setattr(session, "steps_by_user", False)
-
+def test_steps_have_the_numbers_that_they_are_given(tmp_path, fresh_steps):
     def run():
         assert [opscope.step(), opscope.step(), opscope.step(9), opscope.step()] == [0, 1, 9, 10]
 

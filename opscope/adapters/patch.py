@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
 class Patches:
-    """Exchanged attributes of modules and classes."""
+    """Exchanged attributes of modules and classes; true while there are any."""
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, str, Any, Any, bool]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._done)
+
+    def has(self, owner: Any, name: str) -> bool:
+        """Whether ``owner.name`` is exchanged."""
+        return any(one is owner and attribute == name for one, attribute, *_ in self._done)
+
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Let ``owner.name`` be ``value``. Raises AttributeError where there is no such attribute."""
-        before = getattr(owner, name)
+        self.wrap(owner, name, lambda _: value)
+
+    def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Let ``owner.name`` be what ``make`` makes of it. Raises AttributeError where there is none."""
+        # vars() rather than getattr: a static or class method is to be put back as what it is.
         own = name in vars(owner)
-        before = vars(owner)[name] if own else before
-        setattr(owner, name, value)
-        self._done.append((owner, name, value, before, own))
+        before = vars(owner)[name] if own else getattr(owner, name)
+        ours = make(before)
+        setattr(owner, name, ours)
+        self._done.append((owner, name, ours, before, own))
 
     def restore(self) -> None:
         """Put all back, unless another tool has replaced ours since."""
         while self._done:
-            owner, name, value, before, own = self._done.pop()
-            if vars(owner).get(name) is not value:
+            owner, name, ours, before, own = self._done.pop()
+            if vars(owner).get(name) is not ours:
                 continue
             if own:
                 setattr(owner, name, before)

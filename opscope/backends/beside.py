@@ -15,18 +15,17 @@ from time import perf_counter_ns
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from opscope.core import session
 from opscope.core.clockfit import ClockFit, match
+from opscope.core.intervals import Ints
 from opscope.core.record import Recorder
 from opscope.core.trace import Trace, conform
 
 from .onclock import moved, to_unix
 
 _log = logging.getLogger(__name__)
-_Ints = npt.NDArray[np.int64]
 
 PROBES: Final = 16
 PROBE_NS: Final = 1_000_000_000
@@ -142,13 +141,13 @@ class Beside:
 # ------------------------------------------------------------------------------- the merge
 
 
-def probes(ranges: Trace) -> _Ints:
+def probes(ranges: Trace) -> Ints:
     """Those of the recorder's part: rows of (before, after, thread), by time."""
     found = np.array(ranges.origin.get("probes") or [], dtype=np.int64).reshape(-1, 3)
     return found[np.argsort(found[:, 0], kind="stable")]
 
 
-def hits(asked: _Ints, start: _Ints, end: _Ints, guess: int) -> _Ints | None:
+def hits(asked: Ints, start: Ints, end: Ints, guess: int) -> Ints | None:
     """For each probe the row of the call [start, end] that it is, -1 for none.
 
     ``guess`` is about what to add to the calls' times. None where so few are found that chance may

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from opscope.core.clockfit import ClockFit, fit
+from opscope.core.intervals import Ints
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace
 
 from .beside import Beside, clock_of, hits, joined, probes
 from .onclock import to_unix
-
-_Ints = npt.NDArray[np.int64]
 
 #: The profiler's trace, beside the events of the part it belongs to.
 TRACE: Final = "kineto.json"
@@ -154,7 +152,7 @@ def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> ClockFit | None:
     """The fit over all threads' probes and their calls; None where none is found."""
     asked = probes(ranges)
     queries = calls.filter(pl.col("name").cast(pl.String) == PROBE_CALL).sort("start")
-    pieces: list[tuple[_Ints, ...]] = []
+    pieces: list[tuple[Ints, ...]] = []
     for thread in np.unique(asked[:, 2]):
         mine = asked[asked[:, 2] == thread]
         theirs = queries.filter(pl.col("thread") == int(thread))

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from opscope.core import record
+from opscope.core import recording
 from opscope.core.emit import SEQ_BITS
-
-_Ints = npt.NDArray[np.int64]
+from opscope.core.intervals import Ints
 
 #: In a range's attrs: it was open when the recording ended, and ends there.
 UNCLOSED: Final = '{"unclosed":true}'
@@ -24,21 +22,21 @@ UNCLOSED: Final = '{"unclosed":true}'
 class Texts:
     """Text ids, sorted, and beside them what they stand for; ``domains`` in the pops' numbers."""
 
-    ids: _Ints
-    domains: _Ints
+    ids: Ints
+    domains: Ints
     table: pl.DataFrame
 
-    def places(self, ids: _Ints) -> _Ints:
+    def places(self, ids: Ints) -> Ints:
         """Where each id stands in the table; -1 for one that does not."""
         if not len(self.ids):
             return np.full(len(ids), -1, dtype=np.int64)
         place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        matched: _Ints = np.where(self.ids[place] == ids, place, -1)
+        matched: Ints = np.where(self.ids[place] == ids, place, -1)
         return matched
 
 
 def ranges(
-    logs: Mapping[int, _Ints],
+    logs: Mapping[int, Ints],
     texts: Texts,
     os_tids: Mapping[int, int],
     stop: int,
@@ -77,7 +75,7 @@ def ranges(
 
 
 def _thread_ranges(
-    log: _Ints, thread: int, stop: int, texts: Texts, counts: Counter[str]
+    log: Ints, thread: int, stop: int, texts: Texts, counts: Counter[str]
 ) -> pl.DataFrame:
     """Pushes matched with their pops, domain by domain. One sort by depth; no loop over records.
 
@@ -87,24 +85,24 @@ def _thread_ranges(
     """
     code, value = log[:, 0], log[:, 1]
     carried = np.full(len(code), -1, dtype=np.int64)
-    carried[1:] = np.where(code[:-1] == record.PAYLOAD, value[:-1], -1)
-    timed = code != record.PAYLOAD
+    carried[1:] = np.where(code[:-1] == recording.PAYLOAD, value[:-1], -1)
+    timed = code != recording.PAYLOAD
     code, value, carried = code[timed], value[timed], carried[timed]
 
-    is_mark = code >= record.MARK_BASE
-    is_plain_pop = (code < 0) & (code > record.COMPLETE_BASE)
-    number = np.where(is_mark, code - record.MARK_BASE, code)
-    number = np.where(code <= record.COMPLETE_BASE, record.COMPLETE_BASE - code, number)
+    is_mark = code >= recording.MARK_BASE
+    is_plain_pop = (code < 0) & (code > recording.COMPLETE_BASE)
+    number = np.where(is_mark, code - recording.MARK_BASE, code)
+    number = np.where(code <= recording.COMPLETE_BASE, recording.COMPLETE_BASE - code, number)
     place = np.where(is_plain_pop, -1, texts.places(number))
     domain = np.where(place >= 0, texts.domains[place] if len(texts.ids) else -1, -1)
-    domain = np.where(is_plain_pop, record.POP_BASE - code, domain)
+    domain = np.where(is_plain_pop, recording.POP_BASE - code, domain)
     lost = ~is_plain_pop & (place < 0)
     counts["records whose text was lost"] += int(lost.sum())
 
     is_push = (code >= 0) & ~is_mark & ~lost
     is_pop = (code < 0) & ~lost
-    order: list[_Ints] = []
-    levels: list[_Ints] = []
+    order: list[Ints] = []
+    levels: list[Ints] = []
     for one in np.unique(domain[is_push]):
         at = np.flatnonzero((domain == one) & (is_push | is_pop))
         balance = np.cumsum(np.where(is_push[at], 1, -1))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core import record
+from opscope.core import recording
 from opscope.readers.errors import BadInput
 
 _DTYPE: Final = np.dtype(
@@ -22,7 +22,7 @@ _DTYPE: Final = np.dtype(
         ("kind", "<i2"),
     ]
 )
-assert _DTYPE.itemsize == record.MEMORY_RECORD.size
+assert _DTYPE.itemsize == recording.MEMORY_RECORD.size
 _SAME_BLOCK: Final = ("device", "address")
 
 
@@ -40,16 +40,16 @@ def allocations(
     (recorder's time, Unix time, error), by which a GPU's Unix times are put on the recorder's clock.
     Appends to ``notes`` what was left out. Raises BadInput where the file is not of this format.
     """
-    data = _read(part / record.MEMORY)
+    data = _read(part / recording.MEMORY)
     if len(data) and not np.isin(data["kind"], range(4)).all():
-        raise BadInput(part / record.MEMORY, "not a recording's memory")
+        raise BadInput(part / recording.MEMORY, "not a recording's memory")
     frame = pl.DataFrame({name: data[name] for name in _DTYPE.names or ()})
     frame = frame.with_row_index("order").with_columns(
         pl.Series("time", _times(data, clocks)),
         pl.col("address").cast(pl.Int64, strict=False),
         pl.when(pl.col("thread") != 0).then(pl.col("thread").cast(pl.Int64)).alias("thread"),
     )
-    blocks = _sized(frame.filter(pl.col("kind") <= record.RELEASED), notes)
+    blocks = _sized(frame.filter(pl.col("kind") <= recording.RELEASED), notes)
     both = pl.concat(
         [
             blocks.with_columns(pl.lit(0, pl.Int64).alias("grown")),
@@ -101,7 +101,7 @@ def _times(
 ) -> np.ndarray[Any, Any]:
     """Times on the recorder's clock: the CPU's are, a GPU's are Unix time."""
     time = np.array(data["time"], np.int64)
-    gpu = data["device"] != record.CPU_DEVICE
+    gpu = data["device"] != recording.CPU_DEVICE
     if gpu.any() and clocks:
         readings = np.array([reading[:2] for reading in clocks], np.int64)
         ours, unix = readings[np.argsort(readings[:, 1], kind="stable")].T
@@ -117,13 +117,13 @@ def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFr
     A release that has no size has that of the block allocated at its address last; without one, it is
     of a block from before the recording, which is left out.
     """
-    released = pl.col("kind") == record.RELEASED
-    unsized = released & (pl.col("bytes") == record.UNKNOWN_BYTES)
+    released = pl.col("kind") == recording.RELEASED
+    unsized = released & (pl.col("bytes") == recording.UNKNOWN_BYTES)
     before = pl.col("kind").shift(1).over(_SAME_BLOCK)
     sized = (
         blocks.sort("time", "order")
         .with_columns(
-            (before == record.ALLOCATED).fill_null(False).alias("follows"),
+            (before == recording.ALLOCATED).fill_null(False).alias("follows"),
             pl.col("bytes").shift(1).over(_SAME_BLOCK).alias("earlier"),
         )
         .with_columns(unsized.alias("unsized"))
@@ -132,7 +132,7 @@ def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFr
     if foreign:
         what = "releases of memory from before the recording, left out"
         notes.append(("info", what, foreign))
-    twice = int(((sized["kind"] == record.ALLOCATED) & sized["follows"]).sum())
+    twice = int(((sized["kind"] == recording.ALLOCATED) & sized["follows"]).sum())
     if twice:
         what = "blocks of memory whose release was not seen: totals are too high by them"
         notes.append(("warning", what, twice))
@@ -153,8 +153,8 @@ def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFr
 
 def _reservations(frame: pl.DataFrame) -> pl.DataFrame:
     """What the allocator took from the driver or gave back, as rows without address or bytes."""
-    grown = pl.when(pl.col("kind") == record.RESERVED).then("bytes").otherwise(-pl.col("bytes"))
-    return frame.filter(pl.col("kind") > record.RELEASED).select(
+    grown = pl.when(pl.col("kind") == recording.RESERVED).then("bytes").otherwise(-pl.col("bytes"))
+    return frame.filter(pl.col("kind") > recording.RELEASED).select(
         "order",
         "device",
         "thread",

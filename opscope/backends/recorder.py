@@ -1,36 +1,25 @@
-"""The in-process recorder as a capture, and its parts read back as trace tables."""
+"""The in-process recorder as a capture, and the parts of a recording joined into one trace."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from opscope.core import record, session
+from opscope.core import recording, session
 from opscope.core.ranks import with_ranks
 from opscope.core.record import Recorder
-from opscope.core.trace import Trace, concat, table_schema
+from opscope.core.trace import Trace, concat
 from opscope.readers.errors import BadInput
 
-from .recorded import Texts, ranges
-from .recorded_memory import allocations
-
-_Ints = npt.NDArray[np.int64]
-
-#: Bytes of meta.json, and of one line of the others, beyond which the file is not ours.
-MAX_META: Final = 1 << 22
-MAX_LINE: Final = 8 << 20
+from .recorded_part import read_part
 
 
 class RecorderCapture:
@@ -93,7 +82,7 @@ def capture(
 
 def parts(folder: str | os.PathLike[str]) -> list[Path]:
     """The parts of a recording, by name; empty when there is none."""
-    return sorted(path.parent for path in Path(folder).glob(f"part-*/{record.META}"))
+    return sorted(path.parent for path in Path(folder).glob(f"part-*/{recording.META}"))
 
 
 def collect(folder: str | os.PathLike[str]) -> Trace:
@@ -146,294 +135,3 @@ def _whole(part: Path) -> Trace:
             return merged
     trace.origin.pop("probes")
     return trace
-
-
-def read_part(folder: str | os.PathLike[str]) -> Trace:
-    """One process's part. What is half-written at its end is left out and noted.
-
-    Raises BadInput when the folder is no part, was written by a later format, or is corrupt.
-    """
-    part = Path(folder)
-    meta = _meta(part)
-    facts = _Facts.of(part)
-    notes: list[tuple[str, str, int]] = list(facts.notes)
-    texts = _texts(part, facts.domains)
-    logs = _logs(part, notes)
-    stop = facts.stop
-    if stop is None:
-        notes.append(
-            (
-                "warning",
-                "the process ended without closing its recording; the last moments may lack",
-                1,
-            )
-        )
-        timed = (log[log[:, 0] != record.PAYLOAD, 1] for log in logs.values())
-        stop = max((int(times.max(initial=0)) for times in timed), default=0)
-    tables = {
-        "processes": _processes(meta, facts),
-        "threads": _threads(facts),
-        "clocks": _clocks(meta, facts),
-        "ranges": ranges(logs, texts, facts.os_tids, stop, notes),
-        "own_costs": _own_costs(facts, stop),
-    }
-    if facts.memory:  # else nobody looked
-        tables["allocations"] = allocations(part, facts.memory, facts.clocks, notes)
-    tables["notes"] = pl.DataFrame(
-        notes,
-        schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
-        orient="row",
-    )
-    origin = {
-        "format": record.FORMAT,
-        "version": meta["version"],
-        "paths": [str(part)],
-        "command": meta.get("command"),
-        "probes": facts.probes,
-        "gpu": facts.gpu,
-        "parent_pid": meta.get("parent"),
-    }
-    return Trace.of(tables, origin)
-
-
-# ------------------------------------------------------------------------------- the files
-
-
-def _meta(part: Path) -> dict[str, Any]:
-    path = part / record.META
-    try:
-        with path.open("rb") as file:
-            meta = json.loads(file.read(MAX_META))
-    except OSError as error:
-        raise BadInput(part, f"not a recording's part: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise BadInput(path, "not JSON") from None
-    if not isinstance(meta, dict) or meta.get("format") != record.FORMAT:
-        raise BadInput(path, "not a recording's part")
-    if meta.get("version") != record.VERSION:
-        raise BadInput(
-            path, f"written by format version {meta.get('version')!r}; this reads {record.VERSION}"
-        )
-    return meta
-
-
-def _lines(path: Path) -> Iterator[Any]:
-    """The whole lines of a JSON-lines file; a last one without its end is what a kill leaves."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return
-    with file:
-        while line := file.readline(MAX_LINE):
-            if not line.endswith(b"\n"):
-                if len(line) == MAX_LINE:
-                    raise BadInput(path, f"a line of over {MAX_LINE} bytes")
-                return
-            try:
-                yield json.loads(line)
-            except (ValueError, RecursionError):
-                raise BadInput(path, f"not JSON: {line[:60]!r}") from None
-
-
-@dataclass(slots=True)
-class _Facts:
-    stop: int | None
-    domains: dict[str, int]
-    threads: list[dict[str, Any]]
-    clocks: list[tuple[int, int, int]]
-    notes: list[tuple[str, str, int]]
-    versions: Mapping[str, str] | None
-    #: [before, after, thread] of runtime calls that a backend bracketed, recorder's clock
-    probes: list[list[int]]
-    start: int | None
-    #: part → [ns, calls, one in so many timed], the latest that was told
-    costs: dict[str, list[int | None]]
-    #: devices whose memory was recorded
-    memory: list[dict[str, Any]]
-    #: ns inside ended steps, and opscope's own of them
-    steps_ns: int | None = None
-    in_steps: int | None = None
-    gpu: bool = False
-
-    @classmethod
-    def of(cls, part: Path) -> _Facts:
-        facts = cls(None, {}, [], [], [], None, [], None, {}, [])
-        path = part / record.FACTS
-        try:
-            for line in _lines(path):
-                if "thread" in line:
-                    int(line["thread"]), int(line["os_tid"]), int(line["pthread_id"])
-                    facts.threads.append(line)
-                elif "clock" in line:
-                    perf, unix, error = map(int, line["clock"])
-                    facts.clocks.append((perf, unix, error))
-                elif "probe" in line:
-                    before, after, thread = map(int, line["probe"])
-                    facts.probes.append([before, after, thread])
-                elif "memory" in line:
-                    facts.memory.append(_memory_fact(line))
-                elif "gpu" in line:
-                    facts.gpu = bool(line["gpu"])
-                elif "note" in line:
-                    facts.notes.append(
-                        (str(line["severity"]), str(line["note"]), int(line["how_many"]))
-                    )
-                elif "domain" in line:
-                    facts.domains[str(line["domain"])] = int(line["number"])
-                elif "cost" in line:
-                    one_in = line["one_in"]
-                    facts.costs[str(line["cost"])] = [
-                        int(line["time"]),
-                        int(line["calls"]),
-                        None if one_in is None else int(one_in),
-                    ]
-                elif "in_steps" in line:
-                    facts.in_steps, facts.steps_ns = int(line["in_steps"]), int(line["steps_ns"])
-                elif "start" in line:
-                    facts.start = int(line["start"])
-                elif "stop" in line:
-                    facts.stop = int(line["stop"])
-                elif "versions" in line:
-                    facts.versions = dict(line["versions"])
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, BadInput):
-                raise
-            raise BadInput(path, f"not a recording's facts: {error!r}") from None
-        return facts
-
-    @property
-    def os_tids(self) -> dict[int, int]:
-        return {int(thread["thread"]): int(thread["os_tid"]) for thread in self.threads}
-
-
-def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
-    sizes = {name: line.get(name) for name in ("total", "reserved")}
-    return {
-        "memory": int(line["memory"]),
-        **{name: None if size is None else int(size) for name, size in sizes.items()},
-    }
-
-
-def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
-    path = part / record.STRINGS
-    rows: dict[int, tuple[str, str | None, str]] = {}
-    for line in _lines(path):
-        match line:
-            case [int(number), str(domain), None | str() as category, str(text)] if (
-                0 <= number < record.MARK_BASE
-            ):
-                # JSON can hold lone surrogates (file names do), UTF-8 and Polars cannot
-                rows[number] = (_utf8(domain), category and _utf8(category), _utf8(text))
-            case _:
-                raise BadInput(path, f"not a text: {str(line)[:60]}")
-    order = sorted(rows)
-    table = pl.DataFrame(
-        [rows[number] for number in order],
-        schema={"domain": pl.Categorical, "category": pl.Categorical, "text": pl.Categorical},
-        orient="row",
-    )
-    numbers = [domains.get(rows[number][0], -1) for number in order]
-    return Texts(np.array(order, np.int64), np.array(numbers, np.int64), table)
-
-
-def _utf8(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, _Ints]:
-    """Each thread's records, an array of (code, value), its chunks joined.
-
-    The loop is over chunks (one a thread every twentieth of a second), not over records.
-    """
-    path = part / record.EVENTS
-    try:
-        size = path.stat().st_size
-        if size < record.RECORD_BYTES:
-            return {}
-        data = np.memmap(path, dtype="<i8", mode="r", shape=(size // record.RECORD_BYTES, 2))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise BadInput(path, f"cannot be read: {error.strerror}") from None
-    chunks: dict[int, list[_Ints]] = {}
-    at = 0
-    lost = int(size % record.RECORD_BYTES != 0)
-    while at < len(data):
-        code, count = int(data[at, 0]), int(data[at, 1])
-        thread = record.CHUNK - code
-        if not 0 <= thread < 1 << 31 or count < 0:
-            raise BadInput(path, f"no chunk at byte {at * record.RECORD_BYTES}")
-        at += 1
-        lost |= int(at + count > len(data))
-        chunks.setdefault(thread, []).append(np.asarray(data[at : at + count], dtype=np.int64))
-        at += count
-    if lost:
-        notes.append(("warning", "the last record is half-written and was left out", 1))
-    return {thread: np.concatenate(pieces) for thread, pieces in chunks.items()}
-
-
-# ------------------------------------------------------------------------------ the tables
-
-
-def _processes(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
-    versions = dict(facts.versions or meta.get("versions") or {})
-    frameworks = [name for name in ("torch", "tensorflow", "jax", "mindspore") if name in versions]
-    return pl.DataFrame(
-        {
-            "process": [0],
-            "host": [meta.get("host")],
-            "pid": [meta.get("pid")],
-            "start_time": [meta.get("start_time")],
-            "rank": [meta.get("rank")],
-            "world_size": [meta.get("world_size")],
-            "clock_domain": [0],
-            "name": [meta.get("name")],
-            "framework": [",".join(frameworks) or None],
-            "versions": [json.dumps(versions)],
-        },
-        strict=False,
-    )
-
-
-def _threads(facts: _Facts) -> pl.DataFrame:
-    rows = {int(thread["os_tid"]): thread for thread in facts.threads}
-    return pl.DataFrame(
-        {
-            "process": [0] * len(rows),
-            "thread": list(rows),
-            "os_tid": list(rows),
-            "pthread_id": [thread["pthread_id"] for thread in rows.values()],
-            "name": [thread.get("name") for thread in rows.values()],
-        },
-        schema_overrides={"name": pl.String},
-        strict=False,
-    )
-
-
-def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
-    span = None if facts.start is None else max(0, stop - facts.start)
-    steps = (facts.steps_ns, facts.in_steps) if facts.steps_ns else (None, None)
-    return pl.DataFrame(
-        [(0, part, *cost, span, *steps) for part, cost in facts.costs.items()],
-        schema=table_schema("own_costs"),
-        orient="row",
-    )
-
-
-def _clocks(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
-    """Unix ns = time + to_unix_ns at the first reading; drift from the first to the last (null under 1 s)."""
-    if not facts.clocks:
-        return pl.DataFrame(schema={"clock_domain": pl.Int32})
-    first, last = facts.clocks[0], facts.clocks[-1]
-    span = last[0] - first[0]
-    drift = ((last[1] - first[1]) - span) / span * 1e6 if span > 1_000_000_000 else None
-    return pl.DataFrame(
-        {
-            "clock_domain": [0],
-            "kind": [str(meta.get("clock"))],
-            "to_unix_ns": [first[1] - first[0]],
-            "drift_ppm": [drift],
-            "error_ns": [max(first[2], last[2])],
-            "machine": [meta.get("boot") or meta.get("host")],
-        }
-    )

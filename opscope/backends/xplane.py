@@ -11,6 +11,7 @@ import polars as pl
 
 from opscope.core.clockfit import ClockFit, fit
 from opscope.core.intervals import nest
+from opscope.core.recording import PROBE, XPLANE
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace
 
@@ -18,9 +19,7 @@ from .beside import Beside, clock_of, hits, joined, probes
 from .onclock import moved, to_unix
 
 #: The profiler's trace, beside the events of the part it belongs to.
-TRACE: Final = "profile.xplane.pb"
-#: A range of the profiler's that the recorder brackets. Adapters pass by names that begin so.
-PROBE: Final = "opscope.probe"
+TRACE: Final = XPLANE
 _TAKEN: Final = ("devices", "calls", "kernels", "memops", "allocations")
 
 

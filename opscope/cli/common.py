@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -105,6 +106,37 @@ def arrange(frame: pl.DataFrame, sort: str, chosen: str | None) -> tuple[pl.Data
     largest_first = frame.schema[sort].is_numeric() or frame.schema[sort].is_temporal()
     key = sort if largest_first else frame[sort].cast(str)  # text by the alphabet, not by its code
     return frame.sort(key, descending=largest_first, nulls_last=True, maintain_order=True), keys
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table of a command: its title, the columns shown unless others are asked for, and what stands
+    there where it has no rows."""
+
+    title: str
+    shown: str
+    empty: str
+
+    def write(
+        self,
+        frame: pl.DataFrame,
+        sort: str,
+        top: int | None,
+        chosen: str | None,
+        csv: bool,
+        json: bool,
+        width: int | None,
+    ) -> None:
+        """``frame`` on stdout, the largest by ``sort`` first: as CSV or JSON with all of its columns."""
+        ordered, keys = arrange(frame, sort, chosen)
+        if csv or json:
+            raw(ordered.select(keys), csv, top)
+            return
+        from opscope.reports import console
+
+        rows = (TOP if top is None else top) or None
+        keys = keys if chosen else self.shown.split(",")
+        show([console.totals(self.title, ordered, keys, rows, self.empty)], width)
 
 
 def split(text: str) -> list[str]:

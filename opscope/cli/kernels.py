@@ -25,14 +25,7 @@ def kernels(
     """
     profile = common.load(file, gpu)
     frame = profile.kernels() if each else profile.kernel_totals()
-    ordered, keys = common.arrange(frame, sort or ("duration" if each else "total"), columns)
-    if csv or json:
-        common.raw(ordered.select(keys), csv, top)
-        return
-    from opscope.reports import console
-
-    rows = (common.TOP if top is None else top) or None
-    keys = keys if columns else (_EACH if each else _SHOWN).split(",")
+    sort = sort or ("duration" if each else "total")
     empty = "no kernels in this profile: it was taken without a GPU, or kernels were not captured"
-    table = console.totals("Kernels", ordered, keys, rows, empty)
-    common.show([table], width)
+    listing = common.Listing("Kernels", _EACH if each else _SHOWN, empty)
+    listing.write(frame, sort, top, columns, csv, json, width)

@@ -29,15 +29,6 @@ def ops(
     """
     profile = common.load(file, gpu)
     frame = profile.ops() if each else profile.op_totals()
-    ordered, keys = common.arrange(frame, sort, columns)
-    if csv or json:
-        common.raw(ordered.select(keys), csv, top)
-        return
-    from opscope.reports import console
-
-    rows = (common.TOP if top is None else top) or None
-    keys = keys if columns else (_EACH if each else _SHOWN).split(",")
-    table = console.totals(
-        "Ops" if each else "Distinct ops", ordered, keys, rows, "no ops in this profile"
-    )
-    common.show([table], width)
+    title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
+    listing = common.Listing(title, shown, "no ops in this profile")
+    listing.write(frame, sort, top, columns, csv, json, width)

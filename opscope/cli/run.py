@@ -184,7 +184,7 @@ def _collect(parts: Path, target: Path, command: list[str], force: bool) -> Prof
 def _readable(parts: Path) -> Trace:
     """The trace of all parts that can be read; what one process left damaged costs no other's."""
     from opscope.backends import kineto, recorder
-    from opscope.core import record
+    from opscope.core import recording
     from opscope.readers.errors import BadInput
 
     lost: list[str] = []
@@ -198,7 +198,7 @@ def _readable(parts: Path) -> Trace:
             if part is None or (len(recorder.parts(parts)) == 1 and damaged.name != kineto.TRACE):
                 raise
             # of a damaged trace of kernels the ranges beside it are still good
-            (damaged if damaged.name == kineto.TRACE else part / record.META).unlink()
+            (damaged if damaged.name == kineto.TRACE else part / recording.META).unlink()
             lost.append(f"{damaged.relative_to(parts)}: {error.what}")
     for what in lost:
         common.say(f"left out: {what}")

@@ -21,9 +21,9 @@ from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
 from opscope.core.intervals import NONE, Ints, Nest, nest
 from opscope.core.named_kernels import Named, named_ranges
+from opscope.core.named_ranges import merge_specs
 from opscope.core.nccl_groups import name_groups
 from opscope.core.results import merge_results
-from opscope.core.specs import merge_specs
 from opscope.core.trace import Trace
 
 #: Per (process, thread): the nesting of its op ranges, and the range row of each of its intervals.

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-_Ints = npt.NDArray[np.int64]
+from opscope.core.intervals import Ints
+
 _Floats = npt.NDArray[np.float64]
 
 #: No two clocks of one machine run apart faster than this (crystals: under 100 ppm).
@@ -34,14 +35,14 @@ class ClockFit:
     slack_ns: int
     readings: int
 
-    def apply(self, theirs: _Ints) -> _Ints:
+    def apply(self, theirs: Ints) -> Ints:
         """Times of their clock on ours."""
         since = (theirs - self.origin).astype(np.float64)
-        moved: _Ints = theirs + self.offset + np.rint(self.drift * since).astype(np.int64)
+        moved: Ints = theirs + self.offset + np.rint(self.drift * since).astype(np.int64)
         return moved
 
 
-def fit(before: _Ints, after: _Ints, start: _Ints, end: _Ints) -> ClockFit:
+def fit(before: Ints, after: Ints, start: Ints, end: Ints) -> ClockFit:
     """The fit of readings: our clock read ``before`` and ``after`` calls that they saw [start, end].
 
     Each reading says that the offset at that moment is between ``before - start`` and
@@ -87,9 +88,7 @@ def fit(before: _Ints, after: _Ints, start: _Ints, end: _Ints) -> ClockFit:
     )
 
 
-def match(
-    before: _Ints, after: _Ints, start: _Ints, end: _Ints, guess: int, reach: int
-) -> _Ints | None:
+def match(before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: int) -> Ints | None:
     """Which of their calls each reading is: an index for each, -1 for none; None if nothing fits.
 
     ``start`` is sorted. ``guess`` is about what to add to their times (from the two Unix clocks),
@@ -101,7 +100,7 @@ def match(
         return None
     width = after - before
     best: tuple[int, int] | None = None
-    found: _Ints | None = None
+    found: Ints | None = None
     # any reading may be the one that the trace lacks: the tightest few each propose shifts
     for pivot in np.argsort(width, kind="stable")[:4]:
         middle = (start + end) // 2
@@ -115,10 +114,10 @@ def match(
     return found
 
 
-def _inside(before: _Ints, after: _Ints, start: _Ints, end: _Ints, margin: int) -> _Ints:
+def _inside(before: Ints, after: Ints, start: Ints, end: Ints, margin: int) -> Ints:
     """For each bracket, widened by ``margin``, the call that lies in it; -1 for none or several."""
     first = np.searchsorted(start, before - margin)
     past = np.searchsorted(start, after + margin)
     row = np.minimum(first, len(start) - 1)
-    rows: _Ints = np.where((past - first == 1) & (end[row] <= after + margin), row, -1)
+    rows: Ints = np.where((past - first == 1) & (end[row] <= after + margin), row, -1)
     return rows

@@ -11,7 +11,8 @@ from typing import Any, Final, Protocol
 
 from .nvtx_sink import NvtxSink, open_domain
 from .rangetext import CUT, TEXT_LIMIT, format_call, format_result
-from .record import PAYLOAD, RECORD, TWO_RECORDS, Recorder, complete_code, mark_code, pop_code
+from .record import Recorder, complete_code, mark_code, pop_code
+from .recording import PAYLOAD, RECORD, TWO_RECORDS
 from .schema import CATEGORY_ID, OpCall
 
 #: Bytes above which even the recorder cuts a text.
@@ -23,11 +24,6 @@ MAX_INTERNED: Final = 65_536
 SEQ_BITS: Final = 48
 MAX_SEQ: Final = 1 << SEQ_BITS
 MAX_FWD_THREAD: Final = 1 << 15
-
-
-def unpack_payload(payload: int) -> tuple[int, int]:
-    """``(seq, fwd_thread)`` of a packed payload."""
-    return payload & (MAX_SEQ - 1), payload >> SEQ_BITS
 
 
 class Prepared:
@@ -295,9 +291,11 @@ def _both(
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
     nvtx_push, nvtx_pop, nvtx_mark = _nvtx_only(sink)
+    _, _, record_mark = _record_only(recorder, popped)
 
-    # The recorder's clock is read nearest to the op, and a flush comes after both sinks have the
-    # end, so that what listening costs falls into neither's range.
+    # The recorder's push and pop are written out again: a call costs as much as a record. Its clock is
+    # read nearest to the op, and a flush comes after both sinks have the end, so that what listening
+    # costs falls into neither's range.
     def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
         nvtx_push(prepared, seq, fwd_thread)
         try:
@@ -312,9 +310,7 @@ def _both(
     def pop(complete: Prepared | None = None) -> None:
         time = now()
         log = getattr(local, "log", None)
-        if (
-            log is not None
-        ):  # else pushed before this capture, which has seen nothing of this thread
+        if log is not None:  # else pushed before this capture, as above
             log(pack(popped if complete is None else complete_code(complete.id), time))
         nvtx_pop(complete)
         if time >= recorder.deadline:
@@ -322,13 +318,6 @@ def _both(
 
     def mark(prepared: Prepared) -> None:
         nvtx_mark(prepared)
-        try:
-            log = local.log
-        except AttributeError:
-            log = new_thread()
-        time = now()
-        log(pack(mark_code(prepared.id), time))
-        if time >= recorder.deadline:
-            flush()
+        record_mark(prepared)
 
     return push, pop, mark

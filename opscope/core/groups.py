@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,9 +12,6 @@ from opscope.core.schema import OpCall
 GROUPS: Final = "process_group"
 GROUP: Final = "group"
 DIMENSION: Final = "dimension"
-_PIECE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?\Z")
-#: Ranks of one group that are listed at most: a trace is a stranger's.
-_MOST_RANKS: Final = 1 << 20
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
@@ -25,21 +21,6 @@ def format_ranks(ranks: Sequence[int]) -> str:
         if step > 0 and list(ranks) == list(range(ranks[0], ranks[-1] + 1, step)):
             return f"{ranks[0]}-{ranks[-1]}" + (f":{step}" if step > 1 else "")
     return ",".join(map(str, ranks))
-
-
-def parse_ranks(text: str | None) -> list[int] | None:
-    """What ``format_ranks`` wrote; None for anything else."""
-    found: list[int] = []
-    for piece in (text or "").split(","):
-        match = _PIECE.match(piece)
-        if match is None:
-            return None
-        first, last, step = match.groups()
-        several = range(int(first), int(last or first) + 1, int(step or 1))
-        if len(found) + len(several) > _MOST_RANKS:
-            return None
-        found += several
-    return found
 
 
 def mesh_name(number: int) -> str:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from opscope.core.columns import compact, gather
 from opscope.core.dialects import Reading, own
-from opscope.core.schema import OpCall
 from opscope.core.trace import Trace
 
 #: The dialects in the order in which they are asked; a text that none knows is a user range.
@@ -144,8 +143,3 @@ def _read(
         if reading is not None:
             return reading
     return Reading("user")
-
-
-def call_of(reading: Reading) -> OpCall | None:
-    """The call of a reading that is an op's."""
-    return reading.call if reading.role == "op" else None

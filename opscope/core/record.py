@@ -1,17 +1,6 @@
 """The recorder: every thread's pushes and pops as they happen, on disk within a twentieth of a second.
 
-A recording is a folder of parts, one a process (``part-<host>-<pid>-<start time>``), each with
-
-* ``meta.json``: the process, written once, when the part is made;
-* ``strings.jsonl``: ``[id, domain, category, text]``, one a line;
-* ``facts.jsonl``: threads, numbers of domains, paired clock readings, what opscope itself has cost by
-  then, notes, the stop; one object a line;
-* ``events.bin``: chunks of 16-byte records, two little-endian int64 ``(code, value)`` each;
-* ``memory.bin``, where memory is recorded: ``MEMORY_RECORD`` after ``MEMORY_RECORD``.
-
-All but the first are only ever appended to, strings before the events that use them, so a process
-that is killed leaves a readable part. ``backends/recorder.py`` reads it. Times are
-``time.perf_counter_ns`` (on Linux CLOCK_MONOTONIC); pairs with the Unix clock stand in the facts.
+What it writes is a part of a recording, in the format of ``core.recording``.
 """
 
 from __future__ import annotations
@@ -19,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import struct
 import sys
 import threading
 import time
@@ -30,39 +18,23 @@ from typing import Any, Final, Protocol
 
 from . import process as processes
 from .cost import Spending, record_ns
+from .recording import (
+    CHUNK,
+    COMPLETE_BASE,
+    EVENTS,
+    FACTS,
+    FORMAT,
+    MARK_BASE,
+    MEMORY,
+    META,
+    POP_BASE,
+    RECORD,
+    RECORD_BYTES,
+    STRINGS,
+    VERSION,
+)
 
 _log = logging.getLogger(__name__)
-
-FORMAT: Final = "opscope-recording"
-VERSION: Final = 1
-META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
-MEMORY: Final = "memory.bin"
-
-#: One change of memory: time (as the events'), address, bytes (``UNKNOWN_BYTES``: of a release, those
-#: of the block that was allocated there last), thread of the system (0: not known), device (-1: the
-#: CPU), and what happened (``ALLOCATED`` …). A numpy dtype could read it: ``<i8,<u8,<i8,<i4,<i2,<i2``.
-MEMORY_RECORD: Final = struct.Struct("<qQqihh")
-ALLOCATED, RELEASED, RESERVED, UNRESERVED = range(4)
-UNKNOWN_BYTES: Final = -1
-CPU_DEVICE: Final = -1
-
-# The records. A push is (text id ≥ 0, time); its payload, if any, is the record before it.
-PAYLOAD: Final = -2
-#: Ids at and above are marks.
-MARK_BASE: Final = 1 << 48
-#: Codes from here down to COMPLETE_BASE are pops: POP_BASE - the domain's number. Ranges nest in
-#: each domain by itself.
-POP_BASE: Final = -16
-#: Codes from here down to CHUNK are pops that also tell the text with outputs.
-COMPLETE_BASE: Final = -(1 << 32)
-#: (CHUNK - thread index, number of records that follow): the records are of that thread.
-CHUNK: Final = -(1 << 60)
-RECORD: Final = struct.Struct("<2q")
-TWO_RECORDS: Final = struct.Struct("<4q")
-RECORD_BYTES: Final = RECORD.size
-#: Indices of threads and ids of texts from here up are given by a source, not by Python.
-SOURCE_THREADS: Final = 1 << 20
-SOURCE_TEXTS: Final = 1 << 40
 
 _FLAGS: Final = (
     os.O_WRONLY

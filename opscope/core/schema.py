@@ -44,6 +44,22 @@ DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
         "c128": 128,
     }
 )
+#: What NumPy and the frameworks call these, where they agree.
+DTYPE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **{f"float{bits}": f"f{bits}" for bits in (64, 32, 16)},
+        "bfloat16": "bf16",
+        **{
+            f"float8_{kind}": f"f8{kind}"
+            for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")
+        },
+        **{f"int{bits}": f"i{bits}" for bits in (64, 32, 16, 8)},
+        **{f"uint{bits}": f"u{bits}" for bits in (64, 32, 16, 8)},
+        "bool": "bool",
+        "complex64": "c64",
+        "complex128": "c128",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -363,7 +363,7 @@ def _at_exit() -> None:
 
 def _in_child() -> None:
     """A forked child records into a part of its own; it never touches its parent's files."""
-    global _recorder, _lock
+    global _lock
     _lock = threading.RLock()
     old = _recorder
     if old is None:

@@ -1,4 +1,4 @@
-"""Specs: what the names in a prepared graph mean, joined to the ranges that carry only the names.
+"""Specs: what the names in a prepared graph mean, and the look-up of one for a range or a kernel.
 
 A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the trace table ``specs``
 (whose ``text`` is the call alone). It is looked up by (process, framework, graph, key).
@@ -6,35 +6,23 @@ A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeGuard
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.dialects import Reading, hlo, tsl
+from opscope.core.dialects import tsl
 from opscope.core.interpret import ROLE, Meaning
 from opscope.core.intervals import NONE, Ints
-from opscope.core.rangetext import RangeTextError, format_call, parse, parse_spec
-from opscope.core.runs import runs_of
-from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
+from opscope.core.rangetext import RangeTextError, parse, parse_spec
+from opscope.core.schema import OpCall
 from opscope.core.trace import Trace
 
 #: Frameworks whose ranges come in domains that do not tell them apart.
 _FAMILY: Final = {"tensorflow": "xla", "keras": "xla", "jax": "xla", "TSL": "xla", "XLA": "xla"}
-#: Ops of a graph pair forward with backward as if one thread had made them, which no payload has.
-GRAPH_THREAD: Final = 1 << 16
-#: Ops whose results have as many rows as their inputs.
-_KEEPS_ROWS: Final = re.compile(
-    r"Conv|MatMul|Pool|BiasAdd(?!Grad)|Relu|Elu|Gelu|Sigmoid|Tanh|Softmax|BatchNorm|LayerNorm|Dropout|"
-    r"\A_?(Cast|Identity|Add|AddV2|Sub|Mul|Div|RealDiv|DivNoNan|Maximum|Minimum|Select|SelectV2|Neg|"
-    r"Square|Bitcast|Bitwise\w+|Sqrt|Rsqrt|Exp|Log|Abs|Pow|Less|LessEqual|Greater|GreaterEqual|Equal|NotEqual|Logical\w+)\Z"
-)
-#: What the names of functions that tf.data runs have in them.
-_DATASET: Final = "_Dataset_"
 _SCHEMA: Final = {
     "process": pl.Int32,
     "family": pl.String,
@@ -44,7 +32,13 @@ _SCHEMA: Final = {
     "text": pl.String,
 }
 _WHERE: Final = ("process", "family")
-_SAME: Final = [*_WHERE, "graph", "key"]
+#: What names a spec.
+SAME: Final = [*_WHERE, "graph", "key"]
+
+
+def is_hlo(call: OpCall | None) -> TypeGuard[OpCall]:
+    """Whether it is an operation of XLA's, named by the compiler."""
+    return call is not None and call.name.startswith("hlo::")
 
 
 def family(framework: str | None) -> str:
@@ -197,259 +191,6 @@ def _mapped(column: pl.Series, function: Callable[[str], str]) -> pl.Series:
     made = [None if one is None else function(one) for one in distinct]
     mapped: pl.Series = text.replace_strict(distinct, pl.Series(made, dtype=pl.String))
     return mapped
-
-
-def merge_specs(trace: Trace, meaning: Meaning) -> None:
-    """Give each range that carries only a name the call that its spec tells, and pair them.
-
-    A range's graph is the one that it names itself, else that of the innermost run range (category
-    ``graph``) open at its start, on its thread or else in its process. What was inferred from the
-    latest spec alone is noted. Backward ops of a graph get their forward op's number in ``seq``.
-    """
-    wanted = np.array([_is_bare(reading) for reading in meaning.readings], bool)
-    rows = np.flatnonzero(wanted[meaning.reading]) if wanted.any() else np.empty(0, np.int64)
-    if not len(rows) or not (trace.has("specs") or (meaning.role == ROLE["spec"]).any()):
-        return
-    specs = Specs.of(trace, meaning)
-    ranges = trace["ranges"]
-    run, unsure = runs_of(ranges, meaning, rows, specs.keys_of)
-    process = ranges["process"].gather(rows).fill_null(NONE).to_numpy()
-    time = ranges["start"].gather(rows).to_numpy()
-    names = pl.Series([reading.graph for reading in meaning.readings], dtype=pl.String)
-    keys = pl.Series([reading.key for reading in meaning.readings], dtype=pl.String)
-    own = meaning.reading[rows]
-    of_run = np.where(run >= 0, meaning.reading[np.maximum(run, 0)], own)
-    graph = names.gather(own).zip_with(names.gather(own).is_not_null(), names.gather(of_run))
-    spec, inferred = specs.find(
-        process, time, ranges["domain"].gather(rows), graph, keys.gather(own)
-    )
-    inferred &= ~unsure
-    known = np.flatnonzero((spec >= 0) & ~unsure)
-    if unsure.any():
-        trace.note(
-            "warning",
-            "ops on threads of their own while several graphs with a node of that name ran: whose "
-            "they are is not known, and so are their shapes",
-            int(unsure.sum()),
-        )
-    if not len(known):
-        return
-    _pair(specs, meaning, ranges, rows[known], spec[known], run[known])
-    pairs = np.stack((own[known], spec[known]), axis=1)
-    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    made = np.array([_explained(meaning, specs, *pair) for pair in distinct.tolist()], np.int32)
-    meaning.reading[rows[known]] = made[inverse.reshape(-1)]
-    if inferred.any():
-        trace.note(
-            "info",
-            "ranges with no run of their graph around them were explained by the latest spec "
-            "of their name",
-            int(inferred.sum()),
-        )
-
-
-def _is_bare(reading: Reading) -> bool:
-    return reading.key is not None and (reading.call is None or reading.call.outputs is None)
-
-
-def _pair(
-    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, rows: Ints, spec: Ints, run: Ints
-) -> None:
-    """Number forward ops and the ops that differentiate them alike, apart for each run.
-
-    Without runs the k-th time that a key is met stands for the k-th run.
-    """
-    backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
-    differentiates = np.array(
-        [_is_hlo(call) and hlo.reading(call).direction == "backward" for call in specs.calls], bool
-    )
-    is_back = backward[meaning.reading[rows]] | differentiates[spec]
-    if not is_back.any():
-        return
-    forward = _forward_rows(specs, np.unique(spec[is_back]))
-    if not forward:
-        return
-    # A spec may stand twice in a trace (when built, and as the capture starts): number its name.
-    names = specs.table.select(pl.struct(_SAME).rank("dense").cast(pl.Int64)).to_series().to_numpy()
-    names = _with_fused(specs, names.copy(), np.unique(spec))
-    target = np.arange(len(names))
-    target[list(forward)] = list(forward.values())
-    pair = np.where(is_back, names[target[spec]], names[spec])
-    unpaired = is_back & (target[spec] == spec)
-    turn = _occurrence(names[spec])
-    turn = np.where(run >= 0, run, turn)
-    turn = _turn_of_forward(specs, meaning, ranges, spec, run, turn)
-    seq = turn * (int(names.max(initial=0)) + 1) + pair
-    own_seq = meaning.seq.gather(rows).is_not_null().to_numpy()
-    chosen = ~unpaired & ~own_seq
-    meaning.seq = _scatter(meaning.seq, rows[chosen], seq[chosen])
-    many = np.full(int(chosen.sum()), GRAPH_THREAD)
-    meaning.fwd_thread = _scatter(meaning.fwd_thread, rows[chosen], many)
-
-
-def _turn_of_forward(
-    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, spec: Ints, run: Ints, turn: Ints
-) -> Ints:
-    """``turn`` with that of the forward graph's run where a graph differentiates another.
-
-    It is the run of the latest forward graph that no other has differentiated yet: a tape goes back
-    over what it saw.
-    """
-    forward = [_forward_graph(call) for call in specs.calls]
-    other = np.array([one is not None for one in forward], bool)[spec] & (run >= 0)
-    if not other.any():
-        return turn
-    turn = turn.copy()
-    runs = np.unique(run[run >= 0])
-    runs = runs[np.argsort(ranges["start"].gather(runs).to_numpy(), kind="stable")]
-    process = ranges["process"].gather(runs).fill_null(NONE).to_numpy()
-    names = [reading.graph for reading in meaning.readings]
-    graph = np.array([names[number] or "" for number in meaning.reading[runs]])
-    table = specs.table
-    pairs = {
-        (table["process"][row], table["graph"][row], forward[row])
-        for row in np.unique(spec[other]).tolist()
-    }
-    of: dict[int, int] = {}
-    for number, backward, forwards in pairs:
-        at = runs[(process == number) & ((graph == backward) | (graph == forwards))]
-        is_back = np.isin(at, runs[graph == backward])
-        of.update(_pops(at, is_back))
-    mine = np.flatnonzero(other & np.isin(run, list(of)))
-    turn[mine] = [of[one] for one in run[mine].tolist()]
-    return turn
-
-
-def _pops(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """(pop, push) of rows in time's order: a pop belongs to the latest push that is not popped yet."""
-    depth = np.cumsum(np.where(is_pop, -1, 1)) + is_pop
-    order = np.argsort(depth, kind="stable")
-    rows, is_pop, depth = rows[order], is_pop[order], depth[order]
-    push = np.maximum.accumulate(np.where(is_pop, NONE, np.arange(len(rows))))
-    known = is_pop & (push >= 0) & (depth[np.maximum(push, 0)] == depth)
-    yield from zip(rows[known].tolist(), rows[push[known]].tolist(), strict=True)
-
-
-def _scatter(column: pl.Series, rows: Ints, values: Ints) -> pl.Series:
-    """A copy of the column with the values in those rows."""
-    changed: pl.Series = column.cast(pl.Int64).clone().scatter(rows, values)
-    return changed
-
-
-def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:
-    """Nodes that ran within another's kernel have that one's number (spec parameter ``fused``)."""
-    graphs = specs.table.select(_SAME).rows()
-    place = {name: number for number, name in enumerate(graphs)}
-    for row in used.tolist():
-        call = specs.calls[row]
-        inside = None if call is None else call.param("fused")
-        for key in inside if isinstance(inside, tuple) else ():
-            other = place.get((*graphs[row][:-1], str(key)))
-            if other is not None:
-                names[names == names[other]] = names[row]
-    return names
-
-
-def _occurrence(names: Ints) -> Ints:
-    """How many equal values came before each."""
-    order = np.argsort(names, kind="stable")
-    ordered = names[order]
-    first = np.concatenate((np.ones(1, bool), ordered[1:] != ordered[:-1]))
-    place = np.arange(len(names))
-    count = np.empty(len(names), np.int64)
-    count[order] = place - np.maximum.accumulate(np.where(first, place, 0))
-    return count
-
-
-def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
-    """For specs of backward ops the spec of the op that each differentiates, by name."""
-    graphs = specs.table.select(_SAME).rows()
-    place = {name: number for number, name in enumerate(graphs)}
-    for row, call in enumerate(specs.calls):
-        if _is_hlo(call):
-            place.setdefault((*graphs[row][:-1], str(call.param("op_name"))), row)
-    found: dict[int, int] = {}
-    for row in rows.tolist():
-        *where, graph, key = graphs[row]
-        call = specs.calls[row]
-        told = None if call is None else call.param("forward")
-        if _is_hlo(call):  # named by the compiler; its path is that of what it came from
-            key = str(call.param("op_name"))
-        graph = _forward_graph(call) or graph
-        for name in (told,) if isinstance(told, str) else tsl.forward_keys(key):
-            forward = place.get((*where, graph, name))
-            if forward is not None:
-                found[row] = forward
-                break
-    return found
-
-
-def _forward_graph(call: OpCall | None) -> str | None:
-    """The graph whose ops this one's graph differentiates, where that runs by itself."""
-    found = None if call is None else call.param("forward_graph")
-    return found if isinstance(found, str) else None
-
-
-def _is_hlo(call: OpCall | None) -> TypeGuard[OpCall]:
-    return call is not None and call.name.startswith("hlo::")
-
-
-def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
-    """The place of the reading that has the spec's call; made once per pair."""
-    reading, call = meaning.readings[old], specs.calls[spec]
-    if call is None:
-        return old
-    layer, direction = call.param("layer"), reading.direction
-    if isinstance(layer, str):
-        params = tuple(param for param in call.params if param[0] != "layer")
-        call, reading = replace(call, params=params), replace(reading, layer=layer or None)
-    if _is_hlo(call):  # the operation's path tells what the range's name cannot
-        told = hlo.reading(call)
-        direction = told.direction
-        if not isinstance(layer, str):
-            reading = replace(reading, layer=told.layer or reading.layer)
-    elif reading.call is not None and not call.truncated:
-        # the name of what ran: a fused kernel has that of its last op, which the spec tells of
-        call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
-    if _DATASET in specs.table["graph"][spec]:
-        direction = "input"
-    meaning.readings.append(replace(reading, role="op", call=call, direction=direction))
-    meaning.texts.append(format_call(call, None))
-    return len(meaning.readings) - 1
-
-
-def _as_ran(call: OpCall, inputs: tuple[Arg, ...]) -> OpCall:
-    """The spec's call with the inputs that the range itself tells, sizes that vary filled in.
-
-    The leading size of a result is that of the inputs where the graph knows neither.
-    """
-    if not any(inputs):
-        return call
-    planned = (*call.inputs, *(None,) * len(inputs))
-    found = tuple(now or was for now, was in zip(inputs, planned, strict=False))
-    outputs = call.outputs
-    if outputs is not None and _KEEPS_ROWS.search(call.name):
-        leading = {
-            now.shape[0]
-            for now, was in zip(found, call.inputs, strict=False)
-            if isinstance(now, TensorSpec) and isinstance(was, TensorSpec)
-            if was.shape[:1] == ("?",) and now.shape
-        }
-        outputs = tuple(_with_rows(one, found, leading) for one in outputs)
-    return replace(call, inputs=found, outputs=outputs)
-
-
-def _with_rows(result: Arg, inputs: tuple[Arg, ...], leading: set[Dim]) -> Arg:
-    if not isinstance(result, TensorSpec) or result.shape[:1] != ("?",):
-        return result
-    # Grappler orders the operands of sums and products anew: then the sizes tell which one it is
-    alike = {
-        one.shape[0]
-        for one in inputs
-        if isinstance(one, TensorSpec) and one.shape and one.shape[1:] == result.shape[1:]
-    }
-    rows = leading or alike
-    return replace(result, shape=(*rows, *result.shape[1:])) if len(rows) == 1 else result
 
 
 def _split(text: str) -> tuple[str | None, str | None, str | None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -23,7 +22,7 @@ from opscope.core.trace import Trace
 from .errors import BadInput
 from .nsys_cuda import COPIES
 from .nsys_strings import labels
-from .sqlite import Database, Kind, check_magic
+from .sqlite import Database, Kind, is_database
 
 DOMAIN: Final = "opscope.dlprof"
 _DIRECTIONS: Final = {"fprop": "forward", "bprop": "backward"}
@@ -43,12 +42,7 @@ _INSTANCE: Final[Mapping[str, Kind]] = dict.fromkeys(
 
 def recognise(path: str | os.PathLike[str]) -> bool:
     """Whether the file is a database of DLProf. Never raises."""
-    path = Path(path)
-    try:
-        check_magic(path)
-        return _is_ours(Database(path))
-    except BadInput:
-        return False
+    return is_database(path, _is_ours)
 
 
 def _is_ours(database: Database) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from .kineto_events import ABSENT, NO_TIME, Args, Event, Inexact, nanoseconds
@@ -354,3 +355,12 @@ _GATHER: Final[dict[str, Callable[[Columns, str, list[Event], Times], None]]] = 
 }
 
 __all__ = ["NONE", "Codes", "Columns", "Gathered", "Inexact", "ints", "kind_of", "place_number"]
+
+
+def nullable(values: NDArray[np.int64]) -> pl.Series:
+    """An integer column in which NONE is null."""
+    series = pl.Series(values, dtype=pl.Int64)
+    known = values != NONE
+    if known.all():
+        return series
+    return series.to_frame("v").select(pl.when(pl.Series(known)).then(pl.col("v"))).to_series()

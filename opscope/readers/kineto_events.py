@@ -45,8 +45,6 @@ class Args(Struct, gc=False):
     occupancy: Raw = f(default=ABSENT, name="est. achieved occupancy %")
     graph_node: int | None = f(default=None, name="graph node id")
     graph: int | None = f(default=None, name="graph id")
-    queued: Raw = ABSENT
-    cbid: Raw = ABSENT
     # memory
     device_type: int | None = f(default=None, name="Device Type")
     device_id: int | None = f(default=None, name="Device Id")
@@ -56,7 +54,6 @@ class Args(Struct, gc=False):
     reserved: int | None = f(default=None, name="Total Reserved")
     # synchronization
     sync_kind: str | None = f(default=None, name="cuda_sync_kind")
-    sync_stream: int | None = f(default=None, name="wait_on_stream")
     sync_event: int | None = f(default=None, name="wait_on_cuda_event_id")
     # collectives
     collective: Raw = f(default=ABSENT, name="Collective name")

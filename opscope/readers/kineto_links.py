@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from .kineto_columns import CATEGORIES, LAUNCH_FLOWS, NONE, Codes, Columns, Gathered, place_number
+from opscope.core.columns import spread
+from opscope.core.intervals import Ints
 
-Ints = NDArray[np.int64]
+from .kineto_columns import CATEGORIES, LAUNCH_FLOWS, NONE, Codes, Columns, Gathered, place_number
 
 
 def numbers(places: Codes) -> Ints:
@@ -55,6 +56,48 @@ def processes(columns: Columns, number: Ints) -> Processes:
         return Processes([None], 0)
     ordered = sorted(real)
     return Processes(list(ordered), ordered.index(max(real, key=lambda pid: real[pid])))
+
+
+@dataclass(slots=True)
+class Placed:
+    """A file's columns with whose they are: ``number`` of each pid or tid, and the ``base`` of times (ns)."""
+
+    columns: Columns
+    number: Ints
+    files: Processes
+    base: int
+    _names: list[str] = field(init=False)
+    _attrs: list[str | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._names = list(self.columns.names)
+        self._attrs = [text.decode("utf-8", "replace") or None for text in self.columns.attrs]
+
+    def process(self, rows: Gathered) -> NDArray[np.int32]:
+        """The process of each row."""
+        return self.files.of(self.number[rows.column("pid", np.int32)])
+
+    def thread(self, rows: Gathered) -> Ints:
+        """The thread of each row, as the file numbers it."""
+        return self.number[rows.column("tid", np.int32)]
+
+    def start(self, rows: Gathered) -> Ints:
+        """The start of each row (ns)."""
+        return rows.column("start") + self.base
+
+    def end(self, rows: Gathered) -> Ints:
+        """The end of each row (ns)."""
+        return rows.column("end") + self.base
+
+    def name(self, rows: Gathered, into: str = "name") -> pl.Series:
+        """The name of each row, or another column ``into`` that is coded as names are."""
+        return spread(into, self._names, rows.column(into, np.int32))
+
+    def attrs(self, rows: Gathered) -> pl.Series:
+        """The attributes of each row, as JSON; null where there are none."""
+        attrs = spread("attrs", self._attrs, rows.column("attrs", np.int32))
+        texts: pl.Series = attrs.cast(pl.String)
+        return texts
 
 
 def owners(

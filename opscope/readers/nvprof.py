@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -20,7 +19,7 @@ from .demangle import demangled
 from .errors import BadInput
 from .nsys_cuda import COPIES, SYNCS
 from .nsys_strings import Codes, constant, labels, named
-from .sqlite import Column, Database, Kind, check_magic
+from .sqlite import Column, Database, Kind, is_database
 
 _KERNELS: Final = (
     "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
@@ -51,12 +50,7 @@ _NAMES: Final = {
 
 def recognise(path: str | os.PathLike[str]) -> bool:
     """Whether the file is a database of nvprof. Never raises."""
-    path = Path(path)
-    try:
-        check_magic(path)
-        return _is_ours(Database(path))
-    except BadInput:
-        return False
+    return is_database(path, _is_ours)
 
 
 def _is_ours(database: Database) -> bool:
@@ -83,7 +77,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         _memops(database, tables)
         _syncs(database, tables)
         if database.has(_MARKER, "flags", "timestamp", "id"):
-            tables["ranges"] = _ranges(database, strings, pids, notes)
+            tables["ranges"] = _ranges(database, strings, notes)
         # nvprof writes a file for each process; its records name the process only in calls
         pid = pids[0] if pids else None
         for name, frame in tables.items():
@@ -235,7 +229,7 @@ def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
 
 
 def _ranges(
-    database: Database, strings: _Strings, pids: list[int], notes: list[tuple[str, str, int]]
+    database: Database, strings: _Strings, notes: list[tuple[str, str, int]]
 ) -> pl.DataFrame:
     """Markers paired by id: a row each for start and end, a lone row for an instant.
 

@@ -211,8 +211,8 @@ def read(
     folder = Path(path)
     head = _head(folder)
     own = {name: files for name, files in _files(folder, head, "tables").items() if name in TABLES}
-    for name, files in own.items():
-        _check(folder, name, files)
+    for files in own.values():
+        _check(folder, files)
     present = frozenset(own)
     own.update({name: [] for name in TABLES if name not in own})
     origin = head.get("origin")
@@ -271,7 +271,7 @@ def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path
     return found
 
 
-def _check(folder: Path, name: str, files: list[Path]) -> None:
+def _check(folder: Path, files: list[Path]) -> None:
     for file in files:
         try:
             pl.read_parquet_schema(file)

@@ -291,6 +291,14 @@ def _typed(frame: pl.DataFrame, columns: Mapping[str, Column]) -> Iterable[pl.Ex
             yield text.alias(name)
 
 
+def is_database(path: str | os.PathLike[str], ours: Callable[[Database], bool]) -> bool:
+    """Whether the file is an SQLite database of the kind that ``ours`` tells. Never raises BadInput."""
+    try:
+        return ours(Database(path))
+    except BadInput:
+        return False
+
+
 def check_magic(path: Path) -> None:
     """Raise BadInput where the file is missing, unreadable or no SQLite database."""
     try:

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.dialects import hlo
+from opscope.core.differentiated import GRAPH_THREAD
 from opscope.core.intervals import nest
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall
@@ -35,8 +36,6 @@ HOST_STATS: Final = frozenset(
         "device_ordinal",
     }
 )
-#: Ops of a graph pair forward with backward as if one thread had made them, which no thread did.
-GRAPH_THREAD: Final = 1 << 16
 _API: Final = r"^(?:cu|hip|cuda|ncclGroup)[A-Z_]\w*$"
 _FRAME: Final = r"^\$([^\s:]+):(\d+) (.*)$"
 #: A call of a jitted function of JAX.

@@ -25,8 +25,9 @@ from opscope.core.hlo.wire import (
     spans,
     text,
 )
+from opscope.core.intervals import Ints
 
-from .xplane_wire import Bytes, Ints, entries, passes, texts
+from .xplane_wire import Bytes, entries, passes, texts
 
 #: Events decoded at a time; each takes some 200 bytes while it is.
 BATCH: Final = 1 << 20

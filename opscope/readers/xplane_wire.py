@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from opscope.core.hlo.wire import FIXED32, FIXED64, LENGTH, VARINT, WireError
+from opscope.core.intervals import Ints
 
 Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
 #: Fields of one message; a trace's have some twenty, and each costs a pass.
 MAX_FIELDS: Final = 4096
 

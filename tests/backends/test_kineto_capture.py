@@ -16,7 +16,8 @@ import pytest
 
 import opscope.backends as backends
 from opscope.backends import beside, kineto
-from opscope.backends.recorder import collect, read_part
+from opscope.backends.recorded_part import read_part
+from opscope.backends.recorder import collect
 from opscope.core import session
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from opscope.backends.recorded_memory import allocations
-from opscope.core import record
-from opscope.core.record import ALLOCATED, MEMORY_RECORD, RELEASED, RESERVED, UNKNOWN_BYTES
+from opscope.core import recording
+from opscope.core.recording import ALLOCATED, MEMORY_RECORD, RELEASED, RESERVED, UNKNOWN_BYTES
 from opscope.readers.errors import BadInput
 
 CPU = [{"memory": -1, "total": None, "reserved": None}]
@@ -22,7 +22,7 @@ def allocated(time: int, address: int, size: int, thread: int = 7) -> tuple[int,
 
 def read(folder, rows, devices=CPU, clocks=(), tail=b""):
     data = b"".join(MEMORY_RECORD.pack(*row) for row in rows) + tail
-    (folder / record.MEMORY).write_bytes(data)
+    (folder / recording.MEMORY).write_bytes(data)
     notes: list[tuple[str, str, int]] = []
     return allocations(folder, devices, list(clocks), notes), notes
 

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.backends.recorder import RecorderCapture, capture, collect, parts, read_part
-from opscope.core import record, session
+from opscope.backends.recorded_part import read_part
+from opscope.backends.recorder import RecorderCapture, capture, collect, parts
+from opscope.core import record, recording, session
 from opscope.core.emit import Emitter
 from opscope.core.record import Recorder
 from opscope.core.schema import OpCall, TensorSpec
@@ -312,7 +313,7 @@ def test_the_limit_of_size_ends_the_recording_with_a_note(tmp_path: Path) -> Non
     session.listen(None)
     recorder.stop()
     assert recorder.folder is not None
-    assert (recorder.folder / record.EVENTS).stat().st_size <= 4096
+    assert (recorder.folder / recording.EVENTS).stat().st_size <= 4096
     trace = read_part(recorder.folder)
     assert "limit of size" in " ".join(trace["notes"]["what"])
     assert trace["ranges"].height == 100
@@ -338,7 +339,7 @@ def part(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("cut", range(1, 96))
 def test_a_torn_events_file_is_read_up_to_the_tear(part: Path, cut: int) -> None:
-    events = part / record.EVENTS
+    events = part / recording.EVENTS
     data = events.read_bytes()
     events.write_bytes(data[:-cut])
     trace = read_part(part)
@@ -349,15 +350,15 @@ def test_a_torn_events_file_is_read_up_to_the_tear(part: Path, cut: int) -> None
 
 
 def test_a_torn_line_is_left_out(part: Path) -> None:
-    for name in (record.STRINGS, record.FACTS):
+    for name in (recording.STRINGS, recording.FACTS):
         with (part / name).open("a") as file:
             file.write('["half a li')
     assert read_part(part)["ranges"].height == 3
 
 
 def test_lost_texts_are_counted_not_guessed(part: Path) -> None:
-    lines = (part / record.STRINGS).read_text().splitlines(keepends=True)
-    (part / record.STRINGS).write_text("".join(line for line in lines if '"b"' not in line))
+    lines = (part / recording.STRINGS).read_text().splitlines(keepends=True)
+    (part / recording.STRINGS).write_text("".join(line for line in lines if '"b"' not in line))
     trace = read_part(part)
     assert "b" not in trace["ranges"]["text"].cast(pl.String).to_list()
     assert "records whose text was lost" in trace["notes"]["what"].to_list()
@@ -366,18 +367,18 @@ def test_lost_texts_are_counted_not_guessed(part: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        (record.META, b"", "not JSON"),
-        (record.META, b"[1]", "not a recording's part"),
-        (record.META, b'{"format": "opscope-recording", "version": 99}', "format version 99"),
-        (record.STRINGS, b"{}\n", "not a text"),
-        (record.STRINGS, b"[1, 2]\n", "not a text"),
-        (record.STRINGS, b"\xff\xfe\n", "not JSON"),
-        (record.STRINGS, b"[" * 5000 + b"\n", "not JSON"),
-        (record.STRINGS, b'[99999999999999999999999, "d", null, "t"]\n', "not a text"),
-        (record.FACTS, b'{"thread": "x"}\n', "facts"),
-        (record.FACTS, b"[]\n17\n", "facts"),
-        (record.EVENTS, struct.pack("<4q", 5, 5, 5, 5), "no chunk at byte 0"),
-        (record.EVENTS, struct.pack("<2q", record.CHUNK, -1), "no chunk at byte 0"),
+        (recording.META, b"", "not JSON"),
+        (recording.META, b"[1]", "not a recording's part"),
+        (recording.META, b'{"format": "opscope-recording", "version": 99}', "format version 99"),
+        (recording.STRINGS, b"{}\n", "not a text"),
+        (recording.STRINGS, b"[1, 2]\n", "not a text"),
+        (recording.STRINGS, b"\xff\xfe\n", "not JSON"),
+        (recording.STRINGS, b"[" * 5000 + b"\n", "not JSON"),
+        (recording.STRINGS, b'[99999999999999999999999, "d", null, "t"]\n', "not a text"),
+        (recording.FACTS, b'{"thread": "x"}\n', "facts"),
+        (recording.FACTS, b"[]\n17\n", "facts"),
+        (recording.EVENTS, struct.pack("<4q", 5, 5, 5, 5), "no chunk at byte 0"),
+        (recording.EVENTS, struct.pack("<2q", recording.CHUNK, -1), "no chunk at byte 0"),
     ],
 )
 def test_bad_files_are_named(part: Path, name: str, data: bytes, message: str) -> None:

@@ -18,6 +18,8 @@ import torch
 
 from opscope.callbacks.lightning import OpscopeCallback, OpscopeProfiler, callbacks
 
+pytestmark = pytest.mark.usefixtures("unobserved")
+
 
 class Model(lightning.LightningModule):
     def __init__(self, fails_at=None):
@@ -32,14 +34,6 @@ class Model(lightning.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-@pytest.fixture(autouse=True)
-def clean(monkeypatch):
-    monkeypatch.setattr(session, "_steps", session._Steps())
-    monkeypatch.setattr(session, "steps_by_user", False)
-    yield
-    opscope.shutdown()
 
 
 def train(*added, batches=6, profiler=None, model=None):

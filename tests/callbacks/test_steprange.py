@@ -94,8 +94,7 @@ def test_without_an_end_it_captures_to_the_finish() -> None:
     assert log == [("start", 0), ("stop", 0)]
 
 
-def test_session_steps_feed_it_and_whole_steps_are_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_steps", session._Steps())
+def test_session_steps_feed_it_and_whole_steps_are_inside(fresh_steps: None) -> None:
     log: list[tuple[str, int]] = []
     seen = []
     with StepRange(1, 3, make=lambda k: Fake(log, k)):
@@ -107,8 +106,7 @@ def test_session_steps_feed_it_and_whole_steps_are_inside(monkeypatch: pytest.Mo
     assert log == [("start", 0), ("stop", 0)]
 
 
-def test_the_end_of_the_last_step_stops_the_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_steps", session._Steps())
+def test_the_end_of_the_last_step_stops_the_capture(fresh_steps: None) -> None:
     log: list[tuple[str, int]] = []
     steprange = StepRange(0, 1, make=lambda k: Fake(log, k)).attach()
     assert session.capturing() is not None, "step 0 is next from the start"
@@ -132,10 +130,8 @@ def test_it_neither_disturbs_nor_ends_another_capture(caplog: pytest.LogCaptureF
 
 
 def test_a_capture_that_cannot_start_never_reaches_the_training(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fresh_steps: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(session, "_steps", session._Steps())
-
     class Broken(Fake):
         def start(self) -> None:
             raise OSError("disk full")

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.core import session
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -18,6 +17,8 @@ from accelerate import Accelerator
 
 from opscope.callbacks.transformers import OpscopeCallback
 
+pytestmark = pytest.mark.usefixtures("unobserved")
+
 
 class Model(torch.nn.Module):
     def __init__(self):
@@ -26,14 +27,6 @@ class Model(torch.nn.Module):
 
     def forward(self, x):
         return {"loss": self.net(x).square().mean()}
-
-
-@pytest.fixture(autouse=True)
-def clean(monkeypatch):
-    monkeypatch.setattr(session, "_steps", session._Steps())
-    monkeypatch.setattr(session, "steps_by_user", False)
-    yield
-    opscope.shutdown()
 
 
 def steps(path):

@@ -11,8 +11,6 @@ from opscope.profile import Profile
 MM = "aten::mm(f16[64,32], f16[32,16]) -> f16[64,16] on cuda:0 @/home/me/train.py:42 < /home/me/main.py:7"
 RELU = "aten::relu(f16[64,16]) -> f16[64,16] on cuda:0"
 CUSTOM = "mine::op(f16[64,16]) -> f16[64,16] on cuda:0"
-#: FLOP of the product: 2 · 64 · 32 · 16
-MM_FLOPS = 65_536
 
 
 @pytest.fixture(scope="session")

@@ -63,8 +63,7 @@ def test_the_recorders_own_writing_and_ranges_are_told(tmp_path):
     assert costs["a part"]["span"] > 0
 
 
-def test_of_the_steps_what_was_spent_in_them_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_steps", session._Steps())
+def test_of_the_steps_what_was_spent_in_them_is_told(tmp_path, monkeypatch, fresh_steps):
     session.start(RecorderCapture(tmp_path))
     spent = [100, 130, 500, 507, 900]
     before = iter(spent)

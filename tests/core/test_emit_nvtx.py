@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from nvtx_tool import Heard, build, hear
-
 from opscope.core.rangetext import format_call, parse, parse_result
 from opscope.core.schema import CATEGORY_ID, OpCall, TensorSpec
+from tests.nvtx_tool import Heard, build, hear
 
 F32 = TensorSpec("f32", (2, 3))
 CALL = OpCall("aten::relu", (F32,), None, (("inplace", False),), "cuda:0", (("a.py", 3),))

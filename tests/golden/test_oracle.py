@@ -5,43 +5,30 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sqlite3
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import opscope
+from tests.script import module_at
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = json.loads((Path(__file__).parent / "oracle.json").read_text())
 
 
-def module_at(path: Path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # its dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def oracle():
-    yield module_at(ROOT / "scripts/record_oracle.py")
-    del sys.modules["record_oracle"]
+    return module_at("scripts/record_oracle.py")
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """The ops that launched something, the kernels, and which row of the file an op's range is."""
     path = tmp_path_factory.mktemp("oracle") / "made.sqlite"
-    module_at(ROOT / "benchmarks/make_nsys.py").make(path, **RECORDED["made"])
-    del sys.modules["make_nsys"]
+    module_at("benchmarks/make_nsys.py").make(path, **RECORDED["made"])
     with sqlite3.connect(path) as database:
         first = database.execute("SELECT min(rowid) FROM NVTX_EVENTS WHERE eventType = 59")
         offset = first.fetchone()[0]

@@ -195,9 +195,7 @@ def test_jaxs_own_annotations_are_no_user_ranges(tmp_path: Path):
     assert user["text"].cast(str).to_list() == ["mine", "raises"]
 
 
-def test_steps_are_counted_with_nothing_listening_and_left_to_the_user_who_tells_them(monkeypatch):
-    monkeypatch.setattr(session, "_steps", session._Steps())
-    monkeypatch.setattr(session, "steps_by_user", False)
+def test_steps_are_counted_with_nothing_listening_and_left_to_the_user_who_tells_them(fresh_steps):
     opscope.init("jax")
     try:
         with jax.profiler.StepTraceAnnotation("train", step_num=7):

@@ -3,52 +3,39 @@
 from __future__ import annotations
 
 import os
-import runpy
-from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
-import numpy as np
 import polars as pl
 import pytest
 
 import opscope
-from opscope.core import session
 
 jax = pytest.importorskip("jax")
 keras = pytest.importorskip("keras")
 if keras.backend.backend() != "jax":
     pytest.skip("Keras runs on another backend", allow_module_level=True)
 
-from opscope.callbacks.keras import StepRange  # noqa: E402
-from opscope.callbacks.steprange import State  # noqa: E402
+from tests.keras_runs import (  # noqa: E402
+    BATCH,
+    STEPS,
+    X,
+    Y,
+    captured_range,
+    example,
+    ranges,
+    saved_and_loaded,
+    several_at_a_time,
+    small,
+)
 from tests.nvtx_tool import build, hear  # noqa: E402
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "keras_cnn.py"
-STEPS, BATCH = 16, 64
-X, Y = np.ones((24, 4), "float32"), np.ones((24, 1), "float32")
-
-
-@pytest.fixture(autouse=True)
-def fresh_steps(monkeypatch):
-    """Step numbers begin at 0 in each test; afterwards nothing is observed."""
-    monkeypatch.setattr(session, "_steps", session._Steps())
-    monkeypatch.setattr(session, "steps_by_user", False)
-    yield
-    opscope.shutdown()
+pytestmark = pytest.mark.usefixtures("unobserved")
 
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory):
-    path = tmp_path_factory.mktemp("keras") / "cnn.opscope"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "_steps", session._Steps())
-        patch.setattr(session, "steps_by_user", False)
-        keras.backend.clear_session()  # names of layers are numbered from here
-        with opscope.capture(path, backend="xplane"):
-            runpy.run_path(str(EXAMPLE), run_name="__main__")
-        opscope.shutdown()
-    return opscope.load(path)
+    return example(tmp_path_factory.mktemp("keras"), "xplane")
 
 
 @pytest.fixture(scope="module")
@@ -62,19 +49,8 @@ def model(profile) -> pl.DataFrame:
     return found
 
 
-def ranges(profile, category):
-    frame = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == category)
-    return frame.sort("start").with_columns(pl.col("text", "domain").cast(pl.String))
-
-
 def share(part: pl.DataFrame, whole: pl.DataFrame) -> float:
     return part["self_time"].sum() / whole["self_time"].sum()
-
-
-def small(**options):
-    one = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, name="only")])
-    one.compile("sgd", "mse", **options)
-    return one
 
 
 def test_op_time_has_shapes_layers_and_forward_ops(profile, model):
@@ -139,30 +115,17 @@ def test_layers_are_no_ranges_while_a_program_is_traced(profile):
 
 
 def test_a_range_of_steps_is_captured(tmp_path):
-    path = tmp_path / "some.opscope"
-    callback = StepRange(2, 5, path, backend="xplane")
-    small().fit(X, Y, batch_size=8, epochs=3, verbose=0, callbacks=[callback])
-    assert callback.state is State.DONE
-    profile = opscope.load(path)
-    assert ranges(profile, "step")["text"].to_list() == ["step 2", "step 3", "step 4"]
+    profile = captured_range(tmp_path / "some.opscope", "xplane")
     ops = profile.ops().with_columns(pl.col("layer", "direction").cast(pl.String))
     is_only = pl.col("layer").str.ends_with("/only")
     products = ops.filter(is_only, pl.col("direction") == "forward")
     # compiled before the capture: the profiler writes the programs all the same
     assert products["inputs"].null_count() == 0
     assert len(products) > 0
-    assert profile.summary()["steps"].item() == 3
 
 
 def test_several_steps_at_a_time_are_told(tmp_path, caplog):
-    path = tmp_path / "several.opscope"
-    callback = StepRange(2, 4, path, backend="recorder")
-    one = small(steps_per_execution=2)
-    one.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[callback])
-    assert "steps_per_execution" in caplog.text
-    profile = opscope.load(path)
-    assert ranges(profile, "step")["text"].to_list() == ["step 2"]
-    assert any("2 steps at a time" in what for what in profile.notes()["what"])
+    several_at_a_time(tmp_path / "several.opscope", caplog)
 
 
 def test_evaluation_and_prediction_are_phases_and_layers_of_eager_calls_ranges(tmp_path):
@@ -234,9 +197,4 @@ def test_turning_off_restores_every_method():
 
 
 def test_a_saved_model_is_the_same_after_loading(tmp_path):
-    opscope.init()
-    one = small()
-    one.fit(X, Y, batch_size=8, verbose=0)
-    one.save(tmp_path / "one.keras")
-    again = keras.models.load_model(tmp_path / "one.keras")
-    assert np.array_equal(again.predict(X, verbose=0), one.predict(X, verbose=0))
+    saved_and_loaded(tmp_path / "one.keras")

@@ -11,18 +11,13 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import opscope
-from opscope.core import session
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(autouse=True)
-def fresh_steps(monkeypatch):
+def each_test(unobserved):
     """Step numbers begin at 0 in each test; afterwards nothing is observed."""
-    monkeypatch.setattr(session, "_steps", session._Steps())
-    monkeypatch.setattr(session, "steps_by_user", False)
-    yield
-    opscope.shutdown()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -11,9 +10,7 @@ pytest.importorskip("tensorflow")
 
 import opscope  # noqa: E402
 from opscope.callbacks.keras import StepRange  # noqa: E402
-from opscope.callbacks.steprange import State  # noqa: E402
-
-X, Y = np.ones((24, 4), "float32"), np.ones((24, 1), "float32")
+from tests.keras_runs import X, Y, captured_range, ranges, several_at_a_time  # noqa: E402
 
 
 def model(**options):
@@ -23,18 +20,11 @@ def model(**options):
 
 
 def steps(profile):
-    ranges = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == "step")
-    return ranges["text"].cast(pl.String).to_list()
+    return ranges(profile, "step")["text"].to_list()
 
 
 def test_a_range_of_steps_over_epochs_is_captured(tmp_path):
-    path = tmp_path / "some.opscope"
-    callback = StepRange(2, 5, path, backend="recorder")
-    model().fit(X, Y, batch_size=8, epochs=3, verbose=0, callbacks=[callback])
-    assert callback.state is State.DONE
-    profile = opscope.load(path)
-    assert steps(profile) == ["step 2", "step 3", "step 4"]
-    assert profile.summary()["steps"].item() == 3
+    profile = captured_range(tmp_path / "some.opscope", "recorder")
     products = profile.ops().filter(
         pl.col("op").cast(pl.String).str.contains("MatMul")
         & (pl.col("direction").cast(pl.String) == "forward")
@@ -52,14 +42,7 @@ def test_windows_have_profiles_of_their_own(tmp_path):
 
 
 def test_several_steps_at_a_time_are_told(tmp_path, caplog):
-    path = tmp_path / "several.opscope"
-    callback = StepRange(2, 4, path, backend="recorder")
-    one = model(steps_per_execution=2)
-    one.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[callback])
-    assert "steps_per_execution" in caplog.text
-    profile = opscope.load(path)
-    assert steps(profile) == ["step 2"]
-    assert any("2 steps at a time" in what for what in profile.notes()["what"])
+    several_at_a_time(tmp_path / "several.opscope", caplog)
 
 
 def test_the_users_own_steps_are_kept(recorded):
@@ -77,8 +60,7 @@ def test_evaluation_and_prediction_are_phases(recorded):
         one.evaluate(X, Y, verbose=0)
         one.predict(X, verbose=0)
 
-    ranges = recorded(program).trace["ranges"]
-    phases = ranges.filter(pl.col("category").cast(pl.String) == "phase")["text"].cast(pl.String)
+    phases = ranges(recorded(program), "phase")["text"]
     # and, within them, the making of their functions
     assert phases.filter(phases != "compile").to_list() == ["evaluate", "predict"]
     assert (phases == "compile").sum() >= 2

@@ -13,7 +13,6 @@ tf = pytest.importorskip("tensorflow")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 NAMES = ["tensorflow_loop.py", "keras_cnn.py"]
-MATRIX = ["conv", "gemm"]
 #: The longer names first: each has the next in it.
 KINDS = ["Conv2DBackpropInput", "Conv2DBackpropFilter", "Conv2D", "MatMul"]
 

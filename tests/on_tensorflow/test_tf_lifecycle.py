@@ -238,13 +238,6 @@ def test_the_programs_own_profiler_goes_before_ours(tmp_path, no_compiler):
     assert len(profile.ops().filter(pl.col("op").cast(pl.String).str.contains("MatMul"))) == 1
 
 
-def test_the_fallback_writes_what_the_backend_reads():
-    from opscope.adapters.tensorflow import profiled
-    from opscope.backends import xplane
-
-    assert (profiled.TRACE, profiled.PROBE) == (xplane.TRACE, xplane.PROBE)
-
-
 def test_without_a_cpp_compiler_unknown_sizes_stay_unknown_and_that_is_said(tmp_path, monkeypatch):
     from opscope.adapters import compiled
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from nvtx_tool import build, hear  # noqa: E402
-
 from opscope.core.rangetext import parse, parse_spec  # noqa: E402
 from opscope.core.schema import CATEGORY_ID  # noqa: E402
+from tests.nvtx_tool import build, hear  # noqa: E402
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from opscope.adapters.base import Options
-from opscope.core import session
 from opscope.core.rangetext import format_call, parse
 from opscope.core.schema import DIRECTIONS, OpCall
 
@@ -124,7 +123,5 @@ def emitter(watched):
 
 
 @pytest.fixture(autouse=True)
-def fresh_steps(monkeypatch):
+def each_test(fresh_steps):
     """Step numbers begin at 0 in each test."""
-    monkeypatch.setattr(session, "_steps", session._Steps())
-    monkeypatch.setattr(session, "steps_by_user", False)

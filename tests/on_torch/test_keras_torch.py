@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import runpy
-from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -18,32 +15,25 @@ if keras.backend.backend() != "torch":
     pytest.skip("Keras runs on another backend", allow_module_level=True)
 
 import opscope  # noqa: E402
-from opscope.callbacks.keras import StepRange  # noqa: E402
-from opscope.callbacks.steprange import State  # noqa: E402
 from opscope.core import session  # noqa: E402
+from tests.keras_runs import (  # noqa: E402
+    BATCH,
+    STEPS,
+    X,
+    Y,
+    captured_range,
+    example,
+    ranges,
+    saved_and_loaded,
+    small,
+)
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "keras_cnn.py"
-STEPS, BATCH = 16, 64
-X, Y = np.ones((24, 4), "float32"), np.ones((24, 1), "float32")
-
-
-@pytest.fixture(autouse=True)
-def nothing_observed():
-    yield
-    opscope.shutdown()
+pytestmark = pytest.mark.usefixtures("unobserved")
 
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory):
-    path = tmp_path_factory.mktemp("keras") / "cnn.opscope"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "_steps", session._Steps())
-        patch.setattr(session, "steps_by_user", False)
-        keras.backend.clear_session()
-        with opscope.capture(path, backend="recorder"):
-            runpy.run_path(str(EXAMPLE), run_name="__main__")
-        opscope.shutdown()
-    return opscope.load(path)
+    return example(tmp_path_factory.mktemp("keras"), "recorder")
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +43,6 @@ def trained(profile) -> pl.DataFrame:
     found = ops.filter(pl.col("step").is_not_null())
     assert len(found) > STEPS * 50
     return found
-
-
-def ranges(profile, category):
-    frame = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == category)
-    return frame.sort("start").with_columns(pl.col("text", "domain").cast(pl.String))
-
-
-def small(**options):
-    one = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, name="only")])
-    one.compile("sgd", "mse", **options)
-    return one
 
 
 def test_layers_are_keras_paths_forward_and_backward(trained):
@@ -124,13 +103,7 @@ def test_each_step_has_a_forward_a_backward_and_an_optimizer_phase(profile, trai
 
 
 def test_a_range_of_steps_is_captured(tmp_path):
-    path = tmp_path / "some.opscope"
-    callback = StepRange(2, 5, path, backend="recorder")
-    small().fit(X, Y, batch_size=8, epochs=3, verbose=0, callbacks=[callback])
-    assert callback.state is State.DONE
-    profile = opscope.load(path)
-    assert ranges(profile, "step")["text"].to_list() == ["step 2", "step 3", "step 4"]
-    assert profile.summary()["steps"].item() == 3
+    captured_range(tmp_path / "some.opscope", "recorder")
 
 
 def test_evaluation_and_prediction_are_phases(tmp_path):
@@ -227,9 +200,4 @@ def test_turning_off_restores_every_method():
 
 
 def test_a_saved_model_is_the_same_after_loading(tmp_path):
-    opscope.init()
-    one = small()
-    one.fit(X, Y, batch_size=8, verbose=0)
-    one.save(tmp_path / "one.keras")
-    again = keras.models.load_model(tmp_path / "one.keras")
-    assert np.array_equal(again.predict(X, verbose=0), one.predict(X, verbose=0))
+    saved_and_loaded(tmp_path / "one.keras")

@@ -5,50 +5,10 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
-nn, F = torch.nn, torch.nn.functional
 
+from tests.on_torch.torch_programs import Experts, Recurrent, UNet  # noqa: E402
 
-class Recurrent(nn.Module):
-    """A bidirectional GRU over sequences of different lengths: writes views in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.gru = nn.GRU(8, 16, batch_first=True, bidirectional=True)
-
-    def forward(self, x):
-        packed = nn.utils.rnn.pack_padded_sequence(x, [5, 3], batch_first=True)
-        return nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
-
-
-class Experts(nn.Module):
-    """A mixture of experts: how many rows each gets depends on data."""
-
-    def __init__(self):
-        super().__init__()
-        self.gate = nn.Linear(8, 4)
-        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
-
-    def forward(self, x):
-        rows = x.reshape(-1, 8)
-        choice = self.gate(rows).argmax(-1)
-        out = torch.zeros_like(rows)
-        for number, expert in enumerate(self.experts):
-            out[choice == number] = expert(rows[choice == number])
-        return out + self.gate(rows).sum(-1, keepdim=True)
-
-
-class UNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.down = nn.Conv2d(3, 8, 3, 2, 1)
-        self.norm = nn.BatchNorm2d(8)
-        self.up = nn.ConvTranspose2d(8, 3, 2, 2)
-        self.drop = nn.Dropout2d()
-
-    def forward(self, x):
-        small = F.interpolate(F.avg_pool2d(x, 2), scale_factor=2.0, mode="bilinear")
-        return self.drop(self.up(F.silu(self.norm(self.down(x))))) + small
-
+nn = torch.nn
 
 MODELS = {
     "GRU": lambda: (Recurrent(), torch.randn(2, 5, 8)),

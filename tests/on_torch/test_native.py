@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import threading
 import weakref
 from collections import Counter
@@ -24,14 +23,11 @@ from opscope.profile import Profile
 
 torch = pytest.importorskip("torch")
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from nvtx_tool import build as build_tool
-from nvtx_tool import hear
-from torch_programs import PROGRAMS, TEN, Exponential, warm_up
-
 from opscope.adapters.torch import TorchAdapter
 from opscope.adapters.torch.native import BuildError, build, plan
+from tests.nvtx_tool import build as build_tool
+from tests.nvtx_tool import hear
+from tests.on_torch.torch_programs import PROGRAMS, TEN, Exponential, warm_up
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -54,8 +54,7 @@ def test_forked_loader_workers_record_their_input_ops(tmp_path):
     assert set(sums["category"].cast(pl.String)) == {"forward"}
 
 
-def test_steps_phases_layers_and_ops_nest_in_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_steps", session._Steps())
+def test_steps_phases_layers_and_ops_nest_in_time(tmp_path):
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 

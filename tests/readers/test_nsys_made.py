@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import polars as pl
 import pytest
 
 from opscope.core.attribute import attribute
 from opscope.readers import nsys
-
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "make_nsys.py"
+from tests.script import module_at
 
 
 @pytest.fixture(scope="module")
 def make_nsys():
-    spec = importlib.util.spec_from_file_location("make_nsys", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_nsys"] = module  # its dataclasses look themselves up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["make_nsys"]
+    return module_at("benchmarks/make_nsys.py")
 
 
 @pytest.mark.parametrize("style", ["registered", "torch"])

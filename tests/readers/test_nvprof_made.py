@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import polars as pl
 import pytest
 
 from opscope.profile import load
-
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "make_nvprof.py"
+from tests.script import module_at
 
 
 @pytest.fixture(scope="module")
 def make_nvprof():
-    spec = importlib.util.spec_from_file_location("make_nvprof", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at("benchmarks/make_nvprof.py")
 
 
 def test_each_kernel_has_its_op(make_nvprof, tmp_path):

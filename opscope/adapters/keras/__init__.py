@@ -19,6 +19,7 @@ from keras.src.layers.layer import Layer
 
 from opscope.adapters.base import Options
 from opscope.adapters.jaxtrace import runs
+from opscope.adapters.patch import Patches
 from opscope.core.emit import Emitter, Prepared
 
 from . import scopes
@@ -43,8 +44,8 @@ class KerasAdapter:
         self._emitter: Emitter | None = None
         self._layers = False
         self._paths: dict[str, Prepared] = {}
-        self._undo: list[tuple[Any, str, Any, Any]] = []
-        self._calls: list[tuple[Any, str, Any, Any]] = []
+        self._patches = Patches()
+        self._calls = Patches()
         #: A fault of ours was met; nothing is observed any more.
         self.broken = False
 
@@ -56,12 +57,12 @@ class KerasAdapter:
         self._emitter = emitter
         self._layers = options.layers and backend.backend() != "torch"
         if options.steps:
-            self._patch(self._undo, CallbackList, "__init__", self._callbacks)
+            self._patches.wrap(CallbackList, "__init__", self._callbacks)
             for owner, name, make in phases(emitter, self._failed):
-                self._patch(self._undo, owner, name, make)
+                self._patches.wrap(owner, name, make)
         if options.layers:
             for owner, name, make in scopes.hooks(self._failed):
-                self._patch(self._undo, owner, name, make)
+                self._patches.wrap(owner, name, make)
         self.listen()
 
     def listen(self) -> None:
@@ -69,14 +70,14 @@ class KerasAdapter:
         if self._emitter is None or not self._layers or self.broken:
             return
         if not self._emitter.active:
-            self._restore(self._calls)
+            self._calls.restore()
         elif not self._calls:
-            self._patch(self._calls, Layer, "__call__", self._called)
+            self._calls.wrap(Layer, "__call__", self._called)
 
     def uninstall(self) -> None:
         """Take every hook away."""
-        self._restore(self._calls)
-        self._restore(self._undo)
+        self._calls.restore()
+        self._patches.restore()
         self._emitter = None
 
     def _callbacks(self, original: Any) -> Any:
@@ -132,22 +133,8 @@ class KerasAdapter:
             return
         self.broken = True
         _log.exception("opscope: %s; Keras is no longer observed", what)
-        self._restore(self._calls)
-        self._restore(self._undo)
-
-    @staticmethod
-    def _patch(undo: list[tuple[Any, str, Any, Any]], owner: Any, name: str, make: Any) -> None:
-        original = owner.__dict__[name]
-        ours = make(original)
-        undo.append((owner, name, ours, original))
-        setattr(owner, name, ours)
-
-    @staticmethod
-    def _restore(undo: list[tuple[Any, str, Any, Any]]) -> None:
-        while undo:
-            owner, name, ours, original = undo.pop()
-            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
-                setattr(owner, name, original)
+        self._calls.restore()
+        self._patches.restore()
 
 
 def _tracing() -> Any:

@@ -9,23 +9,13 @@ from tensorflow.python.framework import dtypes, op_def_registry, tensor_shape
 from tensorflow.python.ops import resource_variable_ops
 
 from opscope.core.rangetext import clean_value
-from opscope.core.schema import Arg, Dim, ParamValue, TensorSpec
+from opscope.core.schema import DTYPE_NAMES, Arg, Dim, ParamValue, TensorSpec
 
 _NAMES: Final = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "f8e4m3fn",
-    "float8_e5m2": "f8e5m2",
-    "float8_e4m3fnuz": "f8e4m3fnuz",
-    "float8_e5m2fnuz": "f8e5m2fnuz",
+    **DTYPE_NAMES,
     "float4_e2m1fn": "f4e2m1",
-    "complex64": "c64",
-    "complex128": "c128",
-    "bool": "bool",
-    **{f"int{bits}": f"i{bits}" for bits in (4, 8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)},
+    "int4": "i4",
+    "uint4": "u4",
     **{f"q{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32)},
 }
 #: Attributes that say nothing which inputs and outputs do not, or only help TensorFlow itself.

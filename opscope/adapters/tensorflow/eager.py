@@ -16,6 +16,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import core
 from tensorflow.python.framework.ops import EagerTensor
 
+from opscope.adapters.patch import Patches
 from opscope.adapters.source import NOWHERE, Source, Sources
 from opscope.core.emit import Emitter, Prepared
 from opscope.core.schema import OpCall
@@ -84,31 +85,22 @@ class EagerOps:
         self._retried = emitter.prepare("an op that is tried another way")
         self._entries: dict[Any, Entry] = {}
         self._counts: dict[str, int] = {}
-        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._patches = Patches()
         self._local = _Local()
         self.on = False
 
     def install(self) -> None:
         """Exchange the entries."""
         self.on = True
-        if self._undo:
+        if self._patches:
             return
-        self._patch(pywrap_tfe, "TFE_Py_FastPathExecute", self._fast)
-        self._patch(pywrap_tfe, "TFE_Py_Execute", self._slow)
+        self._patches.wrap(pywrap_tfe, "TFE_Py_FastPathExecute", self._fast)
+        self._patches.wrap(pywrap_tfe, "TFE_Py_Execute", self._slow)
 
     def uninstall(self) -> None:
         """Put them back."""
         self.on = False
-        for owner, name, ours, original in reversed(self._undo):
-            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
-                setattr(owner, name, original)
-        self._undo = []
-
-    def _patch(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        original = owner.__dict__[name]
-        ours = make(original)
-        self._undo.append((owner, name, ours, original))
-        setattr(owner, name, ours)
+        self._patches.restore()
 
     def _fast(self, execute: Any) -> Any:
         begin, end, emitter = self._begin, self._end, self._emitter

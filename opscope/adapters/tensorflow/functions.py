@@ -16,6 +16,7 @@ from tensorflow.python.eager import backprop, context
 from tensorflow.python.eager.polymorphic_function import atomic_function, tracing_compilation
 from tensorflow.python.framework import ops
 
+from opscope.adapters.patch import Patches
 from opscope.core.emit import Emitter
 
 from .eager import EagerOps
@@ -47,8 +48,8 @@ class Functions:
         self._programs = programs
         self._steps = steps
         self._failed = failed
-        self._watched: list[tuple[Any, str, Any, Any]] = []
-        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._watched = Patches()
+        self._patches = Patches()
         self._ranges: GraphRanges | Profiled | None = None
         self.on = False
 
@@ -56,16 +57,16 @@ class Functions:
         """Remember each function's graph when it is made, and what in it differentiates what; steps."""
         if not self._watched:
             if self._steps is not None:
-                _patch(self._watched, atomic_function.AtomicFunction, "call_flat", self._stepping)
-            _patch(self._watched, atomic_function, "from_func_graph", self._built)
-            _patch(self._watched, backprop, "_gradient_function", self._differentiate)
+                self._watched.wrap(atomic_function.AtomicFunction, "call_flat", self._stepping)
+            self._watched.wrap(atomic_function, "from_func_graph", self._built)
+            self._watched.wrap(backprop, "_gradient_function", self._differentiate)
             # TensorFlow keeps this one in C: it is registered there, not looked up
             pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
 
     def unwatch(self) -> None:
         """No longer."""
         if self._watched:
-            _restore(self._watched)
+            self._watched.restore()
             pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
 
     def begin(self) -> None:
@@ -76,16 +77,16 @@ class Functions:
         """Put a range around each run."""
         self.on = True
         self._ranges = ranges
-        if not self._undo:
-            _patch(self._undo, atomic_function.AtomicFunction, "call_flat", self._called)
-            _patch(self._undo, sessions.BaseSession, "_call_tf_sessionrun", self._session)
+        if not self._patches:
+            self._patches.wrap(atomic_function.AtomicFunction, "call_flat", self._called)
+            self._patches.wrap(sessions.BaseSession, "_call_tf_sessionrun", self._session)
             if _TRACING in vars(tracing_compilation):  # a private place: another version may differ
-                _patch(self._undo, tracing_compilation, _TRACING, self._traced)
+                self._patches.wrap(tracing_compilation, _TRACING, self._traced)
 
     def uninstall(self) -> None:
         """Restore what runs graphs."""
         self.on = False
-        _restore(self._undo)
+        self._patches.restore()
 
     def _built(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -222,22 +223,6 @@ class Functions:
                 self._programs.tell(self._ranges, known.origins)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a compiled function could not be told")
-
-
-def _patch(
-    undo: list[tuple[Any, str, Any, Any]], owner: Any, name: str, make: Callable[[Any], Any]
-) -> None:
-    original = owner.__dict__[name]
-    ours = make(original)
-    undo.append((owner, name, ours, original))
-    setattr(owner, name, ours)
-
-
-def _restore(undo: list[tuple[Any, str, Any, Any]]) -> None:
-    while undo:
-        owner, name, ours, original = undo.pop()
-        if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
-            setattr(owner, name, original)
 
 
 def _text(name: Any) -> str:

@@ -18,12 +18,10 @@ from tensorflow.python.profiler import profiler_v2
 from tensorflow.python.profiler.trace import Trace
 
 from opscope.core.record import Recorder
+from opscope.core.recording import PROBE, XPLANE
 
 _log = logging.getLogger(__name__)
 
-#: As ``opscope.backends.xplane`` has them.
-TRACE: Final = "profile.xplane.pb"
-PROBE: Final = "opscope.probe"
 _PROBES: Final = 16
 _PROBE_NS: Final = 1_000_000_000
 #: TensorFlow's profiler keeps all events in memory until it stops.
@@ -93,7 +91,7 @@ class Profiled:
             session.export_to_tb()
             found = sorted(self._scratch.rglob("*.xplane.pb"))
             if found and self._recorder.folder is not None:
-                shutil.move(found[-1], self._recorder.folder / TRACE)
+                shutil.move(found[-1], self._recorder.folder / XPLANE)
         except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; the ranges are there
             self._note(f"ops inside tf.function are not seen: its profiler failed: {error}")
         finally:

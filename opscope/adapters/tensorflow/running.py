@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any, Final
 
 from opscope.adapters.compiled import BuildError, built
 from opscope.core.emit import domain_number
-from opscope.core.record import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS, pop_code
+from opscope.core.record import pop_code
+from opscope.core.recording import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS
 
 _log = logging.getLogger(__name__)
 
@@ -215,11 +215,3 @@ def _declare(native: Any) -> None:
     ):
         function = getattr(native, name)
         function.restype, function.argtypes = result, arguments
-
-
-def gpu_build(tensorflow: Any) -> bool:
-    """Whether this TensorFlow is built for CUDA (and then has NVTX itself)."""
-    try:
-        return bool(tensorflow.sysconfig.get_build_info()["is_cuda_build"])
-    except (AttributeError, KeyError):
-        return "CUDA_VERSION" in os.environ

@@ -28,7 +28,7 @@ from .inductor import Inductor
 from .memory import Memory
 from .modules import Layers
 from .native import native_mode
-from .phases import OptimizerHooks, Patches, Phases
+from .phases import BackwardAndInput, OptimizerHooks, Phases
 from .ranks import Ranks
 from .state import Threads, ThreadState
 from .threads import NewThreads, enter, leave
@@ -84,7 +84,7 @@ class TorchAdapter:
             HigherOrder(emitter, sources, options.shapes, self._failed),
         ]
         if options.steps:
-            self._parts.append(Patches(mode, threads, phases, self._failed))
+            self._parts.append(BackwardAndInput(mode, threads, phases, self._failed))
         if options.layers:
             layers = Layers(emitter, threads, self._failed, entering, phases.leaving)
             self._parts.append(layers)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch.cuda.graphs
 
+from opscope.adapters.patch import Patches
 from opscope.core.emit import Emitter
 from opscope.core.schema import GRAPH_CAPTURE, GRAPH_REPLAY
 
@@ -26,7 +27,7 @@ _METHODS: Final = ("capture_begin", "capture_end", "replay")
 
 
 class CudaGraphs:
-    """Patches ``torch.cuda.CUDAGraph`` while something listens.
+    """Wraps the methods of ``torch.cuda.CUDAGraph`` while something listens.
 
     ``torch.cuda.graph``, ``make_graphed_callables`` and Inductor's graphs all go through it.
     """
@@ -35,27 +36,23 @@ class CudaGraphs:
         self._emitter = emitter
         self._threads = threads
         self._failed = failed
-        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._patches = Patches()
         #: By id: a graph that is captured again is another graph.
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = itertools.count(1)
 
     def install(self) -> None:
-        if self._undo:
+        if self._patches:
             return
         owner = torch.cuda.graphs.CUDAGraph
         for name, make in zip(_METHODS, (self._begin, self._end, self._replay), strict=True):
             original = owner.__dict__.get(name)
             if original is not None:
                 ours = untraced(functools.wraps(original)(make(original)), below=False)
-                self._undo.append((owner, name, ours, original))
-                setattr(owner, name, ours)
+                self._patches.set(owner, name, ours)
 
     def uninstall(self) -> None:
-        for owner, name, ours, original in reversed(self._undo):
-            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
-                setattr(owner, name, original)
-        self._undo = []
+        self._patches.restore()
 
     def _number(self, graph: Any, again: bool = False) -> int:
         known = self._numbers.get(id(graph))

@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 from torch._ops import HigherOrderOperator
 
+from opscope.adapters.patch import Patches
 from opscope.adapters.source import Sources
 from opscope.core.emit import Emitter
 from opscope.core.schema import OpCall
@@ -42,14 +43,13 @@ class HigherOrder:
         self._shapes = shapes
         self._failed = failed
         self._local = threading.local()
-        self._original: Any = None
-        self._patched: Any = None
+        self._patches = Patches()
 
     def install(self) -> None:
         """Wrap the call that all of them share."""
-        if self._patched is not None:
+        if self._patches:
             return
-        original = self._original = HigherOrderOperator.__call__
+        original = HigherOrderOperator.__call__
         begin, end, local = self._begin, self._end, self._local
         compiler = torch.compiler
 
@@ -70,17 +70,11 @@ class HigherOrder:
                 if call is not None:
                     end(call, args, kwargs, result)
 
-        self._patched = untraced(__call__, below=False)
-        HigherOrderOperator.__call__ = self._patched
+        self._patches.set(HigherOrderOperator, "__call__", untraced(__call__, below=False))
 
     def uninstall(self) -> None:
         """Put the call back, unless another tool has patched on top of us."""
-        if (
-            self._patched is not None
-            and HigherOrderOperator.__dict__.get("__call__") is self._patched
-        ):
-            HigherOrderOperator.__call__ = self._original
-        self._original = self._patched = None
+        self._patches.restore()
 
     def _begin(self, op: Any, args: Any, kwargs: Any) -> OpCall | None:
         try:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 
+from opscope.adapters.patch import Patches
 from opscope.adapters.source import Sources
 from opscope.core import session
 from opscope.core.emit import Emitter, Prepared
@@ -78,8 +79,8 @@ class Inductor:
         self._regions: dict[int, tuple[weakref.ref[Any], Region]] = {}
         self._where = _Where()
         self._texts: dict[tuple[Any, ...], Prepared] = {}
-        self._undo: list[tuple[Any, str, Any, Any]] = []
-        self._heard: list[tuple[Any, str, Any, Any]] = []
+        self._patches = Patches()
+        self._heard = Patches()
         self._recorder: Recorder | None = None
         self._installed = False
 
@@ -98,7 +99,7 @@ class Inductor:
         self._installed = False
         self.stop()
         self._provenance.uninstall()
-        _restore(self._heard)
+        self._heard.restore()
 
     def _hear(self, module: Any) -> None:
         graphs = getattr(module, "CompiledFxGraph", None)
@@ -113,7 +114,7 @@ class Inductor:
                 self._remember(graph, [*args, *kwargs.values()])
                 return done
 
-            _patch(self._heard, graphs, "post_compile", post_compile)
+            self._heard.set(graphs, "post_compile", post_compile)
         if self._emitter.active:  # imported while something listens
             self.listen()
 
@@ -146,13 +147,13 @@ class Inductor:
         if not self._emitter.active:
             self.stop()
             return
-        if self._undo or not self._installed:
+        if self._patches or not self._installed:
             return
         output = sys.modules.get(_OUTPUT_CODE)
         graphs = getattr(output, "CompiledFxGraph", None)
         if graphs is None or "__call__" not in graphs.__dict__:
             return
-        _patch(self._undo, graphs, "__call__", self._calling(graphs.__dict__["__call__"]))
+        self._patches.wrap(graphs, "__call__", self._calling)
         self._see_triton()
         cache = getattr(sys.modules.get(_CODECACHE), "PyCodeCache", None)
         for module in list(getattr(cache, "modules", ())):
@@ -160,13 +161,13 @@ class Inductor:
 
     def stop(self) -> None:
         """Nothing listens any more: what was exchanged is put back."""
-        _restore(self._undo)
+        self._patches.restore()
 
     def _see_triton(self) -> None:
         triton = getattr(sys.modules.get(_TRITON), "CachingAutotuner", None)
         run = None if triton is None else triton.__dict__.get("run")
         if run is not None and not hasattr(run, "_opscope"):
-            _patch(self._undo, triton, "run", self._running(run))
+            self._patches.wrap(triton, "run", self._running)
 
     def _see(self, module: ModuleType) -> None:
         """Exchange the C++ kernels of a generated module."""
@@ -174,7 +175,7 @@ class Inductor:
         for name, kernel in list(vars(module).items()):
             generated = name.startswith(_CPP) and callable(kernel) and not isinstance(kernel, type)
             if generated and not hasattr(kernel, "_opscope"):
-                _patch(self._undo, module, name, self._kernel(name, kernel, path))
+                self._patches.set(module, name, self._kernel(name, kernel, path))
 
     def _calling(self, original: Any) -> Any:
         emitter, regions, where = self._emitter, self._regions, self._where
@@ -197,7 +198,7 @@ class Inductor:
                     self._see_triton()
                     self._see_code(graph)
                 where.region = region
-                emitter.push(self._region_text(region, graph))
+                emitter.push(self._region_text(region))
                 pushed = True
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a compiled region could not be begun")
@@ -269,7 +270,7 @@ class Inductor:
 
     # -------------------------------------------------------------------------- the texts
 
-    def _region_text(self, region: Region, graph: Any) -> Prepared:
+    def _region_text(self, region: Region) -> Prepared:
         category = self._category(region)
         key = (region, category)
         found = self._texts.get(key)
@@ -380,15 +381,3 @@ def _path_of(graph: Any) -> str | None:
     code = _globals_of(graph)
     path = None if code is None else code.get("__file__")
     return str(path) if path else None
-
-
-def _patch(undo: list[tuple[Any, str, Any, Any]], owner: Any, name: str, ours: Any) -> None:
-    undo.append((owner, name, ours, owner.__dict__[name]))
-    setattr(owner, name, ours)
-
-
-def _restore(undo: list[tuple[Any, str, Any, Any]]) -> None:
-    for owner, name, ours, original in reversed(undo):
-        if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
-            setattr(owner, name, original)
-    undo.clear()

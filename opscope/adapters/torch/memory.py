@@ -22,14 +22,14 @@ from typing import Any, Final
 import torch
 
 from opscope.core import session
-from opscope.core.record import (
+from opscope.core.record import Recorder
+from opscope.core.recording import (
     ALLOCATED,
     CPU_DEVICE,
     MEMORY_RECORD,
     RELEASED,
     RESERVED,
     UNRESERVED,
-    Recorder,
 )
 
 from .native.binary import MEMORY, BuildError, build, plan

@@ -10,6 +10,7 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
+from opscope.adapters.patch import Patches
 from opscope.core import session
 from opscope.core.emit import Emitter, Prepared
 
@@ -151,7 +152,7 @@ class OptimizerHooks:
             self._failed("an optimizer step could not be ended")
 
 
-class Patches:
+class BackwardAndInput:
     """What PyTorch has no hook for: the entry of the backward pass, a data loader's next batch."""
 
     def __init__(
@@ -161,29 +162,22 @@ class Patches:
         self._threads = threads
         self._phases = phases
         self._failed = failed
-        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._patches = Patches()
 
     def install(self) -> None:
-        if self._undo:
+        if self._patches:
             return
         name = "_engine_run_backward"
         run = torch.autograd.graph._engine_run_backward
         around = self._backward(run)
-        self._patch(torch.autograd.graph, name, around)
+        self._patches.set(torch.autograd.graph, name, around)
         if getattr(torch.autograd, name, None) is run:
-            self._patch(torch.autograd, name, around)
+            self._patches.set(torch.autograd, name, around)
         iterator = dataloader._BaseDataLoaderIter
-        self._patch(iterator, "__next__", self._fetch(iterator.__next__))
+        self._patches.set(iterator, "__next__", self._fetch(iterator.__next__))
 
     def uninstall(self) -> None:
-        for owner, name, ours, original in reversed(self._undo):
-            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
-                setattr(owner, name, original)
-        self._undo = []
-
-    def _patch(self, owner: Any, name: str, ours: Any) -> None:
-        self._undo.append((owner, name, ours, owner.__dict__[name]))
-        setattr(owner, name, ours)
+        self._patches.restore()
 
     def _backward(self, run: Any) -> Any:
         mode, threads, phases = self._mode, self._threads, self._phases

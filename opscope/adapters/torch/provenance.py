@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from opscope.adapters.compiled import cache_folders
+from opscope.adapters.patch import Patches
 
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
@@ -93,7 +94,7 @@ class Provenance:
     """Hears Inductor's code generators; knows the kernels of each generated module by its file."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._patches = Patches()
         self._told: dict[str, dict[str, Fused]] = {}
         self.on = False
 
@@ -109,10 +110,7 @@ class Provenance:
     def uninstall(self) -> None:
         """Put back what was there."""
         self.on = False
-        for owner, name, ours, original in reversed(self._undo):
-            if owner.__dict__.get(name) is ours:
-                setattr(owner, name, original)
-        self._undo = []
+        self._patches.restore()
 
     def of(self, path: str) -> dict[str, Fused]:
         """The kernels of the generated module ``path``; empty where they are not known."""
@@ -120,19 +118,15 @@ class Provenance:
             self._told[path] = _load(Path(path).stem)
         return self._told[path]
 
-    def _patch(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        original = owner.__dict__.get(name)
-        if not self.on or original is None:  # uninstalled, or another torch
-            return
-        ours = make(original)
-        self._undo.append((owner, name, ours, original))
-        setattr(owner, name, ours)
+    def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        if self.on and vars(owner).get(name) is not None:  # else uninstalled, or another torch
+            self._patches.wrap(owner, name, make)
 
     def _hear(self, caller: Any) -> None:
-        self._patch(caller, _TELLS, self._telling)
+        self._wrap(caller, _TELLS, self._telling)
 
     def _hear_modules(self, graph: Any) -> None:
-        self._patch(graph.GraphLowering, "compile_to_module", self._compiling)
+        self._wrap(graph.GraphLowering, "compile_to_module", self._compiling)
 
     def _telling(self, original: Any) -> Any:
         def tell(node_schedule: Any, kernel_name: Any, *args: Any, **kwargs: Any) -> Any:

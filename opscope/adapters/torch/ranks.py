@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from opscope.adapters.patch import Patches
 from opscope.core import session
 from opscope.core.emit import Emitter
 from opscope.core.groups import DIMENSION, GROUP, GROUPS, format_ranks, mesh_name
@@ -35,7 +36,7 @@ class Ranks:
     def __init__(self, emitter: Emitter, failed: Callable[[str], None]) -> None:
         self._emitter = emitter
         self._failed = failed
-        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._patches = Patches()
         #: Group name → its spec; a group that was destroyed stays: its collectives were recorded.
         self._groups: dict[str, str] = {}
         #: The specs of each mesh's dimensions; a mesh's groups may be gone when they are told.
@@ -45,26 +46,16 @@ class Ranks:
 
     def install(self) -> None:
         """Hook what makes groups and meshes. Does nothing in a PyTorch without them."""
-        if self._undo or not torch.distributed.is_available():
+        if self._patches or not torch.distributed.is_available():
             return
         from torch.distributed import device_mesh, distributed_c10d
 
-        make = distributed_c10d._new_process_group_helper
-        self._patch(distributed_c10d, "_new_process_group_helper", self._making(make))
-        self._patch(
-            device_mesh.DeviceMesh, "__init__", self._meshing(device_mesh.DeviceMesh.__init__)
-        )
+        self._patches.wrap(distributed_c10d, "_new_process_group_helper", self._making)
+        self._patches.wrap(device_mesh.DeviceMesh, "__init__", self._meshing)
 
     def uninstall(self) -> None:
         """Unhook."""
-        for owner, name, ours, original in reversed(self._undo):
-            if owner.__dict__.get(name) is ours:  # else another tool has patched on top of us
-                setattr(owner, name, original)
-        self._undo = []
-
-    def _patch(self, owner: Any, name: str, ours: Any) -> None:
-        self._undo.append((owner, name, ours, owner.__dict__[name]))
-        setattr(owner, name, ours)
+        self._patches.restore()
 
     def listen(self) -> None:
         """Somebody may begin to hear the emitter: whoever does is told of all that there is."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from torch.optim import optimizer as optimizers
 
+from opscope.adapters.patch import Patches
 from opscope.core import session
 
 from .dynamo import untraced
@@ -92,14 +93,13 @@ class Living:
         self._made: dict[int, weakref.ref[Any]] = {}
         #: Those that trained something before now, as far as is known.
         self._old: set[int] = set()
-        self._original: Any = None
-        self._patched: Any = None
+        self._patches = Patches()
 
     def install(self) -> None:
         """Hear of each that is made, and find those that are there already."""
-        if self._patched is not None:
+        if self._patches:
             return
-        original = self._original = _Optimizer.__init__
+        original = _Optimizer.__init__
         add, failed = self._add, self._failed
 
         @functools.wraps(original)
@@ -110,8 +110,7 @@ class Living:
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("an optimizer could not be counted")
 
-        self._patched = untraced(__init__, below=False)
-        _Optimizer.__init__ = self._patched
+        self._patches.set(_Optimizer, "__init__", untraced(__init__, below=False))
         if _any_was_made():
             # By type, not isinstance: that would ask proxies for their __class__, which may do
             # anything.
@@ -122,9 +121,7 @@ class Living:
 
     def uninstall(self) -> None:
         """Put the constructor back, unless another tool has patched on top of us."""
-        if self._patched is not None and _Optimizer.__dict__.get("__init__") is self._patched:
-            _Optimizer.__init__ = self._original
-        self._original = self._patched = None
+        self._patches.restore()
         self._made.clear()
         self._old.clear()
 

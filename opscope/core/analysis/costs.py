@@ -25,7 +25,6 @@ from opscope.core.columns import at, gather
 from opscope.core.intervals import NONE, Ints
 from opscope.core.schema import OpCall
 
-MATRIX_FAMILIES: Final = frozenset({"gemm", "conv", "attention", "recurrent"})
 _NO_CALL: Final = OpCall("")
 
 
@@ -61,9 +60,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     meaning = attribution.meaning
     calls = [reading.call or _NO_CALL for reading in meaning.readings]
     target = trace_target(attribution.trace)
-    catalogue = perf.columns(
-        calls, [reading.direction for reading in meaning.readings], target=target
-    )
+    catalogue = perf.columns(calls, target=target)
     catalogue, place = linked_costs(attribution, catalogue, forward_of, target)
     known = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
@@ -74,7 +71,9 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
         > 0
     )
     something_known = catalogue.select(something).to_series().to_numpy() & known
-    matrix = catalogue["family"].is_in(list(MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
+    matrix = (
+        catalogue["family"].is_in(list(perf.MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
+    )
     ops = np.flatnonzero(attribution.is_op)
     reading = place[ops]
     canonical = np.zeros(len(attribution.is_op), bool)

@@ -1,6 +1,6 @@
 """Readers of the range texts that other tools write, each into the same OpCall.
 
-A dialect is a module with two functions, listed in ``DIALECTS``:
+A dialect is a module with two functions, listed in ``core.interpret.DIALECTS``:
 
     strip(texts: pl.Series) -> pl.DataFrame   # optional; columnar
     read(domain: str, text: str) -> Reading | None
@@ -15,9 +15,15 @@ stranger's data: never ``eval``; bound lengths and depth; what does not parse is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from opscope.core.schema import Frame, OpCall
+
+#: Scopes that optimizers have in the names of graphs.
+OPTIMIZERS: Final = frozenset(
+    ("sgd", "adam", "adamw", "adamax", "adagrad", "adadelta", "adafactor", "rmsprop", "nadam",
+     "lion", "lamb")
+)  # fmt: skip
 
 Role = Literal["op", "layer", "step", "phase", "user", "source", "spec", "result", "graph"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from opscope.core.dialects import Reading
+from opscope.core.dialects import OPTIMIZERS, Reading
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import OpCall
 
@@ -24,26 +24,7 @@ _FORMULA: Final = re.compile(r"[\w.…,]*->[\w.…]*\Z")
 _JOINED: Final = re.compile(r"((?:.*/)?)\((.*:.*)\)\Z")
 #: What TensorFlow puts before the nodes of a gradient.
 _TAPE: Final = re.compile(r"(?:gradient_tape|gradients(?:_[0-9]+)?)\Z")
-_OPTIMIZERS: Final = frozenset(
-    [
-        "optimizer",
-        "sgd",
-        "adam",
-        "adamw",
-        "adamax",
-        "adagrad",
-        "adadelta",
-        "adafactor",
-        "rmsprop",
-        "nadam",
-        "lion",
-        "lamb",
-        "lars",
-        "optax",
-        "apply_updates",
-        "opt_update",
-    ]
-)
+_OPTIMIZERS: Final = OPTIMIZERS | {"optimizer", "lars", "optax", "apply_updates", "opt_update"}
 
 
 def read(domain: str, text: str) -> Reading | None:
@@ -113,12 +94,3 @@ def _layer(parts: list[str]) -> str | None:
         if inner and not any(kind.match(inner) for kind in (_TAPE, _CONTROL, _FORMULA)):
             kept.append(inner)
     return "/".join(kept) or None
-
-
-def forward_path(path: str) -> str:
-    """A backward op's path as its forward op has it: scopes alike, the primitive left out.
-
-    ``jit(f)/transpose(jvp(net))/conv/conv_general_dilated`` → ``jit(f)/jvp(net)/conv``.
-    """
-    parts = [re.sub(r"^transpose\((jvp\(.*\))\)$", r"\1", part) for part in path.split("/")]
-    return "/".join(parts[:-1])

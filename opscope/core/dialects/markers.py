@@ -16,16 +16,14 @@ from typing import Any, Final
 
 from opscope.core.dialects import Reading
 from opscope.core.rangetext import clean_value
-from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec
+from opscope.core.schema import DTYPE_NAMES, Arg, Frame, OpCall, ParamValue, TensorSpec
 
 _LIMIT: Final = 64 * 1024
 _MAX_NODES: Final = 20_000
 _MAX_DEPTH: Final = 16
 DTYPES: Final = {
-    "float64": "f64", "double": "f64", "float32": "f32", "float": "f32", "float16": "f16",
-    "half": "f16", "bfloat16": "bf16", "int64": "i64", "long": "i64", "int32": "i32", "int": "i32",
-    "int16": "i16", "short": "i16", "int8": "i8", "uint8": "u8", "bool": "bool",
-    "complex64": "c64", "complex128": "c128",
+    **DTYPE_NAMES,
+    "double": "f64", "float": "f32", "half": "f16", "long": "i64", "int": "i32", "short": "i16",
 }  # fmt: skip
 _LIBRARY: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 #: A module's call in funcStack; ``(2)`` tells the second instance of its class.

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Literal
 
-from opscope.core.dialects import Reading, hlo
-from opscope.core.schema import OpCall, ParamValue, TensorSpec
+from opscope.core.dialects import OPTIMIZERS, Reading, hlo
+from opscope.core.schema import DTYPE_NAMES, OpCall, ParamValue, TensorSpec
 
 DOMAINS: Final = frozenset({"TSL", "XLA"})
 _LIMIT: Final = 64 * 1024
@@ -27,22 +27,7 @@ _BACKWARD: Final = re.compile(
     r"(?:^|/)gradient_tape/|(?:^|/)gradients(?:_[0-9]+)?/|transpose\(jvp\("
 )
 _TAPE: Final = re.compile(r"(?:(?<=/)|\A)(?:gradient_tape|gradients(?:_[0-9]+)?)/")
-_OPTIMIZERS: Final = frozenset(
-    [
-        "sgd",
-        "adam",
-        "adamw",
-        "adamax",
-        "adagrad",
-        "adadelta",
-        "rmsprop",
-        "nadam",
-        "ftrl",
-        "lion",
-        "lamb",
-        "adafactor",
-    ]
-)
+_OPTIMIZERS: Final = OPTIMIZERS | {"ftrl"}
 #: What inlining a loop's or branch's function puts before its nodes; the number is the runtime's.
 _BODY: Final = re.compile(r"/(body|cond|then|else|branch[0-9]+)/_[0-9]*(?=/)")
 _LEADING: Final = re.compile(r"(?:(?:Stateful)?PartitionedCall(?:_[0-9]+)?/)+")
@@ -59,16 +44,12 @@ _FUSED: Final = re.compile(
 )
 _TENSOR: Final = re.compile(r"([A-Za-z_]\w*)\[((?:[0-9]{1,18}(?:,[0-9]{1,18})*)?)\]\Z")
 _DTYPES: Final = {
+    **DTYPE_NAMES,
     "float": "f32",
     "double": "f64",
     "half": "f16",
-    "bfloat16": "bf16",
-    "complex64": "c64",
-    "complex128": "c128",
-    **{f"int{bits}": f"i{bits}" for bits in (4, 8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)},
-    "float8_e4m3fn": "f8e4m3fn",
-    "float8_e5m2": "f8e5m2",
+    "int4": "i4",
+    "uint4": "u4",
 }
 _FUNCTION: Final = re.compile(r"__(?:inference|forward)_")
 #: Ops that wait for the program's data.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from . import (
+# what they register is wanted, not their names
+from . import (  # noqa: F401
     families,
-    graph_layers,
-    graph_more,
-    graph_names,
-    graph_ops,
+    graph_families,
     hlo,
     hlo_calls,
     hlo_libraries,
@@ -28,23 +26,9 @@ from .api import (
 )
 from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, with_forward
 from .table import columns
+from .tensorcore import MATRIX_FAMILIES
 
 __all__ = [
-    "CannotKnow", "Cost", "Entry", "backward_costs", "backward_of", "columns", "cost", "entries",
+    "MATRIX_FAMILIES", "CannotKnow", "Cost", "Entry", "backward_costs", "backward_of", "columns", "cost", "entries",
     "entry_of", "input_grad", "is_view", "op", "op_type", "wants_forward", "weight_grad", "with_forward",
 ]  # fmt: skip
-#: The modules that register the families, named so that importing the package registers them all.
-FAMILIES = (
-    *families.FAMILIES,
-    graph_layers,
-    graph_more,
-    graph_names,
-    graph_ops,
-    hlo,
-    hlo_calls,
-    hlo_libraries,
-    names_mindspore,
-    names_onnx,
-    names_tensorflow,
-    prims,
-)

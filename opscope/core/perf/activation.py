@@ -13,7 +13,7 @@ from typing import Final
 from opscope.core.schema import OpCall, TensorSpec
 
 from .elementwise import elementwise_cost
-from .registry import CannotKnow, Cost, backward_of, op
+from .registry import CannotKnow, Cost, backward_of, op, word_of
 from .shapes import cost, distinct_tensors, need, numel, outputs, result, sizes, tensors
 
 FORWARD: Final[Mapping[str, int]] = MappingProxyType(
@@ -76,13 +76,6 @@ _GELU_TANH = 8
 _GELU_TANH_BACKWARD = 18
 
 
-def _word(name: str) -> str:
-    word = name.rsplit("::", 1)[-1]
-    if "::" not in name:
-        word = word.rsplit(".", 1)[-1]
-    return word.partition(".")[0].rstrip("_")
-
-
 def _tanh_form(call: OpCall) -> bool:
     return call.param("approximate", "none") == "tanh"
 
@@ -95,7 +88,7 @@ def _tanh_form(call: OpCall) -> bool:
 def activation(call: OpCall) -> Cost:
     """A stated number of FLOPs an element."""
     x = need(call, 0, "operand")
-    word = _word(call.name)
+    word = word_of(call.name)
     each = _GELU_TANH if word == "gelu" and _tanh_form(call) else FORWARD.get(word, 1)
     operands = [x, *tensors(call)[1:2]] if word in ("prelu", "_prelu_kernel") else [x]
     if word in ("prelu", "_prelu_kernel") and len(operands) > 1:  # the weight lies along dim 1
@@ -129,7 +122,7 @@ def gated(call: OpCall) -> Cost:
     else:
         x = need(call, 0, "operand")
         out = TensorSpec(x.dtype, (numel(x) // 2,))
-    each = {"glu": 5, "swiglu": 6, "silu_and_mul": 6, "gelu_and_mul": 6}.get(_word(call.name), 9)
+    each = {"glu": 5, "swiglu": 6, "silu_and_mul": 6, "gelu_and_mul": 6}.get(word_of(call.name), 9)
     return cost([x], [out], vector=each * numel(out), dtype=x.dtype)
 
 
@@ -141,12 +134,12 @@ def gated(call: OpCall) -> Cost:
 def activation_backward(call: OpCall) -> Cost:
     """A stated number of FLOPs an element; reads the gradient and what the forward kept."""
     grad, kept = need(call, 0, "gradient"), need(call, 1, "forward's tensor")
-    word = _word(call.name)
+    word = word_of(call.name)
     each = _GELU_TANH_BACKWARD if word == "gelu_backward" and _tanh_form(call) else BACKWARD[word]
     if "prelu" in word:
         x, more = kept, tensors(call)[2:3]
         writes = outputs(call) or [x, *more]
-        return cost([grad, x, *more], [*writes], vector=each * numel(grad), dtype=grad.dtype)
+        return cost([grad, x, *more], writes, vector=each * numel(grad), dtype=grad.dtype)
     if word in (
         "log_sigmoid_backward",
         "rrelu_with_noise_backward",
@@ -162,7 +155,7 @@ def split_heads(call: OpCall) -> Cost:
     x = need(call, 0, "projected input")
     count = numel(x)
     writes = outputs(call) or [x]
-    return cost(distinct_tensors(call), [*writes], vector=count + count // 3, dtype=x.dtype)
+    return cost(distinct_tensors(call), writes, vector=count + count // 3, dtype=x.dtype)
 
 
 @op("aten::glu_backward", family="activation", source="9 an element of the gradient")
@@ -176,7 +169,7 @@ def glu_backward(call: OpCall) -> Cost:
 def activation_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """The gradient and one kept tensor in, one gradient out."""
     x = need(call, 0, "operand")
-    word = {"relu": "threshold", "relu6": "hardtanh"}.get(_word(call.name), _word(call.name))
+    word = {"relu": "threshold", "relu6": "hardtanh"}.get(word_of(call.name), word_of(call.name))
     each = BACKWARD.get(word + "_backward")
     if each is None:
         raise CannotKnow(f"the backward of {word} is not modelled")

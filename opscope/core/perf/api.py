@@ -19,22 +19,18 @@ from .shapes import LARGEST, knows_params, tensors
 
 #: Families whose FLOPs are zero whatever the shapes: a missing shape leaves only the bytes unknown.
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})
-
-
 #: Families whose figures follow from parameters that have defaults (dim, approximate, training …).
 _PARAMETRIC = frozenset({"softmax", "activation", "norm", "sort", "dropout", "loss", "embedding"})
 _DEFAULTS = "the trace records no parameters: their defaults are taken"
 
 
-def cost(
-    call: OpCall, direction: str | None = None, *, forward: OpCall | None = None
-) -> tuple[Cost | None, str | None]:
+def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, str | None]:
     """What the call must do, or ``None`` and the reason why that cannot be known.
 
-    ``direction`` is one of ``schema.DIRECTIONS`` or None. ``forward`` is the call of the forward op
-    that a backward one differentiates, where the trace links them: it tells what the backward's own
-    shapes do not (the weight's size of a weight gradient), and it alone gives the cost where the
-    call is a forward's name seen in backward, or an autograd node. Never raises for a strange call.
+    ``forward`` is the call of the forward op that a backward one differentiates, where the trace links
+    them: it tells what the backward's own shapes do not (the weight's size of a weight gradient), and
+    it alone gives the cost where the call is a forward's name seen in backward, or an autograd node.
+    Never raises for a strange call.
     """
     entry = lookup(call.name)
     if entry is None:

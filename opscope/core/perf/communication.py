@@ -16,7 +16,7 @@ from opscope.core.groups import group_size
 from opscope.core.schema import Arg, OpCall, SameAs
 
 from .registry import Cost, op, words
-from .shapes import Span, distinct_tensors, lists, numel, outputs
+from .shapes import NO_SHAPES, Span, distinct_tensors, lists, numel, outputs
 from .shapes import cost as cost_of_parts
 
 #: Numerator and denominator of the share of S that crosses the wire, from the number of ranks.
@@ -183,7 +183,7 @@ def communicate(call: OpCall) -> Cost:
     if ranks is None and kind not in _ANY_RANKS:
         return _unknown("the trace does not record how many ranks take part")
     if told is None and not parts and kind != "barrier":
-        return _unknown("the trace has no shapes for this call")
+        return _unknown(NO_SHAPES)
     both = [*parts, *(outputs(call) or [])]
     if told is not None:
         whole = told * (_shares(call.name, kind, ranks) if ranks else 1)

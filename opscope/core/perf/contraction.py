@@ -6,7 +6,7 @@ import re
 
 from opscope.core.schema import OpCall
 
-from .gemm import product_cost
+from .gemm import SOURCE, product_cost
 from .registry import CannotKnow, Cost, op
 from .shapes import (
     as_ints,
@@ -21,10 +21,8 @@ from .shapes import (
     tensors,
 )
 
-_SOURCE = "2·M·N·K, bias not counted (torch.utils.flop_counter)"
 
-
-@op("aten::tensordot", family="gemm", source=_SOURCE)
+@op("aten::tensordot", family="gemm", source=SOURCE)
 def tensordot(call: OpCall) -> Cost:
     """2·(free sizes of both)·(contracted sizes)."""
     a, b = need(call, 0, "first operand"), need(call, 1, "second operand")

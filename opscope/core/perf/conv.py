@@ -16,7 +16,6 @@ from .registry import CannotKnow, Cost, backward_of, op, with_forward
 from .shapes import (
     Part,
     Span,
-    as_ints,
     cost,
     int_param,
     ints_param,
@@ -28,91 +27,16 @@ from .shapes import (
     promote,
     sizes,
     span,
-    spread,
     tensors,
 )
+from .windows import out_size, windows
 
 _SOURCE = "2·N·prod(out)·O·(C/groups)·prod(k) (torch.utils.flop_counter)"
-
-
-def out_size(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
-    """Positions of a window along one dimension (``pad`` on both ends together)."""
-    return max((size + pad - dilation * (kernel - 1) - 1) // max(stride, 1) + 1, 0)
-
-
-def covered(size: int, out: int, kernel: int, stride: int, before: int, dilation: int) -> int:
-    """How many of ``size`` elements the windows touch, ``before`` being the padding in front."""
-    if kernel >= stride and dilation == 1:
-        low, high = -before, (out - 1) * stride + kernel - before
-        return max(min(high, size) - max(low, 0), 0) if out else 0
-    if out * kernel > 10_000_000 or kernel > 100_000:
-        raise CannotKnow("the convolution's window is too large to follow")
-    hit = bytearray(size)
-    for tap in range(kernel):
-        first = tap * dilation - before
-        skip = 0 if first >= 0 else -(first // stride)
-        start = first + skip * stride
-        stop = min(first + (out - 1) * stride + 1, size)
-        count = len(range(start, stop, stride))
-        if count > 0:
-            hit[start:stop:stride] = b"\x01" * count
-    return sum(hit)
 
 
 def is_transposed(call: OpCall) -> bool:
     """By the op's name or its ``transposed`` parameter."""
     return "transpose" in call.name or bool(call.param("transposed", False))
-
-
-def padding_pairs(
-    call: OpCall,
-    in_dims: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-) -> list[tuple[int, int]]:
-    """Padding before and after each dimension; ``"same"`` and ``"valid"`` resolved."""
-    value = call.param("padding", call.param("pads"))
-    rank = len(kernel)
-    if isinstance(value, str):
-        if value.lower() == "valid":
-            return [(0, 0)] * rank
-        out = []
-        for size, k, s, d in zip(in_dims, kernel, stride, dilation, strict=True):
-            total = max((-(-size // s) - 1) * s + d * (k - 1) + 1 - size, 0)
-            out.append((total // 2, total - total // 2))
-        return out
-    pads = as_ints(value) or (0,)
-    if len(pads) == 2 * rank and rank:  # ONNX: all befores, then all afters
-        return list(zip(pads[:rank], pads[rank:], strict=True))
-    return [(p, p) for p in spread(pads, rank, 0)]
-
-
-def windows(
-    call: OpCall, in_dims: tuple[int, ...], kernel: tuple[int, ...], transposed: bool = False
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Output sizes, and how many input positions are touched, along each spatial dimension."""
-    rank = len(kernel)
-    stride = spread(ints_param(call, "stride"), rank, 1)
-    dilation = spread(ints_param(call, "dilation"), rank, 1)
-    if transposed:
-        pads = [(p, p) for p in spread(ints_param(call, "padding"), rank, 0)]
-        more = spread(ints_param(call, "output_padding"), rank, 0)
-        out = tuple(
-            (n - 1) * s - p[0] - p[1] + d * (k - 1) + 1 + o
-            for n, s, p, d, k, o in zip(in_dims, stride, pads, dilation, kernel, more, strict=True)
-        )
-        return out, in_dims
-    pairs = padding_pairs(call, in_dims, kernel, stride, dilation)
-    out = tuple(
-        out_size(n, k, s, sum(p), d)
-        for n, k, s, p, d in zip(in_dims, kernel, stride, pairs, dilation, strict=True)
-    )
-    seen = tuple(
-        covered(n, o, k, s, p[0], d)
-        for n, o, k, s, p, d in zip(in_dims, out, kernel, stride, pairs, dilation, strict=True)
-    )
-    return out, seen
 
 
 def conv_flops(batch: int, spatial: Sequence[int], weight: Sequence[int]) -> int:
@@ -417,15 +341,18 @@ def backward_weight(call: OpCall) -> Cost:
 @with_forward(*_BY_INPUT)
 def backward_input_of(call: OpCall, forward: OpCall) -> Cost:
     """With the forward's input and weight the sizes are all there."""
-    x, w = need(forward, 0, "input"), need(forward, 1, "weight")
-    return gradients(need(call, 0, "output gradient"), x, w, "transpose" in call.name)[0]
+    return _gradients_of(call, forward)[0]
 
 
 @with_forward(*_BY_WEIGHT)
 def backward_weight_of(call: OpCall, forward: OpCall) -> Cost:
     """With the forward's weight the sizes are all there."""
+    return _gradients_of(call, forward)[1]
+
+
+def _gradients_of(call: OpCall, forward: OpCall) -> tuple[Cost, Cost]:
     x, w = need(forward, 0, "input"), need(forward, 1, "weight")
-    return gradients(need(call, 0, "output gradient"), x, w, "transpose" in call.name)[1]
+    return gradients(need(call, 0, "output gradient"), x, w, "transpose" in call.name)
 
 
 @backward_of(*_FORWARD)

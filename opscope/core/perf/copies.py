@@ -6,48 +6,35 @@ from dataclasses import replace
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, op, words
+from .registry import CannotKnow, Cost, op, word_of, words
 from .shapes import (
-    Part,
+    NO_OUTPUTS,
+    NO_SHAPES,
+    NO_SIZE,
     Span,
-    axes,
     cost,
     distinct_tensors,
     dtype_param,
     ints_param,
     lists,
+    need,
     numel,
     output,
     outputs,
-    product,
-    sizes,
     span,
     tensor_list,
     tensors,
     touched,
 )
 
-
-def moved(reads: list[Part] | None, writes: list[Part] | None, reason: str) -> Cost:
-    """A move's cost: zero FLOPs are known even where the bytes are not."""
-    return cost(reads, writes, reason=reason)
-
-
-_NO_SHAPES = "the trace has no shapes for this call"
-_NO_OUTPUTS = "the trace has no outputs"
 #: Casts whose name is the dtype.
 _CASTS = {
-    f"aten::_cast_{word}": dtype
+    f"_cast_{word}": dtype
     for word, dtype in (
         ("Float", "f32"), ("Half", "f16"), ("Byte", "u8"), ("Char", "i8"), ("Double", "f64"),
         ("Int", "i32"), ("Long", "i64"), ("Short", "i16"),
     )
-} | {"aten::chalf": "c32"}  # fmt: skip
-
-
-def _first(call: OpCall) -> TensorSpec | None:
-    found = tensors(call)
-    return found[0] if found else None
+} | {"chalf": "c32"}  # fmt: skip
 
 
 @op(
@@ -62,10 +49,10 @@ def copy(call: OpCall) -> Cost:
     """The second operand is read, the first is written."""
     found = tensors(call)
     if len(found) < 2:
-        return moved(None, None, _NO_SHAPES)
+        raise CannotKnow(NO_SHAPES)
     if "_copy_from" in call.name:
         found = [found[1], found[0], *found[2:]]
-    return moved([found[1]], [found[0]], "")
+    return cost([found[1]], [found[0]])
 
 
 @op(
@@ -128,15 +115,12 @@ def copy(call: OpCall) -> Cost:
 )
 def clone(call: OpCall) -> Cost:
     """Every element read and written once; a cast is no FLOP."""
-    x = _first(call)
-    if x is None:
-        return moved(None, None, _NO_SHAPES)
+    x = need(call, 0, "input")
     if "lu_unpack" in call.name:
-        writes = outputs(call)
-        return moved([*distinct_tensors(call)], None if writes is None else [*writes], _NO_OUTPUTS)
-    dtype = dtype_param(call, _CASTS.get(call.name.rstrip("_"), x.dtype))
+        return cost(distinct_tensors(call), outputs(call), reason=NO_OUTPUTS)
+    dtype = dtype_param(call, _CASTS.get(word_of(call.name), x.dtype))
     out = output(call) or TensorSpec(dtype, x.shape)
-    return moved([x], [out], "")
+    return cost([x], [out])
 
 
 @op(
@@ -146,19 +130,14 @@ def clone(call: OpCall) -> Cost:
 )
 def part_copy(call: OpCall) -> Cost:
     """The part that is taken; a repeated dimension is read once."""
-    x = _first(call)
+    x = need(call, 0, "input")
     out = output(call)
-    if x is None:
-        return moved(None, None, _NO_SHAPES)
     size = ints_param(call, "size")
     if out is None and size is not None and -1 not in size:
         out = TensorSpec(x.dtype, size)
     if out is None:
-        return moved(None, None, "the trace does not record the size of the result")
-    try:
-        return moved([span(x, min(touched(x), numel(out)))], [out], "")
-    except CannotKnow as why:
-        return moved(None, None, str(why))
+        raise CannotKnow(NO_SIZE)
+    return cost([span(x, min(touched(x), numel(out)))], [out])
 
 
 @op(
@@ -170,11 +149,9 @@ def part_copy(call: OpCall) -> Cost:
 )
 def item(call: OpCall) -> Cost:
     """One element is read and handed to the host."""
-    x = _first(call)
-    if x is None:
-        return moved(None, None, _NO_SHAPES)
+    x = need(call, 0, "input")
     one = TensorSpec(x.dtype, ())
-    return moved([one], [one], "")
+    return cost([one], [one])
 
 
 @op(
@@ -220,7 +197,7 @@ def fill(call: OpCall) -> Cost:
     out = output(call)
     if out is None:
         size = ints_param(call, "size")
-        first = _first(call)
+        first = next(iter(tensors(call)), None)
         dtype = dtype_param(call, first.dtype if first is not None else "?")
         if first is not None and ("new_" not in call.name):
             out = TensorSpec(dtype, first.shape, first.minor_to_major, first.strides)
@@ -230,8 +207,12 @@ def fill(call: OpCall) -> Cost:
     if steps is not None and output(call) is None:
         out = TensorSpec(dtype_param(call, "f32"), steps)
     if out is None:
-        return moved([], None, "the trace does not record the size of the result")
-    return moved([], [out], "")
+        return cost([], None, reason=NO_SIZE)
+    return cost([], [out])
+
+
+#: Words in the names of ops whose result is more than their parts joined.
+_LARGER = ("_chunk", "_diag", "mesh", "prod", "pad_")
 
 
 @op(
@@ -266,36 +247,25 @@ def cat(call: OpCall) -> Cost:
     ``element_size`` (bytes), which a kernel's name tells, stands in for element types that the trace
     lacks.
     """
+    writes = outputs(call)
     try:
         parts = next((one for one in lists(call) if one), None)
         if parts is None:  # a graph's node has its parts one by one, and an axis without sizes
             flat = [t for t in tensors(call) if t.shape] or tensors(call)
             parts = flat if len(flat) > 1 else tensor_list(call)
-        count = sum(numel(t) for t in parts)
-    except CannotKnow as why:
-        whole = outputs(call)
-        if whole and call.name in ("aten::cat", "aten::_cat", "aten::stack", "aten::_stack"):
-            found = moved([*whole], [*whole], "")  # the parts are the whole, cut
+        count = sum(map(numel, parts))
+    except CannotKnow:
+        if writes and call.name in ("aten::cat", "aten::_cat", "aten::stack", "aten::_stack"):
+            found = cost(writes, writes)  # the parts are the whole, cut
             return replace(found, note="the parts are taken to be of the result's dtype")
-        return moved(None, None, str(why))
-    writes = outputs(call)
-    if not writes:
-        writes = [TensorSpec(parts[0].dtype, (count,))]
-    if (
-        "_chunk" in call.name
-        or "_diag" in call.name
-        or "mesh" in call.name
-        or "prod" in call.name
-        or "pad_" in call.name
-    ):
-        writes_known = outputs(call)
-        if not writes_known:
-            return moved([*parts], None, "the trace has no outputs")
+        raise
+    if not writes and any(word in call.name for word in _LARGER):
+        return cost(parts, None, reason=NO_OUTPUTS)
     size = call.param("element_size")
     if isinstance(size, int) and all(t.dtype == "?" for t in parts):
         both = Span("u8", count * size)
-        return moved([both], [both], "")
-    return moved([*parts], [*writes], "")
+        return cost([both], [both])
+    return cost(parts, writes or [TensorSpec(parts[0].dtype, (count,))])
 
 
 @op("aten::_nested_sum_backward", "aten::_rowwise_prune", family="copy",
@@ -304,8 +274,8 @@ def as_recorded(call: OpCall) -> Cost:
     """How large the result is only the outputs tell: the parts' sizes and the mask are data."""
     found, made = distinct_tensors(call), outputs(call)
     if not found or not made:
-        return moved([*found] or None, None, "how large the result is is data of the call")
-    return moved([*(made[:1] if "prune" in call.name else found[:1])], [*made], "")
+        return cost(found or None, None, reason="how large the result is is data of the call")
+    return cost(made[:1] if "prune" in call.name else found[:1], made)
 
 
 @op(
@@ -318,147 +288,5 @@ def as_recorded(call: OpCall) -> Cost:
 )
 def split_copy(call: OpCall) -> Cost:
     """All elements are read and written once."""
-    x = _first(call)
-    if x is None:
-        return moved(None, None, _NO_SHAPES)
-    try:
-        count = touched(x)
-    except CannotKnow as why:
-        return moved(None, None, str(why))
-    return moved([x], [*(outputs(call) or [TensorSpec(x.dtype, (count,))])], "")
-
-
-@op("aten::unfold_copy", family="copy", source="the whole read, every window written")
-def unfold_copy(call: OpCall) -> Cost:
-    """Windows of ``size`` every ``step`` along one dimension, overlapping where the step is less."""
-    x = _first(call)
-    if x is None:
-        return moved(None, None, _NO_SHAPES)
-    out = output(call)
-    keys = (ints_param(call, key) for key in ("dimension", "size", "step"))
-    dim, size, step = (value[0] if value else None for value in keys)
-    if out is None and dim is not None and size is not None and step and x.shape:
-        shape = list(sizes(x))
-        at = axes((dim,), len(shape))[0]
-        shape[at] = (shape[at] - size) // step + 1
-        out = TensorSpec(x.dtype, (*shape, size))
-    return moved([x], None if out is None else [out], _NO_OUTPUTS)
-
-
-@op(
-    "aten::repeat",
-    "aten::tile",
-    "aten::repeat_interleave",
-    "aten::constant_pad_nd",
-    "aten::pad",
-    "aten::_pad_circular",
-    "aten::reflection_pad1d",
-    "aten::reflection_pad2d",
-    "aten::reflection_pad3d",
-    "aten::replication_pad1d",
-    "aten::replication_pad2d",
-    "aten::replication_pad3d",
-    "aten::im2col",
-    "aten::diag_embed",
-    "aten::diag",
-    "aten::diagonal_copy",
-    "aten::vander",
-    "aten::linalg_vander",
-    "aten::diagflat",
-    "aten::_pad_enum",
-    "aten::_jagged_to_padded_dense_forward",
-    "aten::_padded_dense_to_jagged_forward",
-    "aten::to_padded_tensor",
-    "aten::nested_to_padded_tensor",
-    "aten::_nested_from_padded",
-    "aten::_nested_from_padded_tensor",
-    "aten::_nested_from_padded_and_nested_example",
-    family="copy",
-    source="the input read once, the larger result written",
-)
-def widen(call: OpCall) -> Cost:
-    """The input is read once, the result written."""
-    x = _first(call)
-    if x is None:
-        return moved(None, None, _NO_SHAPES)
-    out = output(call) or _widened(call, x)
-    if out is None:
-        return moved([x], None, "the trace does not record the size of the result")
-    return moved([x], [out], "")
-
-
-def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
-    try:
-        shape = sizes(x)
-    except CannotKnow:
-        return None
-    repeats = ints_param(call, "repeats") or ints_param(call, "dims")
-    if repeats is not None and ("repeat" in call.name or "tile" in call.name):
-        if "interleave" in call.name:
-            return TensorSpec(x.dtype, (product(shape) * repeats[0],))
-        rank = max(len(repeats), len(shape))
-        left = (1,) * (rank - len(shape)) + shape
-        right = (1,) * (rank - len(repeats)) + repeats
-        return TensorSpec(x.dtype, tuple(a * b for a, b in zip(left, right, strict=True)))
-    pads = ints_param(call, "pad") or ints_param(call, "padding")
-    if pads is not None and "pad" in call.name and len(pads) % 2 == 0:
-        grown = list(shape)
-        for pair in range(min(len(pads) // 2, len(shape))):
-            grown[-1 - pair] += pads[2 * pair] + pads[2 * pair + 1]
-        return TensorSpec(x.dtype, tuple(max(n, 0) for n in grown))
-    return None
-
-
-@op(
-    "aten::slice_backward",
-    "aten::select_backward",
-    "aten::slice_scatter",
-    "aten::select_scatter",
-    "aten::diagonal_scatter",
-    "aten::diagonal_backward",
-    "aten::as_strided_scatter",
-    "aten::unfold_backward",
-    "aten::col2im",
-    "aten::reflection_pad1d_backward",
-    "aten::reflection_pad2d_backward",
-    "aten::reflection_pad3d_backward",
-    "aten::replication_pad1d_backward",
-    "aten::replication_pad2d_backward",
-    "aten::replication_pad3d_backward",
-    "aten::trace_backward",
-    "aten::_gather_sparse_backward",
-    "aten::masked_select_backward",
-    "aten::masked_scatter_backward",
-    "aten::_nested_select_backward",
-    "aten::_reshape_alias_copy",
-    family="copy",
-    source="the gradient read, a whole tensor written",
-)
-def spread_back(call: OpCall) -> Cost:
-    """The part is read, the whole is written (zeros around it)."""
-    found = tensors(call)
-    if not found:
-        return moved(None, None, _NO_SHAPES)
-    out = output(call)
-    size = ints_param(call, "input_sizes") or ints_param(call, "input_size")
-    size = size or ints_param(call, "sizes")
-    if out is None and "_scatter" in call.name and "backward" not in call.name:
-        out = found[0]
-    if out is None and "pad" in call.name and len(found) > 1:
-        out = found[1]
-    if out is None and size is not None:
-        out = TensorSpec(found[0].dtype, size)
-    # overlapping windows are added together: one addition an element that falls on another
-    added = 0
-    if call.name.endswith(("col2im", "unfold_backward")):
-        added = numel(found[0])
-    elif "pad" in call.name and out is not None:  # what the padding repeated is added again
-        added = max(numel(found[0]) - numel(out), 0)
-    reads = distinct_tensors(call)[: 1 if "pad" in call.name else 2]
-    return cost(
-        [*reads],
-        None if out is None else [out],
-        vector=added,
-        dtype=found[0].dtype,
-        reason="the trace does not record the size of the result",
-    )
+    x = need(call, 0, "input")
+    return cost([x], outputs(call) or [TensorSpec(x.dtype, (touched(x),))])

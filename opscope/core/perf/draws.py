@@ -10,8 +10,10 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, backward_of, in_place, op
+from .registry import CannotKnow, Cost, backward_of, in_place, op, word_of
 from .shapes import (
+    NO_OUTPUTS,
+    NO_SIZE,
     Part,
     Span,
     broadcast,
@@ -62,13 +64,6 @@ _FROM = (
 )  # fmt: skip
 
 
-def _word(name: str) -> str:
-    word = name.rsplit("::", 1)[-1]
-    if "::" not in name:
-        word = word.rsplit(".", 1)[-1]
-    return word.partition(".")[0].rstrip("_")
-
-
 @op(
     *(f"aten::{name}" for name in DRAWS),
     family="random",
@@ -88,12 +83,12 @@ def draw(call: OpCall) -> Cost:
         elif size is not None:
             out = TensorSpec("?", size)
         else:
-            raise CannotKnow("the trace does not record the size of the result")
-    word = _word(call.name)
+            raise CannotKnow(NO_SIZE)
+    word = word_of(call.name)
     reads = found if word in _FROM else []
     if in_place(call.name):
         reads = reads[1:]
-    return cost([*reads], [out], vector=DRAWS[word] * numel(out), dtype=out.dtype)
+    return cost(reads, [out], vector=DRAWS[word] * numel(out), dtype=out.dtype)
 
 
 @op("aten::_philox_key_split", "aten::_philox_key_fold_in", family="random",
@@ -149,7 +144,7 @@ def multinomial(call: OpCall) -> Cost:
     """A running sum of the weights; a permutation is a sort of random keys and counts none."""
     if "randperm" in call.name:
         out = output(call)
-        return cost([], None if out is None else [out], reason="the trace has no outputs")
+        return cost([], None if out is None else [out], reason=NO_OUTPUTS)
     weights = need(call, 0, "weights")
     out = output(call)
     return cost(
@@ -183,7 +178,7 @@ def dropout(call: OpCall) -> Cost:
     if writes is None:
         native = "native" in call.name or "fused" in call.name
         writes = [x, TensorSpec("bool", sizes(x))] if native else [x]
-    return cost([x], [*writes], vector=2 * numel(x), dtype=x.dtype)
+    return cost([x], writes, vector=2 * numel(x), dtype=x.dtype)
 
 
 @op(

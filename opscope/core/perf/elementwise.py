@@ -13,7 +13,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, in_place, op, words
+from .registry import CannotKnow, Cost, in_place, op, word_of, words
 from .shapes import (
     Part,
     broadcast,
@@ -129,14 +129,6 @@ _FLOATING: Final = frozenset(
 )
 
 
-def _word(name: str) -> str:
-    word = name.rsplit("::", 1)[-1].rsplit("/", 1)[-1]
-    first, _, _ = word.partition(".")
-    if first in ("torch", "Tensor"):
-        first = word.rsplit(".", 1)[-1]
-    return first if first.startswith("__") else first.rstrip("_")
-
-
 def elementwise_cost(
     call: OpCall, operands: list[TensorSpec], per_element: int, dtype: str | None = None
 ) -> Cost:
@@ -157,7 +149,7 @@ def elementwise_cost(
     kept = outputs(call)
     if kept is not None and len(kept) > 1:
         written = kept
-    return cost(reads, [*written], vector=per_element * product(shape), dtype=kind)
+    return cost(reads, written, vector=per_element * product(shape), dtype=kind)
 
 
 def _distinct_count(call: OpCall) -> int:
@@ -182,7 +174,7 @@ def _result_dtype(word: str, operands: list[TensorSpec]) -> str | None:
 def unary(call: OpCall) -> Cost:
     """A stated number of FLOPs for each element (1 for an elementary function)."""
     x = need(call, 0, "operand")
-    word = _word(call.name)
+    word = word_of(call.name)
     return elementwise_cost(call, [x], UNARY.get(word, 1), _result_dtype(word, [x]))
 
 
@@ -193,7 +185,7 @@ def unary(call: OpCall) -> Cost:
 )
 def binary(call: OpCall) -> Cost:
     """A stated number of FLOPs for each element of the broadcast result."""
-    word = _word(call.name)
+    word = word_of(call.name)
     operands = [need(call, 0, "operand"), *tensors(call)[1:2]]
     if (
         len(operands) > 1
@@ -215,7 +207,7 @@ def binary(call: OpCall) -> Cost:
 )
 def ternary(call: OpCall) -> Cost:
     """addcmul and addcdiv: multiply or divide, scale, add; lerp: subtract, multiply, add; select 1."""
-    word = _word(call.name)
+    word = word_of(call.name)
     found = [need(call, 0, "operand"), *tensors(call)[1:3]]
     each = TERNARY.get(word, 3)
     if word.startswith("addc") and call.param("value", 1) in (1, None):
@@ -227,7 +219,7 @@ def ternary(call: OpCall) -> Cost:
         shape = sizes(recorded) if recorded is not None else broadcast(*map(sizes, found))
         kind = promote(found[1:])
         out = recorded or TensorSpec(kind, shape)
-        return cost([*found], [out], vector=product(shape), dtype=kind)
+        return cost(found, [out], vector=product(shape), dtype=kind)
     if word == "masked_fill":
         x, mask = found[0], found[1] if len(found) > 1 else None
         shape = broadcast(sizes(x), sizes(mask)) if mask is not None else sizes(x)
@@ -301,7 +293,7 @@ _FOREACH: Final[Mapping[str, int]] = MappingProxyType(
 )
 def foreach(call: OpCall) -> Cost:
     """The op's FLOPs an element over all tensors of the first list."""
-    word = _word(call.name).removeprefix("_foreach_")
+    word = word_of(call.name).removeprefix("_foreach_")
     found = _foreach_lists(call)
     each = _FOREACH[word]
     if word in ("add", "sub") and call.param("alpha", 1) not in (1, None):
@@ -314,7 +306,7 @@ def foreach(call: OpCall) -> Cost:
         reads = []
     elif word == "copy" and len(found) > 1:
         reads = [*found[1]]
-    return cost(reads, [*found[0]], vector=each * count, dtype=promote(found[0]))
+    return cost(reads, found[0], vector=each * count, dtype=promote(found[0]))
 
 
 @op("aten::_foreach_norm", family="reduction", source="2 an element: square and add")
@@ -323,7 +315,7 @@ def foreach_norm(call: OpCall) -> Cost:
     found = _foreach_lists(call)[0]
     count = sum(numel(t) for t in found)
     outs = [TensorSpec(t.dtype, ()) for t in found]
-    return cost([*found], [*outs], vector=2 * count, dtype=promote(found))
+    return cost(found, outs, vector=2 * count, dtype=promote(found))
 
 
 @op("aten::_amp_update_scale", family="optimizer", source="a product and a comparison")
@@ -342,4 +334,4 @@ def amp_unscale(call: OpCall) -> Cost:
     """A finiteness check and a multiplication for each gradient element, in place."""
     found = _foreach_lists(call)[0]
     count = sum(numel(t) for t in found)
-    return cost([*found], [*found], vector=2 * count, dtype=promote(found))
+    return cost(found, found, vector=2 * count, dtype=promote(found))

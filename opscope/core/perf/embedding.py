@@ -27,13 +27,20 @@ def embedding_backward(call: OpCall) -> Cost:
     """Gradient rows are added into a dense table of zeros."""
     grad, indices = need(call, 0, "gradient"), need(call, 1, "indices")
     width = sizes(grad)[-1] if sizes(grad) else 1
+    return _into_table(call, grad, indices, width, numel(grad))
+
+
+def _into_table(
+    call: OpCall, grad: TensorSpec, indices: TensorSpec, width: int, added: int
+) -> Cost:
+    """Rows of the gradient added into a whole new table of rows of ``width``."""
     out = output(call)
     if out is None and call.param("num_weights") is not None:
         out = TensorSpec(grad.dtype, (int_param(call, "num_weights"), width))
     return cost(
         [grad, indices],
         None if out is None else [out],
-        vector=numel(grad),
+        vector=added,
         dtype=grad.dtype,
         reason="the trace does not record how many rows the table has",
     )
@@ -72,7 +79,7 @@ def embedding_bag(call: OpCall) -> Cost:
     if outputs(call) is None and "_embedding_bag" in call.name:  # which bag, how many, the largest
         writes += [TensorSpec("i64", (n,)) for n in (count, bags, bags)]
     rows = span(weight, min(count, sizes(weight)[0]) * width)
-    return cost([rows, *found[1:3], weights], [*writes], vector=flops, dtype=weight.dtype)
+    return cost([rows, *found[1:3], weights], writes, vector=flops, dtype=weight.dtype)
 
 
 @op(
@@ -85,16 +92,7 @@ def embedding_bag_backward(call: OpCall) -> Cost:
     """Each index adds its bag's gradient to its row."""
     grad, indices = need(call, 0, "gradient"), need(call, 1, "indices")
     width = sizes(grad)[-1]
-    out = output(call)
-    if out is None and call.param("num_weights") is not None:
-        out = TensorSpec(grad.dtype, (int_param(call, "num_weights"), width))
-    return cost(
-        [grad, indices],
-        None if out is None else [out],
-        vector=numel(indices) * width,
-        dtype=grad.dtype,
-        reason="the trace does not record how many rows the table has",
-    )
+    return _into_table(call, grad, indices, width, numel(indices) * width)
 
 
 @op("aten::_embedding_bag_per_sample_weights_backward", family="embedding",

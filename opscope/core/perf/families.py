@@ -1,6 +1,7 @@
 """Every family of ops, imported: modules that register their ops under other names need them there."""
 
-from . import (
+# what they register is wanted, not their names
+from . import (  # noqa: F401
     activation,
     attention,
     communication,
@@ -26,40 +27,10 @@ from . import (
     reduction,
     second_order,
     softmax,
+    sorting,
     sparse,
     statistics,
     unknowable,
     views,
-)
-
-FAMILIES = (
-    activation,
-    attention,
-    communication,
-    contraction,
-    conv,
-    copies,
-    draws,
-    elementwise,
-    embedding,
-    fbgemm,
-    fft,
-    gemm,
-    indexing,
-    interpolation,
-    linalg,
-    loss,
-    moe,
-    normalization,
-    optimizer,
-    pooling,
-    quantized,
-    recurrent,
-    reduction,
-    second_order,
-    softmax,
-    sparse,
-    statistics,
-    unknowable,
-    views,
+    widening,
 )

@@ -11,9 +11,20 @@ from dataclasses import dataclass
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .copies import moved
 from .registry import CannotKnow, Cost, op, with_forward
-from .shapes import Part, Span, cost, distinct_tensors, need, numel, outputs, sizes, tensors
+from .shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
+    Part,
+    Span,
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    outputs,
+    sizes,
+    tensors,
+)
 
 _OPTIMIZERS = (
     "sgd",
@@ -112,7 +123,7 @@ def lookup(call: OpCall) -> Cost:
     touched = Span(found.weights.dtype, min(elements, numel(found.weights)))
     return cost(
         [touched, found.indices, found.offsets, weights],
-        None if writes is None else [*writes],
+        writes,
         vector=elements * (2 if found.weighted else 1),
         dtype=found.weights.dtype,
         reason="the trace does not tell the width of the result",
@@ -181,14 +192,14 @@ def rearrange(call: OpCall) -> Cost:
     """Indices and embeddings change places; nothing is computed of the model's numbers."""
     found = distinct_tensors(call)
     if not found:
-        return moved(None, None, "the trace has no shapes for this call")
+        return cost(None, None, reason=NO_SHAPES)
     recorded = outputs(call)
     if recorded is not None:
-        return moved([*found], [*recorded], "")
+        return cost(found, recorded)
     if "permute" in call.name or "recat" in call.name or "CppNode" in call.name:
         data = max(found, key=numel)
-        return moved([*found], [data], "")
-    return moved([*found], None, "the trace has no outputs")
+        return cost(found, [data])
+    return cost(found, None, reason=NO_OUTPUTS)
 
 
 @op(
@@ -213,7 +224,7 @@ def bounds_check(call: OpCall) -> Cost:
     """Each index is compared with both ends of its table."""
     found = tensors(call)
     if len(found) < 3:
-        raise CannotKnow("the trace has no shapes for this call")
+        raise CannotKnow(NO_SHAPES)
     indices = max(found[1:3], key=numel)
     return cost(distinct_tensors(call), [], vector=2 * numel(indices), dtype=indices.dtype)
 
@@ -234,6 +245,4 @@ def jagged_product(call: OpCall) -> Cost:
     x, y = need(call, 0, "first operand"), need(call, 1, "second operand")
     rows, wide = (x, y) if len(x.shape) == 2 else (y, x)
     flops = 2 * numel(rows) * (sizes(wide)[-1] if "bmm" in call.name else 1)
-    return cost(
-        [x, y], outputs(call), matrix=flops, dtype=x.dtype, reason="the trace has no outputs"
-    )
+    return cost([x, y], outputs(call), matrix=flops, dtype=x.dtype, reason=NO_OUTPUTS)

@@ -6,8 +6,8 @@ from math import log2
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, op, words
-from .shapes import as_ints, axes, cost, need, output, product, sizes
+from .registry import CannotKnow, Cost, op, word_of, words
+from .shapes import as_ints, axes, cost, need, need_output, output, product, sizes
 
 _REAL = ("r2c", "c2r", "rfft", "irfft", "hfft", "stft")
 _NAMES = words(
@@ -30,21 +30,20 @@ def transform_flops(batch: int, points: int, real: bool) -> int:
 )
 def fft(call: OpCall) -> Cost:
     """Over the transformed dimensions together; the rest is the batch."""
-    x = need(call, 0, "input")
-    real = any(word in call.name for word in _REAL)
+    x, word = need(call, 0, "input"), word_of(call.name)
+    real = any(kind in word for kind in _REAL)
     out = output(call)
     # the longer side of a real transform is the real one
-    if out is None and "c2r" in call.name:
+    if out is None and "c2r" in word:
         last = as_ints(call.param("last_dim_size"))
         over = as_ints(call.param("dim"))
         if last is not None and over and sizes(x):
             grown = list(sizes(x))
             grown[axes(over, len(grown))[-1]] = last[0]
             out = TensorSpec(_PLAIN.get(x.dtype, "?"), tuple(grown))
-    shape = sizes(out) if out is not None and "c2r" in call.name else sizes(x)
+    shape = sizes(out) if out is not None and "c2r" in word else sizes(x)
     dim = as_ints(call.param("dim"))
     if dim is None:
-        word = call.name.rsplit("::", 1)[-1]
         dim = (-2, -1) if word.endswith("2") else None if word.endswith("n") else (-1,)
         if word.startswith("_fft"):
             raise CannotKnow("the trace does not record the transformed dimensions")
@@ -53,7 +52,7 @@ def fft(call: OpCall) -> Cost:
     batch = product(shape) // max(points, 1)
     flops = transform_flops(batch, points, real)
     if out is None:
-        out = _result(call, x, over)
+        out = _result(call, word, x, over)
     return cost([x], [out], vector=flops, dtype=x.dtype)
 
 
@@ -61,13 +60,13 @@ _COMPLEX = {"f64": "c128", "f32": "c64", "f16": "c32"}
 _PLAIN = {wide: narrow for narrow, wide in _COMPLEX.items()}
 
 
-def _result(call: OpCall, x: TensorSpec, over: tuple[int, ...]) -> TensorSpec:
+def _result(call: OpCall, word: str, x: TensorSpec, over: tuple[int, ...]) -> TensorSpec:
     shape = list(sizes(x))
-    if "r2c" in call.name or "_rfft" in call.name:
+    if "r2c" in word or "_rfft" in word:
         if shape and call.param("onesided") is not False:
             shape[over[-1]] = shape[over[-1]] // 2 + 1
         return TensorSpec(_COMPLEX.get(x.dtype, "?"), tuple(shape))
-    if "c2r" in call.name or "_irfft" in call.name:
+    if "c2r" in word or "_irfft" in word:
         if shape:
             shape[over[-1]] = 2 * (shape[over[-1]] - 1)
         return TensorSpec(_PLAIN.get(x.dtype, "?"), tuple(shape))
@@ -81,9 +80,7 @@ def stft(call: OpCall) -> Cost:
     points = as_ints(call.param("n_fft"))
     if points is None:
         raise CannotKnow("the trace does not record n_fft")
-    out = output(call)
-    if out is None:
-        raise CannotKnow("the trace does not record the number of frames")
+    out = need_output(call, "the trace does not record the number of frames")
     shape = sizes(out) if "istft" not in call.name else sizes(x)
     bins = points[0] // 2 + 1 if call.param("onesided", True) is not False else points[0]
     frames = product(shape) // max(bins, 1)

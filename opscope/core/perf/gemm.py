@@ -6,6 +6,7 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, lookup, op
 from .shapes import (
+    NO_OUTPUTS,
     Part,
     Span,
     broadcast,
@@ -23,7 +24,7 @@ from .shapes import (
     tensors,
 )
 
-_SOURCE = "2·M·N·K, bias not counted (torch.utils.flop_counter)"
+SOURCE = "2·M·N·K, bias not counted (torch.utils.flop_counter)"
 
 
 def product_cost(
@@ -53,7 +54,7 @@ def _two_d(a: TensorSpec, b: TensorSpec) -> tuple[tuple[int, int], int]:
     return (left[0], right[1]), left[1]
 
 
-@op("aten::mm", "aten::_int_mm", family="gemm", source=_SOURCE)
+@op("aten::mm", "aten::_int_mm", family="gemm", source=SOURCE)
 def mm(call: OpCall) -> Cost:
     """2·M·N·K."""
     a, b = need(call, 0, "first matrix"), need(call, 1, "second matrix")
@@ -65,7 +66,7 @@ def mm(call: OpCall) -> Cost:
     "aten::addmm",
     "aten::_addmm_activation",
     family="gemm",
-    source=_SOURCE,
+    source=SOURCE,
 )
 def addmm(call: OpCall) -> Cost:
     """2·M·N·K; what is added is read and counts no FLOPs."""
@@ -85,7 +86,7 @@ def addmm(call: OpCall) -> Cost:
     "vllm::cutlass_scaled_mm",
     "_C::cutlass_scaled_mm",
     family="gemm",
-    source=_SOURCE,
+    source=SOURCE,
 )
 def scaled_mm(call: OpCall) -> Cost:
     """2·M·N·K of two narrow matrices and their scales."""
@@ -121,7 +122,7 @@ def scaled_mm(call: OpCall) -> Cost:
     )
 
 
-@op("aten::bmm", "aten::baddbmm", "aten::addbmm", family="gemm", source=_SOURCE)
+@op("aten::bmm", "aten::baddbmm", "aten::addbmm", family="gemm", source=SOURCE)
 def bmm(call: OpCall) -> Cost:
     """2·B·M·N·K."""
     plain = "add" not in call.name
@@ -162,7 +163,7 @@ def matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[i
     "aten::linalg_vecdot",
     "aten::linalg_matmul",
     family="gemm",
-    source=_SOURCE,
+    source=SOURCE,
 )
 def matmul(call: OpCall) -> Cost:
     """2 per multiply-add, batch dimensions broadcast."""
@@ -178,7 +179,7 @@ def matmul(call: OpCall) -> Cost:
     return product_cost(call, a, b, out, k)
 
 
-@op("aten::addmv", "aten::addr", family="gemm", source=_SOURCE)
+@op("aten::addmv", "aten::addr", family="gemm", source=SOURCE)
 def addmv(call: OpCall) -> Cost:
     """2·M·K; addr's outer product 2·M·N."""
     add, a, b = (need(call, n, "operand") for n in range(3))
@@ -196,7 +197,7 @@ def addmv(call: OpCall) -> Cost:
     "mkldnn::_linear_pointwise",
     "mkl::_mkl_linear",
     family="gemm",
-    source=_SOURCE,
+    source=SOURCE,
 )
 def linear(call: OpCall) -> Cost:
     """2·batch·in·out, the weight [out, in]."""
@@ -243,7 +244,7 @@ def outer(call: OpCall) -> Cost:
     return cost([a, b], [result(call, shape, dtype)], vector=product(shape), dtype=dtype)
 
 
-@op("inductor::_mm_plus_mm", family="gemm", source=_SOURCE)
+@op("inductor::_mm_plus_mm", family="gemm", source=SOURCE)
 def mm_plus_mm(call: OpCall) -> Cost:
     """Two products into one result."""
     first, second = (
@@ -278,7 +279,7 @@ def grouped_mm(call: OpCall) -> Cost:
             outputs(call),
             matrix=flops,
             dtype=promote(groups[0]),
-            reason="the trace has no outputs",
+            reason=NO_OUTPUTS,
         )
     a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
     left, right = sizes(a), sizes(b)
@@ -299,7 +300,7 @@ def grouped_mm(call: OpCall) -> Cost:
         flops = 2 * left[0] * right[1] * left[1]
         dtype = promote([a, b])
         out = result(call, (groups_n, left[0], right[1]), dtype)
-        return cost([*tensors(call)], [out], matrix=flops, dtype=dtype)
+        return cost(tensors(call), [out], matrix=flops, dtype=dtype)
     else:
         raise CannotKnow(f"not a grouped product: {list(left)} and {list(right)}")
     return product_cost(call, a, b, shape, k, *tensors(call)[2:])

@@ -1,4 +1,4 @@
-"""Layers that graphs hold as one node: optimizers, attention and recurrent layers, quantisation."""
+"""Layers that graphs hold as one node: optimizers, attention and recurrent layers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from .attention import causal_pairs
 from .optimizer import apply_update
 from .registry import CannotKnow, Cost, op, words
 from .shapes import (
+    NO_OUTPUTS,
+    Part,
     cost,
     distinct_tensors,
     int_param,
@@ -49,6 +51,54 @@ def update(call: OpCall) -> Cost:
     return apply_update(kind, call, param, [param] * states)
 
 
+@op(
+    "AdamNoUpdateParam",
+    "EmbeddingApplyAdam",
+    family="optimizer",
+    source="FLOPs a parameter: optimizer.UPDATES",
+)
+def moments(call: OpCall) -> Cost:
+    """The moments alone, or whole: as Adam's 12 a parameter."""
+    x = max(tensors(call), key=numel, default=None)
+    if x is None:
+        raise CannotKnow("the trace has no shapes for the parameter")
+    each = 10 if call.name == "AdamNoUpdateParam" else 12
+    moved: list[Part] = [x, x]
+    return cost([*moved, x], moved, vector=each * numel(x), dtype=x.dtype)
+
+
+_SPARSE_UPDATES = {
+    "ResourceSparseApplyAdagrad": 5, "ResourceSparseApplyAdagradV2": 5, "SparseApplyAdagrad": 5,
+    "SparseApplyAdagradV2": 5, "ResourceSparseApplyAdagradDA": 5, "SparseApplyAdagradDA": 5,
+    "ResourceSparseApplyProximalAdagrad": 5, "SparseApplyProximalAdagrad": 5,
+    "ResourceSparseApplyAdadelta": 11, "SparseApplyAdadelta": 11, "ResourceSparseApplyFtrl": 10,
+    "ResourceSparseApplyFtrlV2": 10, "SparseApplyFtrl": 10, "SparseApplyFtrlV2": 10,
+    "ResourceSparseApplyMomentum": 4, "ResourceSparseApplyKerasMomentum": 4, "SparseApplyMomentum": 4,
+    "ResourceSparseApplyRMSProp": 8, "SparseApplyRMSProp": 8,
+    "ResourceSparseApplyCenteredRMSProp": 8, "SparseApplyCenteredRMSProp": 8,
+    "ResourceSparseApplyProximalGradientDescent": 2, "SparseApplyProximalGradientDescent": 2,
+}  # fmt: skip
+
+
+_ROWS_STATES = {2: 0, 4: 1, 5: 1, 8: 2, 10: 2, 11: 2}
+
+
+@op(*_SPARSE_UPDATES, family="optimizer", source="FLOPs a parameter touched: optimizer.UPDATES")
+def sparse_update(call: OpCall) -> Cost:
+    """Only the rows of the indices: as many elements as the gradient has."""
+    found = tensors(call)
+    at = next(
+        (n for n, t in enumerate(found) if n and t.dtype in ("i32", "i64") and len(t.shape) == 1),
+        None,
+    )
+    if at is None:
+        raise CannotKnow("the trace has no shape for the indices")
+    grad, indices = found[at - 1], found[at]
+    each = _SPARSE_UPDATES[call.name]
+    states: list[Part] = [grad] * (1 + _ROWS_STATES[each])
+    return cost([*states, grad, indices], states, vector=each * numel(grad), dtype=grad.dtype)
+
+
 @op("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedAttention", "FlashAttentionScore",
     family="attention", source="2·B·H·Nq·Nk·(d_qk + d_v); Attention's input projection 2·B·N·in·out")  # fmt: skip
 def attention(call: OpCall) -> Cost:
@@ -77,7 +127,7 @@ def attention(call: OpCall) -> Cost:
     heads = int_param(call, "num_heads", int_param(call, "head_num", 1))
     out = output(call) or TensorSpec(x.dtype, (batch, queries, wide))
     return cost(
-        [*found],
+        found,
         [out],
         matrix=projection + 4 * every * wide,
         masked=4 * (every - live) * wide,
@@ -128,49 +178,56 @@ def recurrent(call: OpCall) -> Cost:
     units = sizes(matrices[1])[0] * sizes(matrices[1])[2]
     each = {"LSTM": 22, "GRU": 17, "RNN": 3}[call.name]
     return cost(
-        [*found],
+        found,
         outputs(call),
         matrix=2 * tokens * sum(map(numel, matrices)),
         vector=each * units * tokens,
         dtype=x.dtype,
-        reason="the trace has no outputs",
+        reason=NO_OUTPUTS,
     )
 
 
-@op("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "FakeQuantWithMinMaxVars",
-    "QuantizeV2", "Dequantize", "aten::fake_quantize_per_tensor_affine",
-    "aten::quantize_per_tensor", "aten::quantize_per_channel", "aten::dequantize",
-    "aten::_fused_moving_avg_obs_fq_helper", "aten::fake_quantize_per_tensor_affine_cachemask",
-    "aten::fake_quantize_per_channel_affine_cachemask",
-    "fbgemm::FloatToFP8RowwiseQuantized",
-    "fbgemm::FP8RowwiseQuantizedToFloat",
-    "fbgemm::FloatToHFP8Quantized",
-    "fbgemm::HFP8QuantizedToFloat",
-    "fbgemm::FloatToFused8BitRowwiseQuantized",
-    "fbgemm::Fused8BitRowwiseQuantizedToFloat",
-    "fbgemm::FloatToBfloat16Quantized",
-    "fbgemm::Bfloat16QuantizedToFloat",
-    "_C::static_scaled_fp8_quant", "_C::dynamic_scaled_fp8_quant",
-    "_C::dynamic_per_token_scaled_fp8_quant", family="quantize",
-    source="3 an element: scale, round, clamp; back 2: subtract, scale")  # fmt: skip
-def quantize(call: OpCall) -> Cost:
-    """A dynamic scale takes the largest value besides: 1 more."""
+@op(
+    *words("LSTMBlockCell LSTMBlockCellGrad BlockLSTM BlockLSTMV2 BlockLSTMGrad BlockLSTMGradV2 "
+           "GRUBlockCell GRUBlockCellGrad BasicLSTMCell DynamicRNN"),
+    family="recurrent",
+    source="2 a weight and token; gates LSTM 22, GRU 17 a unit; gradients twice",
+)  # fmt: skip
+def block_cell(call: OpCall) -> Cost:
+    """Input [B, I] or [T, B, I], one weight [I + H, 4·H] (GRU: [I + H, 2·H] and [I + H, H])."""
     found = tensors(call)
-    x = need(call, 0, "input")
-    if call.name.startswith("_C::") and len(found) > 1:  # the result is the first
-        x, result = found[1], found[0]
-    elif call.name.startswith("fbgemm::"):
-        result = output(call) or TensorSpec(
-            "f32" if call.name.endswith("ToFloat") else "u8", x.shape
-        )
-    else:
-        result = output(call) or x
-    lower = call.name.lower()
-    each = (
-        2
-        if "dequant" in lower or lower.endswith("tofloat")
-        else 4
-        if "dynamic" in lower or "moving" in lower
-        else 3
+    whole = call.name.startswith(("Block", "Dynamic"))
+    x = next((t for t in found if len(t.shape) == (3 if whole else 2)), None)
+    if x is None:
+        raise CannotKnow("the trace has no shape for the input")
+    inner = sizes(x)[-1]
+    gru = call.name.startswith("GRU")
+    flat = [sizes(t) for t in found if t is not x and len(t.shape) == 2]
+    units = {w[1] for w in flat if w[0] == sizes(x)[-2]}  # those of the states, [B, H]
+    gates_of = (1, 2) if gru else (4,)
+    shapes = [w for w in flat if (h := w[0] - inner) in units and w[1] in [g * h for g in gates_of]]
+    if len(shapes) != (2 if gru else 1):
+        raise CannotKnow("the trace has no shape for the weights, or several that could be them")
+    hidden = shapes[0][0] - inner
+    tokens = product(sizes(x)[:-1])
+    times = 2 if "Grad" in call.name else 1
+    # a gradient has the products of its data alone: the weights' are an op of their own
+    matrix = 2 * tokens * sum(map(product, shapes))
+    if "BlockLSTMGrad" in call.name:
+        matrix *= 2
+    gates = 22 if "LSTM" in call.name else 17
+    return cost(
+        distinct_tensors(call),
+        outputs(call),
+        matrix=matrix if "CellGrad" not in call.name or "GRU" in call.name else 0,
+        vector=times * gates * hidden * tokens,
+        dtype=x.dtype,
+        reason=NO_OUTPUTS,
     )
-    return cost([x], [result], vector=each * numel(x), dtype=x.dtype)
+
+
+@op("CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3", family="recurrent",
+    source="2 a weight and token, where the weights are not packed")  # fmt: skip
+def cudnn_backprop(call: OpCall) -> Cost:
+    """One buffer holds every weight; which part is which follows from no size."""
+    raise CannotKnow("the weights are packed in one buffer")

@@ -20,6 +20,7 @@ from .shapes import (
     cost,
     distinct_tensors,
     need,
+    need_output,
     numel,
     output,
     outputs,
@@ -79,17 +80,18 @@ def dot(call: OpCall) -> Cost:
         shared = product(left[d] for d in batch)
         count = product(left) // max(k, 1) * (product(right) // max(k * shared, 1))
     writes = [out] if out is not None else [span(a, count)]
-    return cost(distinct_tensors(call), [*writes], matrix=2 * count * k, dtype=promote([a, b]))
+    return cost(distinct_tensors(call), writes, matrix=2 * count * k, dtype=promote([a, b]))
 
 
-_LABELS = re.compile(r"\w+_(\w+)->\w+")
+#: ``dim_labels`` of a convolution: of its operands and its result.
+LABELS = re.compile(r"\w+_(\w+)->\w+")
 
 
 @op("hlo::convolution", family="conv", source="2·result·(weights an output channel) (XLA)")
 def convolution(call: OpCall) -> Cost:
     """2 FLOPs for each result and each weight of its output feature (``dim_labels`` says which)."""
     x, w = need(call, 0, "lhs"), need(call, 1, "rhs")
-    labels = _LABELS.match(str(call.param("dim_labels", "")))
+    labels = LABELS.match(str(call.param("dim_labels", "")))
     out = output(call)
     if labels is None or out is None:
         raise CannotKnow("the dimension numbers or the result are not recorded")
@@ -163,12 +165,10 @@ def _on_elements(many: int, step: int, start: int, size: int, base: int) -> int:
 def reduce(call: OpCall) -> Cost:
     """One operation of the reducer for each input element but the first of each result."""
     x = need(call, 0, "operand")
-    out = output(call)
-    if out is None:
-        raise CannotKnow("the result is not recorded")
+    out = need_output(call, "the result is not recorded")
     each = as_ints(call.param("reducer_flops"))
     flops = max(numel(x) - numel(out), 0) * (each[0] if each else 1)
-    return cost([x, *tensors(call)[1:]], [*(outputs(call) or [])], vector=flops, dtype=x.dtype)
+    return cost([x, *tensors(call)[1:]], outputs(call) or [], vector=flops, dtype=x.dtype)
 
 
 @op(
@@ -211,7 +211,7 @@ def copy(call: OpCall) -> Cost:
     found = distinct_tensors(call)
     if "slice" in call.name and found:
         return cost([span(found[0], numel(out))], [out])
-    return cost([*found] if "iota" not in call.name else [], [out])
+    return cost(found if "iota" not in call.name else [], [out])
 
 
 @op("hlo::dynamic-update-slice", "hlo::gather", "hlo::scatter", family="index",
@@ -237,18 +237,17 @@ def batch_norm(call: OpCall) -> Cost:
     x = need(call, 0, "operand")
     each = {"training": 7, "inference": 4, "grad": 10}[call.name.rsplit("-", 1)[1]]
     writes = outputs(call) or [x]
-    return cost(distinct_tensors(call), [*writes], vector=each * numel(x), dtype=x.dtype)
+    return cost(distinct_tensors(call), writes, vector=each * numel(x), dtype=x.dtype)
 
 
 @op("hlo::topk", family="sort", source="a comparison an element, k·⌈log2 k⌉ a row")
 def topk(call: OpCall) -> Cost:
     """A pass over each row, then the k found are sorted."""
-    x, out = need(call, 0, "operand"), output(call)
-    if out is None:
-        raise CannotKnow("the result is not recorded")
+    x = need(call, 0, "operand")
+    out = need_output(call, "the result is not recorded")
     k = sizes(out)[-1] if sizes(out) else 1
     flops = numel(x) + (numel(out) * ceil(log2(k)) if k > 1 else 0)
-    return cost([x], [*(outputs(call) or [])], vector=flops, dtype=x.dtype)
+    return cost([x], outputs(call) or [], vector=flops, dtype=x.dtype)
 
 
 @op("hlo::scan", family="scan", source="an operation an element but the first of its row")
@@ -260,7 +259,7 @@ def scan(call: OpCall) -> Cost:
     if not dims or not shape:
         raise CannotKnow("the dimension of the scan is not recorded")
     rows = product(shape) // max(shape[dims[0]], 1)
-    return cost([x], [*(outputs(call) or [x])], vector=product(shape) - rows, dtype=x.dtype)
+    return cost([x], outputs(call) or [x], vector=product(shape) - rows, dtype=x.dtype)
 
 
 @op("hlo::sort", family="sort", source="n·⌈log2 n⌉ comparisons a row (XLA)")
@@ -272,14 +271,14 @@ def sort(call: OpCall) -> Cost:
     n = shape[dims[0]] if dims and shape else product(shape)
     flops = product(shape) * ceil(log2(n)) if n > 1 else 0
     found = distinct_tensors(call)
-    return cost([*found], [*(outputs(call) or found)], vector=flops, dtype=x.dtype)
+    return cost(found, outputs(call) or found, vector=flops, dtype=x.dtype)
 
 
 @op("hlo::rng", "hlo::rng-bit-generator", family="random", source="what is written")
 def rng(call: OpCall) -> Cost:
     """The bits are written; the generator's integers are no FLOPs."""
     out = outputs(call)
-    return cost([], None if out is None else [*out], reason="the result is not recorded")
+    return cost([], out, reason="the result is not recorded")
 
 
 @op("hlo::cholesky", "hlo::triangular-solve", family="linalg", source="n³/3; n²·k")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from opscope.core.schema import OpCall, TensorSpec, leaves
 
-from .hlo import dot
+from .hlo import LABELS, dot
 from .registry import CannotKnow, Cost, op
 from .shapes import (
     Part,
@@ -23,8 +21,6 @@ from .shapes import (
     span,
 )
 
-_LABELS = re.compile(r"\w+_(\w+)->\w+")
-
 
 def _fused(call: OpCall) -> Cost:
     unknown = call.param("unknown")
@@ -36,7 +32,7 @@ def _fused(call: OpCall) -> Cost:
     writes = outputs(call)
     return cost(
         _read(call),
-        None if writes is None else [*writes],
+        writes,
         matrix=matrix[0],
         vector=vector[0],
         dtype=str(call.param("compute", "?")),
@@ -93,7 +89,7 @@ _ROLES = {"forward": (0, 1, -1), "backward-input": (-1, 1, 0), "backward-filter"
     source="2·forward's result·(weights an output channel) (XLA)")  # fmt: skip
 def library_convolution(call: OpCall) -> Cost:
     """The same FLOPs forward and for either gradient: each pairs every result with its weights."""
-    labels = _LABELS.match(str(call.param("dim_labels", "")))
+    labels = LABELS.match(str(call.param("dim_labels", "")))
     own = output(call)
     if labels is None or own is None:
         raise CannotKnow("the dimension numbers or the result are not recorded")

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from math import ceil, log2
-
 from opscope.core.schema import OpCall, TensorSpec
 
-from .copies import moved
 from .registry import CannotKnow, Cost, op
 from .shapes import (
+    NO_SHAPES,
+    NO_SIZE,
     Part,
     as_ints,
     axes,
     broadcast,
     cost,
-    int_param,
     lists,
     need,
     numel,
     output,
-    outputs,
     product,
     sizes,
     span,
     tensors,
 )
-
-_NO_SHAPES = "the trace has no shapes for this call"
 
 
 @op(
@@ -41,7 +36,7 @@ def gather(call: OpCall) -> Cost:
     """As many elements are read as are written."""
     found = tensors(call)
     if len(found) < 2:
-        return moved(None, None, _NO_SHAPES)
+        return cost(None, None, reason=NO_SHAPES)
     x, index = found[0], found[1]
     out = output(call)
     try:
@@ -49,8 +44,8 @@ def gather(call: OpCall) -> Cost:
             out = _gathered(call, x, index)
         picked = min(numel(out), numel(x))
     except CannotKnow as why:
-        return moved(None, None, str(why))
-    return moved([span(x, picked), index], [out], "")
+        return cost(None, None, reason=str(why))
+    return cost([span(x, picked), index], [out])
 
 
 def _gathered(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
@@ -79,7 +74,7 @@ def index(call: OpCall) -> Cost:
     """As many elements are read as are written; a mask's count is data."""
     found = tensors(call)
     if not found:
-        return moved(None, None, _NO_SHAPES)
+        return cost(None, None, reason=NO_SHAPES)
     x = found[0]
     indices = next((one for one in lists(call) if one), found[1:])
     out = output(call)
@@ -88,8 +83,8 @@ def index(call: OpCall) -> Cost:
             out = _indexed(call, x, indices)
         picked = min(numel(out), numel(x))
     except CannotKnow as why:
-        return moved(None, None, str(why))
-    return moved([span(x, picked), *indices], [out], "")
+        return cost(None, None, reason=str(why))
+    return cost([span(x, picked), *indices], [out])
 
 
 def _indexed(call: OpCall, x: TensorSpec, indices: list[TensorSpec]) -> TensorSpec:
@@ -136,8 +131,8 @@ def scatter(call: OpCall) -> Cost:
     adds = "add" in call.name or "reduce" in call.name or call.param("accumulate") is True
     if len(found) < 2:
         if adds:
-            raise CannotKnow(_NO_SHAPES)
-        return moved(None, None, _NO_SHAPES)
+            raise CannotKnow(NO_SHAPES)
+        return cost(None, None, reason=NO_SHAPES)
     x, values = found[0], found[-1]
     indices = found[1:-1] or found[1:2]
     if "fill" in call.name or len(found) == 2:
@@ -156,7 +151,7 @@ def scatter(call: OpCall) -> Cost:
     except CannotKnow as why:
         if adds:
             raise
-        return moved(None, None, str(why))
+        return cost(None, None, reason=str(why))
     reads: list[Part] = [*indices, values if values not in indices else None]
     if not in_place:
         reads.append(x)
@@ -178,11 +173,11 @@ def gather_backward(call: OpCall) -> Cost:
     grad = need(call, 0, "gradient")
     out = output(call)
     return cost(
-        [*tensors(call)],
+        tensors(call),
         None if out is None else [out],
         vector=numel(grad),
         dtype=grad.dtype,
-        reason="the trace does not record the size of the result",
+        reason=NO_SIZE,
     )
 
 
@@ -204,109 +199,4 @@ def nonzero(call: OpCall) -> Cost:
         vector=numel(x),
         dtype=x.dtype,
         reason="how many elements are not zero is data that no trace records",
-    )
-
-
-# ------------------------------------------------------------------- sorting and searching
-
-
-def _comparisons(count: int, rows: int) -> int:
-    """rows · n · ⌈log2 n⌉, the comparisons of a merge sort."""
-    return rows * count * ceil(log2(count)) if count > 1 else 0
-
-
-def _row(call: OpCall, shape: tuple[int, ...]) -> tuple[int, int]:
-    dim = as_ints(call.param("dim"))
-    axis = axes(dim, len(shape))[0] if dim and shape else len(shape) - 1
-    length = shape[axis] if shape else 1
-    return length, product(shape) // max(length, 1)
-
-
-@op(
-    "aten::sort",
-    "aten::argsort",
-    "aten::msort",
-    "aten::unique",
-    "aten::_unique",
-    "aten::_unique2",
-    "aten::unique_dim",
-    "aten::unique_consecutive",
-    "aten::unique_dim_consecutive",
-    family="sort",
-    source="n·⌈log2 n⌉ comparisons a row",
-)
-def sort(call: OpCall) -> Cost:
-    """n·⌈log2 n⌉ comparisons for each row."""
-    x = need(call, 0, "input")
-    shape = sizes(x)
-    whole = "unique" in call.name
-    length, rows = (product(shape), 1) if whole else _row(call, shape)
-    flops = product(shape) if "consecutive" in call.name else _comparisons(length, rows)
-    writes = outputs(call)
-    if writes is None and whole:
-        return cost(
-            [x],
-            None,
-            vector=flops,
-            dtype=x.dtype,
-            reason="how many elements differ is data that no trace records",
-        )
-    places = TensorSpec("i64", x.shape)
-    plain = (
-        [x, places]
-        if "argsort" not in call.name and "msort" not in call.name
-        else ([places] if "argsort" in call.name else [x])
-    )
-    return cost([x], [*(writes or plain)], vector=flops, dtype=x.dtype)
-
-
-@op(
-    "aten::topk",
-    "aten::kthvalue",
-    family="sort",
-    source="one comparison an element, k·⌈log2 k⌉ a row",
-)
-def topk(call: OpCall) -> Cost:
-    """A selection pass over each row, then the k found are sorted."""
-    x = need(call, 0, "input")
-    shape = sizes(x)
-    _, rows = _row(call, shape)
-    recorded = output(call)
-    k = 1 if "kthvalue" in call.name else int_param(call, "k", -1)
-    if k < 0:
-        if recorded is None:
-            raise CannotKnow("the trace does not record k")
-        k = numel(recorded) // max(rows, 1)
-    flops = product(shape) + _comparisons(k, rows)
-    found = outputs(call) or [TensorSpec(x.dtype, (rows, k)), TensorSpec("i64", (rows, k))]
-    return cost([x], [*found], vector=flops, dtype=x.dtype)
-
-
-@op(
-    "aten::searchsorted",
-    "aten::bucketize",
-    "aten::histc",
-    "aten::bincount",
-    "aten::histogram",
-    family="sort",
-    source="⌈log2 (bounds + 1)⌉ comparisons an element; a histogram 3",
-)
-def search(call: OpCall) -> Cost:
-    """A binary search for each value, or the place in evenly spaced bins (subtract, divide, add)."""
-    first = need(call, 0, "input")
-    found = tensors(call)
-    if "search" in call.name or "bucket" in call.name:
-        second = need(call, 1, "boundaries")
-        values, bounds = (second, first) if "search" in call.name else (first, second)
-        steps = ceil(log2(max(sizes(bounds)[-1], 1) + 1)) if sizes(bounds) else 0
-        out = output(call) or TensorSpec("i32" if call.param("out_int32") else "i64", values.shape)
-        return cost([values, bounds], [out], vector=steps * numel(values), dtype=values.dtype)
-    each = 1 if "bincount" in call.name else 3
-    writes = outputs(call)
-    return cost(
-        [*found],
-        None if writes is None else [*writes],
-        vector=each * numel(first),
-        dtype=first.dtype,
-        reason="the trace does not record how many bins there are",
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op
-from .shapes import cost, ints_param, need, numel, output, product, sizes, span, spread
+from .shapes import NO_SIZE, cost, ints_param, need, numel, output, product, sizes, span, spread
 
 TAPS = {
     "nearest": 0,
@@ -173,7 +173,7 @@ def affine_grid(call: OpCall) -> Cost:
     theta = need(call, 0, "theta")
     size = ints_param(call, "size")
     if size is None:
-        raise CannotKnow("the trace does not record the size of the result")
+        raise CannotKnow(NO_SIZE)
     dims = len(size) - 2
     points = size[0] * product(size[2:])
     out = output(call) or TensorSpec(theta.dtype, (size[0], *size[2:], dims))

@@ -12,7 +12,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, op
+from .registry import CannotKnow, Cost, op, word_of, words
 from .shapes import (
     broadcast,
     cost,
@@ -26,53 +26,6 @@ from .shapes import (
     sizes,
     tensors,
 )
-
-#: FLOPs of a factorisation of an m × n matrix.
-FACTORS: Final[dict[str, Callable[[int, int], int]]] = {
-    "cholesky": lambda m, n: n**3 // 3,
-    "linalg_cholesky": lambda m, n: n**3 // 3,
-    "linalg_cholesky_ex": lambda m, n: n**3 // 3,
-    "cholesky_inverse": lambda m, n: 2 * n**3 // 3,
-    "linalg_lu_factor": lambda m, n: lu(m, n),
-    "linalg_lu_factor_ex": lambda m, n: lu(m, n),
-    "linalg_lu": lambda m, n: lu(m, n),
-    "_lu_with_info": lambda m, n: lu(m, n),
-    "linalg_ldl_factor": lambda m, n: n**3 // 3,
-    "linalg_ldl_factor_ex": lambda m, n: n**3 // 3,
-    "linalg_inv": lambda m, n: 2 * n**3,
-    "linalg_inv_ex": lambda m, n: 2 * n**3,
-    "inverse": lambda m, n: 2 * n**3,
-    "det": lambda m, n: lu(n, n),
-    "linalg_det": lambda m, n: lu(n, n),
-    "_linalg_det": lambda m, n: lu(n, n),
-    "slogdet": lambda m, n: lu(n, n),
-    "linalg_slogdet": lambda m, n: lu(n, n),
-    "_linalg_slogdet": lambda m, n: lu(n, n),
-    "logdet": lambda m, n: lu(n, n),
-    "qr": lambda m, n: 2 * qr(m, n),
-    "linalg_qr": lambda m, n: 2 * qr(m, n),
-    "geqrf": lambda m, n: qr(m, n),
-    "linalg_householder_product": lambda m, n: qr(m, n),
-    "orgqr": lambda m, n: qr(m, n),
-    "svd": lambda m, n: svd(m, n),
-    "linalg_svd": lambda m, n: svd(m, n),
-    "_linalg_svd": lambda m, n: svd(m, n),
-    "linalg_svdvals": lambda m, n: bidiagonal(m, n),
-    "linalg_eigh": lambda m, n: 9 * n**3,
-    "_linalg_eigh": lambda m, n: 9 * n**3,
-    "linalg_eigvalsh": lambda m, n: 4 * n**3 // 3,
-    "linalg_eig": lambda m, n: 25 * n**3,
-    "linalg_eigvals": lambda m, n: 10 * n**3,
-    "_linalg_eigvals": lambda m, n: 10 * n**3,
-    "linalg_pinv": lambda m, n: svd(m, n) + 2 * m * n * min(m, n),
-    "pinverse": lambda m, n: svd(m, n) + 2 * m * n * min(m, n),
-    "linalg_matrix_rank": lambda m, n: bidiagonal(m, n),
-    "linalg_cond": lambda m, n: bidiagonal(m, n),
-    "linalg_matrix_exp": lambda m, n: (
-        14 * n**3
-    ),  # degree 12 Taylor: 4 products, 3 squarings at most
-    "matrix_exp": lambda m, n: 14 * n**3,
-}
 
 
 def lu(m: int, n: int) -> int:
@@ -99,6 +52,33 @@ def svd(m: int, n: int) -> int:
     return 14 * big * small**2 + 8 * small**3
 
 
+#: FLOPs of a factorisation of an m × n matrix.
+FACTORS: Final[dict[str, Callable[[int, int], int]]] = {
+    **dict.fromkeys(
+        words("cholesky linalg_cholesky linalg_cholesky_ex linalg_ldl_factor linalg_ldl_factor_ex"),
+        lambda m, n: n**3 // 3,
+    ),
+    "cholesky_inverse": lambda m, n: 2 * n**3 // 3,
+    **dict.fromkeys(words("linalg_lu_factor linalg_lu_factor_ex linalg_lu _lu_with_info"), lu),
+    **dict.fromkeys(
+        words("det linalg_det _linalg_det slogdet linalg_slogdet _linalg_slogdet logdet"),
+        lambda m, n: lu(n, n),
+    ),
+    **dict.fromkeys(words("linalg_inv linalg_inv_ex inverse"), lambda m, n: 2 * n**3),
+    **dict.fromkeys(words("qr linalg_qr"), lambda m, n: 2 * qr(m, n)),
+    **dict.fromkeys(words("geqrf linalg_householder_product orgqr"), qr),
+    **dict.fromkeys(words("svd linalg_svd _linalg_svd"), svd),
+    **dict.fromkeys(words("linalg_svdvals linalg_matrix_rank linalg_cond"), bidiagonal),
+    **dict.fromkeys(words("linalg_eigh _linalg_eigh"), lambda m, n: 9 * n**3),
+    "linalg_eigvalsh": lambda m, n: 4 * n**3 // 3,
+    "linalg_eig": lambda m, n: 25 * n**3,
+    **dict.fromkeys(words("linalg_eigvals _linalg_eigvals"), lambda m, n: 10 * n**3),
+    **dict.fromkeys(words("linalg_pinv pinverse"), lambda m, n: svd(m, n) + 2 * m * n * min(m, n)),
+    # degree 12 Taylor: 4 products, 3 squarings at most
+    **dict.fromkeys(words("linalg_matrix_exp matrix_exp"), lambda m, n: 14 * n**3),
+}
+
+
 def _matrix(call: OpCall, number: int = 0) -> tuple[TensorSpec, int, int, int]:
     """(tensor, batch, m, n)."""
     x = need(call, number, "matrix")
@@ -117,7 +97,7 @@ def _real(dtype: str, flops: int) -> int:
 def factorise(call: OpCall) -> Cost:
     """LAPACK's leading terms for each matrix of the batch."""
     x, batch, m, n = _matrix(call)
-    word = call.name.rsplit("::", 1)[-1].partition(".")[0].rstrip("_").rsplit(".", 1)[-1]
+    word = word_of(call.name)
     if word in ("qr", "linalg_qr") and call.param("mode") == "r":
         flops = qr(m, n)
     elif word in ("linalg_svd", "_linalg_svd") and call.param("compute_uv") is False:
@@ -127,7 +107,7 @@ def factorise(call: OpCall) -> Cost:
     writes = outputs(call) or factors(word, call, x, m, n)
     reflectors = word in ("linalg_householder_product", "orgqr")
     reads = tensors(call)[:2] if reflectors else [x]
-    return cost([*reads], [*writes], matrix=_real(x.dtype, batch * flops), dtype=x.dtype)
+    return cost(reads, writes, matrix=_real(x.dtype, batch * flops), dtype=x.dtype)
 
 
 _REAL = {"c64": "f32", "c128": "f64", "c32": "f16"}
@@ -216,7 +196,7 @@ def solve(call: OpCall) -> Cost:
     """n²·k a triangular system, 2·n²·k two of them, and the factorisation where it is included."""
     a, _, m, n = _matrix(call)
     b = need(call, 1, "right-hand side")
-    word = call.name.rsplit("::", 1)[-1]
+    word = word_of(call.name)
     if "ldl_solve" in word:
         b = tensors(call)[-1]
     if "cholesky_solve" in word or "lu_solve" in word or word.startswith("triangular_solve"):
@@ -251,7 +231,7 @@ def solve(call: OpCall) -> Cost:
     elif outputs(call) is None and word.startswith("triangular_solve"):
         writes = [b, a]
     reads = distinct_tensors(call)
-    return cost([*reads], [*writes], matrix=_real(a.dtype, batch * flops), dtype=a.dtype)
+    return cost(reads, writes, matrix=_real(a.dtype, batch * flops), dtype=a.dtype)
 
 
 @op("aten::matrix_power", "aten::linalg_matrix_power", family="linalg",
@@ -282,7 +262,7 @@ def cross(call: OpCall) -> Cost:
 def as_matrix(call: OpCall) -> Cost:
     """A tensor read as a square matrix: N is the product of its leading dimensions."""
     x = need(call, 0, "tensor")
-    if call.name.startswith("aten::linalg_tensorsolve"):
+    if word_of(call.name) == "linalg_tensorsolve":
         b = need(call, 1, "right-hand side")
         n = numel(b)
         out = output(call) or TensorSpec(b.dtype, (n,))

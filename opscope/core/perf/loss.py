@@ -8,7 +8,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, op, words
+from .registry import CannotKnow, Cost, op, word_of, words
 from .shapes import (
     as_ints,
     cost,
@@ -46,10 +46,6 @@ ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
 )
 
 
-def _word(name: str) -> str:
-    return name.rsplit("::", 1)[-1].rsplit("functional.", 1)[-1].partition(".")[0].rstrip("_")
-
-
 def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
     """The result and the additions of the reduction (0 where there is none)."""
     recorded = output(call)
@@ -70,11 +66,11 @@ def pointwise_loss(call: OpCall) -> Cost:
     """A stated number of FLOPs an element, and the reduction's additions."""
     x = need(call, 0, "input")
     out, sums = _reduced(call, x)
-    flops = ELEMENT[_word(call.name)] * numel(x) + sums
+    flops = ELEMENT[word_of(call.name)] * numel(x) + sums
     writes = outputs(call) or [out]
     if outputs(call) is None and call.name.endswith("_forward"):  # whether each is a target
         writes = [out, x]
-    return cost(distinct_tensors(call), [*writes], vector=flops, dtype=x.dtype)
+    return cost(distinct_tensors(call), writes, vector=flops, dtype=x.dtype)
 
 
 _BACKWARD: Final = words(
@@ -92,9 +88,8 @@ _BACKWARD: Final = words(
 )
 def pointwise_loss_backward(call: OpCall) -> Cost:
     """As many FLOPs an element as the forward's, and a multiplication by the gradient."""
-    grad, x = need(call, 0, "gradient"), need(call, 1, "input")
-    each = ELEMENT[_word(call.name).removesuffix("_backward")] + 1
-    del grad
+    x = need(call, 1, "input")
+    each = ELEMENT[word_of(call.name).removesuffix("_backward")] + 1
     return cost(distinct_tensors(call), [x], vector=each * numel(x), dtype=x.dtype)
 
 
@@ -114,7 +109,7 @@ def nll_loss(call: OpCall) -> Cost:
     one = TensorSpec(x.dtype, ())
     each = call.param("reduction", 1) in (0, "none")
     writes = outputs(call) or [TensorSpec(x.dtype, target.shape) if each else one, one]
-    return cost([span(x, rows), target], [*writes], vector=2 * rows, dtype=x.dtype)
+    return cost([span(x, rows), target], writes, vector=2 * rows, dtype=x.dtype)
 
 
 @op("aten::nll_loss_backward", "aten::nll_loss2d_backward", family="loss", source="one a row")
@@ -173,7 +168,7 @@ def ctc_loss(call: OpCall) -> Cost:
         note = "" if longest else "the longest target is taken to be as long as the padded ones"
     elif len(writes) > 1:  # the recursion is a result: its size tells the states
         states = numel(writes[1])
-    return cost([x, target], [*writes], vector=7 * states, dtype=x.dtype, note=note)
+    return cost([x, target], writes, vector=7 * states, dtype=x.dtype, note=note)
 
 
 @op("aten::_ctc_loss_backward", family="loss",
@@ -206,7 +201,7 @@ def linear_cross_entropy(call: OpCall) -> Cost:
     gradients = sum(t.shape in (x.shape, w.shape) for t in (recorded or [])[1:])
     return cost(
         distinct_tensors(call),
-        [*(recorded or [TensorSpec(x.dtype, target.shape)])],
+        recorded or [TensorSpec(x.dtype, target.shape)],
         matrix=2 * logits * wide * (1 + gradients),
         vector=5 * logits + 2 * rows + (3 * logits if gradients else 0),
         dtype=x.dtype,

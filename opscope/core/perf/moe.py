@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from opscope.core.schema import OpCall
 
-from .copies import moved
 from .registry import CannotKnow, Cost, op
 from .shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
     Span,
     cost,
     distinct_tensors,
@@ -65,7 +66,7 @@ def route(call: OpCall) -> Cost:
     found = tensors(call)
     logits = max((t for t in found if len(t.shape) == 2), key=numel, default=None)
     if logits is None:
-        raise CannotKnow("the trace has no shapes for this call")
+        raise CannotKnow(NO_SHAPES)
     k = min(sizes(t)[-1] for t in found if len(t.shape) == 2)
     return cost([logits], [t for t in found if t is not logits], vector=(5 + k) * numel(logits),
                 dtype=logits.dtype)  # fmt: skip
@@ -88,9 +89,9 @@ def arrange(call: OpCall) -> Cost:
     """Rows move; the caches that they move into are not all touched."""
     found = distinct_tensors(call)
     if not found:
-        return moved(None, None, "the trace has no shapes for this call")
+        return cost(None, None, reason=NO_SHAPES)
     rows = found[:2] if "cache" in call.name else found[:1]
-    return moved([*rows], [*rows], "")
+    return cost(rows, rows)
 
 
 @op(
@@ -119,11 +120,11 @@ def rotary(call: OpCall) -> Cost:
     """Each pair of a query's or key's elements is turned by its angle."""
     found = [t for t in tensors(call) if t.dtype[:1] in "fb"]
     if not found:
-        raise CannotKnow("the trace has no shapes for this call")
+        raise CannotKnow(NO_SHAPES)
     turned = found[:2] if len(found) > 2 else found[:1]
     flops = 3 * sum(map(numel, turned))
     positions = [t for t in tensors(call) if t.dtype[:1] == "i"]
-    return cost([*turned, *positions], [*turned], vector=flops, dtype=turned[0].dtype)
+    return cost([*turned, *positions], turned, vector=flops, dtype=turned[0].dtype)
 
 
 @op("vllm::lora_shrink", "vllm::lora_expand", "vllm::bgmv_shrink",
@@ -136,4 +137,4 @@ def low_rank(call: OpCall) -> Cost:
     rank = int_param(call, "rank", min(w[-2:]))
     flops = 2 * tokens * max(w[-2:]) * rank
     return cost(distinct_tensors(call), outputs(call), matrix=flops, dtype=x.dtype,
-                reason="the trace has no outputs")  # fmt: skip
+                reason=NO_OUTPUTS)  # fmt: skip

@@ -6,12 +6,9 @@ from typing import Final
 
 from opscope.core.schema import OpCall
 
-from . import graph_layers, graph_more, graph_names, graph_ops
+from . import graph_families  # noqa: F401  the names that it registers stay as they are
 from .registry import Cost, also, as_name, lookup, op, words
 from .shapes import cost
-
-#: Imported first: what is registered here is what these have registered.
-NEEDED: Final = (graph_layers, graph_more, graph_names, graph_ops)
 
 #: Ops that oneDNN has kernels for: ``_MklNativeMaxPool`` is ``MaxPool``.
 _ONEDNN: Final = words(

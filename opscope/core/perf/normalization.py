@@ -26,11 +26,6 @@ from .shapes import (
 )
 
 
-def _affine(call: OpCall, x: TensorSpec) -> int:
-    """FLOPs an element of weight and bias: one each where it is there."""
-    return min(len([t for t in tensors(call)[1:3] if len(t.shape) <= 2]), 2)
-
-
 def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
     """The outputs: as recorded, else the result and the statistics kept for backward."""
     recorded = outputs(call)
@@ -119,7 +114,7 @@ def batch_norm_part(call: OpCall) -> Cost:
         channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
         stat = TensorSpec(floating(x.dtype), (channels,))
         recorded = [stat, stat]
-    return cost([*found], recorded or [x], vector=each * numel(x), dtype=x.dtype)
+    return cost(found, recorded or [x], vector=each * numel(x), dtype=x.dtype)
 
 
 @op(
@@ -170,7 +165,7 @@ def layer_norm_backward(call: OpCall) -> Cost:
         kept = TensorSpec(x.dtype, (int_param(call, "C"),))
     made = [t for t, want in zip((x, kept, kept), asked, strict=True) if want and t is not None]
     writes = outputs(call) or made
-    return cost(distinct_tensors(call), [*writes], vector=each * numel(grad), dtype=x.dtype)
+    return cost(distinct_tensors(call), writes, vector=each * numel(grad), dtype=x.dtype)
 
 
 @op(
@@ -196,7 +191,7 @@ def rms_norm(call: OpCall) -> Cost:
             sizes(found[1]) if weight_there else sizes(x)[-1:]
         )
         writes = _saved(call, x, numel(x) // max(product(over), 1))[:2]  # one statistic: 1/rms
-    return cost([*found], writes, vector=(4 if weight_there else 3) * numel(x), dtype=x.dtype)
+    return cost(found, writes, vector=(4 if weight_there else 3) * numel(x), dtype=x.dtype)
 
 
 @op("_C::fused_add_rms_norm", "vllm::fused_add_rms_norm", family="norm", source="5 an element")
@@ -211,7 +206,7 @@ def rms_norm_backward(call: OpCall) -> Cost:
     """x̂ 1, dy·w 1, Σ 2, dx 3, dw 2."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
     writes = outputs(call) or [x, *tensors(call)[3:4]]
-    return cost(distinct_tensors(call), [*writes], vector=9 * numel(grad), dtype=x.dtype)
+    return cost(distinct_tensors(call), writes, vector=9 * numel(grad), dtype=x.dtype)
 
 
 @op(

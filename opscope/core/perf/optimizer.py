@@ -125,7 +125,7 @@ def clip_grad_norm(call: OpCall) -> Cost:
     found = [t for one in lists(call) for t in one] or tensors(call)
     if not found:
         raise CannotKnow("the trace has no shapes for the list of tensors")
-    return cost([*found], [*found], vector=3 * sum(map(numel, found)), dtype=promote(found))
+    return cost(found, found, vector=3 * sum(map(numel, found)), dtype=promote(found))
 
 
 def apply_update(kind: str, call: OpCall, param: TensorSpec, states: list[TensorSpec]) -> Cost:

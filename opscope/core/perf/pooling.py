@@ -9,7 +9,6 @@ from math import gcd
 
 from opscope.core.schema import OpCall, TensorSpec
 
-from .conv import out_size, windows
 from .registry import CannotKnow, Cost, backward_of, op
 from .shapes import (
     cost,
@@ -24,6 +23,7 @@ from .shapes import (
     spread,
     tensors,
 )
+from .windows import out_size, windows
 
 
 def _rank(name: str) -> int:
@@ -129,7 +129,7 @@ def _pool(call: OpCall, per_window: int) -> Cost:
     if "with_indices" in call.name:
         writes.append(output(call, 1) or TensorSpec("i64", out.shape))
     touched = numel(x) // max(product(spatial), 1) * product(seen)
-    return cost([span(x, touched)], [*writes], vector=flops, dtype=x.dtype)
+    return cost([span(x, touched)], writes, vector=flops, dtype=x.dtype)
 
 
 @op(
@@ -196,7 +196,7 @@ def adaptive_pool(call: OpCall) -> Cost:
     if maximum:
         writes.append(output(call, 1) or TensorSpec("i64", out.shape))
     flops = max(work - (numel(out) if maximum else 0), 0)
-    return cost([x], [*writes], vector=flops, dtype=x.dtype)
+    return cost([x], writes, vector=flops, dtype=x.dtype)
 
 
 @op(
@@ -234,7 +234,7 @@ def fractional_max_pool(call: OpCall) -> Cost:
         out = TensorSpec(x.dtype, (*sizes(x)[:-rank], *spread(size, rank, 1)))
     work = (product(_window(call, rank)) - 1) * numel(out)
     writes = outputs(call) or [out, TensorSpec("i64", out.shape)]
-    return cost([x], [*writes], vector=work, dtype=x.dtype)
+    return cost([x], writes, vector=work, dtype=x.dtype)
 
 
 @op(

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from opscope.core.schema import OpCall
+from opscope.core.schema import OpCall, TensorSpec
 
-from .registry import CannotKnow, Cost, also, op, words
+from .registry import CannotKnow, Cost, also, lookup, op, words
 from .shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
     Part,
     Span,
     as_ints,
@@ -21,6 +23,7 @@ from .shapes import (
     cost,
     distinct_tensors,
     need,
+    need_output,
     numel,
     output,
     outputs,
@@ -51,9 +54,8 @@ _LINEAR = words(
 @op(*_LINEAR, family="gemm", source="2·results·input features; the weight's elements are N·K")
 def packed_linear(call: OpCall) -> Cost:
     """The weight's size follows from the input's features and the result's."""
-    x, out = need(call, 0, "input"), output(call)
-    if out is None:
-        raise CannotKnow("the packed weight has no shape, and the trace has no outputs")
+    x = need(call, 0, "input")
+    out = need_output(call, "the packed weight has no shape, and the trace has no outputs")
     if not sizes(x) or not sizes(out):
         raise CannotKnow("a linear layer of a scalar")
     k, n = sizes(x)[-1], sizes(out)[-1]
@@ -102,7 +104,7 @@ def packed_conv(call: OpCall) -> Cost:
     if w is None or not call.name.startswith("onednn::"):
         raise CannotKnow("the packed weight hides the size of its window")
     if out is None:
-        raise CannotKnow("the trace has no outputs")
+        raise CannotKnow(NO_OUTPUTS)
     return cost(
         distinct_tensors(call), [out], matrix=2 * numel(out) * product(sizes(w)[1:]), dtype=w.dtype
     )
@@ -156,7 +158,7 @@ def onnx_elementwise(call: OpCall) -> Cost:
     need(call, 0, "operand")
     operands = [t for t in tensors(call) if t.shape and t.dtype in ("u8", "i8", "bool")]
     if not operands:
-        raise CannotKnow("the trace has no shapes for this call")
+        raise CannotKnow(NO_SHAPES)
     shape = broadcast(*map(sizes, operands))
     out: Part = output(call) or Span(operands[0].dtype, product(shape))
     each = _ONNX[call.name]
@@ -235,7 +237,9 @@ def by_range(call: OpCall) -> Cost:
     A packed row ends in its scale and bias: two f32 (byte) or two f16.
     """
     x = need(call, 0, "tensor")
-    each, made = _BY_RANGE[call.name.partition(".")[0]]
+    entry = lookup(call.name)
+    assert entry is not None
+    each, made = _BY_RANGE[entry.name]
     shape = sizes(x)
     if not made:
         return cost([x], [], vector=each * numel(x), dtype=x.dtype)
@@ -333,8 +337,47 @@ def pack(call: OpCall) -> Cost:
     """The packed result is as large as what is read, or as it was recorded."""
     found = distinct_tensors(call)
     if not found:
-        return cost(None, None, reason="the trace has no shapes for this call")
-    return cost([*found], [*(outputs(call) or found[:1])])
+        return cost(None, None, reason=NO_SHAPES)
+    return cost(found, outputs(call) or found[:1])
+
+
+@op("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "FakeQuantWithMinMaxVars",
+    "QuantizeV2", "Dequantize", "aten::fake_quantize_per_tensor_affine",
+    "aten::quantize_per_tensor", "aten::quantize_per_channel", "aten::dequantize",
+    "aten::_fused_moving_avg_obs_fq_helper", "aten::fake_quantize_per_tensor_affine_cachemask",
+    "aten::fake_quantize_per_channel_affine_cachemask",
+    "fbgemm::FloatToFP8RowwiseQuantized",
+    "fbgemm::FP8RowwiseQuantizedToFloat",
+    "fbgemm::FloatToHFP8Quantized",
+    "fbgemm::HFP8QuantizedToFloat",
+    "fbgemm::FloatToFused8BitRowwiseQuantized",
+    "fbgemm::Fused8BitRowwiseQuantizedToFloat",
+    "fbgemm::FloatToBfloat16Quantized",
+    "fbgemm::Bfloat16QuantizedToFloat",
+    "_C::static_scaled_fp8_quant", "_C::dynamic_scaled_fp8_quant",
+    "_C::dynamic_per_token_scaled_fp8_quant", family="quantize",
+    source="3 an element: scale, round, clamp; back 2: subtract, scale")  # fmt: skip
+def quantize(call: OpCall) -> Cost:
+    """A dynamic scale takes the largest value besides: 1 more."""
+    found = tensors(call)
+    x = need(call, 0, "input")
+    if call.name.startswith("_C::") and len(found) > 1:  # the result is the first
+        x, result = found[1], found[0]
+    elif call.name.startswith("fbgemm::"):
+        result = output(call) or TensorSpec(
+            "f32" if call.name.endswith("ToFloat") else "u8", x.shape
+        )
+    else:
+        result = output(call) or x
+    lower = call.name.lower()
+    each = (
+        2
+        if "dequant" in lower or lower.endswith("tofloat")
+        else 4
+        if "dynamic" in lower or "moving" in lower
+        else 3
+    )
+    return cost([x], [result], vector=each * numel(x), dtype=x.dtype)
 
 
 also("quantized::add", "_quantized::add")

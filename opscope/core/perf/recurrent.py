@@ -15,6 +15,8 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, op
 from .shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
     as_ints,
     cost,
     distinct_tensors,
@@ -89,7 +91,7 @@ def layer(call: OpCall) -> Cost:
         out = [TensorSpec(x.dtype, (*shape[:-1], wide))]
     return cost(
         distinct_tensors(call),
-        [*out],
+        out,
         matrix=matrix,
         vector=each * units * tokens,
         dtype=x.dtype,
@@ -121,18 +123,17 @@ def _from_parameters(call: OpCall, gates: int, features: int, tokens: int) -> tu
 def cell(call: OpCall) -> Cost:
     """One step: both weight matrices for each entry of the batch."""
     x = need(call, 0, "input")
-    gates, each = KINDS[_kind(call)]
+    _, each = KINDS[_kind(call)]
     states = 2 if "lstm" in call.name else 1
     matrices = [t for t in tensors(call)[1 + states :] if len(t.shape) == 2]
     if len(matrices) < 2:
         raise CannotKnow("the trace has no shapes for the weights")
     batch = product(sizes(x)[:-1])
     units = sizes(matrices[1])[1]
-    del gates
     out = outputs(call) or [TensorSpec(x.dtype, (batch, units))] * states
     return cost(
         distinct_tensors(call),
-        [*out],
+        out,
         matrix=2 * batch * sum(map(numel, matrices[:2])),
         vector=each * batch * units,
         dtype=x.dtype,
@@ -160,7 +161,7 @@ def gates_only(call: OpCall) -> Cost:
     writes = outputs(call) or ([x] if out is None else [out])
     return cost(
         distinct_tensors(call),
-        [*writes],
+        writes,
         vector=each * units * (2 if backward else 1),
         dtype=x.dtype,
     )
@@ -181,11 +182,11 @@ def layer_backward(call: OpCall) -> Cost:
     writes = outputs(call)
     return cost(
         distinct_tensors(call),
-        None if writes is None else [*writes],
+        writes,
         matrix=2 * forward.matrix_flops,
         vector=2 * forward.vector_flops,
         dtype=next(iter(forward.by_dtype), "?"),
-        reason="the trace has no outputs",
+        reason=NO_OUTPUTS,
     )
 
 
@@ -195,8 +196,8 @@ def repack(call: OpCall) -> Cost:
     """Everything is read and written once."""
     found = distinct_tensors(call)
     if not found:
-        return cost(None, None, reason="the trace has no shapes for this call")
-    return cost([*found], [*(outputs(call) or found)])
+        return cost(None, None, reason=NO_SHAPES)
+    return cost(found, outputs(call) or found)
 
 
 @backward_of("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::_cudnn_rnn",
@@ -213,10 +214,8 @@ def recurrent_gradient(call: OpCall) -> tuple[Cost, Cost]:
     x = need(call, 0, "input")
     weights = [t for t in tensors(call)[1:] if len(t.shape) == 2]
     return (
-        cost(
-            [*reads], [x], matrix=forward.matrix_flops, vector=2 * forward.vector_flops, dtype=dtype
-        ),
-        cost([*reads], [*weights], matrix=forward.matrix_flops, dtype=dtype),
+        cost(reads, [x], matrix=forward.matrix_flops, vector=2 * forward.vector_flops, dtype=dtype),
+        cost(reads, weights, matrix=forward.matrix_flops, dtype=dtype),
     )
 
 

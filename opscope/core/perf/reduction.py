@@ -12,7 +12,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall, ParamValue, TensorSpec
 
-from .registry import CannotKnow, Cost, backward_of, op, words
+from .registry import CannotKnow, Cost, backward_of, op, word_of, words
 from .shapes import (
     as_ints,
     axes,
@@ -72,13 +72,6 @@ _KEEPS_TYPE = frozenset(["amax", "amin", "max", "min", "median", "nanmedian", "m
 _INDEX = frozenset(["argmax", "argmin", "count_nonzero"])
 
 
-def _word(name: str) -> str:
-    word = name.rsplit("::", 1)[-1]
-    if "::" not in name:
-        word = word.rsplit(".", 1)[-1]
-    return word.partition(".")[0].rstrip("_")
-
-
 def reduced_shape(shape: tuple[int, ...], dim: ParamValue, keepdim: bool) -> tuple[int, ...]:
     """The shape after reducing the named dimensions (all where none is named)."""
     gone = axes(as_ints(dim), len(shape))
@@ -100,7 +93,7 @@ def dims_known(call: OpCall, rank: int) -> bool:
 def reduction(call: OpCall) -> Cost:
     """So many FLOPs an input element, and so many an output element."""
     x = need(call, 0, "operand")
-    word = _word(call.name)
+    word = word_of(call.name)
     found = tensors(call)
     if word in ("max", "min") and len(found) > 1 and output(call, 1) is None and not call.params:
         from .elementwise import elementwise_cost
@@ -136,7 +129,7 @@ def reduction(call: OpCall) -> Cost:
         output(call, 1) is not None or call.param("dim") is not None or word == "mode"
     ):
         writes.append(output(call, 1) or TensorSpec("i64", recorded.shape))
-    return cost([x], [*writes], vector=flops, dtype=x.dtype)
+    return cost([x], writes, vector=flops, dtype=x.dtype)
 
 
 @op("aten::dist", family="reduction", source="3 an element: subtract, square, add")
@@ -183,9 +176,9 @@ def scan(call: OpCall) -> Cost:
     kind = "i64" if x.dtype[:1] in "iub" and "sum" in call.name else x.dtype
     out = result(call, shape, dtype_param(call, kind))
     writes = [out]
-    if _word(call.name) in ("cummax", "cummin"):
+    if word_of(call.name) in ("cummax", "cummin"):
         writes.append(output(call, 1) or TensorSpec("i64", shape))
-    return cost([x], [*writes], vector=each * (product(shape) - rows), dtype=x.dtype)
+    return cost([x], writes, vector=each * (product(shape) - rows), dtype=x.dtype)
 
 
 @op(
@@ -199,7 +192,7 @@ def scan_backward(call: OpCall) -> Cost:
     grad = need(call, 0, "gradient")
     found = tensors(call)
     count = numel(grad)
-    return cost([*found], [grad], vector=count * len(found), dtype=grad.dtype)
+    return cost(found, [grad], vector=count * len(found), dtype=grad.dtype)
 
 
 @op(
@@ -211,7 +204,7 @@ def norm_backward(call: OpCall) -> Cost:
     """x · grad / norm."""
     found = tensors(call)
     x = need(call, 1, "input")
-    return cost([*found], [x], vector=2 * numel(x), dtype=x.dtype)
+    return cost(found, [x], vector=2 * numel(x), dtype=x.dtype)
 
 
 @op(
@@ -228,7 +221,7 @@ def norm_backward(call: OpCall) -> Cost:
 def distances(call: OpCall) -> Cost:
     """Subtract, square, add for each pair and coordinate, a root a pair."""
     a = need(call, 0, "operand")
-    word, left = _word(call.name), sizes(a)
+    word, left = word_of(call.name), sizes(a)
     found = tensors(call)
     if "pdist" in word:
         pairs = left[0] * (left[0] - 1) // 2
@@ -251,7 +244,7 @@ def distances(call: OpCall) -> Cost:
 def reduction_backward(call: OpCall) -> tuple[Cost, Cost]:
     """The gradient is spread out again; a mean's is divided."""
     x = need(call, 0, "operand")
-    flops = numel(x) if _word(call.name) == "mean" else 0
+    flops = numel(x) if word_of(call.name) == "mean" else 0
     return cost([], [x], vector=flops, dtype=floating(x.dtype)), Cost()
 
 

@@ -48,11 +48,6 @@ class Cost:
         return self.matrix_flops + self.vector_flops
 
     @property
-    def executed_flops(self) -> int:
-        """The least that a kernel must execute: ``flops`` without those behind the mask (FLOP)."""
-        return self.flops - self.masked_flops
-
-    @property
     def bytes(self) -> int | None:
         """Compulsory traffic (bytes), ``None`` where either side is not known."""
         if self.bytes_read is None or self.bytes_written is None:
@@ -307,6 +302,13 @@ def in_place(name: str) -> bool:
     if base.endswith("__"):
         return bool(re.search(r"__i(?!nvert)\w+__$", base))
     return base.endswith("_") and ("::" in base or "." in base or bool(_BARE.match(base)))
+
+
+def word_of(name: str) -> str:
+    """``add`` of ``aten::add_.Tensor``, ``torch.add`` and ``Tensor.__iadd__``: the op's name in ATen."""
+    entry = lookup(name)
+    word = (name if entry is None else entry.name).rpartition("::")[2].partition(".")[0]
+    return word if word.startswith("__") else word.rstrip("_")
 
 
 def is_dispatched(name: str) -> bool:

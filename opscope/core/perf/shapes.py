@@ -14,6 +14,11 @@ from .registry import CannotKnow, Cost, in_place, is_dispatched
 #: Sizes of a call are a stranger's data; beyond this a product is refused rather than reported.
 LARGEST: Final = 1 << 62
 
+# What most often lacks, as reports say it.
+NO_SHAPES: Final = "the trace has no shapes for this call"
+NO_OUTPUTS: Final = "the trace has no outputs"
+NO_SIZE: Final = "the trace does not record the size of the result"
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -49,11 +54,7 @@ def need(call: OpCall, number: int, what: str) -> TensorSpec:
     """Tensor ``number`` of the inputs (scalars not counted). Raises CannotKnow where absent."""
     found = tensors(call)
     if number >= len(found):
-        raise CannotKnow(
-            "the trace has no shapes for this call"
-            if not found
-            else f"the trace has no shape for the {what}"
-        )
+        raise CannotKnow(f"the trace has no shape for the {what}" if found else NO_SHAPES)
     return found[number]
 
 
@@ -91,6 +92,14 @@ def output(call: OpCall, number: int = 0) -> TensorSpec | None:
     """Output ``number`` where the call has its outputs, else ``None``."""
     found = call.output_leaves()
     return found[number] if found is not None and number < len(found) else None
+
+
+def need_output(call: OpCall, reason: str = NO_OUTPUTS) -> TensorSpec:
+    """Output 0. Raises CannotKnow with the ``reason`` where the outputs were not recorded."""
+    found = output(call)
+    if found is None:
+        raise CannotKnow(reason)
+    return found
 
 
 def outputs(call: OpCall) -> list[TensorSpec] | None:

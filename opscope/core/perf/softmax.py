@@ -39,7 +39,7 @@ def softmax(call: OpCall) -> Cost:
     flops = max(5 * product(shape) - (1 if "log" in call.name else 2) * rows, 0)
     kind = "f32" if call.param("half_to_float") is True else dtype_param(call, x.dtype)
     reads = [x, *(t for t in tensors(call)[1:2] if t.dtype == "bool")]
-    return cost([*reads], [result(call, shape, kind)], vector=flops, dtype=x.dtype)
+    return cost(reads, [result(call, shape, kind)], vector=flops, dtype=x.dtype)
 
 
 @op(

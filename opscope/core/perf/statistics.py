@@ -1,14 +1,13 @@
-"""Quantiles, covariances, differences, histograms of several dimensions, and distances' gradients."""
+"""Covariances, differences, distances' gradients, one-hot rows and norms of parts."""
 
 from __future__ import annotations
 
-from math import ceil, log2
-
 from opscope.core.schema import OpCall, TensorSpec
 
-from .copies import moved
 from .registry import CannotKnow, Cost, op
 from .shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
     as_ints,
     axes,
     cost,
@@ -23,33 +22,6 @@ from .shapes import (
     sizes,
     tensors,
 )
-
-
-def _comparisons(count: int, rows: int) -> int:
-    """rows · n · ⌈log2 n⌉, the comparisons of a merge sort."""
-    return rows * count * ceil(log2(count)) if count > 1 else 0
-
-
-@op(
-    "aten::quantile",
-    "aten::nanquantile",
-    family="sort",
-    source="n·⌈log2 n⌉ comparisons a row, 3 a result to interpolate",
-)
-def quantile(call: OpCall) -> Cost:
-    """The rows are sorted, and each quantile lies between two of their elements."""
-    x = need(call, 0, "input")
-    shape = sizes(x)
-    dim = as_ints(call.param("dim"))
-    out = output(call)
-    if dim is None and len(shape) > 1 and out is None and not call.params:
-        raise CannotKnow("the trace does not record the dimension")
-    length = product(shape) if dim is None else shape[axes(dim, len(shape))[0]] if shape else 1
-    rows = product(shape) // max(length, 1)
-    results = numel(out) if out is not None else rows * numel(need(call, 1, "quantiles"))
-    flops = _comparisons(length, rows) + 3 * results
-    writes = out or TensorSpec(x.dtype, (results,))
-    return cost(distinct_tensors(call), [writes], vector=flops, dtype=x.dtype)
 
 
 @op("aten::cov", "aten::corrcoef", family="gemm", source="2·V²·N, the mean taken off 2 an element")
@@ -89,55 +61,13 @@ def differences(call: OpCall) -> Cost:
         each = 2 * max(len(outputs(call) or [x]), 1)
     else:
         each = 4 if len(tensors(call)) > 1 else 3
-    writes = outputs(call)
     return cost(
         distinct_tensors(call),
-        None if writes is None else [*writes],
+        outputs(call),
         vector=each * numel(x),
         dtype=x.dtype,
-        reason="the trace has no outputs",
+        reason=NO_OUTPUTS,
     )
-
-
-@op(
-    "aten::_histogramdd_bin_edges",
-    "aten::_histogramdd_from_bin_cts",
-    "aten::_histogramdd_from_bin_tensors",
-    "aten::histogramdd",
-    family="sort",
-    source="3 a coordinate, or ⌈log2 (bounds + 1)⌉ comparisons; edges: 2 comparisons",
-)
-def histogram(call: OpCall) -> Cost:
-    """The place of each coordinate in its bins, and one addition a point."""
-    x = need(call, 0, "input")
-    shape = sizes(x)
-    points = product(shape[:-1])
-    edges = next((one for one in lists(call) if one), None)
-    if "bin_edges" in call.name:
-        flops = 2 * product(shape)
-    elif edges:
-        flops = points * (1 + sum(ceil(log2(max(numel(t), 1) + 1)) for t in edges))
-    else:
-        flops = 3 * product(shape) + points
-    writes = outputs(call)
-    return cost(
-        distinct_tensors(call),
-        None if writes is None else [*writes],
-        vector=flops,
-        dtype=x.dtype,
-        reason="the trace does not record how many bins there are",
-    )
-
-
-@op("aten::isin", family="sort", source="the second sorted, ⌈log2 (m + 1)⌉ comparisons an element")
-def isin(call: OpCall) -> Cost:
-    """Each element is looked up in the sorted others."""
-    found = tensors(call)
-    x = need(call, 0, "elements")
-    many = numel(found[1]) if len(found) > 1 else 1
-    flops = _comparisons(many, 1) + numel(x) * ceil(log2(many + 1))
-    out = output(call) or TensorSpec("bool", x.shape)
-    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 
 
 @op(
@@ -158,15 +88,15 @@ def one_hot(call: OpCall) -> Cost:
     """The classes are a parameter, or data."""
     found = tensors(call)
     if not found:
-        return moved(None, None, "the trace has no shapes for this call")
+        return cost(None, None, reason=NO_SHAPES)
     classes = as_ints(call.param("num_classes"))
     out = output(call)
     if out is None and classes is not None and classes[0] > 0:
         out = TensorSpec("i64", (*found[0].shape, classes[0]))
-    return moved(
+    return cost(
         [found[0]],
         None if out is None else [out],
-        "how many classes there are is data that no trace records",
+        reason="how many classes there are is data that no trace records",
     )
 
 
@@ -195,4 +125,4 @@ def foreach_reduction(call: OpCall) -> Cost:
     outs = [TensorSpec(t.dtype, ()) for t in found]
     count = sum(map(numel, found))
     flops = 2 * count if "powsum" in call.name else max(count - len(found), 0)
-    return cost([*found], [*(outputs(call) or outs)], vector=flops, dtype=found[0].dtype)
+    return cost(found, outputs(call) or outs, vector=flops, dtype=found[0].dtype)

@@ -38,23 +38,22 @@ SCHEMA = {
 
 def columns(
     calls: Sequence[OpCall],
-    directions: Sequence[str | None] | None = None,
     forwards: Sequence[OpCall | None] | None = None,
     target: tensorcore.Target | None = None,
 ) -> pl.DataFrame:
     """One row per call, in order: give it distinct calls and join the result to their instances.
 
     ``tc_reason`` says what stands in the way of Tensor Cores, ``tc_unused`` the likeliest reason where
-    no kernel of the call turns out to use them. ``directions`` and ``forwards`` go with the calls one by
-    one; ``target`` is what they run on, for ``tc_ready``. FLOPs are null with ``reason`` where not known; bytes may be null on
-    their own, with ``bytes_reason``. ``flops_by_dtype`` is a JSON object; ``dtype`` is the one of most FLOPs.
+    no kernel of the call turns out to use them. ``forwards`` go with the calls one by one; ``target`` is
+    what they run on, for ``tc_ready``. FLOPs are null with ``reason`` where not known; bytes may be null
+    on their own, with ``bytes_reason``. ``flops_by_dtype`` is a JSON object; ``dtype`` is the one of most
+    FLOPs.
     """
     rows = []
     target = target or tensorcore.Target()
     for number, call in enumerate(calls):
-        direction = directions[number] if directions is not None else None
         forward = forwards[number] if forwards is not None else None
-        found, reason = cost(call, direction, forward=forward)
+        found, reason = cost(call, forward=forward)
         entry = entry_of(call.name) or (entry_of(forward.name) if forward is not None else None)
         eligible = entry is not None and entry.family in tensorcore.MATRIX_FAMILIES
         ready, why = tensorcore.ready(call, target) if eligible else (None, None)

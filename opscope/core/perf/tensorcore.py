@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from opscope.core.schema import DTYPE_BITS, OpCall, TensorSpec
 
-from .registry import CannotKnow, Entry, lookup
-from .shapes import tensors
+from .registry import CannotKnow, Entry, lookup, word_of
+from .shapes import NO_SHAPES, tensors
 
 #: Families that Tensor Cores can compute in some dtype.
 MATRIX_FAMILIES: Final = frozenset({"gemm", "conv", "attention", "recurrent"})
@@ -100,7 +100,7 @@ def ready(call: OpCall, target: Target = Target()) -> tuple[bool | None, str | N
         return False, "the device has no Tensor Cores"
     operands = _operands(call)
     if len(operands) < 2:
-        return None, "the trace has no shapes for this call"
+        return None, NO_SHAPES
     dtypes = {t.dtype for t in operands[:2]}
     if "?" in dtypes:
         return None, "the trace gives sizes without element types"
@@ -225,7 +225,7 @@ def _flops(entry: Entry, call: OpCall) -> int | None:
 def _operands(call: OpCall) -> list[TensorSpec]:
     """The two factors of the product (three tensors of attention), addends left out."""
     found = tensors(call)
-    word = call.name.rsplit("::", 1)[-1]
+    word = word_of(call.name)
     if re.match(r"_?(?:addmm|baddbmm|addbmm|addmv|addr)", word):
         found = found[1:]
     if "backward" in word and len(found) > 2 and "conv" not in word:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
 from opscope.core.perf.communication import collective, wire_bytes
-from opscope.core.perf.fused import from_metadata, inductor_ops, region
 from opscope.core.perf.linalg import lu, qr
-from opscope.core.perf.registry import CannotKnow
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall, TensorSpec
 
@@ -192,43 +189,6 @@ def test_sorting():
     assert known("aten::sort(f32[4,16]) {dim=-1}").flops == 4 * 16 * 4
     assert known("aten::topk(f32[4,16]) {k=2}").flops == 64 + 4 * 2
     assert known("aten::bucketize(f32[10], f32[7])").flops == 30
-
-
-# --------------------------------------------------------------------------- fused kernels
-
-
-@pytest.mark.parametrize(
-    ("kernel", "ops"),
-    [
-        ("triton_poi_fused_add_gelu_3", ("aten::add", "aten::gelu")),
-        ("triton_poi_fused__to_copy_1", ("aten::_to_copy",)),
-        ("triton_red_fused_native_layer_norm_backward_12", ("aten::native_layer_norm_backward",)),
-        ("triton_per_fused__softmax_mul_5", ("aten::_softmax", "aten::mul")),
-        ("triton_tem_fused_mm_0", ("aten::mm",)),
-        ("triton_poi_fused_constant_pad_nd_moe_forward_0", ("aten::constant_pad_nd", "moe", "forward")),
-        ("triton__0d1d2d", ()),
-        ("ampere_sgemm_128x64_nn", ()),
-    ],
-)  # fmt: skip
-def test_ops_of_generated_kernels(kernel, ops):
-    assert inductor_ops(kernel) == ops
-
-
-def test_metadata_of_the_compiler():
-    found, _ = from_metadata(1e6, 0.5, "f16")
-    assert (found.flops, found.bytes) == (10**6, 5 * 10**8)
-    assert from_metadata(None, 0.5)[0] is None
-    assert from_metadata(10, None)[0].bytes is None
-
-
-def test_a_fused_region_counts_its_edges_once():
-    x, y = TensorSpec("f32", (8, 4)), TensorSpec("f32", (8, 4))
-    inner = [OpCall("aten::add", (x, y)), OpCall("aten::relu", (x,)), OpCall("aten::mul", (x, y))]
-    found = region(inner, [x, y], [x])
-    assert found.vector_flops == 3 * 32
-    assert (found.bytes_read, found.bytes_written) == (2 * 128, 128)
-    with pytest.raises(CannotKnow, match="my::op"):
-        region([OpCall("my::op")], [x], [x])
 
 
 def test_a_product_in_backward_without_shapes_follows_its_forward():

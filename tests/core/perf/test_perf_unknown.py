@@ -201,6 +201,34 @@ def test_columns():
     assert perf.columns([]).schema == frame.schema
 
 
+#: Operands that fit most ops: one, two or three matrices, batches of images and their filters.
+FITTING = [
+    (TensorSpec("f32", (4, 4)),),
+    (TensorSpec("f32", (4, 4)),) * 3,
+    (TensorSpec("f32", (2, 4, 8, 8)), TensorSpec("f32", (4, 4, 3, 3))),
+]
+
+
+@pytest.mark.parametrize("operands", FITTING)
+def test_an_op_costs_the_same_by_the_name_that_the_api_has_for_it(operands):
+    """Annotations of the API (``torch.linalg.svd``, ``Tensor.det``) are priced as the ATen op is."""
+    compared = 0
+    for name, entry in perf.entries().items():
+        space, _, word = name.partition("::")
+        if space != "aten" or word.startswith("_"):
+            continue
+        spellings = [f"torch.{word}", f"Tensor.{word}", f"torch.nn.functional.{word}"]
+        if word.startswith(("linalg_", "fft_", "special_")):
+            spellings.append(f"torch.{word.replace('_', '.', 1)}")
+        expected, _ = perf.cost(OpCall(name, operands, None, (("dim", 0),)))
+        for spelling in spellings:
+            if perf.entry_of(spelling) is entry:  # some are another op there
+                found, _ = perf.cost(OpCall(spelling, operands, None, (("dim", 0),)))
+                assert found == expected, spelling
+                compared += 1
+    assert compared > 1000
+
+
 def test_every_spelling():
     for name in ("aten::add", "aten::add.Tensor", "aten::add_.Scalar", "aten::add_", "torch.add",
                  "Tensor.add_", "Tensor.__iadd__", "torch.Tensor.add"):  # fmt: skip

@@ -1,0 +1,157 @@
+"""The ops of a graph and those that differentiate them, numbered alike, as one thread's would be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.dialects import hlo, tsl
+from opscope.core.interpret import Meaning
+from opscope.core.intervals import NONE, Ints
+from opscope.core.schema import OpCall
+from opscope.core.specs import SAME, Specs, is_hlo
+
+#: Ops of a graph pair forward with backward as if one thread had made them, which no payload has.
+GRAPH_THREAD: Final = 1 << 16
+
+
+def pair_gradients(
+    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, rows: Ints, spec: Ints, run: Ints
+) -> None:
+    """Number forward ops and the ops that differentiate them alike, apart for each run.
+
+    Without runs the k-th time that a key is met stands for the k-th run.
+    """
+    backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
+    differentiates = np.array(
+        [is_hlo(call) and hlo.reading(call).direction == "backward" for call in specs.calls], bool
+    )
+    is_back = backward[meaning.reading[rows]] | differentiates[spec]
+    if not is_back.any():
+        return
+    forward = _forward_rows(specs, np.unique(spec[is_back]))
+    if not forward:
+        return
+    # A spec may stand twice in a trace (when built, and as the capture starts): number its name.
+    names = specs.table.select(pl.struct(SAME).rank("dense").cast(pl.Int64)).to_series().to_numpy()
+    names = _with_fused(specs, names.copy(), np.unique(spec))
+    target = np.arange(len(names))
+    target[list(forward)] = list(forward.values())
+    pair = np.where(is_back, names[target[spec]], names[spec])
+    unpaired = is_back & (target[spec] == spec)
+    turn = _occurrence(names[spec])
+    turn = np.where(run >= 0, run, turn)
+    turn = _turn_of_forward(specs, meaning, ranges, spec, run, turn)
+    seq = turn * (int(names.max(initial=0)) + 1) + pair
+    own_seq = meaning.seq.gather(rows).is_not_null().to_numpy()
+    chosen = ~unpaired & ~own_seq
+    meaning.seq = _scatter(meaning.seq, rows[chosen], seq[chosen])
+    many = np.full(int(chosen.sum()), GRAPH_THREAD)
+    meaning.fwd_thread = _scatter(meaning.fwd_thread, rows[chosen], many)
+
+
+def _turn_of_forward(
+    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, spec: Ints, run: Ints, turn: Ints
+) -> Ints:
+    """``turn`` with that of the forward graph's run where a graph differentiates another.
+
+    It is the run of the latest forward graph that no other has differentiated yet: a tape goes back
+    over what it saw.
+    """
+    forward = [_forward_graph(call) for call in specs.calls]
+    other = np.array([one is not None for one in forward], bool)[spec] & (run >= 0)
+    if not other.any():
+        return turn
+    turn = turn.copy()
+    runs = np.unique(run[run >= 0])
+    runs = runs[np.argsort(ranges["start"].gather(runs).to_numpy(), kind="stable")]
+    process = ranges["process"].gather(runs).fill_null(NONE).to_numpy()
+    names = [reading.graph for reading in meaning.readings]
+    graph = np.array([names[number] or "" for number in meaning.reading[runs]])
+    table = specs.table
+    pairs = {
+        (table["process"][row], table["graph"][row], forward[row])
+        for row in np.unique(spec[other]).tolist()
+    }
+    of: dict[int, int] = {}
+    for number, backward, forwards in pairs:
+        at = runs[(process == number) & ((graph == backward) | (graph == forwards))]
+        is_back = np.isin(at, runs[graph == backward])
+        of.update(_pops(at, is_back))
+    mine = np.flatnonzero(other & np.isin(run, list(of)))
+    turn[mine] = [of[one] for one in run[mine].tolist()]
+    return turn
+
+
+def _pops(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """(pop, push) of rows in time's order: a pop belongs to the latest push that is not popped yet."""
+    depth = np.cumsum(np.where(is_pop, -1, 1)) + is_pop
+    order = np.argsort(depth, kind="stable")
+    rows, is_pop, depth = rows[order], is_pop[order], depth[order]
+    push = np.maximum.accumulate(np.where(is_pop, NONE, np.arange(len(rows))))
+    known = is_pop & (push >= 0) & (depth[np.maximum(push, 0)] == depth)
+    yield from zip(rows[known].tolist(), rows[push[known]].tolist(), strict=True)
+
+
+def _scatter(column: pl.Series, rows: Ints, values: Ints) -> pl.Series:
+    """A copy of the column with the values in those rows."""
+    changed: pl.Series = column.cast(pl.Int64).clone().scatter(rows, values)
+    return changed
+
+
+def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:
+    """Nodes that ran within another's kernel have that one's number (spec parameter ``fused``)."""
+    graphs = specs.table.select(SAME).rows()
+    place = {name: number for number, name in enumerate(graphs)}
+    for row in used.tolist():
+        call = specs.calls[row]
+        inside = None if call is None else call.param("fused")
+        for key in inside if isinstance(inside, tuple) else ():
+            other = place.get((*graphs[row][:-1], str(key)))
+            if other is not None:
+                names[names == names[other]] = names[row]
+    return names
+
+
+def _occurrence(names: Ints) -> Ints:
+    """How many equal values came before each."""
+    order = np.argsort(names, kind="stable")
+    ordered = names[order]
+    first = np.concatenate((np.ones(1, bool), ordered[1:] != ordered[:-1]))
+    place = np.arange(len(names))
+    count = np.empty(len(names), np.int64)
+    count[order] = place - np.maximum.accumulate(np.where(first, place, 0))
+    return count
+
+
+def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
+    """For specs of backward ops the spec of the op that each differentiates, by name."""
+    graphs = specs.table.select(SAME).rows()
+    place = {name: number for number, name in enumerate(graphs)}
+    for row, call in enumerate(specs.calls):
+        if is_hlo(call):
+            place.setdefault((*graphs[row][:-1], str(call.param("op_name"))), row)
+    found: dict[int, int] = {}
+    for row in rows.tolist():
+        *where, graph, key = graphs[row]
+        call = specs.calls[row]
+        told = None if call is None else call.param("forward")
+        if is_hlo(call):  # named by the compiler; its path is that of what it came from
+            key = str(call.param("op_name"))
+        graph = _forward_graph(call) or graph
+        for name in (told,) if isinstance(told, str) else tsl.forward_keys(key):
+            forward = place.get((*where, graph, name))
+            if forward is not None:
+                found[row] = forward
+                break
+    return found
+
+
+def _forward_graph(call: OpCall | None) -> str | None:
+    """The graph whose ops this one's graph differentiates, where that runs by itself."""
+    found = None if call is None else call.param("forward_graph")
+    return found if isinstance(found, str) else None
