@@ -66,7 +66,7 @@ namespace {
 using c10::IValue;
 
 // ------------------------------------------------------------------ constants shared with Python
-// core/record.py
+// core/recording.py
 constexpr int64_t kPayload = -2;
 constexpr int64_t kPopBase = -16;
 constexpr int64_t kCompleteBase = -(int64_t(1) << 32);
