@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from typing import Final, TypeAlias
@@ -23,6 +23,7 @@ from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.kernels import (
     KERNEL_COLUMNS,
     MEMOP_COLUMNS,
+    kernel_pieces,
     kernels_frame,
     memops_frame,
 )
@@ -34,6 +35,7 @@ from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.clocks import aligned
+from opscope.core.columns import pieces
 from opscope.core.naming import name_devices
 from opscope.core.perf.devices import Device
 from opscope.core.trace import Trace
@@ -218,14 +220,21 @@ class Profile:
         """
         from opscope.readers import opscope_profile
 
-        kept: dict[str, pl.DataFrame] = {}
+        kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         for name, table in _STORED.items():
-            frame: pl.DataFrame = getattr(self, name)()
-            kept[name] = frame if table is None else frame.drop(self._in_trace(frame, table))
+            # what is as long as the trace is made a piece at a time, when it is written
+            kept[name] = getattr(self, name)() if table is None else self._beside(name, table)
         opscope_profile.write(path, self.trace, kept, {"analysis": ANALYSIS}, force)
 
-    def _in_trace(self, frame: pl.DataFrame, table: str) -> list[str]:
-        return [column for column in frame.columns if column in self.trace[table].columns]
+    def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
+        """Pieces of the frame ``name``, without the columns that the trace's table has."""
+        if name == "kernels" and name not in self._frames and name not in self._stored:
+            parts = kernel_pieces(self._ops, self._executed)
+        else:
+            frame: pl.DataFrame = getattr(self, name)()
+            parts = (frame[part] for part in pieces(len(frame)))
+        for part in parts:
+            yield part.drop(set(part.columns) & set(self.trace[table].columns))
 
     def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         if name not in self._frames:

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,13 +47,13 @@ _MOST_PARTS: Final = 4096
 def write(
     path: str | os.PathLike[str],
     trace: Trace,
-    extra: Mapping[str, pl.DataFrame] | None = None,
+    extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]] | None = None,
     meta: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> None:
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
-    Row order is kept, so extra tables may refer to rows by number. Raises FileExistsError where
+    An extra table may come in pieces, each written before the next is asked for. Row order is kept, so extra tables may refer to rows by number. Raises FileExistsError where
     ``path`` exists, unless ``force`` and it is a profile; ValueError for a name that is no word.
     Whatever fails, ``path`` stays as it was.
     """
@@ -96,15 +96,16 @@ def _replace(temporary: Path, target: Path) -> None:
 
 
 def _fill(
-    folder: Path, trace: Trace, extra: Mapping[str, pl.DataFrame], meta: Mapping[str, Any]
+    folder: Path,
+    trace: Trace,
+    extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]],
+    meta: Mapping[str, Any],
 ) -> None:
     rank = _ranks(trace)
     tables: dict[str, Any] = {}
     for name in sorted(trace.present):
         tables[name] = _store(folder, name, trace[name], rank if "process" in TABLES[name] else {})
-    others = {
-        name: _store(folder, f"extra.{name}", frame, {}) for name, frame in sorted(extra.items())
-    }
+    others = {name: _store_extra(folder, f"extra.{name}", extra[name]) for name in sorted(extra)}
     origin = _public(trace.origin)
     if isinstance(origin.get("command"), list):
         origin["command"] = list(redact([str(word) for word in origin["command"]]))
@@ -136,10 +137,31 @@ def _store(folder: Path, name: str, frame: pl.DataFrame, rank: dict[int, int]) -
         else:
             (folder / name).mkdir(exist_ok=True)
             file = f"{name}/{number:04}-rank{owner}.parquet"
-        if len(part) or name.startswith("extra."):  # whose columns only the file tells
-            part.write_parquet(folder / file, compression="zstd", statistics=True)
+        if len(part):
+            _write(part, folder / file)
             files.append(file)
     return {"rows": len(frame), "files": files}
+
+
+def _store_extra(
+    folder: Path, name: str, given: pl.DataFrame | Iterable[pl.DataFrame]
+) -> dict[str, Any]:
+    """A table whose columns only its files tell: it has one even without rows."""
+    files: list[str] = []
+    rows = 0
+    for part in (given,) if isinstance(given, pl.DataFrame) else given:
+        if len(files) == 1:
+            (folder / name).mkdir()
+            (folder / files[0]).rename(folder / f"{name}/0000.parquet")
+            files[0] = f"{name}/0000.parquet"
+        files.append(f"{name}/{len(files):04}.parquet" if files else f"{name}.parquet")
+        _write(part, folder / files[-1])
+        rows += len(part)
+    return {"rows": rows, "files": files}
+
+
+def _write(frame: pl.DataFrame, file: Path) -> None:
+    frame.write_parquet(file, compression="zstd", statistics=True)
 
 
 def _parts(frame: pl.DataFrame, rank: dict[int, int]) -> Iterator[tuple[int | None, pl.DataFrame]]:

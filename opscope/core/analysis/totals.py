@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
-from opscope.core.analysis.op_frame import COST_COLUMNS, costs_of, identity_of
-from opscope.core.analysis.op_times import device_column
+from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
+from opscope.core.analysis.op_times import Times, device_column
 from opscope.core.analysis.ops import Ops
+from opscope.core.columns import PIECE, gather, pieces
 
 #: What makes two op instances the same op in a table of totals.
 SAME_OP: Final = (
@@ -24,8 +26,8 @@ SAME_OP: Final = (
 )
 #: Sums that are null where nothing is known.
 _PARTIAL: Final = ("device_time", *COST_COLUMNS)
-#: Ops described at a time.
-_PIECE: Final = 2_000_000
+_SUMMED: Final = ("calls", "kernels", "cpu_time", "self_time")
+_KIND: Final = ("reading", "theirs", "direction", "layer", "source", "priced")
 
 
 def _total(name: str) -> pl.Expr:
@@ -77,18 +79,25 @@ def op_totals(ops: Ops) -> pl.DataFrame:
 
     ``share`` is of the summed device time; a nest's time is counted once: at the op that counts
     (``canonical``) around the op that launched, else at the latter.
-    Worked out piece by piece, so that thirty million instances need not be described at once.
+    Summed piece by piece, by the numbers that tell ops apart; one op of each kind is then described.
     """
-    many = len(ops.rows)
-    pieces = [_piece(ops, at, min(at + _PIECE, many)) for at in range(0, max(many, 1), _PIECE)]
-    device = ops.counted_times.device_time
-    whole = None if device is None else int(device.sum())
+    times = ops.counted_times()
+    whole = None if times.device_time is None else int(times.device_time.sum())
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
+    kinds = _kinds(ops, times)
     return (
-        pl.concat(pieces)
+        kinds.select(*_SUMMED, "device_time")
+        .with_columns(
+            *identity_of(ops, kinds["row"].to_numpy()).values(),
+            # what costs alike costs alike each time
+            *(
+                gather(ops.costs.catalogue[name], kinds["priced"].to_numpy()) * kinds["calls"]
+                for name in COST_COLUMNS
+            ),
+        )
         .lazy()
         .group_by(SAME_OP)
-        .agg(pl.col("calls", "kernels", "cpu_time", "self_time").sum(), *map(_total, _PARTIAL))
+        .agg(pl.col(_SUMMED).sum(), *map(_total, _PARTIAL))
         .with_columns(share.alias("share"))
         .sort(
             "device_time",
@@ -101,24 +110,33 @@ def op_totals(ops: Ops) -> pl.DataFrame:
     )
 
 
-def _piece(ops: Ops, begin: int, end: int) -> pl.DataFrame:
-    times, rows = ops.counted_times, ops.rows[begin:end]
+def _kinds(ops: Ops, times: Times) -> pl.DataFrame:
+    """One row per kind of op: one op's ``row``, its place ``priced`` among the costs, and the sums."""
     ranges = ops.attribution.trace["ranges"]
-    device = None if times.device_time is None else times.device_time[begin:end]
-    frame = pl.DataFrame(
-        {
-            **identity_of(ops, rows),
-            "kernels": times.kernels[begin:end].astype("int64"),
-            "cpu_time": ranges["end"].gather(rows) - ranges["start"].gather(rows),
-            "self_time": times.self_time[begin:end],
-            "device_time": device_column("device_time", device, len(rows)),
-            **costs_of(ops, rows),
-        }
-    )
-    return frame.group_by(SAME_OP).agg(
-        pl.len().cast(pl.Int64).alias("calls"),
-        pl.col("kernels", "cpu_time", "self_time").sum(),
-        *map(_total, _PARTIAL),
+    kinds: list[pl.DataFrame] = []
+    limit = PIECE
+    for part in pieces(len(ops.rows)):
+        rows = ops.rows[part]
+        device = None if times.device_time is None else times.device_time[part]
+        piece = ops.outline(rows).with_columns(
+            pl.Series("row", rows),
+            pl.Series("priced", priced(ops, rows)),
+            pl.lit(1, pl.Int64).alias("calls"),
+            pl.Series("kernels", times.kernels[part].astype(np.int64)),
+            (ranges["end"].gather(rows) - ranges["start"].gather(rows)).alias("cpu_time"),
+            pl.Series("self_time", times.self_time[part]),
+            device_column("device_time", device, len(rows)),
+        )
+        kinds.append(_alike(piece))
+        if sum(map(len, kinds)) > limit:
+            kinds = [_alike(pl.concat(kinds))]
+            limit = max(PIECE, 2 * len(kinds[0]))
+    return _alike(pl.concat(kinds))
+
+
+def _alike(kinds: pl.DataFrame) -> pl.DataFrame:
+    return kinds.group_by(*_KIND).agg(
+        pl.col("row").first(), pl.col(_SUMMED).sum(), _total("device_time")
     )
 
 
