@@ -57,7 +57,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
             "source": described.source,
             **{name: described.call[name] for name in _CALL},
             **costs_of(ops, rows),
-            "kernels": with_descendants(times.kernels.astype(np.int64), times.parent),
+            "kernels": with_descendants(times.kernels, times.parent),
         }
     )
 

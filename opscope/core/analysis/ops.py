@@ -65,15 +65,12 @@ class Ops:
         """The ops' own times and those of what they launched."""
         return times(self.attribution)
 
-    def counted_times(self) -> Times:
-        """The same, but what an op launched stands at the op around it that counts, if one does.
+    def counting(self, rows: Ints) -> Ints:
+        """For op rows the op around each that counts, if one does, else the op itself.
 
-        The op that has the shapes and the FLOPs has the time: a marker's ``conv2d``, not the
-        ``aten::cudnn_convolution`` without shapes inside it. Not kept: it is long, and asked for once.
+        The op that has the shapes and the FLOPs is to have the time: a marker's ``conv2d``, not the
+        ``aten::cudnn_convolution`` without shapes inside it.
         """
-        return times(self.attribution, self._counting)
-
-    def _counting(self, rows: Ints) -> Ints:
         found = self.costs.costing(rows)
         return np.where(found >= 0, found, rows)
 
@@ -261,27 +258,22 @@ class Ops:
             call,
         )
 
-    def outline(self, rows: Ints) -> pl.DataFrame:
-        """Numbers instead of what ``describe`` says: op rows alike in all of them are the same op.
+    def outline(self, rows: Ints) -> list[NDArray[Any]]:
+        """Numbers (-1: none) for what ``describe`` says: where all are alike, so is all that it says.
 
-        reading, theirs (the forward op's reading), direction, layer, source.
+        Of the reading, the forward op's reading where that gives the shapes, direction, layer, source.
         """
         reading = at(self.attribution.meaning.reading, rows)
         forward = self.forward_of(rows)
         bare = ~self.readings["shaped"].fill_null(False).to_numpy()
-        layer, source = self._lines(rows, forward)
-        return pl.DataFrame(
-            {
-                "reading": reading,
-                "theirs": at(
-                    self.attribution.meaning.reading,
-                    np.where(at(bare, reading, False), forward, NONE),
-                ),
-                "direction": self.direction(rows),
-                "layer": layer.to_physical(),
-                "source": source.to_physical(),
-            }
-        )
+        theirs = np.where(at(bare, reading, False), forward, NONE)
+        lines = (column.to_physical().cast(pl.Int64) for column in self._lines(rows, forward))
+        return [
+            reading,
+            at(self.attribution.meaning.reading, theirs),
+            self.direction(rows),
+            *(codes.fill_null(NONE).to_numpy() for codes in lines),
+        ]
 
     def _lines(self, rows: Ints, forward: Ints) -> tuple[pl.Series, pl.Series]:
         """Layer and source of op rows, those of ``forward`` (-1: none) among them."""

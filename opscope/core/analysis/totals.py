@@ -8,9 +8,11 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
-from opscope.core.analysis.op_times import Times, device_column
+from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
-from opscope.core.columns import PIECE, gather, pieces
+from opscope.core.columns import gather, pieces
+from opscope.core.intervals import NONE
+from opscope.core.numbering import Numbering
 
 #: What makes two op instances the same op in a table of totals.
 SAME_OP: Final = (
@@ -27,7 +29,6 @@ SAME_OP: Final = (
 #: Sums that are null where nothing is known.
 _PARTIAL: Final = ("device_time", *COST_COLUMNS)
 _SUMMED: Final = ("calls", "kernels", "cpu_time", "self_time")
-_KIND: Final = ("reading", "theirs", "direction", "layer", "source", "priced")
 
 
 def _total(name: str) -> pl.Expr:
@@ -79,21 +80,18 @@ def op_totals(ops: Ops) -> pl.DataFrame:
 
     ``share`` is of the summed device time; a nest's time is counted once: at the op that counts
     (``canonical``) around the op that launched, else at the latter.
-    Summed piece by piece, by the numbers that tell ops apart; one op of each kind is then described.
+    Ops are told apart by numbers, and one of each kind is described.
     """
-    times = ops.counted_times()
-    whole = None if times.device_time is None else int(times.device_time.sum())
+    kinds = _kinds(ops)
+    whole = int(kinds["device_time"].sum())
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
-    kinds = _kinds(ops, times)
+    places = kinds["priced"].to_numpy()
     return (
         kinds.select(*_SUMMED, "device_time")
         .with_columns(
             *identity_of(ops, kinds["row"].to_numpy()).values(),
-            # what costs alike costs alike each time
-            *(
-                gather(ops.costs.catalogue[name], kinds["priced"].to_numpy()) * kinds["calls"]
-                for name in COST_COLUMNS
-            ),
+            # what costs alike costs as much each time
+            *(gather(ops.costs.catalogue[name], places) * kinds["calls"] for name in COST_COLUMNS),
         )
         .lazy()
         .group_by(SAME_OP)
@@ -110,33 +108,38 @@ def op_totals(ops: Ops) -> pl.DataFrame:
     )
 
 
-def _kinds(ops: Ops, times: Times) -> pl.DataFrame:
-    """One row per kind of op: one op's ``row``, its place ``priced`` among the costs, and the sums."""
-    ranges = ops.attribution.trace["ranges"]
-    kinds: list[pl.DataFrame] = []
-    limit = PIECE
-    for part in pieces(len(ops.rows)):
-        rows = ops.rows[part]
-        device = None if times.device_time is None else times.device_time[part]
-        piece = ops.outline(rows).with_columns(
-            pl.Series("row", rows),
-            pl.Series("priced", priced(ops, rows)),
-            pl.lit(1, pl.Int64).alias("calls"),
-            pl.Series("kernels", times.kernels[part].astype(np.int64)),
-            (ranges["end"].gather(rows) - ranges["start"].gather(rows)).alias("cpu_time"),
-            pl.Series("self_time", times.self_time[part]),
-            device_column("device_time", device, len(rows)),
-        )
-        kinds.append(_alike(piece))
-        if sum(map(len, kinds)) > limit:
-            kinds = [_alike(pl.concat(kinds))]
-            limit = max(PIECE, 2 * len(kinds[0]))
-    return _alike(pl.concat(kinds))
-
-
-def _alike(kinds: pl.DataFrame) -> pl.DataFrame:
-    return kinds.group_by(*_KIND).agg(
-        pl.col("row").first(), pl.col(_SUMMED).sum(), _total("device_time")
+def _kinds(ops: Ops) -> pl.DataFrame:
+    """One row per kind of op: the ``row`` of one, ``priced`` its place in the catalogue, the sums."""
+    attribution = ops.attribution
+    ranges, parent = attribution.trace["ranges"], attribution.parent
+    numbering = Numbering(6)
+    kind = np.full(len(parent), NONE, np.int32)
+    for part in pieces(len(parent)):
+        rows = part.start + np.flatnonzero(attribution.is_op[part])
+        reading, theirs, *around = ops.outline(rows)
+        kind[rows] = numbering.of(reading, theirs, priced(ops, rows), *around)
+    whole = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()
+    sums = {name: np.zeros(numbering.many, np.int64) for name in _SUMMED}
+    row = np.zeros(numbering.many, np.int64)
+    alone = self_time(whole, parent)
+    for part in pieces(len(parent)):
+        rows = part.start + np.flatnonzero(attribution.is_op[part])
+        row[kind[rows]] = rows
+        np.add.at(sums["calls"], kind[rows], 1)
+        np.add.at(sums["cpu_time"], kind[rows], whole[rows])
+        np.add.at(sums["self_time"], kind[rows], alone[rows])
+    device = None
+    if ops.on_device:
+        device, sums["kernels"] = launched(attribution, kind, numbering.many, ops.counting)
+    elif not attribution.trace.origin.get("gpu"):
+        device = sums["self_time"]
+    return pl.DataFrame(
+        {
+            "row": row,
+            "priced": priced(ops, row),
+            **sums,
+            "device_time": device_column("device_time", device, len(row)),
+        }
     )
 
 
