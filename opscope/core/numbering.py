@@ -24,6 +24,7 @@ class Numbering:
     """
 
     def __init__(self, width: int) -> None:
+        self._values = [_Pairs() for _ in range(width)]
         self._steps = [_Pairs() for _ in range(width)]
 
     @property
@@ -33,9 +34,10 @@ class Numbering:
 
     def of(self, *columns: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         """The number of each row; values are -1 or greater."""
-        number = np.zeros(len(columns[0]), np.int32)
-        for step, column in zip(self._steps, columns, strict=True):
-            number = step.of(number, column.astype(np.int64) + 1)
+        number = none = np.zeros(len(columns[0]), np.int32)
+        for values, step, column in zip(self._values, self._steps, columns, strict=True):
+            # values first, so that a table of pairs has places for no others
+            number = step.of(number, values.of(none, column.astype(np.int64) + 1))
         return number
 
 
@@ -49,11 +51,11 @@ class _Pairs:
         self._keys: Ints = np.empty(0, np.int64)  # in order, once there is no table
         self._numbers: NDArray[np.int32] = np.empty(0, np.int32)
 
-    def of(self, left: NDArray[np.int32], right: Ints) -> NDArray[np.int32]:
+    def of(self, left: NDArray[np.int32], right: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         if not len(left):
             return left
         if int(right.max()) >= self._wide:
-            self._widen(2 * int(right.max()) + 1)
+            self._widen(int(right.max()) * 5 // 4 + 1)
         key = left * np.int64(self._wide) + right
         size = (int(left.max()) + 1) * self._wide
         if size > _MOST:

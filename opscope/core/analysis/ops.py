@@ -267,12 +267,17 @@ class Ops:
         forward = self.forward_of(rows)
         bare = ~self.readings["shaped"].fill_null(False).to_numpy()
         theirs = np.where(at(bare, reading, False), forward, NONE)
-        lines = (column.to_physical().cast(pl.Int64) for column in self._lines(rows, forward))
+        layer, source = (
+            column.to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
+            for column in self._lines(rows, forward)
+        )
+        told = self.readings["source"].is_not_null().to_numpy()
         return [
             reading,
             at(self.attribution.meaning.reading, theirs),
             self.direction(rows),
-            *(codes.fill_null(NONE).to_numpy() for codes in lines),
+            layer,
+            np.where(at(told, reading, False), NONE, source),
         ]
 
     def _lines(self, rows: Ints, forward: Ints) -> tuple[pl.Series, pl.Series]:

@@ -116,8 +116,10 @@ def _kinds(ops: Ops) -> pl.DataFrame:
     kind = np.full(len(parent), NONE, np.int32)
     for part in pieces(len(parent)):
         rows = part.start + np.flatnonzero(attribution.is_op[part])
-        reading, theirs, *around = ops.outline(rows)
-        kind[rows] = numbering.of(reading, theirs, priced(ops, rows), *around)
+        reading, *others = ops.outline(rows)
+        places = priced(ops, rows)
+        own = np.where(places == reading, len(ops.costs.catalogue), places)  # the rule: one value
+        kind[rows] = numbering.of(reading, own, *others)
     whole = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()
     sums = {name: np.zeros(numbering.many, np.int64) for name in _SUMMED}
     row = np.zeros(numbering.many, np.int64)
