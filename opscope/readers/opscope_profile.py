@@ -190,16 +190,28 @@ def _public(value: Mapping[str, Any]) -> dict[str, Any]:
 class _Tables(dict[str, pl.DataFrame]):
     """The tables of a profile, each read from its files when it is first asked for."""
 
-    def __init__(self, path: Path, files: Mapping[str, list[Path]], own: bool) -> None:
+    def __init__(
+        self, path: Path, files: Mapping[str, list[Path]], rows: Mapping[str, int], own: bool
+    ) -> None:
         super().__init__()
-        self._path, self._files, self._own = path, dict(files), own
+        self._path, self._files, self._rows, self._own = path, dict(files), rows, own
         for name in files:
             super().__setitem__(name, pl.DataFrame())
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         files = self._files.get(name)
         if files is not None:
-            self[name] = _load(self._path, name, files, self._own)
+            frame = _load(self._path, name, files, self._own)
+            rows = self._rows.get(name, len(frame))
+            if len(frame) != rows:
+                what = f"table {name} has {len(frame)} rows where {META} says {rows}"
+                raise BadInput(self._path, what)
+            if self._own and {"start", "end"} <= set(frame.columns):
+                wrong = len(frame) - int((frame["end"] >= frame["start"]).sum())
+                if wrong:
+                    what = f"{wrong} rows of {name} whose end is missing or before its start"
+                    raise BadInput(self._path, what)
+            self[name] = frame
         return super().__getitem__(name)
 
     def __setitem__(self, name: str, frame: pl.DataFrame) -> None:
@@ -236,11 +248,14 @@ def read(
     for name, files in own.items():
         _check(folder, name, files)
     present = frozenset(own)
+    rows = _rows(head, "tables")
     own.update({name: [] for name in TABLES if name not in own})
     origin = head.get("origin")
     meta = head.get("meta")
-    trace = Trace(_Tables(folder, own, True), present, origin if isinstance(origin, dict) else {})
-    extra = _Tables(folder, _files(folder, head, "extra"), False)
+    trace = Trace(
+        _Tables(folder, own, rows, True), present, origin if isinstance(origin, dict) else {}
+    )
+    extra = _Tables(folder, _files(folder, head, "extra"), _rows(head, "extra"), False)
     return trace, extra, meta if isinstance(meta, dict) else {}
 
 
@@ -291,6 +306,13 @@ def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path
             raise BadInput(folder, f"{META} does not list the files of table {str(name)[:64]!r}")
         found[name] = [folder / file for file in files]
     return found
+
+
+def _rows(head: dict[str, Any], kind: str) -> dict[str, int]:
+    """How many rows each table has, as far as ``meta.json`` tells."""
+    listed = head.get(kind)
+    entries = listed.items() if isinstance(listed, dict) else ()
+    return {name: entry["rows"] for name, entry in entries if type(entry.get("rows")) is int}
 
 
 def _check(folder: Path, name: str, files: list[Path]) -> None:
