@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -104,6 +104,7 @@ def assert_same(one: dict[str, pl.DataFrame], other: dict[str, pl.DataFrame]) ->
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_pieces_joined_are_the_whole_and_what_is_saved_is_what_was_there(size):
+    @settings(max_examples=20)  # each example writes two profiles
     @given(traces())
     def law(trace):
         whole = frames(Profile(trace))
@@ -136,9 +137,10 @@ def test_totals_are_those_of_the_ops_one_by_one(trace):
         check_row_order=False,
         categorical_as_str=True,
     )
-    assert totals["kernels"].sum() == ops.filter(pl.col("parent_id").is_null())["kernels"].sum()
-    whole = totals["device_time"].sum()
-    assert whole == ops.filter(pl.col("parent_id").is_null())["device_time"].sum()
+    # a nest's time stands once: at its outermost op in the one, at the op that counts in the other
+    top = ops if profile.cpu_only else ops.filter(pl.col("parent_id").is_null())
+    for name in ("kernels", "device_time"):
+        assert totals[name].sum() == top[name].sum()
 
 
 @pytest.mark.parametrize(
