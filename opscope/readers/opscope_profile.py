@@ -37,6 +37,9 @@ _FILE = re.compile(r"[a-z][a-z0-9_.]{0,80}(/[a-z0-9-]{1,40})?\.parquet\Z")
 _PRIVATE: Final = frozenset({"env", "environ", "environment"})
 #: What Polars raises on a damaged file; it panics on some.
 _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+#: Rows are refused beyond these: those of a trace differ in their times, which take a byte at least.
+_FREE_ROWS: Final = 1 << 20
+_ROWS_PER_BYTE: Final = 16
 #: A table whose rows change rank more often than this is kept in one file.
 _MOST_PARTS: Final = 4096
 
@@ -327,6 +330,7 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
     frames = []
     for file in files:
         try:
+            _refuse_bomb(folder, file)
             frame = pl.read_parquet(file)
             if own:  # columns that a later version added are left out
                 kept = [column for column in TABLES[name] if column in frame.columns]
@@ -337,6 +341,13 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
     if frames:
         return pl.concat(frames)
     return pl.DataFrame(schema=table_schema(name)) if own else pl.DataFrame()
+
+
+def _refuse_bomb(folder: Path, file: Path) -> None:
+    """A column of one value takes no room in a file, however long, and all of it in memory."""
+    size, rows = file.stat().st_size, pl.scan_parquet(file).select(pl.len()).collect().item()
+    if rows > _FREE_ROWS + _ROWS_PER_BYTE * size:
+        raise BadInput(folder, f"{file.name} has {rows} rows in {size} bytes: no profile has")
 
 
 def _damaged(folder: Path, file: Path, error: BaseException) -> BadInput:
