@@ -277,7 +277,7 @@ def main() -> int:
     given = parser.parse_args()
     asker, end, seen, asked_for = Asker(), time.monotonic() + given.seconds, set(), 0
     seed = given.seed
-    with tempfile.TemporaryDirectory() as folder:
+    with suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as folder:
         while time.monotonic() < end:
             source = given.traces[seed % len(given.traces)]
             target = Path(folder) / f"{seed}-{source.name}"
