@@ -164,7 +164,7 @@ def _ranked(found: pl.DataFrame, whole: int) -> pl.DataFrame:
         .group_by("op", "op_type", "lacks", "why")
         .agg(pl.col("calls", "time").sum(), *map(_of_all, SCHEMA))
         .with_columns((pl.col("time") / (whole or None)).alias("share"))
-        .sort("time", "op", "lacks", descending=[True, False, False])
+        .sort("time", "op", "lacks", "why", descending=[True, False, False, False])
         .collect()
     )
     limits = pl.Series([bound(*pair) for pair in ranked.select(*SCHEMA).rows()], dtype=pl.String)
