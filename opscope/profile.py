@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from os import PathLike
 from typing import Final, TypeAlias
 
@@ -20,12 +20,7 @@ from opscope.core.analysis.efficiency import (
     replays,
 )
 from opscope.core.analysis.executed import executed_kernels, executed_memops
-from opscope.core.analysis.kernels import (
-    KERNEL_COLUMNS,
-    MEMOP_COLUMNS,
-    kernels_frame,
-    memops_frame,
-)
+from opscope.core.analysis.kernels import kernel_pieces, kernels_frame, memops_frame
 from opscope.core.analysis.memory import memory_by_op, memory_peaks
 from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.analysis.ops import Ops
@@ -34,6 +29,7 @@ from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.clocks import aligned
+from opscope.core.columns import pieces
 from opscope.core.naming import name_devices
 from opscope.core.perf.devices import Device
 from opscope.core.trace import Trace
@@ -218,30 +214,54 @@ class Profile:
         """
         from opscope.readers import opscope_profile
 
-        kept: dict[str, pl.DataFrame] = {}
+        kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         for name, table in _STORED.items():
-            frame: pl.DataFrame = getattr(self, name)()
-            kept[name] = frame if table is None else frame.drop(self._in_trace(frame, table))
+            # what is as long as the trace is made a piece at a time, when it is written
+            kept[name] = getattr(self, name)() if table is None else self._beside(name, table)
         opscope_profile.write(path, self.trace, kept, {"analysis": ANALYSIS}, force)
 
-    def _in_trace(self, frame: pl.DataFrame, table: str) -> list[str]:
-        return [column for column in frame.columns if column in self.trace[table].columns]
+    def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
+        """Pieces of the frame ``name``, without the columns that the trace's table has."""
+        if name == "kernels" and name not in self._frames and name not in self._stored:
+            parts = kernel_pieces(self._ops, self._executed)
+        else:
+            frame: pl.DataFrame = getattr(self, name)()
+            parts = (frame[part] for part in pieces(len(frame)))
+        for part in parts:
+            yield part.drop(set(part.columns) & set(self.trace[table].columns))
 
     def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         if name not in self._frames:
-            self._frames[name] = self._from_stored(name) if name in self._stored else make()
+            stored = self._from_stored(name) if name in self._stored else None
+            self._frames[name] = make() if stored is None else stored
         return self._frames[name]
 
-    def _from_stored(self, name: str) -> pl.DataFrame:
-        frame, table = self._stored[name], _STORED[name]
-        if table is None:
-            return frame
-        rows = self.trace[table]
-        if len(rows) != len(frame):
-            raise ValueError(f"{name}: {len(frame)} rows were stored for {len(rows)} of the trace")
-        columns = {"kernels": KERNEL_COLUMNS, "memops": MEMOP_COLUMNS}[name]
-        both = [column for column in columns if column in rows.columns]
-        return pl.concat([rows.select(both), frame], how="horizontal").select(columns)
+    def _from_stored(self, name: str) -> pl.DataFrame | None:
+        """What was stored; None where it is not what this version makes, or not of this trace."""
+        frame, table, schema = self._stored[name], _STORED[name], _schema(name)
+        if table is not None:
+            rows = self.trace[table]
+            if len(rows) != len(frame):
+                return None
+            both = [column for column in schema if column in rows.columns]
+            frame = pl.concat([rows.select(both), frame.drop(both, strict=False)], how="horizontal")
+        if set(frame.columns) != set(schema):
+            return None
+        frame = frame.select(list(schema))
+        text = (pl.String, pl.Categorical)
+        fits = all(
+            one == other or (one in text and other in text)
+            for one, other in zip(frame.dtypes, schema.values(), strict=True)
+        )
+        return frame if fits else None
+
+
+@cache
+def _schema(name: str) -> Mapping[str, pl.DataType]:
+    """The columns of a frame: what a trace in which nothing happened on a GPU gives."""
+    empty = Profile(Trace.of({"kernels": pl.DataFrame(schema={"name": pl.Categorical})}))
+    frame: pl.DataFrame = getattr(empty, name)()
+    return frame.schema
 
 
 def load(path: Path | Sequence[Path], *, gpu: str | None = None) -> Profile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -125,3 +126,25 @@ def test_the_roofline_of_a_known_device(trace_of):
     nameless = Profile(trace_of(**tables))
     assert nameless.device == (None, "the trace names no device (--gpu gives it a name)")
     assert nameless.efficiency("op")["efficiency"].to_list() == [None]
+
+
+@pytest.mark.parametrize("name", ["kernels", "summary", "op_totals", "missing_costs"])
+@pytest.mark.parametrize("damage", ["column", "type", "rows"])
+def test_what_was_stored_and_does_not_fit_is_worked_out_anew(profile, tmp_path, name, damage):
+    path = tmp_path / "p.opscope"
+    profile.save(path)
+    file = path / f"extra.{name}.parquet"
+    frame = pl.read_parquet(file)
+    if damage == "column":
+        frame = frame.drop(frame.columns[0])
+    elif damage == "type":
+        frame = frame.with_columns(pl.lit(1.5).alias(frame.columns[0]))
+    elif name == "kernels":
+        frame = frame.head(1)
+        meta = path / "meta.json"
+        head = json.loads(meta.read_text())
+        head["extra"][name]["rows"] = 1
+        meta.write_text(json.dumps(head))
+    frame.write_parquet(file)
+    again = getattr(opscope.load(path), name)()
+    assert_frame_equal(again, getattr(profile, name)(), categorical_as_str=True)

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.collectives import add_parameters
-from opscope.core.columns import at
+from opscope.core.columns import LookUp, at
 from opscope.core.compiled import REGION_NAMES
 from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
@@ -61,6 +61,16 @@ class Launched:
     reason: NDArray[np.uint8]
     inferred: NDArray[np.bool_]
     replay: NDArray[np.int32]
+
+    def part(self, rows: slice) -> Launched:
+        """The same of some rows."""
+        return Launched(
+            self.call[rows],
+            self.op[rows],
+            self.reason[rows],
+            self.inferred[rows],
+            self.replay[rows],
+        )
 
 
 @dataclass(slots=True)
@@ -262,7 +272,7 @@ def _launch(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
         if np.any(start[1:] < start[:-1]):
             by_start = np.argsort(start, kind="stable")
             launches, ids, start = launches[by_start], ids[by_start], start[by_start]
-        found[rows] = look_up(ids, launches, wanted)
+        found[rows] = LookUp(ids, launches)(wanted)
         if not np.all(ids[1:] > ids[:-1]):
             _again(found, rows, executed, calls, (ids, launches, start))
     return found
@@ -296,23 +306,6 @@ def _again(
     place = np.searchsorted(key[order], code * many + time, side="right") - 1
     hit = (place >= 0) & (key[order[place]] // many == code)
     found[rows[early][hit]] = numbers[order[place[hit]]]
-
-
-def look_up(ids: Ints, rows: Ints, wanted: Ints) -> Ints:
-    """For each id that is ``wanted`` the row of the last of ``ids`` that equals it, or -1.
-
-    A negative id is none, and so is one that nobody has.
-    """
-    low, high = int(ids.min()), int(ids.max())
-    if high - low < 8 * len(ids) + 1024:  # dense, as correlation ids are: a table beats a sort
-        table = np.full(high - low + 1, NONE, np.int32)
-        table[ids - low] = rows
-        inside = (wanted >= max(low, 0)) & (wanted <= high)
-        return np.where(inside, table[np.where(inside, wanted - low, 0)], NONE)
-    order = np.argsort(ids, kind="stable")
-    place = np.searchsorted(ids[order], wanted, side="right") - 1
-    same = (at(ids[order], place, NONE) == wanted) & (wanted >= 0)
-    return at(rows[order], np.where(same, place, NONE))
 
 
 def _by_process(frame: pl.DataFrame) -> dict[int, Ints]:

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+#: Rows that are worked on at a time where all at once would take too much memory.
+PIECE: Final = 2_000_000
+_FEW: Final = 32
+
+
+def pieces(many: int) -> Iterator[slice]:
+    """Slices that part ``many`` rows; an empty one where there are none."""
+    for begin in range(0, max(many, 1), PIECE):
+        yield slice(begin, min(begin + PIECE, many))
+
+
+def grouped(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each distinct key and its places in order. Few keys are looked for, many are sorted."""
+    distinct = np.unique(keys)
+    if len(distinct) <= _FEW:
+        for key in distinct.tolist():
+            yield key, np.flatnonzero(keys == key)
+        return
+    order = np.argsort(keys, kind="stable")
+    edges = np.flatnonzero(np.diff(keys[order])) + 1
+    yield from zip(distinct.tolist(), np.split(order, edges), strict=True)
 
 
 def spread(name: str, texts: Sequence[str | None], codes: NDArray[Any]) -> pl.Series:
@@ -67,3 +89,26 @@ def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArr
     known = places >= 0
     found[known] = values[places[known]]
     return found
+
+
+class LookUp:
+    """Rows by id: of several with one id the last. A negative id is none, and so is one nobody has."""
+
+    def __init__(self, ids: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        self._low, high = int(ids.min()), int(ids.max())
+        self._table: NDArray[np.int32] | None = None
+        if high - self._low < 8 * len(ids) + 1024:  # dense, as ids are: a table beats a sort
+            self._table = np.full(high - self._low + 1, -1, np.int32)
+            self._table[ids - self._low] = rows
+        else:
+            order = np.argsort(ids, kind="stable")
+            self._ids, self._rows = ids[order], rows[order]
+
+    def __call__(self, wanted: NDArray[np.int64]) -> NDArray[Any]:
+        """For each id that is ``wanted`` its row, or -1."""
+        if self._table is not None:
+            inside = (wanted >= max(self._low, 0)) & (wanted < self._low + len(self._table))
+            return np.where(inside, self._table[np.where(inside, wanted - self._low, 0)], -1)
+        place = np.searchsorted(self._ids, wanted, side="right") - 1
+        same = (at(self._ids, place) == wanted) & (wanted >= 0)
+        return at(self._rows, np.where(same, place, -1))

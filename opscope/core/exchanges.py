@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribute import Attribution
-from opscope.core.columns import at, gather, spread
+from opscope.core.columns import at, gather, matching, spread
 from opscope.core.intervals import NONE, Ints
 from opscope.core.perf.communication import buffer_bytes, collective
 from opscope.core.ranks import groups
@@ -61,11 +61,7 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
     """
     trace = attribution.trace
     calls = _Calls(attribution)
-    kernels = np.flatnonzero(
-        trace["kernels"]["name"].cast(pl.String).str.contains(KERNELS).fill_null(False).to_numpy()
-        if len(trace["kernels"])
-        else np.zeros(0, bool)
-    )
+    kernels = np.flatnonzero(matching(trace["kernels"]["name"], KERNELS))
     on_gpu = trace["kernels"]["process"].gather(kernels)
     frames = [_of_kernels(trace["kernels"], kernels, attribution, calls)]
     frames.append(_of_calls(attribution, calls, set(on_gpu.unique().to_list())))

@@ -136,7 +136,7 @@ def decode_events(text: bytes, exact: bool = False) -> list[Event] | None:
         return decoded
     except msgspec.ValidationError:
         return _decode_loosely(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -144,7 +144,7 @@ def decode_metrics(text: bytes, category: str) -> list[dict[str, Any]]:
     """The ``args`` of the events of one category, as they are, in their order."""
     try:
         return [event.args or {} for event in _decode_counted(text) if event.cat == category]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
 
 

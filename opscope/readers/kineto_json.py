@@ -30,7 +30,8 @@ BLOCK: Final = 4 << 20
 LARGEST: Final = 64 << 20
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+# a string without an end is one too, else it would be looked for again from each quote inside it
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _GAP = re.compile(rb"[\s,]*")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SPACE = b" \t\r\n"
@@ -118,7 +119,7 @@ class KinetoFile:
             try:
                 self.meta = msgspec.json.decode(attempt, type=dict[str, Any])
                 return
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
         raise BadInput(self.path, "not valid JSON around traceEvents")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import polars as pl
@@ -28,6 +28,8 @@ _KERNEL: Final[Mapping[str, Kind]] = {
 _EXTENTS: Final[Mapping[str, Column]] = {
     name: (f"{name}X", f"{name}Y", f"{name}Z") for name in ("grid", "block", "cluster")
 }
+#: Columns that every version has.
+_NEEDED: Final = ("start", "end", "globalTid", "globalPid", "deviceId", "address")
 #: What a kernel's column is called in the trace, and its type where it is not a 64-bit integer.
 _RENAMED: Final[Mapping[str, str]] = {
     "deviceId": "device", "contextId": "context", "streamId": "stream",
@@ -69,7 +71,7 @@ def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFra
             columns.append(frame["correlationId"].alias("correlation"))
         return pl.DataFrame(columns)
 
-    pieces = [piece for table in _CALLS for piece in source.scan(table, _CALL, convert)]
+    pieces = [piece for table in _CALLS for piece in scan(source, table, _CALL, convert)]
     return pl.concat(pieces, how="diagonal") if pieces else None
 
 
@@ -91,7 +93,7 @@ def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataF
     wanted: dict[str, Column] = {**_KERNEL, **_EXTENTS}
     if not source.has(table, "demangledName"):
         wanted["shortName"] = "int"
-    pieces = source.scan(table, wanted, convert)
+    pieces = scan(source, table, wanted, convert)
     return pl.concat(pieces, how="diagonal") if pieces else None
 
 
@@ -127,14 +129,15 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
         return pl.DataFrame(columns + _sized(frame))
 
     extra: dict[str, Kind] = {"bytes": "int", "graphNodeId": "int"}
-    pieces = source.scan(
+    pieces = scan(
+        source,
         "CUPTI_ACTIVITY_KIND_MEMCPY",
         {
             **_PLACE, **extra, "copyKind": "int", "srcKind": "int", "dstKind": "int",
             "srcDeviceId": "int", "dstDeviceId": "int",
         },
         copies,
-    ) + source.scan("CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memKind": "int"}, sets)  # fmt: skip
+    ) + scan(source, "CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memKind": "int"}, sets)  # fmt: skip
     return pl.concat(pieces, how="diagonal") if pieces else None
 
 
@@ -151,7 +154,8 @@ def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
             pl.when(pl.col("stream") != _NONE32).then("stream").alias("stream")
         )
 
-    pieces = source.scan(
+    pieces = scan(
+        source,
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
         {**_PLACE, "syncType": "int", "eventId": "int"},
         convert,
@@ -181,7 +185,7 @@ def read_graph_nodes(source: Source, threads: Threads) -> pl.DataFrame | None:
     wanted: dict[str, Kind] = dict.fromkeys(
         ("start", "globalTid", "graphNodeId", "originalGraphNodeId", "graphId"), "int"
     )
-    return pl.concat(source.scan(table, wanted, convert), how="diagonal")
+    return pl.concat(scan(source, table, wanted, convert), how="diagonal")
 
 
 def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None:
@@ -210,9 +214,25 @@ def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None
         columns.append(constant("attrs", '{"graph_trace":true}', pl.String, frame.height))
         return pl.DataFrame(columns)
 
-    pieces = source.scan(table, {**_PLACE, "graphId": "int", "graphExecId": "int"}, convert)
+    pieces = scan(source, table, {**_PLACE, "graphId": "int", "graphExecId": "int"}, convert)
     frame = pl.concat(pieces, how="diagonal")
     return frame if frame.height else None
+
+
+def scan(
+    source: Source,
+    table: str,
+    wanted: Mapping[str, Column],
+    convert: Callable[[pl.DataFrame, pl.DataFrame | None], pl.DataFrame],
+) -> list[pl.DataFrame]:
+    """``source.scan``, null where a damaged table lacks what each of its rows has; it is told later."""
+
+    def whole(frame: pl.DataFrame, rare: pl.DataFrame | None) -> pl.DataFrame:
+        absent = [name for name in _NEEDED if name in wanted and name not in frame.columns]
+        nothing = (pl.lit(None, pl.Int64).alias(name) for name in absent)
+        return convert(frame.with_columns(nothing), rare)
+
+    return source.scan(table, wanted, whole)
 
 
 def _placed(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from .nsys_cuda import scan
 from .nsys_source import Source
 from .nsys_strings import Codes, Strings, Threads, constant, named
 from .sqlite import Kind
@@ -118,7 +119,9 @@ def read_allocations(source: Source, threads: Threads) -> pl.DataFrame | None:
     table = "CUDA_GPU_MEMORY_USAGE_EVENTS"
     if not source.has(table, "start", "bytes", "memoryOperationType"):
         return None
-    freeing = [number for number, name in _operations(source).items() if "DEALLOC" in name.upper()]
+    freeing = [
+        number for number, name in _operations(source).items() if "DEALLOC" in (name or "").upper()
+    ]
     wanted: Mapping[str, Kind] = dict.fromkeys(
         ("start", "globalPid", "deviceId", "address", "bytes", "memoryOperationType"), "int"
     )
@@ -135,7 +138,7 @@ def read_allocations(source: Source, threads: Threads) -> pl.DataFrame | None:
             .alias("bytes"),
         )
 
-    frame = pl.concat(source.scan(table, wanted, convert)).sort("time", maintain_order=True)
+    frame = pl.concat(scan(source, table, wanted, convert)).sort("time", maintain_order=True)
     return frame.with_columns(pl.col("bytes").cum_sum().over("process", "device").alias("total"))
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +37,9 @@ _FILE = re.compile(r"[a-z][a-z0-9_.]{0,80}(/[a-z0-9-]{1,40})?\.parquet\Z")
 _PRIVATE: Final = frozenset({"env", "environ", "environment"})
 #: What Polars raises on a damaged file; it panics on some.
 _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+#: Rows are refused beyond these: those of a trace differ in their times, which take a byte at least.
+_FREE_ROWS: Final = 1 << 20
+_ROWS_PER_BYTE: Final = 16
 #: A table whose rows change rank more often than this is kept in one file.
 _MOST_PARTS: Final = 4096
 
@@ -47,13 +50,13 @@ _MOST_PARTS: Final = 4096
 def write(
     path: str | os.PathLike[str],
     trace: Trace,
-    extra: Mapping[str, pl.DataFrame] | None = None,
+    extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]] | None = None,
     meta: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> None:
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
-    Row order is kept, so extra tables may refer to rows by number. Raises FileExistsError where
+    An extra table may come in pieces, each written before the next is asked for. Row order is kept, so extra tables may refer to rows by number. Raises FileExistsError where
     ``path`` exists, unless ``force`` and it is a profile; ValueError for a name that is no word.
     Whatever fails, ``path`` stays as it was.
     """
@@ -96,15 +99,16 @@ def _replace(temporary: Path, target: Path) -> None:
 
 
 def _fill(
-    folder: Path, trace: Trace, extra: Mapping[str, pl.DataFrame], meta: Mapping[str, Any]
+    folder: Path,
+    trace: Trace,
+    extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]],
+    meta: Mapping[str, Any],
 ) -> None:
     rank = _ranks(trace)
     tables: dict[str, Any] = {}
     for name in sorted(trace.present):
         tables[name] = _store(folder, name, trace[name], rank if "process" in TABLES[name] else {})
-    others = {
-        name: _store(folder, f"extra.{name}", frame, {}) for name, frame in sorted(extra.items())
-    }
+    others = {name: _store_extra(folder, f"extra.{name}", extra[name]) for name in sorted(extra)}
     origin = _public(trace.origin)
     if isinstance(origin.get("command"), list):
         origin["command"] = list(redact([str(word) for word in origin["command"]]))
@@ -136,10 +140,31 @@ def _store(folder: Path, name: str, frame: pl.DataFrame, rank: dict[int, int]) -
         else:
             (folder / name).mkdir(exist_ok=True)
             file = f"{name}/{number:04}-rank{owner}.parquet"
-        if len(part) or name.startswith("extra."):  # whose columns only the file tells
-            part.write_parquet(folder / file, compression="zstd", statistics=True)
+        if len(part):
+            _write(part, folder / file)
             files.append(file)
     return {"rows": len(frame), "files": files}
+
+
+def _store_extra(
+    folder: Path, name: str, given: pl.DataFrame | Iterable[pl.DataFrame]
+) -> dict[str, Any]:
+    """A table whose columns only its files tell: it has one even without rows."""
+    files: list[str] = []
+    rows = 0
+    for part in (given,) if isinstance(given, pl.DataFrame) else given:
+        if len(files) == 1:
+            (folder / name).mkdir()
+            (folder / files[0]).rename(folder / f"{name}/0000.parquet")
+            files[0] = f"{name}/0000.parquet"
+        files.append(f"{name}/{len(files):04}.parquet" if files else f"{name}.parquet")
+        _write(part, folder / files[-1])
+        rows += len(part)
+    return {"rows": rows, "files": files}
+
+
+def _write(frame: pl.DataFrame, file: Path) -> None:
+    frame.write_parquet(file, compression="zstd", statistics=True)
 
 
 def _parts(frame: pl.DataFrame, rank: dict[int, int]) -> Iterator[tuple[int | None, pl.DataFrame]]:
@@ -168,16 +193,28 @@ def _public(value: Mapping[str, Any]) -> dict[str, Any]:
 class _Tables(dict[str, pl.DataFrame]):
     """The tables of a profile, each read from its files when it is first asked for."""
 
-    def __init__(self, path: Path, files: Mapping[str, list[Path]], own: bool) -> None:
+    def __init__(
+        self, path: Path, files: Mapping[str, list[Path]], rows: Mapping[str, int], own: bool
+    ) -> None:
         super().__init__()
-        self._path, self._files, self._own = path, dict(files), own
+        self._path, self._files, self._rows, self._own = path, dict(files), rows, own
         for name in files:
             super().__setitem__(name, pl.DataFrame())
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         files = self._files.get(name)
         if files is not None:
-            self[name] = _load(self._path, name, files, self._own)
+            frame = _load(self._path, name, files, self._own)
+            rows = self._rows.get(name, len(frame))
+            if len(frame) != rows:
+                what = f"table {name} has {len(frame)} rows where {META} says {rows}"
+                raise BadInput(self._path, what)
+            if self._own and {"start", "end"} <= set(frame.columns):
+                wrong = len(frame) - int((frame["end"] >= frame["start"]).sum())
+                if wrong:
+                    what = f"{wrong} rows of {name} whose end is missing or before its start"
+                    raise BadInput(self._path, what)
+            self[name] = frame
         return super().__getitem__(name)
 
     def __setitem__(self, name: str, frame: pl.DataFrame) -> None:
@@ -214,11 +251,14 @@ def read(
     for files in own.values():
         _check(folder, files)
     present = frozenset(own)
+    rows = _rows(head, "tables")
     own.update({name: [] for name in TABLES if name not in own})
     origin = head.get("origin")
     meta = head.get("meta")
-    trace = Trace(_Tables(folder, own, True), present, origin if isinstance(origin, dict) else {})
-    extra = _Tables(folder, _files(folder, head, "extra"), False)
+    trace = Trace(
+        _Tables(folder, own, rows, True), present, origin if isinstance(origin, dict) else {}
+    )
+    extra = _Tables(folder, _files(folder, head, "extra"), _rows(head, "extra"), False)
     return trace, extra, meta if isinstance(meta, dict) else {}
 
 
@@ -271,6 +311,13 @@ def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path
     return found
 
 
+def _rows(head: dict[str, Any], kind: str) -> dict[str, int]:
+    """How many rows each table has, as far as ``meta.json`` tells."""
+    listed = head.get(kind)
+    entries = listed.items() if isinstance(listed, dict) else ()
+    return {name: entry["rows"] for name, entry in entries if type(entry.get("rows")) is int}
+
+
 def _check(folder: Path, files: list[Path]) -> None:
     for file in files:
         try:
@@ -283,6 +330,7 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
     frames = []
     for file in files:
         try:
+            _refuse_bomb(folder, file)
             frame = pl.read_parquet(file)
             if own:  # columns that a later version added are left out
                 kept = [column for column in TABLES[name] if column in frame.columns]
@@ -293,6 +341,13 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
     if frames:
         return pl.concat(frames)
     return pl.DataFrame(schema=table_schema(name)) if own else pl.DataFrame()
+
+
+def _refuse_bomb(folder: Path, file: Path) -> None:
+    """A column of one value takes no room in a file, however long, and all of it in memory."""
+    size, rows = file.stat().st_size, pl.scan_parquet(file).select(pl.len()).collect().item()
+    if rows > _FREE_ROWS + _ROWS_PER_BYTE * size:
+        raise BadInput(folder, f"{file.name} has {rows} rows in {size} bytes: no profile has")
 
 
 def _damaged(folder: Path, file: Path, error: BaseException) -> BadInput:

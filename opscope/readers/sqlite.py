@@ -43,6 +43,8 @@ _DTYPES: Final[Mapping[str, Any]] = {
     "real": pl.Float64,
     "blob": pl.Binary,
 }
+#: Characters; exports have none at all.
+_LONGEST_DEFAULT: Final = 1000
 #: CUDA's limits of a grid: 2^31 - 1, 65,535 and 65,535.
 _EXTENT_X: Final = (1 << 31) - 1
 _EXTENT_YZ: Final = (1 << 16) - 1
@@ -68,16 +70,21 @@ class Database:
                 names = connection.execute(
                     "SELECT name FROM sqlite_master WHERE type = 'table'"
                 ).fetchall()
-                self.tables: dict[str, tuple[str, ...]] = {
-                    name: tuple(
-                        row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")
-                    )
+                columns = {
+                    name: connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
                     for (name,) in names
                 }
             finally:
                 connection.close()
         except sqlite3.Error as error:
             raise BadInput(self.path, f"not a readable SQLite database ({error})") from error
+        for name, rows in columns.items():
+            # rows written before a column was added have its default: it is in the file only once
+            if any(len(str(row[4])) > _LONGEST_DEFAULT for row in rows):
+                raise BadInput(self.path, f"table {name} has a column with an endless default")
+        self.tables: dict[str, tuple[str, ...]] = {
+            name: tuple(row[1] for row in rows) for name, rows in columns.items()
+        }
         self._connection: Any = None
 
     def __enter__(self) -> Database:

@@ -351,3 +351,47 @@ def test_any_bytes_give_a_trace_or_one_clear_complaint(tmp_path: Path, seed: int
         assert "\n" not in str(error)  # noqa: PT017
     else:
         assert isinstance(trace, Trace)
+
+
+# -------------------------------------------------------------------------- made to mislead
+
+OP = '{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":1,"dur":5}'
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "[" * DEEP + "]" * DEEP,
+        OP.replace('"dur"', '"args":{"Input Dims":' + "[" * DEEP + "]" * DEEP + '},"dur"'),
+        OP.replace('"dur"', '"args":' + '{"a":' * DEEP + "1" + "}" * DEEP + ',"dur"'),
+        OP.replace(":5}", ":" + "9" * 10_000 + "}"),
+        OP.replace(":5}", ":NaN}"),
+    ],
+    ids=["an event", "dims", "args", "a number", "nan"],
+)
+def test_one_event_beyond_reason_is_left_out_and_told(tmp_path: Path, second: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(f'{{"traceEvents":[{OP},{second}]}}')
+    trace = kineto.read(path)
+    assert len(trace["ranges"]) == 1
+    assert "events that are damaged JSON were left out" in trace["notes"]["what"]
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_head_nested_beyond_reason_is_refused(tmp_path: Path, where: str) -> None:
+    odd = f'"a":{"[" * DEEP + "]" * DEEP}'
+    parts = [f'"traceEvents":[{OP}]']
+    parts.insert(where == "after", odd)
+    path = tmp_path / "t.json"
+    path.write_text("{" + ",".join(parts) + "}")
+    with pytest.raises(BadInput, match="not valid JSON around traceEvents") as caught:
+        kineto.read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_text_of_quotes_that_never_ends_is_gone_through_once() -> None:
+    """Looked for again from every quote in it, this text would take an hour."""
+    text = b'{"name": "' + rb"\"" * 300_000
+    assert kineto_json._scan(Path("t.json"), text) == (0, False)
+    assert list(kineto_json._objects(text)) == []

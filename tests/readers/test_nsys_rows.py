@@ -460,3 +460,24 @@ def test_tables_without_row_numbers(nsys_file, event):
             "textId, category FROM old"
         )
     assert texts(nsys.read(path)) == ["a", "kernel"]
+
+
+@pytest.mark.parametrize("column", ["start", "end", "globalTid"])
+def test_a_table_without_a_column_that_all_have(nsys_file, event, column):
+    call = {"start": 1, "end": 2, "globalTid": 5 << 24 | 7, "correlationId": 1, "nameId": 0}
+    path = nsys_file(NVTX_EVENTS=[event(0, 1, text="a")], CUPTI_ACTIVITY_KIND_RUNTIME=[call])
+    with sqlite3.connect(path) as db:
+        db.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_RUNTIME DROP COLUMN {column}")
+    trace = nsys.read(path)
+    assert len(trace["ranges"]) == 1
+    assert len(trace["calls"]) == (column == "globalTid")
+    told = "rows of calls whose end is missing or before its start" in trace["notes"]["what"]
+    assert told == (column != "globalTid")
+
+
+def test_a_column_whose_default_would_fill_the_memory(nsys_file, event):
+    path = nsys_file(NVTX_EVENTS=[event(0, 1, text="a")])
+    with sqlite3.connect(path) as db:
+        db.execute(f"ALTER TABLE NVTX_EVENTS ADD COLUMN jsonText TEXT DEFAULT '{'x' * 100_000}'")
+    with pytest.raises(BadInput, match="NVTX_EVENTS has a column with an endless default"):
+        nsys.read(path)

@@ -208,3 +208,47 @@ def test_a_damaged_file_is_named(tmp_path: Path, seed: int) -> None:
     except BadInput as error:
         assert str(error).startswith(f"{place}: ")  # noqa: PT017 - either outcome is right
         assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_rows_that_are_not_those_of_the_meta_are_told(tmp_path: Path) -> None:
+    place = tmp_path / "p"
+    opscope_profile.write(place, trace(), {"about": pl.DataFrame({"x": [1, 2]})})
+    for name in ("ranges", "extra.about"):
+        pl.read_parquet(place / f"{name}.parquet").head(1).write_parquet(place / f"{name}.parquet")
+    found, extra, _ = opscope_profile.read(place)
+    with pytest.raises(BadInput, match=r"p: table ranges has 1 rows where meta.json says 5"):
+        found["ranges"]
+    with pytest.raises(BadInput, match=r"table about has 1 rows where meta.json says 2"):
+        extra["about"]
+
+
+@pytest.mark.parametrize("column", ["start", "end"])
+def test_times_that_are_not_there_are_told(tmp_path: Path, column: str) -> None:
+    place = tmp_path / "p"
+    opscope_profile.write(place, trace())
+    pl.read_parquet(place / "ranges.parquet").drop(column).write_parquet(place / "ranges.parquet")
+    with pytest.raises(BadInput, match="5 rows of ranges whose end is missing or before its start"):
+        opscope_profile.read(place)[0]["ranges"]
+
+
+def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    place = tmp_path / "p"
+    opscope_profile.write(place, trace())
+    many = pl.repeat(7, 3_000_000, dtype=pl.Int64, eager=True)
+    pl.DataFrame({"start": many, "end": many}).write_parquet(place / "ranges.parquet")
+    assert (place / "ranges.parquet").stat().st_size < 100_000
+    with pytest.raises(BadInput, match=r"ranges.parquet has 3000000 rows in"):
+        opscope_profile.read(place)[0]["ranges"]
+
+
+def test_an_extra_table_may_come_in_pieces(tmp_path: Path) -> None:
+    whole = pl.DataFrame({"x": range(7), "text": pl.Series(list("abcabca"), dtype=pl.Categorical)})
+    for name, parts in {
+        "none": [whole.clear()],
+        "one": [whole],
+        "more": [whole[:3], whole[3:]],
+    }.items():
+        opscope_profile.write(tmp_path / name, trace(), {"about": iter(parts)})
+        found = opscope_profile.read(tmp_path / name)[1]["about"]
+        assert found.equals(pl.concat(parts))
+    assert (tmp_path / "more/extra.about/0001.parquet").is_file()

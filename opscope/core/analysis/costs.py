@@ -74,12 +74,11 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     matrix = (
         catalogue["family"].is_in(list(perf.MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
     )
-    ops = np.flatnonzero(attribution.is_op)
-    reading = place[ops]
-    canonical = np.zeros(len(attribution.is_op), bool)
-    rows = ops[matrix[reading]]
+    is_op = attribution.is_op
+    canonical = np.zeros(len(is_op), bool)
+    rows = np.flatnonzero(is_op & matrix[place])
     canonical[rows] = ~attribution.above(rows)[rows]
-    others = ops[something_known[reading] & ~matrix[reading]]
+    others = np.flatnonzero(is_op & (something_known & ~matrix)[place])
     outside = attribution.climb(others, canonical) == NONE
     others = others[outside]
     canonical[others] = ~attribution.above(np.flatnonzero(canonical))[others]
@@ -88,7 +87,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     for launched in (attribution.kernels, attribution.memops):
         launches[launched.op[launched.op >= 0]] = True
     canonical[others] = launches[others] | ~attribution.above(others)[others]
-    free = (known & ~something_known)[place] & attribution.is_op
+    free = (known & ~something_known)[place] & is_op
     return Costs(catalogue, place, canonical, free, attribution)
 
 

@@ -28,7 +28,7 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
     besides (``why`` says so). Elsewhere time is the ops' self time. What took no time is left out.
     ``why`` of kernels over lists of tensors ends with what their grids bound (``chunks``).
     """
-    if ops.times.device_time is None:
+    if not ops.on_device:
         return _ranked(_of_ops(ops), int(ops.times.self_time.sum()))
     found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
     whole = sum(
@@ -39,21 +39,27 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
 
 def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
     launched = ops.attribution.kernels
-    rows = launched.op.astype(np.int64)
-    frame = _reasons(ops, rows, ops.costs.costing(rows)).with_columns(
-        executed["flops"].is_not_null().alias("has_flops"),
-        executed["bytes"].is_not_null().alias("has_bytes"),
-        executed["duration"].alias("time"),
-        executed["name"],
-        spread("gap", list(REASONS), launched.reason),
-        *at_most(ops.attribution.trace["kernels"].select("name", "grid")).get_columns(),
+    lacking = pl.any_horizontal(pl.col("flops", "bytes").is_null()) & (pl.col("duration") > 0)
+    places = np.flatnonzero(executed.select(lacking).to_series().to_numpy())
+    rows = launched.op[places].astype(np.int64)
+    name = executed["name"].gather(places)
+    kinds = _alike(
+        ops,
+        rows,
+        executed["flops"].is_not_null().gather(places).alias("has_flops"),
+        executed["bytes"].is_not_null().gather(places).alias("has_bytes"),
+        executed["duration"].gather(places).alias("time"),
+        pl.Series("gap", launched.reason[places]),
+        *at_most(ops.attribution.trace["kernels"].select("name", "grid")[places]).get_columns(),
+        name.zip_with(pl.Series(rows < 0), name.clear(len(name))),
     )
-    return frame.with_columns(
-        pl.coalesce(pl.col("op", "name").cast(pl.String)).alias("op"),
-        pl.coalesce(pl.col("gap", "why").cast(pl.String)).alias("why"),
+    gap = spread("gap", list(REASONS), kinds["gap"].to_numpy()).cast(pl.String)
+    return _read(ops, kinds).with_columns(
+        pl.coalesce(pl.col("op"), kinds["name"].cast(pl.String)).alias("op"),
+        pl.coalesce(gap, pl.col("why")).alias("why"),
         # why a kernel has no op is one of a closed list, as it is
-        *(pl.when(pl.col("gap").is_null()).then(pl.col(one)).alias(one) for one in SCHEMA),
-    ).drop("name", "gap")
+        *(pl.when(gap.is_null()).then(kinds[name]).alias(name) for name in SCHEMA),
+    )
 
 
 def _of_memops(ops: Ops, memops: pl.DataFrame) -> pl.DataFrame:
@@ -67,6 +73,7 @@ def _of_memops(ops: Ops, memops: pl.DataFrame) -> pl.DataFrame:
         pl.lit("the trace does not record its size").alias("bytes_why"),
         pl.lit(value=True).alias("has_flops"),
         table["bytes"].is_not_null().alias("has_bytes"),
+        pl.lit(1, pl.Int64).alias("calls"),
         pl.col("duration").alias("time"),
     )
 
@@ -77,30 +84,61 @@ def _of_ops(ops: Ops) -> pl.DataFrame:
     rows = times.rows[busy]
     costing = ops.costs.costing(rows)
     bytes_known = gather(ops.costs.catalogue["bytes"], at(ops.costs.place, costing)).is_not_null()
-    return _reasons(ops, rows, costing).with_columns(
+    kinds = _alike(
+        ops,
+        rows,
         pl.Series("has_flops", costing != NONE),
         bytes_known.alias("has_bytes"),
         pl.Series("time", times.self_time[busy]),
     )
+    return _read(ops, kinds)
 
 
-def _reasons(ops: Ops, rows: Ints, costing: Ints) -> pl.DataFrame:
-    """op, op_type and why its FLOPs and its bytes are not known, for each op row (-1: none)."""
-    reading = at(ops.attribution.meaning.reading, rows)
-    catalogue, place = ops.costs.catalogue, ops.costs.place
-    frame = pl.DataFrame(
+def _alike(ops: Ops, rows: Ints, *columns: pl.Series) -> pl.DataFrame:
+    """One row per kind of op row (-1: none) and value of ``columns``: calls, and the sum of ``time``.
+
+    Texts are looked at once for each kind, never for each kernel.
+    """
+    return (
+        pl.DataFrame(
+            {
+                "reading": at(ops.attribution.meaning.reading, rows),
+                "place": at(ops.costs.place, rows),
+                "priced": at(ops.costs.place, ops.costs.costing(rows)),
+            }
+        )
+        .with_columns(columns)
+        .group_by(pl.exclude("time", *SCHEMA))
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("time").sum(),
+            *(_of_all(name) for name in SCHEMA if name in {column.name for column in columns}),
+        )
+    )
+
+
+def _of_all(name: str) -> pl.Expr:
+    """The sum of a bound; of one kernel without one, and there is none of all."""
+    return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
+
+
+def _read(ops: Ops, kinds: pl.DataFrame) -> pl.DataFrame:
+    """op, op_type and why its FLOPs and its bytes are not known, for each of the ``kinds``."""
+    reading, place, priced = (kinds[name].to_numpy() for name in ("reading", "place", "priced"))
+    catalogue = ops.costs.catalogue
+    return pl.DataFrame(
         {
-            "op": gather(ops.readings["op"], reading),
-            "op_type": gather(ops.readings["op_type"], reading),
-            "why": gather(catalogue["reason"], at(place, rows)),
-            "bytes_why": gather(catalogue["bytes_reason"], at(place, costing)),
+            "op": gather(ops.readings["op"], reading).cast(pl.String),
+            "op_type": gather(ops.readings["op_type"], reading).cast(pl.String),
+            "why": gather(catalogue["reason"], place),
+            "bytes_why": gather(catalogue["bytes_reason"], priced),
+            **{name: kinds[name] for name in ("has_flops", "has_bytes", "calls", "time")},
         }
     )
-    return frame.with_columns(pl.col("op", "op_type").cast(pl.String))
 
 
 def _ranked(found: pl.DataFrame, whole: int) -> pl.DataFrame:
-    """The table of ``missing_costs`` from one row per kernel, copy or op."""
+    """The table of ``missing_costs`` from one row per kind of kernel, copy or op."""
     if "elements" not in found.columns:
         found = found.with_columns(
             pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items()
@@ -124,17 +162,9 @@ def _ranked(found: pl.DataFrame, whole: int) -> pl.DataFrame:
             .alias("why"),
         )
         .group_by("op", "op_type", "lacks", "why")
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("time").sum(),
-            # one kernel without a bound, and there is none of all
-            *(
-                pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
-                for name in SCHEMA
-            ),
-        )
+        .agg(pl.col("calls", "time").sum(), *map(_of_all, SCHEMA))
         .with_columns((pl.col("time") / (whole or None)).alias("share"))
-        .sort("time", "op", "lacks", descending=[True, False, False])
+        .sort("time", "op", "lacks", "why", descending=[True, False, False, False])
         .collect()
     )
     limits = pl.Series([bound(*pair) for pair in ranked.select(*SCHEMA).rows()], dtype=pl.String)

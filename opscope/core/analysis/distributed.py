@@ -9,6 +9,7 @@ import polars as pl
 
 from opscope.core.attribute import Attribution
 from opscope.core.clocks import machines
+from opscope.core.columns import matching
 from opscope.core.exchanges import KERNELS, exchanges, matched
 from opscope.core.intervals import Ints, clip, intersect, merge
 from opscope.core.perf.communication import wire_bytes
@@ -81,7 +82,7 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
         "process",
         "start",
         "end",
-        pl.col("name").cast(pl.String).str.contains(KERNELS).fill_null(False).alias("communicates"),
+        pl.Series("communicates", matching(trace["kernels"]["name"], KERNELS)),
     )
     steps = trace["ranges"].filter(pl.col("category") == "step")
     ranks = dict(trace["processes"].select("process", "rank").rows())

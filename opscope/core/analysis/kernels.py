@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.analysis.costs import cost_column
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import REASONS, Launched
-from opscope.core.columns import gather, matching, spread
+from opscope.core.columns import at, gather, matching, pieces, spread
 from opscope.core.compiled import GENERATED, region_as_layer
 from opscope.core.intervals import NONE
 
@@ -58,7 +60,27 @@ def kernels_frame(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
 
     ``executed`` is ``executed_kernels(ops)``.
     """
+    return pl.concat(kernel_pieces(ops, executed))
+
+
+def kernel_pieces(ops: Ops, executed: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """``kernels_frame`` in pieces that fit in memory, in order; one at least."""
     table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
+    # a kernel that ran on them settles it for its op; where none did, the likeliest reason
+    used = np.zeros(len(ops.attribution.is_op), bool)
+    of = launched.op[executed["tensor_core"].fill_null(False).to_numpy()]
+    used[of[of >= 0]] = True
+    for part in pieces(len(table)):
+        yield _piece(ops, table[part], executed[part], launched.part(part), used)
+
+
+def _piece(
+    ops: Ops,
+    table: pl.DataFrame,
+    executed: pl.DataFrame,
+    launched: Launched,
+    on_tensor_cores: NDArray[np.bool_],
+) -> pl.DataFrame:
     costing = ops.costs.costing(launched.op.astype(np.int64))
     shared = pl.sum_horizontal("shared_static", "shared_dynamic", ignore_nulls=False)
     about = _described(ops, launched)
@@ -78,8 +100,7 @@ def kernels_frame(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
         *(cost_column(ops.costs, n, costing) for n in _TENSOR_CORE),
         pl.Series("inferred", launched.inferred),
     )
-    # a kernel that ran on them settles it for its op; where none did, the likeliest reason
-    used = pl.col("tensor_core").any().over("process", "op_id") & pl.col("op_id").is_not_null()
+    used = pl.lit(pl.Series(at(on_tensor_cores, launched.op, False)))
     why = pl.when(pl.col("tc_ready").is_null()).then(pl.coalesce("tc_unused", "tc_reason"))
     frame = frame.with_columns(
         pl.when(pl.col("tc_eligible") & used).then(True).otherwise("tc_ready").alias("tc_ready"),

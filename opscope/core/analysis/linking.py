@@ -7,7 +7,7 @@ its backward node takes. Each distinct pair of readings is costed once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -64,14 +64,13 @@ def linked_costs(
     reading = meaning.reading
     place = reading.copy()
     unknown = (catalogue["matrix_flops"].is_null() | catalogue["bytes"].is_null()).to_numpy()
-    ops = np.flatnonzero(attribution.is_op)
     calls = [reading.call or _NO_CALL for reading in meaning.readings]
-    wanting = ops[unknown[meaning.reading[ops]]]
-    backward = np.array(
-        [perf.wants_forward(call.name) and gone for call, gone in zip(calls, unknown, strict=True)],
-        bool,
-    )
-    rows = wanting[backward[meaning.reading[wanting]]]
+    wanting = [call if gone else _NO_CALL for call, gone in zip(calls, unknown, strict=True)]
+
+    def ops_that(wanted: Iterable[bool]) -> Ints:
+        return np.flatnonzero(attribution.is_op & np.array(list(wanted), bool)[reading])
+
+    rows = ops_that(call is not _NO_CALL and perf.wants_forward(call.name) for call in wanting)
     forward = _lookups(attribution, calls, rows, forward_of(rows))
 
     def costs(change: Callable[[OpCall, OpCall], OpCall]) -> Costing:
@@ -92,21 +91,18 @@ def linked_costs(
             own, forwards=[calls[other] for other in others], target=target
         ),
     )
-    nodes = ops[np.array([_gives_outputs(r) for r in meaning.readings], bool)[meaning.reading[ops]]]
+    nodes = ops_that(_gives_outputs(one) for one in meaning.readings)
     origin = _lookups(attribution, calls, nodes, forward_of(nodes))
     origin = np.where(at(unknown, at(reading, origin), False), origin, NONE)
     catalogue = complete(origin[origin >= 0], reading[nodes[origin >= 0]], costs(_with_outputs))
-    divides = np.array([call.name == "aten::div" for call in calls], bool)
-    spread = ops[divides[reading[ops]]]
+    spread = ops_that(call.name == "aten::div" for call in calls)
     means = np.array([call.name.startswith("MeanBackward") for call in calls], bool)
     node = attribution.climb(spread, attribution.is_op & means[reading])
     catalogue = complete(spread, at(reading, node), costs(_divided_gradient))
-    sums = np.array([call.name == "aten::sum" for call in calls], bool)
-    rows = wanting[sums[reading[wanting]]]
+    rows = ops_that(call.name == "aten::sum" for call in wanting)
     forward = forward_of(_returning(attribution, calls, rows))
     catalogue = complete(rows, at(reading, forward), costs(_summed_gradient))
-    over = np.array([_OVER_LISTS.match(call.name) is not None for call in calls], bool)
-    rows = wanting[over[reading[wanting]]]
+    rows = ops_that(_OVER_LISTS.match(call.name) is not None for call in wanting)
     catalogue = complete(
         rows,
         _elements(attribution, rows),
@@ -237,14 +233,17 @@ def _complete(
     """
     if not len(rows):
         return catalogue
-    pairs, which = np.unique(np.stack((own, others)), axis=1, return_inverse=True)
+    # one number for a pair: rows of two columns sort at a fraction of the speed
+    span = int(others.max()) + 1
+    distinct, which = np.unique(own.astype(np.int64) * span + others, return_inverse=True)
+    pairs = np.divmod(distinct, span)
     found = cost([calls[number] for number in pairs[0].tolist()], pairs[1].tolist())
     # what had its FLOPs already has gained only if its bytes are known now
     bare = catalogue["matrix_flops"].is_null().gather(pairs[0])
     better = found["matrix_flops"].is_not_null() & (bare | found["bytes"].is_not_null())
     known = better.to_numpy()
     number = np.where(known, len(catalogue) + np.cumsum(known) - 1, NONE)
-    placed = number[which.reshape(-1)]
+    placed = number[which]
     place[rows[placed >= 0]] = placed[placed >= 0]
     return pl.concat([catalogue, found.filter(pl.Series(known))])
 

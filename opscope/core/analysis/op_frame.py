@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.analysis.op_times import device_column, with_descendants
 from opscope.core.analysis.ops import Ops
@@ -56,16 +57,21 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
             "source": described.source,
             **{name: described.call[name] for name in _CALL},
             **costs_of(ops, rows),
-            "kernels": with_descendants(times.kernels.astype(np.int64), times.parent),
+            "kernels": with_descendants(times.kernels, times.parent),
         }
     )
 
 
 def costs_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
     """The columns of COST_COLUMNS for op rows: at the op that counts, or that costs nothing."""
+    places = priced(ops, rows)
+    return {name: gather(ops.costs.catalogue[name], places) for name in COST_COLUMNS}
+
+
+def priced(ops: Ops, rows: Ints) -> NDArray[np.int32]:
+    """Where in the catalogue of costs op rows are that count, or that cost nothing; -1 for others."""
     counted = np.where(ops.costs.canonical[rows] | ops.costs.free[rows], rows, NONE)
-    priced = at(ops.costs.place, counted)
-    return {name: gather(ops.costs.catalogue[name], priced) for name in COST_COLUMNS}
+    return at(ops.costs.place, counted)
 
 
 def identity_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:

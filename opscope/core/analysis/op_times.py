@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribute import Attribution
-from opscope.core.columns import at
+from opscope.core.columns import at, pieces
 from opscope.core.intervals import NONE, Ints
 
 
@@ -27,36 +27,34 @@ class Times:
     parent: NDArray[np.int32]
     self_time: Ints
     device_time: Ints | None
-    kernels: NDArray[np.int32]
+    kernels: Ints
 
 
-def times(attribution: Attribution, owner: Callable[[Ints], Ints] | None = None) -> Times:
-    """The times of every op of an attributed trace.
-
-    ``owner`` gives for op rows that launched something the row that is to have it (themselves).
-    """
+def times(attribution: Attribution) -> Times:
+    """The times of every op of an attributed trace."""
     trace = attribution.trace
     rows = np.flatnonzero(attribution.is_op)
     place = np.full(len(attribution.is_op), NONE, np.int32)
     place[rows] = np.arange(len(rows), dtype=np.int32)
     parent = at(place, attribution.parent[rows])
     start, end = (trace["ranges"][name].gather(rows).to_numpy() for name in ("start", "end"))
-    own = self_time(start, end, parent)
+    own = self_time(end - start, parent)
     device: Ints | None = None
-    kernels = np.zeros(len(rows), np.int32)
+    kernels = np.zeros(len(rows), np.int64)
     if trace.has("kernels") or trace.has("memops"):
-        device, kernels = launched(attribution, place, len(rows), owner)
+        device, kernels = launched(attribution, place, len(rows))
     elif not trace.origin.get("gpu"):
         device = own
     return Times(rows, parent, own, device, kernels)
 
 
-def self_time(start: Ints, end: Ints, parent: NDArray[np.signedinteger]) -> Ints:
-    """The time (ns) of each node of a forest that none of its children covers."""
-    own: Ints = end - start
-    inner = parent >= 0
-    covered = np.bincount(parent[inner], weights=own[inner], minlength=len(own))
-    alone: Ints = np.maximum(own - covered.astype(np.int64), 0)
+def self_time(whole: Ints, parent: NDArray[np.signedinteger]) -> Ints:
+    """The time (ns) of each node of a forest that none of its children covers; ``whole`` is its own."""
+    alone: Ints = whole.copy()
+    for part in pieces(len(whole)):
+        inner = parent[part] >= 0
+        np.subtract.at(alone, parent[part][inner], whole[part][inner])
+    np.maximum(alone, 0, out=alone)
     return alone
 
 
@@ -64,20 +62,24 @@ def launched(
     attribution: Attribution,
     place: NDArray[np.int32],
     many: int,
-    owner: Callable[[Ints], Ints] | None,
-) -> tuple[Ints, NDArray[np.int32]]:
-    """Per place the time (ns) of what its op launched, and how many kernels that was."""
-    time, count = np.zeros(many, np.int64), np.zeros(many, np.int32)
+    owner: Callable[[Ints], Ints] | None = None,
+) -> tuple[Ints, Ints]:
+    """Per place the time (ns) of what its op launched, and how many kernels that was.
+
+    ``place`` is that of each range row, ``many`` how many there are; ops may share one. ``owner``
+    gives for op rows that launched something the row that is to have it (themselves).
+    """
+    time, count = np.zeros(many, np.int64), np.zeros(many, np.int64)
     for name, executed in (("kernels", attribution.kernels), ("memops", attribution.memops)):
         table = attribution.trace[name]
-        has = executed.op >= 0
-        rows = executed.op[has].astype(np.int64)
-        by = place[rows if owner is None else owner(rows)]
-        duration = (table["end"] - table["start"]).fill_null(0).to_numpy()[has]
-        # sums of ns below 2**53 are exact in the float64 that bincount adds in
-        time += np.bincount(by, duration, many).astype(np.int64)
-        if name == "kernels":
-            count += np.bincount(by, minlength=many).astype(np.int32)
+        duration = (table["end"] - table["start"]).fill_null(0).to_numpy()
+        for part in pieces(len(duration)):
+            op = executed.op[part]
+            rows = op[op >= 0].astype(np.int64)
+            by = place[rows if owner is None else owner(rows)]
+            np.add.at(time, by, duration[part][op >= 0])
+            if name == "kernels":
+                np.add.at(count, by, 1)
     return time, count
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from opscope.core.analysis.calls import readings_table
 from opscope.core.analysis.costs import Costs, costs
 from opscope.core.analysis.op_times import Times, times
-from opscope.core.attribute import Attribution, look_up
-from opscope.core.columns import at, gather, spread
+from opscope.core.attribute import Attribution
+from opscope.core.columns import LookUp, at, gather, grouped, pieces, spread
 from opscope.core.context import Context
 from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints, merge
@@ -49,7 +49,11 @@ class Ops:
         self._process = ranges["process"].fill_null(NONE)
         self._thread = ranges["thread"].fill_null(NONE)
         self._start = ranges["start"]
-        self.rows: Ints = np.flatnonzero(attribution.is_op)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """The rows of ``ranges`` that are ops."""
+        return np.flatnonzero(self.attribution.is_op)
 
     @cached_property
     def readings(self) -> pl.DataFrame:
@@ -61,16 +65,12 @@ class Ops:
         """The ops' own times and those of what they launched."""
         return times(self.attribution)
 
-    @cached_property
-    def counted_times(self) -> Times:
-        """The same, but what an op launched stands at the op around it that counts, if one does.
+    def counting(self, rows: Ints) -> Ints:
+        """For op rows the op around each that counts, if one does, else the op itself.
 
-        The op that has the shapes and the FLOPs has the time: a marker's ``conv2d``, not the
+        The op that has the shapes and the FLOPs is to have the time: a marker's ``conv2d``, not the
         ``aten::cudnn_convolution`` without shapes inside it.
         """
-        return times(self.attribution, self._counting)
-
-    def _counting(self, rows: Ints) -> Ints:
         found = self.costs.costing(rows)
         return np.where(found >= 0, found, rows)
 
@@ -95,13 +95,21 @@ class Ops:
 
     def direction(self, rows: Ints) -> NDArray[np.int8]:
         """Rule 4: the op's own, else that of the nearest op around it, else forward (codes)."""
+        return at(self._directions, rows)
+
+    @cached_property
+    def _directions(self) -> NDArray[np.int8]:
+        """``direction`` of every range row."""
         reading = self.attribution.meaning.reading
-        found = self.attribution.climb(rows, self._own_direction[reading] != NONE)
-        own = at(reading, rows)
+        codes: NDArray[np.int8] = self._own_direction[reading]
+        told = codes != NONE
         is_call = np.array([r.call is not None for r in self.attribution.meaning.readings], bool)
-        otherwise = np.where(at(is_call, own, False), _FORWARD, NONE)  # a user range has none
-        codes = np.where(found >= 0, at(self._own_direction, at(reading, found)), otherwise)
-        return np.where(rows >= 0, codes, NONE).astype(np.int8)
+        for part in pieces(len(reading)):
+            rows = part.start + np.flatnonzero(~told[part])
+            found = self.attribution.climb(rows, told)
+            otherwise = np.where(is_call[reading[rows]], _FORWARD, NONE)  # a user range has none
+            codes[rows] = np.where(found >= 0, at(codes, found), otherwise)
+        return codes
 
     def forward_of(self, rows: Ints) -> Ints:
         """For backward op rows the op row that each differentiates, -1 where there is none.
@@ -109,28 +117,46 @@ class Ops:
         The key is that of the op itself or of the autograd node around it, whichever is nearer; of
         several forward ops with one key the latest to start is it.
         """
+        return at(self._forwards, rows).astype(np.int64)
+
+    @cached_property
+    def _forwards(self) -> NDArray[np.int32]:
+        """``forward_of`` every range row."""
         meaning = self.attribution.meaning
-        found = np.full(len(rows), NONE, np.int64)
-        backward = np.flatnonzero(self.direction(rows) == _BACKWARD)
-        if not len(backward):
+        found = np.full(len(meaning.reading), NONE, np.int32)
+        backward = self._directions == _BACKWARD
+        if not backward.any():
             return found
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading]
         told = (meaning.fwd_thread > 0).fill_null(False).to_numpy()
         numbered = (meaning.seq >= 0).fill_null(False).to_numpy()
-        node = self.attribution.climb(rows[backward], numbered & (told | is_node))
-        backward, node = backward[node >= 0], node[node >= 0]
-        if not len(node):
-            return found
-        wanted = meaning.seq.gather(node).to_numpy()
-        given = np.flatnonzero(self.attribution.is_op & numbered)
-        given = given[self.direction(given) != _BACKWARD]
-        given = given[np.argsort(self._start.gather(given).to_numpy(), kind="stable")]
-        seq = meaning.seq.gather(given).to_numpy()
-        lane, asked = self._lanes(given, node)
-        for number in np.unique(asked):  # processes and their forward threads, not events
-            theirs, ours = lane == number, asked == number
-            if theirs.any():
-                found[backward[ours]] = look_up(seq[theirs], given[theirs], wanted[ours])
+        keyed = numbered & (told | is_node)
+        del told, is_node
+        given: dict[int, LookUp] | None = None
+        for part in pieces(len(found)):
+            rows = part.start + np.flatnonzero(backward[part])
+            node = self.attribution.climb(rows, keyed)
+            rows, node = rows[node >= 0], node[node >= 0]
+            if not len(node):
+                continue
+            if given is None:
+                given = self._givers(self.attribution.is_op & numbered & ~backward)
+            wanted = meaning.seq.gather(node).to_numpy()
+            for lane, ours in grouped(self._lanes(node)):  # processes' forward threads, not events
+                if lane in given:
+                    found[rows[ours]] = given[lane](wanted[ours])
+        return found
+
+    def _givers(self, chosen: NDArray[np.bool_]) -> dict[int, LookUp]:
+        """By lane the row of the latest of the ``chosen`` ops of each sequence number."""
+        given = np.flatnonzero(chosen)
+        found = {}
+        for lane, places in grouped(self._lanes(given)):
+            rows = given[places]
+            start = self._start.gather(rows).to_numpy()
+            if np.any(start[1:] < start[:-1]):
+                rows = rows[np.argsort(start, kind="stable")]
+            found[lane] = LookUp(self.attribution.meaning.seq.gather(rows).to_numpy(), rows)
         return found
 
     def recomputed(self, rows: Ints) -> NDArray[np.bool_]:
@@ -168,21 +194,23 @@ class Ops:
             found |= (process == number) & inside
         return found
 
-    def _lanes(self, given: Ints, node: Ints) -> tuple[Ints, Ints]:
-        """A number for each (process, forward thread), for two lists of op rows."""
+    @cached_property
+    def _forward_thread(self) -> tuple[pl.Series, int]:
+        """The forward threads, and a number greater than any of them."""
         fwd_thread = self.attribution.meaning.fwd_thread
         top: Any = fwd_thread.max()
         many = 2 if top is None else int(top) + 2
         if many > 1 << 32:
             fwd_thread = fwd_thread.rank("dense").cast(pl.Int64)
             many = len(fwd_thread) + 2
+        return fwd_thread, many
 
-        def numbers(rows: Ints) -> Ints:
-            thread = fwd_thread.gather(rows).fill_null(NONE).to_numpy()
-            lane: Ints = self._process.gather(rows).cast(pl.Int64).to_numpy() * many + thread
-            return lane
-
-        return numbers(given), numbers(node)
+    def _lanes(self, rows: Ints) -> Ints:
+        """A number for each (process, forward thread)."""
+        fwd_thread, many = self._forward_thread
+        thread = fwd_thread.gather(rows).fill_null(NONE).to_numpy()
+        lane: Ints = self._process.gather(rows).cast(pl.Int64).to_numpy() * many + thread
+        return lane
 
     def shapes_around(self, rows: Ints) -> pl.DataFrame:
         """``inputs``, ``dtypes`` and ``params`` of the nearest op around that has shapes.
@@ -199,21 +227,12 @@ class Ops:
     def describe(self, rows: Ints, *, inherit: bool = False) -> Described:
         """Direction, layer, step, source and call of op rows (-1: all null).
 
-        An op that names its layer itself has that one. A backward op has the layer, the source and, where its own text gives none, the shapes of
-        its forward op. With ``inherit`` an op without shapes first takes those of the nearest op
-        around it that has some.
+        An op that names its layer itself has that one. A backward op has the layer, the source and,
+        where its own text gives none, the shapes of its forward op. With ``inherit`` an op without
+        shapes first takes those of the nearest op around it that has some.
         """
-        process, thread, time = (
-            gather(column, rows).fill_null(NONE - 1).to_numpy()
-            for column in (self._process, self._thread, self._start)
-        )
-        forward = self.forward_of(rows)
-        layer = self.context.layer(process, thread, time)
-        source = self.context.source(process, thread, time)
         meaning = self.attribution.meaning
         code = at(meaning.reading, rows)
-        own_layer = spread("layer", [one.layer for one in meaning.readings], code)
-        layer = _first(own_layer, layer)
         call = pl.DataFrame([gather(self.readings[name], code) for name in self.readings.columns])
         if inherit:
             around, shaped = self.shapes_around(rows), call["shaped"].fill_null(False)
@@ -221,30 +240,77 @@ class Ops:
                 *(call[name].zip_with(_own(call, name), around[name]) for name in _INHERITED),
                 (shaped | around["inputs"].is_not_null()).alias("shaped"),
             )
-        direction = spread("direction", DIRECTIONS, self.direction(rows))
-        own_source = call["source"]
-        source = own_source.zip_with(own_source.is_not_null(), source).alias("source")
+        forward = self.forward_of(rows)
         if (forward >= 0).any():
-            distinct, place = np.unique(forward[forward >= 0], return_inverse=True)
-            theirs = self.describe(distinct)
-            inherited = np.full(len(rows), NONE, np.int64)
-            inherited[forward >= 0] = place
-            layer = _first(gather(theirs.layer, inherited), layer)
-            source = _first(source, gather(theirs.source, inherited))
+            theirs = at(meaning.reading, forward)
             call = call.with_columns(
-                call[name].zip_with(_own(call, name), gather(theirs.call[name], inherited))
+                call[name].zip_with(_own(call, name), gather(self.readings[name], theirs))
                 for name in _INHERITED
             )
-        seq = gather(meaning.seq, rows)
+        layer, source = self._lines(rows, forward)
         return Described(
-            direction,
-            seq.alias("seq"),
+            spread("direction", DIRECTIONS, self.direction(rows)),
+            gather(meaning.seq, rows).alias("seq"),
             forward,
-            layer.alias("layer"),
-            self.context.step(process, thread, time).alias("step"),
-            source.alias("source"),
+            layer,
+            self.context.step(*self._places(rows)).alias("step"),
+            source,
             call,
         )
+
+    def outline(self, rows: Ints) -> list[NDArray[Any]]:
+        """Numbers (-1: none) for what ``describe`` says: where all are alike, so is all that it says.
+
+        Of the reading, the forward op's reading where that gives the shapes, direction, layer, source.
+        """
+        reading = at(self.attribution.meaning.reading, rows)
+        forward = self.forward_of(rows)
+        bare = ~self.readings["shaped"].fill_null(False).to_numpy()
+        theirs = np.where(at(bare, reading, False), forward, NONE)
+        layer, source = (
+            column.to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
+            for column in self._lines(rows, forward)
+        )
+        told = self.readings["source"].is_not_null().to_numpy()
+        return [
+            reading,
+            at(self.attribution.meaning.reading, theirs),
+            self.direction(rows),
+            layer,
+            np.where(at(told, reading, False), NONE, source),
+        ]
+
+    def _lines(self, rows: Ints, forward: Ints) -> tuple[pl.Series, pl.Series]:
+        """Layer and source of op rows, those of ``forward`` (-1: none) among them."""
+        layer, source = self._own_lines(rows)
+        paired = np.flatnonzero(forward >= 0)
+        if len(paired):
+            place = np.full(len(rows), NONE, np.int64)
+            place[paired] = np.arange(len(paired))
+            their_layer, their_source = self._own_lines(forward[paired])
+            layer = _first(gather(their_layer, place), layer)
+            source = _first(source, gather(their_source, place))
+        return layer.alias("layer"), source.alias("source")
+
+    def _own_lines(self, rows: Ints) -> tuple[pl.Series, pl.Series]:
+        """Layer and source that op rows name themselves, else those open around them."""
+        places = self._places(rows)
+        meaning = self.attribution.meaning
+        code = at(meaning.reading, rows)
+        layer = spread("layer", [one.layer for one in meaning.readings], code)
+        source = gather(self.readings["source"], code)
+        return (
+            _first(layer, self.context.layer(*places)),
+            _first(source, self.context.source(*places)),
+        )
+
+    def _places(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """Process, thread and start (ns) of op rows; what no op has for -1."""
+        process, thread, time = (
+            gather(column, rows).fill_null(NONE - 1).to_numpy()
+            for column in (self._process, self._thread, self._start)
+        )
+        return process, thread, time
 
 
 def _own(call: pl.DataFrame, name: str) -> pl.Series:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.columns import matching
 from opscope.core.intervals import Ints, intersect, merge, subtract, union_length
 from opscope.core.trace import Trace
 
@@ -73,9 +74,10 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
         busy += union_length(part["start"].to_numpy(), part["end"].to_numpy())
     whole = total + int(memops["duration"].sum())
     launched = pl.col("launched")
-    known = pl.col("flops").is_not_null() | pl.col("op_type").cast(pl.String).is_in(FREE)
+    free = pl.Series(matching(kernels["op_type"], rf"\A({'|'.join(FREE)})\z"))
+    known = pl.col("flops").is_not_null() | pl.lit(free)
     with_launch = _time(kernels, launched) + _time(memops, launched)
-    with_flops = _time(kernels, launched & known.fill_null(False)) + _time(memops, launched)
+    with_flops = _time(kernels, launched & known) + _time(memops, launched)
     sized = pl.col("bytes").is_not_null() & launched
     with_bytes = _time(kernels, sized) + _time(memops, sized)
     tensor = _time(kernels, pl.col("tensor_core").fill_null(False))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
-from opscope.core.analysis.op_frame import COST_COLUMNS, costs_of, identity_of
-from opscope.core.analysis.op_times import device_column
+from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
+from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
+from opscope.core.columns import gather, pieces
+from opscope.core.intervals import NONE
+from opscope.core.numbering import Numbering
 
 #: What makes two op instances the same op in a table of totals.
 SAME_OP: Final = (
@@ -24,8 +28,7 @@ SAME_OP: Final = (
 )
 #: Sums that are null where nothing is known.
 _PARTIAL: Final = ("device_time", *COST_COLUMNS)
-#: Ops described at a time.
-_PIECE: Final = 2_000_000
+_SUMMED: Final = ("calls", "kernels", "cpu_time", "self_time")
 
 
 def _total(name: str) -> pl.Expr:
@@ -77,18 +80,22 @@ def op_totals(ops: Ops) -> pl.DataFrame:
 
     ``share`` is of the summed device time; a nest's time is counted once: at the op that counts
     (``canonical``) around the op that launched, else at the latter.
-    Worked out piece by piece, so that thirty million instances need not be described at once.
+    Ops are told apart by numbers, and one of each kind is described.
     """
-    many = len(ops.rows)
-    pieces = [_piece(ops, at, min(at + _PIECE, many)) for at in range(0, max(many, 1), _PIECE)]
-    device = ops.counted_times.device_time
-    whole = None if device is None else int(device.sum())
+    kinds = _kinds(ops)
+    whole = int(kinds["device_time"].sum())
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
+    places = kinds["priced"].to_numpy()
     return (
-        pl.concat(pieces)
+        kinds.select(*_SUMMED, "device_time")
+        .with_columns(
+            *identity_of(ops, kinds["row"].to_numpy()).values(),
+            # what costs alike costs as much each time
+            *(gather(ops.costs.catalogue[name], places) * kinds["calls"] for name in COST_COLUMNS),
+        )
         .lazy()
         .group_by(SAME_OP)
-        .agg(pl.col("calls", "kernels", "cpu_time", "self_time").sum(), *map(_total, _PARTIAL))
+        .agg(pl.col(_SUMMED).sum(), *map(_total, _PARTIAL))
         .with_columns(share.alias("share"))
         .sort(
             "device_time",
@@ -101,24 +108,40 @@ def op_totals(ops: Ops) -> pl.DataFrame:
     )
 
 
-def _piece(ops: Ops, begin: int, end: int) -> pl.DataFrame:
-    times, rows = ops.counted_times, ops.rows[begin:end]
-    ranges = ops.attribution.trace["ranges"]
-    device = None if times.device_time is None else times.device_time[begin:end]
-    frame = pl.DataFrame(
+def _kinds(ops: Ops) -> pl.DataFrame:
+    """One row per kind of op: the ``row`` of one, ``priced`` its place in the catalogue, the sums."""
+    attribution = ops.attribution
+    ranges, parent = attribution.trace["ranges"], attribution.parent
+    numbering = Numbering(6)
+    kind = np.full(len(parent), NONE, np.int32)
+    for part in pieces(len(parent)):
+        rows = part.start + np.flatnonzero(attribution.is_op[part])
+        reading, *others = ops.outline(rows)
+        places = priced(ops, rows)
+        own = np.where(places == reading, len(ops.costs.catalogue), places)  # the rule: one value
+        kind[rows] = numbering.of(reading, own, *others)
+    whole = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()
+    sums = {name: np.zeros(numbering.many, np.int64) for name in _SUMMED}
+    row = np.zeros(numbering.many, np.int64)
+    alone = self_time(whole, parent)
+    for part in pieces(len(parent)):
+        rows = part.start + np.flatnonzero(attribution.is_op[part])
+        row[kind[rows]] = rows
+        np.add.at(sums["calls"], kind[rows], 1)
+        np.add.at(sums["cpu_time"], kind[rows], whole[rows])
+        np.add.at(sums["self_time"], kind[rows], alone[rows])
+    device = None
+    if ops.on_device:
+        device, sums["kernels"] = launched(attribution, kind, numbering.many, ops.counting)
+    elif not attribution.trace.origin.get("gpu"):
+        device = sums["self_time"]
+    return pl.DataFrame(
         {
-            **identity_of(ops, rows),
-            "kernels": times.kernels[begin:end].astype("int64"),
-            "cpu_time": ranges["end"].gather(rows) - ranges["start"].gather(rows),
-            "self_time": times.self_time[begin:end],
-            "device_time": device_column("device_time", device, len(rows)),
-            **costs_of(ops, rows),
+            "row": row,
+            "priced": priced(ops, row),
+            **sums,
+            "device_time": device_column("device_time", device, len(row)),
         }
-    )
-    return frame.group_by(SAME_OP).agg(
-        pl.len().cast(pl.Int64).alias("calls"),
-        pl.col("kernels", "cpu_time", "self_time").sum(),
-        *map(_total, _PARTIAL),
     )
 
 

@@ -165,7 +165,7 @@ def _inputs(sizes: str) -> tuple[tuple[Arg, ...], bool]:
         return (), False
     try:
         return tuple(_arg(item) for item in value), True
-    except TypeError:
+    except (TypeError, RecursionError):
         return (), False
 
 

@@ -1,0 +1,156 @@
+"""What is worked out piece by piece is what it would be at once, and survives being saved."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+import opscope
+from opscope.core import columns
+from opscope.core.analysis.op_frame import COST_COLUMNS
+from opscope.core.analysis.totals import SAME_OP
+from opscope.core.trace import Trace, table_schema
+from opscope.profile import Profile
+
+FRAMES = ("kernels", "memops", "summary", "op_totals", "kernel_totals", "missing_costs")
+TEXTS = (
+    "aten::mm(f32[2,3], f32[3,4]) -> f32[2,4] @a.py:1",
+    "aten::mm(f32[2,3], f32[3,4]) -> f32[2,4]",
+    "aten::relu(f32[9])",
+    "aten::mm()",
+    "MmBackward0",
+    "mystery::op(f32[2]) @b.py:2",
+)
+#: Layers, forward and backward ops that share numbers, steps.
+KINDS = (
+    ("layer", ("net.a", "net.b")),
+    ("step", ("step 1",)),
+    ("forward", TEXTS),
+    ("backward", TEXTS),
+)
+KERNELS = ("volta_fp16_s884gemm_fp16_128x128", "relu_kernel", "triton_poi_fused_add_3")
+
+
+@st.composite
+def traces(draw) -> Trace:
+    rows: dict[str, list[dict]] = {"ranges": [], "calls": [], "kernels": []}
+    small = st.integers(0, 3)
+    for number in range(draw(st.integers(0, 24))):
+        category, texts = draw(st.sampled_from(KINDS))
+        start, end = sorted((draw(st.integers(0, 60)), draw(st.integers(0, 60))))
+        rows["ranges"].append(
+            {
+                "id": number,
+                "process": draw(st.integers(0, 1)),
+                "thread": draw(st.integers(0, 1)),
+                "start": start,
+                "end": end,
+                "domain": "opscope.torch",
+                "category": category,
+                "text": draw(st.sampled_from(texts)),
+                "seq": draw(st.none() | small),
+                "fwd_thread": draw(st.none() | st.integers(1, 2)),
+                "kind": "pushpop",
+            }
+        )
+    for number in range(draw(st.integers(0, 16))):
+        process, begin = draw(st.integers(0, 1)), draw(st.integers(0, 60))
+        rows["calls"].append(
+            {
+                "process": process,
+                "thread": draw(st.integers(0, 1)),
+                "start": begin,
+                "end": begin + 1,
+                "name": "cudaLaunchKernel",
+                "correlation": number,
+            }
+        )
+        rows["kernels"].append(
+            {
+                "process": process,
+                "device": 0,
+                "start": begin + 5,
+                "end": begin + 5 + draw(small),
+                "name": draw(st.sampled_from(KERNELS)),
+                "correlation": number + 40 * (draw(small) == 0),
+            }
+        )
+    tables = {}
+    for name, table in rows.items():
+        schema = table_schema(name)
+        keep = {column: schema[column] for column in schema if table and column in table[0]}
+        tables[name] = pl.DataFrame(table, schema=keep or schema)
+    if draw(st.integers(0, 3)) == 0:  # without a GPU
+        del tables["calls"], tables["kernels"]
+    return Trace.of(tables)
+
+
+def frames(profile: Profile) -> dict[str, pl.DataFrame]:
+    return {name: getattr(profile, name)() for name in FRAMES}
+
+
+def assert_same(one: dict[str, pl.DataFrame], other: dict[str, pl.DataFrame]) -> None:
+    for name, frame in one.items():
+        order = None if name != "missing_costs" else frame.columns  # equal times are in any order
+        left, right = (f if order is None else f.sort(order) for f in (frame, other[name]))
+        assert_frame_equal(left, right, categorical_as_str=True)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_pieces_joined_are_the_whole_and_what_is_saved_is_what_was_there(size):
+    @settings(max_examples=20)  # each example writes two profiles
+    @given(traces())
+    def law(trace):
+        whole = frames(Profile(trace))
+        with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+            patch.setattr(columns, "PIECE", size)
+            assert_same(whole, frames(Profile(trace)))
+            place = Path(folder) / "p.opscope"
+            Profile(trace).save(place)  # kernels straight into the file
+            again = opscope.load(place)
+            assert again._stored
+            assert_same(whole, frames(again))
+            asked = Profile(trace)
+            asked.kernels()
+            asked.save(place, force=True)  # the kernels that are there already
+            assert_same(whole, frames(opscope.load(place)))
+
+    law()
+
+
+@given(traces())
+def test_totals_are_those_of_the_ops_one_by_one(trace):
+    profile = Profile(trace)
+    ops, totals = profile.ops(), profile.op_totals()
+    sums = ("cpu_time", "self_time", *COST_COLUMNS)
+    known = [pl.when(pl.col(n).count() > 0).then(pl.col(n).sum()).alias(n) for n in sums]
+    expected = ops.group_by(SAME_OP).agg(pl.len().cast(pl.Int64).alias("calls"), *known)
+    assert_frame_equal(
+        totals.select(*SAME_OP, "calls", *sums),
+        expected,
+        check_row_order=False,
+        categorical_as_str=True,
+    )
+    # a nest's time stands once: at its outermost op in the one, at the op that counts in the other
+    top = ops if profile.cpu_only else ops.filter(pl.col("parent_id").is_null())
+    for name in ("kernels", "device_time"):
+        assert totals[name].sum() == top[name].sum()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nsys/fsdp_h100x2_2026.sqlite", "kineto/vllm_decode_cudagraph.json.gz",
+     "kineto/sampled_rank0.json.gz", "nvprof/language_model.sqlite"],
+)  # fmt: skip
+def test_real_traces_in_pieces(shared, tmp_path, monkeypatch, name):
+    trace = opscope.load(shared / name).trace
+    whole = frames(Profile(trace))
+    monkeypatch.setattr(columns, "PIECE", 100)
+    Profile(trace).save(tmp_path / "p.opscope")
+    assert_same(whole, frames(opscope.load(tmp_path / "p.opscope")))
