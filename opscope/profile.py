@@ -41,7 +41,7 @@ from opscope.core.trace import Trace
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
-ANALYSIS: Final = 6
+ANALYSIS: Final = 7
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
@@ -146,7 +146,8 @@ class Profile:
         )
 
     def collectives(self) -> pl.DataFrame:
-        """One row per process group and kind of collective: bytes, time, waiting, bandwidth."""
+        """One row per process group, kind of collective, dtype and reduction: bytes, time, waiting,
+        bandwidth."""
         return self._frame("collectives", lambda: distributed.collectives(self._exchanged))
 
     def groups(self) -> pl.DataFrame:

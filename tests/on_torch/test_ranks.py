@@ -23,9 +23,9 @@ if not torch.distributed.is_available():
 
 from opscope.adapters.torch.native.binary import BuildError, build, plan  # noqa: E402
 
+OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
 #: FSDP2 of 2.6 needs streams that the CPU does not have there.
-FSDP = tuple(map(int, torch.__version__.split(".")[:2])) > (2, 6)
-needs_fsdp = pytest.mark.skipif(not FSDP, reason="FSDP2 of this torch does not run on a CPU")
+needs_fsdp = pytest.mark.skipif(OLD, reason="FSDP2 of this torch does not run on a CPU")
 ROOT = Path(opscope.__file__).resolve().parents[1]
 STEPS = 3
 
@@ -61,7 +61,7 @@ with opscope.annotate("ddp"):
     train(DistributedDataParallel(Net()))
 mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("shard",))
 with opscope.annotate("fsdp"):
-    if {FSDP}:
+    if {not OLD}:
         train(fully_shard(Net(), mesh=mesh))
 with opscope.annotate("tp"):
     net = Net()
@@ -136,7 +136,8 @@ def test_ddp_reduces_the_gradients_of_each_step(two):
     found = within(two, "ddp").filter(pl.col("kind") == "all_reduce")
     found = found.filter(pl.col("bytes") == 4 * gradients)
     assert found.group_by("process").len()["len"].to_list() == [STEPS, STEPS]
-    assert set(found.select("group", "members", "size", "dtype").rows()) == {("0", "0-1", 2, "f32")}
+    told = found.select("group", "members", "size", "dtype", pl.col("reduction").cast(pl.String))
+    assert set(told.rows()) == {("0", "0-1", 2, "f32", "sum")}
     ops = two.ops().filter(pl.col("op").cast(pl.String) == "c10d::allreduce_")
     mine = ops.filter(
         pl.col("inputs").cast(pl.String).str.contains(f"f32[{gradients}]", literal=True)
@@ -307,6 +308,38 @@ def test_dispatch_writes_the_group_s_name(watched, alone):
     assert call.call.param("process_group") == "0"
     assert [spec.partition(" = ")[0] for spec in emitter.specs] == ["process_group/0"]
     assert not watched.broken
+
+
+@pytest.mark.parametrize("mode", ["native", "dispatch"])
+def test_a_collective_tells_what_it_does_with_the_values(mode, alone, tmp_path, monkeypatch):
+    reduce = torch.distributed.ReduceOp
+    if mode == "native":
+        try:
+            build(plan())
+        except BuildError as error:
+            pytest.skip(str(error))
+    elif OLD:
+        pytest.skip("PyTorch 2.6 does not tell Python the kind of a reduction")
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
+    kinds = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+    torch.distributed.init_process_group("gloo", init_method=alone, rank=0, world_size=1)
+    opscope.init(["torch"])
+    try:
+        with opscope.capture(tmp_path / "run.opscope"):
+            for kind in kinds:
+                torch.distributed.all_reduce(
+                    torch.ones(3, dtype=torch.int64), getattr(reduce, kind)
+                )
+            torch.distributed.reduce(torch.ones(2), 0, reduce.MAX)
+            torch.distributed.barrier()
+    finally:
+        opscope.shutdown()
+    found = opscope.load(tmp_path / "run.opscope").collectives()
+    told = found.select(pl.col("kind", "reduction").cast(pl.String)).rows()
+    assert sorted(told, key=str) == sorted(
+        [("barrier", None), ("reduce", "max"), *(("all_reduce", one.lower()) for one in kinds)],
+        key=str,
+    )
 
 
 def test_groups_made_before_a_capture_are_told_when_it_begins(watched, alone):
