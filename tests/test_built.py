@@ -159,12 +159,13 @@ def test_two_processes_at_once_make_it_once(cache, compiler):
 
 
 def test_one_that_another_holds_too_long_is_given_up(cache, compiler):
+    command = compiler('echo whole > "$1"')
+    make("one.so", command).unlink()
     with (
-        compiled._locked(make("one.so", compiler('echo a > "$1"')).with_suffix(".so.lock"), 1),
+        compiled._locked(cache / "one.so.lock", 1),
         pytest.raises(BuildError, match="another process holds"),
     ):
-        (cache / "one.so").unlink()
-        make("one.so", compiler('echo b > "$1"'), timeout=0.2)
+        make("one.so", command, timeout=0.2)
 
 
 def test_the_tool_that_observes_us_is_not_loaded_into_the_compiler(cache, compiler, monkeypatch):

@@ -215,7 +215,9 @@ def _observers() -> Iterator[Check]:
         path = built(wanted)
         if path is not None:
             deaf = source == SOURCE and wanted.nvtx is None
-            yield Check(what, True, f"{path}{', without NVTX (pip install nvidia-nvtx)' if deaf else ''}")
+            yield Check(
+                what, True, f"{path}{', without NVTX (pip install nvidia-nvtx)' if deaf else ''}"
+            )
         elif wanted.compiler is None:
             advice = f"install a C++ compiler, else {lacking}"
             yield Check(what, False, "not built, no C++ compiler", advice)

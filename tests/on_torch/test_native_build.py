@@ -127,7 +127,9 @@ def test_the_key_goes_with_version_library_system_and_source(fake_torch, tmp_pat
     ):
         (fake_torch / "version.py").write_text(text)
         seen.append(keys())
-    (fake_torch / "lib" / "libtorch_cpu.so").write_bytes(b"12345")  # built again, of the same sources
+    (fake_torch / "lib" / "libtorch_cpu.so").write_bytes(
+        b"12345"
+    )  # built again, of the same sources
     seen.append(keys())
     for name, value in (("machine", "riscv64"), ("libc_ver", ("glibc", "9.9"))):
         monkeypatch.setattr(building.platform, name, lambda value=value: value)
