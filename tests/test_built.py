@@ -83,7 +83,7 @@ def test_source_header_and_flags_each_make_another_library(cache, source):
 
 def test_the_compilers_first_error_is_told(cache, source):
     source.write_text("int number(void) { return no_such_number; }\n")
-    with pytest.raises(BuildError, match="error: .*no_such_number"):
+    with pytest.raises(BuildError, match=r"error: .*no_such_number"):
         built(source)
     assert [name.rpartition(".")[2] for name in left_in(cache)] == ["lock"]
 
