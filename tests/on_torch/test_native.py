@@ -31,6 +31,7 @@ from nvtx_tool import hear
 from torch_programs import PROGRAMS, TEN, Exponential, warm_up
 
 from opscope.adapters.torch import TorchAdapter
+from opscope.adapters.torch.dispatch import OpMode
 from opscope.adapters.torch.native import BuildError, build, plan
 
 
@@ -229,21 +230,31 @@ def test_higher_order_ops_have_the_text_that_the_dispatch_mode_gives_them(
     native, tmp_path, monkeypatch
 ):
     from torch._higher_order_ops.while_loop import while_loop
+    from torch.nn.attention.flex_attention import flex_attention
 
     def run():
         x = torch.ones(3)
         torch.cond(torch.tensor(True), lambda x: x.sin(), lambda x: x.cos(), (x,))
         while_loop(lambda n, x: n < 3, lambda n, x: (n + 1, x.sin()), (torch.tensor(0), x))
-        torch.nn.attention.flex_attention.flex_attention(*[torch.ones(1, 2, 16, 8)] * 3)
+        flex_attention(*[torch.ones(1, 2, 16, 8)] * 3)
 
-    before = torch._ops.HigherOrderOperator.__call__
+    def patched():
+        kind = torch._ops.HigherOrderOperator
+        ruled = [
+            op.name()
+            for op in torch._ops._higher_order_ops.values()
+            if OpMode in op.python_key_table
+        ]
+        return kind.__call__, kind.dispatch, ruled
+
+    before = patched()
     seen = {}
     for mode in ("native", "dispatch"):
         monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
         torch._dynamo.reset()
         with Recording(tmp_path / mode) as recording:
             run()
-        assert torch._ops.HigherOrderOperator.__call__ is before
+        assert patched() == before
         text = recording.ops.filter(pl.col("text").str.starts_with("higher_order::"))
         seen[mode] = set(text["text"].to_list())
         if mode == "native":
