@@ -28,6 +28,8 @@ OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
 needs_fsdp = pytest.mark.skipif(OLD, reason="FSDP2 of this torch does not run on a CPU")
 ROOT = Path(opscope.__file__).resolve().parents[1]
 STEPS = 3
+#: Collectives that both ranks take part in, at least: without FSDP2 there are fewer.
+TOGETHER = (2 if OLD else 4) * STEPS
 
 COMMON = f"""
 import os, sys
@@ -49,6 +51,7 @@ def train(model):
         optimizer.step()
 """
 EVERY_KIND = f"""
+import time
 import opscope
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -73,6 +76,8 @@ with opscope.annotate("plain"):
     handle.wait()
     both = [torch.empty(3), torch.empty(3)]
     dist.all_gather(both, torch.ones(3))
+if {OLD}:  # it waits, holding the GIL, for gloo's thread, which may want it to free a tensor
+    time.sleep(1)
 dist.destroy_process_group()
 """
 
@@ -180,7 +185,7 @@ def test_what_is_matched_is_one_collective(two):
     pairs = found.filter(pl.col("process") == 0).join(
         found.filter(pl.col("process") == 1), on=["group", "members", "number"], nulls_equal=True
     )
-    assert len(pairs) == len(found) / 2 > 4 * STEPS
+    assert len(pairs) == len(found) / 2 > TOGETHER
     assert (pairs["end"] >= pairs["start_right"]).all()
     assert (pairs["end_right"] >= pairs["start"]).all()
     assert (pairs["bytes"] == pairs["bytes_right"]).all()
@@ -223,7 +228,7 @@ def test_clocks_of_two_hosts_are_aligned_to_within_the_error_told(two, ahead):
     told = profile.clocks()
     assert told["method"].to_list() == ["reference", "ends of collectives"]
     row = told.row(1, named=True)
-    assert row["collectives"] > 4 * STEPS
+    assert row["collectives"] > TOGETHER
     assert 0 < row["error_ns"] < 100_000_000
     moved = profile.trace["ranges"].filter(pl.col("process") == other)["end"].to_numpy()
     truly = two.trace["ranges"].filter(pl.col("process") == other)["end"].to_numpy()
