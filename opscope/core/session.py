@@ -217,7 +217,7 @@ def begin_step(number: int | None = None) -> int:
         _tell(number)
     steps = emitter(STEP_FRAMEWORK)
     if steps.active:
-        steps.push(steps.prepare(f"step {number}", "step"))
+        steps.push(steps.prepare(f"step {number}", "step", keep=False))
         _steps.pushed = True
         if _recorder is not None:
             _recorder.step_begins()
