@@ -342,6 +342,31 @@ def test_a_gpus_history_becomes_allocations(record, cuda):
     assert cost["time"] > 0
 
 
+def test_until_cuda_is_initialised_one_call_is_queued_and_then_the_recording_that_runs_is_served(
+    binary, tmp_path, cuda, monkeypatch
+):
+    queued = []
+    monkeypatch.setattr(torch.cuda, "_lazy_call", queued.append)
+    opscope.init(["torch"], memory=True)
+    try:
+        for number in range(3):
+            session.start(RecorderCapture(tmp_path / str(number)))
+            assert len(queued) == 1
+            if number == 2:
+                queued.pop()()
+                assert cuda.enabled
+            session.stop()
+            assert not cuda.enabled
+        session.start(RecorderCapture(tmp_path / "3"))
+        assert len(queued) == 1
+        session.stop()
+        queued.pop()()  # with no recording
+        assert not cuda.enabled
+    finally:
+        session.stop()
+        opscope.shutdown()
+
+
 def test_a_history_that_the_program_keeps_is_left_alone(record, monkeypatch):
     cuda = Cuda(monkeypatch, enabled=True)
     trace = record(lambda: None)

@@ -75,6 +75,7 @@ class Memory:
         self._library: Any = None
         self._cpu = False
         self._gpu = False
+        self._queued = False
         #: What the recording began with.
         self._before = _Counts()
         self._left: list[bytes] = []
@@ -101,8 +102,9 @@ class Memory:
         self._pid = os.getpid()
         recorder.memory.append(self)
         self._begin_cpu(recorder)
-        if torch.backends.cuda.is_built():
-            torch.cuda._lazy_call(functools.partial(self._begin_gpu, recorder))
+        if torch.backends.cuda.is_built() and not self._queued:
+            self._queued = True  # once: what is queued there stays until CUDA is initialised
+            torch.cuda._lazy_call(self._begin_gpu)
 
     def stop(self) -> None:
         """End: the allocator that was there is put back, the history read and switched off."""
@@ -180,9 +182,11 @@ class Memory:
 
     # ------------------------------------------------------------------------------ the GPU
 
-    def _begin_gpu(self, recorder: Recorder) -> None:
+    def _begin_gpu(self) -> None:
         """Called by PyTorch when it initialises CUDA, or at once where it has."""
-        if recorder is not self._recorder:
+        self._queued = False
+        recorder = self._recorder
+        if recorder is None:
             return
         try:
             if torch._C._cuda_isHistoryEnabled():
