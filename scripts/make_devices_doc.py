@@ -47,7 +47,7 @@ clock under load, memory, last cache) for a trace without a GPU:
 | p, m, u | **p**eaks, **m**emory (size, bandwidth), **u**nits (multiprocessors, L2, clock) were looked up again, at the places below the table |
 
 Vendors' pages and papers were read as quoted in public copies; the other places are databases of graphics
-cards. A row without p, m or u rests on arithmetic and on memory of the document named: {bare} of {count}
+cards, reviews and dealers that quote them, and what a device itself answered. A row without p, m or u rests on arithmetic and on memory of the document named: {bare} of {count}
 rows, {names}.
 """
 RATES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f6", "f4", "i8")

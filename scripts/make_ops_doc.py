@@ -11,9 +11,10 @@ from opscope.core import perf
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
 HEAD = """# Ops with a cost model
 
-{count} names of ops have a model of their FLOPs and bytes, {families} families. This page is written by
-`scripts/make_ops_doc.py` from the registry; `opscope doctor --ops` prints the same on a terminal, and
-[adding-an-op.md](adding-an-op.md) says how to add one.
+{count} names of ops have a model of their FLOPs and bytes, {families} families; of {without} more it is
+known that no call tells them, and why (`null: …`). This page is written by `scripts/make_ops_doc.py` from
+the registry; `opscope doctor --ops` prints the same on a terminal, and [adding-an-op.md](adding-an-op.md)
+says how to add one.
 
 What counts: a contraction is 2 FLOPs a multiply-add and nothing for its bias; an addition,
 multiplication, division, comparison, selection, root or elementary function is 1; moving, casting and
@@ -31,8 +32,10 @@ def page() -> str:
     entries = sorted(
         perf.entries().values(), key=lambda entry: (entry.family, entry.source, entry.name)
     )
-    families = len({entry.family for entry in entries})
-    parts = [HEAD.format(count=len(entries), families=families)]
+    known = [entry for entry in entries if not entry.source.startswith("null: ")]
+    families = len({entry.family for entry in known})
+    head = HEAD.format(count=len(known), families=families, without=len(entries) - len(known))
+    parts = [head]
     for family, members in groupby(entries, key=lambda entry: entry.family):
         parts.append(f"\n## {family}\n\n| counted as | ops |\n|---|---|\n")
         for source, same in groupby(members, key=lambda entry: entry.source):

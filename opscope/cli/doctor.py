@@ -54,9 +54,11 @@ def doctor(
 
     if ops:
         rows = _models()
-        table = Table(
-            f"{len(rows)} ops with a cost model", columns(["name", "family", "source"]), rows
-        )
+        many = sum(not str(row["source"]).startswith("null: ") for row in rows)
+        title = f"{many} ops with a cost model"
+        if many < len(rows):
+            title += f", {len(rows) - many} whose cost no call tells"
+        table = Table(title, columns(["name", "family", "source"]), rows)
     elif file is not None:
         profile = common.load(file, gpu)
         held, closing = gaps.tables(profile), gaps.advice(profile)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from opscope.core.columns import compact
 from opscope.core.dialects import nccl
+from opscope.core.groups import group_size
 from opscope.core.interpret import Meaning
 from opscope.core.intervals import NONE, Ints
 from opscope.core.ranks import groups
@@ -52,6 +53,12 @@ def add_parameters(
     if not len(rows):
         return
     _add_sizes(trace, meaning, rows)
+    _add_records(trace, meaning, rows, kernel_op)
+    _add_world(trace, meaning, rows)
+
+
+def _add_records(trace: Trace, meaning: Meaning, rows: Ints, kernel_op: NDArray[np.int32]) -> None:
+    """What each range's record, or that of its first kernel, tells."""
     records = _records(trace, rows, kernel_op)
     known = np.flatnonzero(records.is_not_null().to_numpy())
     if not len(known):
@@ -85,6 +92,31 @@ def _add_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> None:
         name = call and next(filter(None, map(call.param, ("process_group", "group_name"))), None)
         size = sizes.get((owner, str(name)))
         made[place] = old if size is None else _with(meaning, old, (("ranks", size),))
+    meaning.reading[rows] = made[inverse.reshape(-1)]
+
+
+def _add_world(trace: Trace, meaning: Meaning, rows: Ints) -> None:
+    """``world_size``, the job's, where no call of a process tells of a group that is smaller.
+
+    It goes with the calls whose own group the trace does not tell.
+    """
+    told = trace["processes"].select("process", "world_size").drop_nulls().rows()
+    worlds: dict[int, int] = {process: size for process, size in told if size > 0}
+    if not worlds:
+        return
+    process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
+    keys, inverse = np.unique(
+        np.stack((meaning.reading[rows], process), axis=1), axis=0, return_inverse=True
+    )
+    calls = [meaning.readings[reading].call for reading in keys[:, 0].tolist()]
+    sizes = [group_size(call) if call is not None else None for call in calls]
+    for owner, size in zip(keys[:, 1].tolist(), sizes, strict=True):
+        if size not in (None, 1, worlds.get(owner)):
+            worlds.pop(owner, None)
+    made = keys[:, 0].astype(np.int32)
+    for place, owner in enumerate(keys[:, 1].tolist()):
+        if owner in worlds and calls[place] is not None and sizes[place] is None:
+            made[place] = _with(meaning, int(made[place]), (("world_size", worlds[owner]),))
     meaning.reading[rows] = made[inverse.reshape(-1)]
 
 

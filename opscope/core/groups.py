@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from opscope.core.schema import OpCall
+
 #: The graph of the specs of groups, and the names of the calls that stand for a group and a
 #: dimension of a mesh.
 GROUPS: Final = "process_group"
@@ -43,3 +45,24 @@ def parse_ranks(text: str | None) -> list[int] | None:
 def mesh_name(number: int) -> str:
     """The graph of the specs of a process's mesh number ``number``."""
     return f"mesh {number}"
+
+
+#: Collectives that take a whole and a share of it: their sizes tell the number of shares.
+_SHAPED: Final = (
+    "c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "nccl:_all_gather_base",
+    "nccl:_reduce_scatter_base",
+)  # fmt: skip
+
+
+def group_size(call: OpCall) -> int | None:
+    """How many ranks take part in a collective: as the trace tells it, else by its tensors' sizes."""
+    for key in ("Group size", "group_size", "ranks"):
+        if type(told := call.param(key)) is int:
+            return told
+    if call.name not in _SHAPED:
+        return None
+    counts = [one.numel for one in call.input_leaves() if one is not None and one.shape]
+    known = [count for count in counts if count]
+    if len(counts) != 2 or len(known) != 2 or max(known) % min(known):
+        return None
+    return max(known) // min(known)

@@ -204,8 +204,15 @@ def step(number: int | None = None) -> int:
 
     Numbers go up from 0 on each thread unless given.
     """
-    end_step()
-    return begin_step(number)
+    recording = _recorder
+    if recording is None or not _steps.pushed or _subscribers:
+        end_step()
+        return begin_step(number)
+    recording.step_turns()
+    emitter(STEP_FRAMEWORK).pop()
+    _steps.number = number = _steps.number + 1 if number is None else number
+    _push_step(number)
+    return number
 
 
 def begin_step(number: int | None = None) -> int:
@@ -215,12 +222,8 @@ def begin_step(number: int | None = None) -> int:
     _steps.number = number = _steps.number + 1 if number is None else number
     if _subscribers:
         _tell(number)
-    steps = emitter(STEP_FRAMEWORK)
-    if steps.active:
-        steps.push(steps.prepare(f"step {number}", "step", keep=False))
-        _steps.pushed = True
-        if _recorder is not None:
-            _recorder.step_begins()
+    if _push_step(number) and _recorder is not None:
+        _recorder.step_begins()
     return number
 
 
@@ -233,6 +236,16 @@ def end_step() -> None:
         emitter(STEP_FRAMEWORK).pop()
     if _subscribers and _steps.number >= 0:
         _tell(_steps.number + 1)
+
+
+def _push_step(number: int) -> bool:
+    steps = emitter(STEP_FRAMEWORK)
+    _steps.pushed = active = steps.active
+    if active:
+        if _recorder is not None:
+            _recorder.before_step()
+        steps.push(steps.prepare(f"step {number}", "step", keep=False))
+    return active
 
 
 @contextmanager

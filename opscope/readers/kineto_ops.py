@@ -92,11 +92,12 @@ def _call(
         schema = arguments(name, len(sizes), tuple(map(_surely_tensor, types, sizes)))
     inputs: list[Arg] = []
     params: list[tuple[str, ParamValue]] = []
+    listed = any(map(_nested, sizes))  # whether this PyTorch records the sizes of lists at all
     for place, size in enumerate(sizes):
         argument = schema[place] if schema else None
         label = types[place] if isinstance(types[place], str) else ""
         if _is_tensor(label, size, argument, bool(types[place] is not None)):
-            inputs.append(_tensor(label, size, strides[place], argument))
+            inputs.append(_tensor(label, size, strides[place], argument, listed))
         elif (
             argument is not None
             and argument.kind in ("tensor", "tensors")
@@ -133,11 +134,16 @@ def _is_tensor(label: str, size: Any, argument: Argument | None, typed: bool) ->
     return bool(size) or (argument is not None and argument.kind == "tensor")
 
 
-def _tensor(label: str, size: Any, strides: Any, argument: Argument | None) -> Arg:
-    nested = isinstance(size, list) and any(isinstance(item, list) for item in size)
+def _nested(size: Any) -> bool:
+    return isinstance(size, list) and any(isinstance(item, list) for item in size)
+
+
+def _tensor(label: str, size: Any, strides: Any, argument: Argument | None, listed: bool) -> Arg:
+    nested = _nested(size)
     if label in _LISTS or nested or (argument is not None and argument.kind == "tensors"):
         if not isinstance(size, list) or not nested:
-            return (_UNKNOWN,)  # a list of tensors whose sizes were not recorded
+            # an empty one, or one whose sizes were not recorded
+            return () if listed and size == [] else (_UNKNOWN,)
         apart = (
             strides
             if isinstance(strides, list) and len(strides) == len(size)

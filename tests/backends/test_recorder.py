@@ -179,6 +179,25 @@ def test_threads_processes_and_clocks(tmp_path: Path) -> None:
     assert 0 <= clock["error_ns"] < 10**7
 
 
+@pytest.mark.parametrize(("due_in", "written"), [(-1, 1), (record.FLUSH_NS // 4, 1), (10**12, 0)])
+def test_what_is_soon_due_is_written_before_a_step_rather_than_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, due_in: int, written: int
+) -> None:
+    monkeypatch.setattr(session, "_steps", session._Steps())
+    session.start(RecorderCapture(tmp_path / "rec"))
+    recorder = session.recorder()
+    assert recorder is not None
+    open_steps: list[bool] = []
+    monkeypatch.setattr(recorder, "flush", lambda: open_steps.append(session._steps.pushed))
+    recorder.deadline = record.perf_counter_ns() + due_in
+    session.begin_step()
+    recorder.deadline = record.perf_counter_ns() + 10**12
+    session.end_step()
+    assert open_steps == [False] * written
+    monkeypatch.undo()
+    session.stop()
+
+
 def test_a_killed_process_leaves_what_was_flushed(tmp_path: Path) -> None:
     run(
         f"""

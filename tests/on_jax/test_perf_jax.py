@@ -15,6 +15,9 @@ import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
 
 from opscope.core import perf  # noqa: E402
+from opscope.core.hlo.calls import calls  # noqa: E402
+from opscope.core.hlo.module import Module  # noqa: E402
+from opscope.core.perf import Cost  # noqa: E402
 from opscope.core.rangetext import parse  # noqa: E402
 from opscope.core.schema import OpCall, TensorSpec  # noqa: E402
 
@@ -134,6 +137,90 @@ def test_grouped_and_dilated_convolution(groups, inner, outer, dilation, rank):
     )  # fmt: skip
     labels = f"b{letters}f_{letters}io->b{letters}f"
     assert ours("convolution", shapes, out, dim_labels=labels, feature_group_count=groups) == flops
+
+
+def compiled(function, *shapes):
+    """Every call of the compiled program, and XLA's own count of it."""
+    program = jax.jit(function).lower(*(jnp.ones(shape) for shape in shapes)).compile()
+    count = program.cost_analysis()
+    count = count[0] if isinstance(count, list) else count
+    (hlo,) = program.runtime_executable().hlo_modules()
+    module = Module.of_module(hlo.as_serialized_hlo_module_proto())
+    return [call for _, call in calls(module)], int(count["flops"])
+
+
+@given(rank=st.integers(1, 2), size=st.integers(4, 8), kernel=st.integers(1, 3), stride=st.integers(1, 3),
+       dilation=st.integers(1, 2), groups=st.integers(1, 2), low=st.integers(0, 2),
+       high=st.integers(0, 2), side=st.integers(0, 1))  # fmt: skip
+@settings(max_examples=12, deadline=None)
+def test_gradients_of_strided_convolutions(
+    rank, size, kernel, stride, dilation, groups, low, high, side
+):
+    """The holes that a gradient puts between its elements are no multiply-adds: XLA's own count."""
+    if size + low + high < dilation * (kernel - 1) + 1:
+        return
+    letters = "".join(str(n) for n in range(rank))
+    shapes = (2, *[size] * rank, 2 * groups), (*[kernel] * rank, 2, 3 * groups)
+    numbers = lax.conv_dimension_numbers(*shapes, (f"N{letters}C", f"{letters}IO", f"N{letters}C"))
+
+    def loss(*operands):
+        return lax.conv_general_dilated(
+            *operands, (stride,) * rank, [(low, high)] * rank, rhs_dilation=(dilation,) * rank,
+            dimension_numbers=numbers, feature_group_count=groups,
+        ).sum()  # fmt: skip
+
+    found, flops = compiled(jax.grad(loss, side), *shapes)
+    convolutions = [call for call in found if call.name == "hlo::convolution"]
+    if len(convolutions) != 1:  # small ones become products
+        return
+    (call,) = convolutions
+    alone = [
+        other for other in found
+        if other is not call and other.inputs and (perf.cost(other)[0] or Cost()).flops
+    ]  # fmt: skip
+    if any(len(getattr(t, "shape", ())) for other in alone for t in other.input_leaves()):
+        return  # not the convolution alone
+    ours, why = perf.cost(call)
+    assert ours is not None, why
+    holes = any(gap > 1 for gap in call.param("base_dilation") or ())
+    if holes or not call.param("pad"):
+        assert ours.flops == flops
+    else:  # padding is counted as it is computed
+        assert ours.flops >= flops
+
+
+@given(n=st.integers(1, 5), k=st.integers(1, 5), batch=st.integers(1, 2))
+@settings(max_examples=2, deadline=None)
+def test_linear_algebra_is_lapack_s(n, k, batch):
+    """A library's function under XLA has the count of the same one under PyTorch."""
+    square, wide, side = (batch, n, n), (batch, n + k, n), (batch, n, k)
+    cases = {
+        "aten::linalg_cholesky": ((jnp.linalg.cholesky,), (square,)),
+        "aten::linalg_lu_factor": ((jax.scipy.linalg.lu_factor,), (square,)),
+        "aten::linalg_eigh": ((jnp.linalg.eigh,), (square,)),
+        "aten::linalg_eig": ((jnp.linalg.eig,), (square,)),
+        "aten::linalg_qr": ((jnp.linalg.qr,), (wide,)),
+        "aten::linalg_svd": ((lambda x: jnp.linalg.svd(x, full_matrices=False),), (wide,)),
+        "aten::linalg_solve_triangular": ((jax.scipy.linalg.solve_triangular,), (square, side)),
+    }
+    for name, ((function,), shapes) in cases.items():
+        libraries = [
+            perf.cost(call)
+            for call in compiled(function, *shapes)[0]
+            if call.name == "hlo::custom-call"
+        ]
+        assert all(cost is not None for cost, _ in libraries), libraries
+        expected, _ = perf.cost(
+            OpCall(name, tuple(TensorSpec("f32", shape) for shape in shapes), None,
+                   (("full_matrices", False),))
+        )  # fmt: skip
+        # thirds are rounded once or twice
+        assert abs(sum(cost.flops for cost, _ in libraries) - expected.flops) <= batch, name
+
+
+def test_a_library_that_is_not_known_is_named():
+    call = OpCall("hlo::custom-call", (TensorSpec("f32", (3, 3)),), None, (("target", "mine"),))
+    assert perf.cost(call) == (None, "a library's call: mine")
 
 
 @given(size=st.integers(4, 9), window=st.integers(1, 3), stride=st.integers(1, 2))

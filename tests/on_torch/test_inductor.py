@@ -44,6 +44,8 @@ for _ in range(3):
 stats = torch._dynamo.utils.counters
 print("RESULT", stats["stats"]["unique_graphs"], sum(stats["graph_break"].values()),
       sum(stats["recompiles"].values()), stats["inductor"]["fxgraph_cache_hit"],
+      stats["inductor"]["fxgraph_cache_miss"], stats["aot_autograd"]["autograd_cache_hit"],
+      stats["aot_autograd"]["autograd_cache_miss"], stats["aot_autograd"]["autograd_cache_bypass"],
       f"{net.a.weight.grad.sum().item():.6f}")
 """
 
@@ -127,6 +129,19 @@ def test_what_inductor_takes_from_its_cache_is_known_too(ran):
     seen, profile = ran.recorded("ours", "second")
     assert int(seen[3]) > 0, "this torch takes nothing from its cache: the test tests nothing"
     check(profile)
+
+
+@pytest.mark.slow
+def test_the_compile_cache_serves_runs_with_and_without_us_alike(ran):
+    again = ran.run("theirs")
+    assert int(again[3]) > 0, "this torch takes nothing from its cache: the test tests nothing"
+    assert int(again[4]) == 0
+    within, _ = ran.recorded("theirs", "warm")
+    assert within == again
+    assert ran.run("ours") == again
+    kept = [path for path in (ran.folder / "ours").rglob("*") if path.is_file()]
+    assert kept
+    assert not [path for path in kept if b"opscope" in path.read_bytes()]
 
 
 # --------------------------------------------------------------------- with a compiler of our own

@@ -43,7 +43,7 @@ def hooks():
         "optimizers made": optimizers.Optimizer.__init__,
         "fetch": dataloader._BaseDataLoaderIter.__next__,
         "thread": threading.Thread._bootstrap_inner,
-        "call": nn.Module.__call__,
+        "call": (nn.Module.__call__, nn.Module._call_impl),
         "module attributes": set(vars(nn.Linear(1, 1))),
         "watchers": list(session._watchers),
         "subscribers": list(session._subscribers),

@@ -21,7 +21,8 @@ from opscope.core import perf  # noqa: E402
 from opscope.core.schema import OpCall, TensorSpec  # noqa: E402
 
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
-SIZE = st.integers(1, 6)
+#: Nothing is a size too.
+SIZE = st.integers(0, 6)
 #: Query heads to one key head; older versions' formulas refuse more than one.
 RATIO = st.integers(1, 4 if VERSION >= (2, 13) else 1)
 #: Cases by the op's name; each draws the arguments of the counter's formula, the call, and a factor.
@@ -148,8 +149,8 @@ def convolution_backward(draw, name):
 
 
 def heads(draw):
-    b, kv, nq, nk, d, dv = (draw(st.integers(1, 4)) for _ in range(6))
-    ratio = draw(RATIO)
+    b, nq, nk, d, dv = (draw(st.integers(0, 4)) for _ in range(5))
+    kv, ratio = draw(st.integers(1, 4)), draw(RATIO)  # the counter divides by heads
     return (b, kv * ratio, nq, d), (b, kv, nk, d), (b, kv, nk, dv), (b, kv * ratio, nq, dv)
 
 
@@ -193,7 +194,7 @@ def packed(draw):
     count, length_q, length_k = draw(SIZE), draw(SIZE), draw(SIZE)
     kv, ratio, d = draw(st.integers(1, 3)), draw(RATIO), draw(SIZE)
     q, k = (count * length_q, kv * ratio, d), (count * length_k, kv, d)
-    offsets = [torch.arange(0, (count + 1) * n, n, dtype=torch.int32) for n in (length_q, length_k)]
+    offsets = [torch.arange(count + 1, dtype=torch.int32) * n for n in (length_q, length_k)]
     return q, k, offsets, (length_q, length_k), TensorSpec("i32", (count + 1,))
 
 

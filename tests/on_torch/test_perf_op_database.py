@@ -29,7 +29,7 @@ from torch.testing._internal import common_methods_invocations as database  # no
 from opscope.core import perf  # noqa: E402
 from opscope.core.perf.registry import in_place  # noqa: E402
 from opscope.core.perf.shapes import touched  # noqa: E402
-from opscope.core.schema import OpCall  # noqa: E402
+from opscope.core.schema import OpCall, TensorSpec  # noqa: E402
 
 from .dispatched import Recorder  # noqa: E402
 
@@ -111,6 +111,30 @@ def test_every_call_has_a_cost():
         if cost is None:
             missing[call.name] = (op, why)
     assert set(missing) <= STORED, missing
+
+
+def emptied(arg, size):
+    """The same with nothing where there was ``size``."""
+    if isinstance(arg, tuple):
+        return tuple(emptied(one, size) for one in arg)
+    if not isinstance(arg, TensorSpec):
+        return arg
+    return TensorSpec(arg.dtype, tuple(0 if dim == size else dim for dim in arg.shape))
+
+
+def test_nothing_is_never_less_than_nothing():
+    """Calls with a size of 0 put in the place of another: whatever comes out, no negative FLOPs."""
+    wrong = {}
+    for call in calls()[0]:
+        dims = {dim for leaf in call.input_leaves() if leaf for dim in leaf.shape if dim > 1}
+        for size in dims:
+            for outputs in (None, call.outputs and emptied(call.outputs, size)):
+                _, why = perf.cost(
+                    OpCall(call.name, emptied(call.inputs, size), outputs, call.params)
+                )
+                if why is not None and ("do not fit one another" in why or "by zero" in why):
+                    wrong[call.name] = why
+    assert wrong == {}
 
 
 #: Where a result's size does not follow from the inputs, and why.
@@ -277,6 +301,8 @@ SHARES_UNSAID = {
     "aten::sparse_resize_and_clear",
     "aten::resize_as_sparse",
     "aten::_coalesced",
+    "aten::_add_batch_dim",  # vmap: a wrapper around the tensor, and its contents
+    "aten::_remove_batch_dim",
     "aten::_nested_get_jagged_dummy",
     "aten::_nested_get_lengths",
     "aten::_nested_get_offsets",

@@ -16,7 +16,8 @@ from opscope.core.schema import OpCall, TensorSpec  # noqa: E402
 
 from .dispatched import Recorder, spec  # noqa: E402
 
-SIZE = st.integers(1, 6)
+#: Nothing is a size too.
+SIZE = st.integers(0, 6)
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 #: Whether the counter's formula of attention knows queries that share keys.
 GROUPED_QUERIES = VERSION >= (2, 9)
@@ -62,7 +63,7 @@ def test_matrix_products(m, n, k, b):
         torch.nn.functional.linear(meta(b, m, k), meta(n, k), meta(n))
 
     ours, theirs, _ = both(run)
-    assert ours == theirs > 0
+    assert ours == theirs
 
 
 @given(m=SIZE, n=SIZE, k=SIZE)
@@ -252,9 +253,9 @@ def test_whole_model():
         )
         block = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0)
     ours, theirs, _ = both(lambda: net(meta(2, 3, 16, 16, grad=True)).sum().backward())
-    assert ours == theirs > 0
+    assert ours == theirs
     ours, theirs, _ = both(lambda: block(meta(2, 7, 32, grad=True)).sum().backward())
-    assert ours == theirs > 0
+    assert ours == theirs
 
 
 def test_outputs_inferred_are_those_that_torch_gives():

@@ -48,6 +48,10 @@ def text(
         (("aten::cat", [[[2, 3], [2, 3]], []], ["TensorList", "Scalar"], None, ["", "1"]),
          "aten::cat([?[2,3]]*2) {dim=1}"),
         (("aten::cat", [[], []], ["GenericList", "Int"]), "aten::cat([?[?]])"),
+        # where the sizes of one list are there, a list without any is empty
+        (("aten::_fused_adam_", [[[2], []], [[2], []], [[2], []], [[2], []], [], [[], []]],
+          ["TensorList"] * 6),
+         "aten::_fused_adam_([?[2], ?[]], [?[2], ?[]], [?[2], ?[]], [?[2], ?[]], [], [?[]]*2)"),
         (("aten::to", [[2], [], [], [], []], ["long int", "Scalar", "", "", ""], None,
           ["", "15", "False", "False", ""]),
          "aten::to(i64[2]) {dtype=\"bf16\", non_blocking=false, copy=false}"),

@@ -1,7 +1,7 @@
 """The PyTorch adapter: which versions, what is hooked, what is emitted, how it is undone.
 
 While something listens: a C++ callback or, where that cannot be built, a dispatch mode on every
-thread (ops), global module hooks (layers), the
+thread (ops), what stands around each module's call (layers), the
 optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
 loader's ``__next__`` (phases), CUDA graphs, what Inductor compiled, and the start of new threads. While
 nothing listens, only the optimizer's hooks stay, once a step, to count steps, and those that hear of
@@ -87,7 +87,9 @@ class TorchAdapter:
         if options.steps:
             self._parts.append(Patches(mode, threads, phases, self._failed))
         if options.layers:
-            self._parts.append(Layers(emitter, threads, self._failed, entering, phases.leaving))
+            layers = Layers(emitter, threads, self._failed, entering, phases.leaving)
+            self._parts.append(layers)
+            self._always.append(layers.hidden)
         self._mode = mode
         self._followers = [
             Ranks(emitter, self._failed),

@@ -1,8 +1,15 @@
-"""Keeping our own Python frames away from torch.compile's tracer."""
+"""Keeping our own frames, and our way of calling modules, away from torch.compile's tracer."""
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
+
+from torch import nn
+
+from opscope.adapters.patch import Patches
 
 _Function = TypeVar("_Function")
 
@@ -39,3 +46,90 @@ def untraced(function: _Function, below: bool = True) -> _Function:
     if _mark is not None:
         _mark(function.__code__, below)  # type: ignore[attr-defined]
     return function
+
+
+#: Where frames are traced, for torch.compile and for torch.export; older versions lack the second.
+_TRACERS: Final = ("torch._dynamo.convert_frame", "torch._dynamo.functional_export")
+#: What traces a frame there, or asks how a module is called.
+_TRACES: Final = ("_compile", "fullgraph_capture", "get_traced_fn")
+
+
+class Hidden:
+    """A way of calling modules that is not there while torch.compile traces.
+
+    It would trace through ours, and though that leaves nothing in the graph, it inlines a module
+    whose call is not PyTorch's own in another way: the graph's inputs come in another order, so that
+    the compile cache has another key. Other threads' modules are called as without us meanwhile; we do
+    nothing for them anyway while anything is compiled.
+    """
+
+    def __init__(self) -> None:
+        #: ``nn.Module._call_impl``, and what was there before us.
+        self._ours: Callable[..., Any] | None = None
+        self._original: Callable[..., Any] | None = None
+        self._depth = 0
+        self._lock = threading.Lock()
+        self._patches = Patches()
+        self._installed = False
+
+    def install(self) -> None:
+        """Hide what is held from the tracer, now or when it is imported."""
+        import wrapt
+
+        self._installed = True
+        for name in _TRACERS:
+            wrapt.register_post_import_hook(self._wrap, name)
+
+    def uninstall(self) -> None:
+        """Put the tracer back as it was."""
+        self._installed = False
+        self._patches.restore()
+
+    def hold(self, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Let modules be called by what ``around`` makes of PyTorch's way, but not when it traces."""
+        with self._lock:
+            if self._ours is None:
+                self._original = nn.Module._call_impl
+                self._ours = around(nn.Module._call_impl)
+                if not self._depth:
+                    nn.Module._call_impl = self._ours
+
+    def remove(self) -> None:
+        """Put PyTorch's own way back, unless another tool has patched on top of us."""
+        with self._lock:
+            self._exchange(self._ours, self._original)
+            self._ours = self._original = None
+
+    def _exchange(self, old: Any, new: Any) -> None:
+        if new is not None and nn.Module.__dict__["_call_impl"] is old:
+            nn.Module._call_impl = new
+
+    def _wrap(self, tracer: Any) -> None:
+        for name in _TRACES:
+            function = getattr(tracer, name, None)
+            if self._installed and function is not None:
+                # The second imports from the first what may be ours already: to be undone there too.
+                original = getattr(function, "_opscope", function)
+                setattr(tracer, name, original)
+                self._patches.set(tracer, name, self._around(original))
+
+    def _around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            self._within(1)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._within(-1)
+
+        traced._opscope = function  # type: ignore[attr-defined]
+        return traced
+
+    def _within(self, step: int) -> None:
+        with self._lock:
+            before = self._depth
+            self._depth += step
+            if not before:
+                self._exchange(self._ours, self._original)
+            elif not self._depth:
+                self._exchange(self._original, self._ours)

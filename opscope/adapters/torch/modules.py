@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.nn.modules import module as registry
 
 from opscope.core import session
 from opscope.core.cost import Cost
 from opscope.core.emit import Emitter, Prepared
 
-from .dynamo import untraced
+from .dynamo import Hidden, untraced
 from .state import Threads, ThreadState
 
 #: Wrappers that a path does not name, and the attribute under which they hold the model.
@@ -30,7 +30,7 @@ MAX_MODULES: Final = 65_536
 
 
 class Layers:
-    """The global module hooks.
+    """What stands around each module's call, while it is ``on``.
 
     ``entering`` and ``leaving`` are told when a model is called, not from within another, and when
     it returns: the thread, whether it is in training, and what it returned.
@@ -50,34 +50,59 @@ class Layers:
         self._entering = entering
         self._leaving = leaving
         self.cost = Cost("layers", 16, 1)
+        #: Off, it does nothing, also where a compiled module keeps hold of it.
+        self.on = False
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str, Prepared]] = {}
-        self._handles: list[Any] = []
+        #: Where it is put. Installed apart from it, for as long as the adapter is.
+        self.hidden = Hidden()
 
     def install(self) -> None:
-        if not self._handles:
-            before, after = self._hooks()
-            self._handles = [
-                registry.register_module_forward_pre_hook(before),
-                registry.register_module_forward_hook(after, always_call=True),
-            ]
+        """Put ourselves around ``nn.Module._call_impl``, which runs a module's forward and its hooks.
+
+        With a global hook PyTorch takes its slow way through every module, which costs more than all
+        that is done here, and torch.compile its slow way too.
+        """
+        self.hidden.hold(self._around)
+        self.on = True
 
     def uninstall(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Put it back, unless another tool has patched on top of us."""
+        self.on = False
+        self.hidden.remove()
 
-    def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        # Functions, not methods, and the question first: torch.compile traces through them, finds
-        # it is compiling, and leaves nothing of them in the graph. A small layer takes 10 µs in all,
-        # so neither calls more than it must.
-        tracing, compiler = torch.compiler.is_dynamo_compiling, torch.compiler
+    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        # The questions first: torch.compile traces through this, finds it is compiling, and leaves
+        # nothing of it in the graph.
+        tracing, compiler, layers = torch.compiler.is_dynamo_compiling, torch.compiler, self
+        enter, leave = self._ways()
+
+        def _call_impl(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+            if tracing() or compiler._is_compiling_flag or not layers.on:
+                return original(self, *args, **kwargs)
+            state = enter(self)
+            result = None
+            try:
+                result = original(self, *args, **kwargs)
+                return result
+            finally:
+                if state is not None:
+                    leave(state, self, result)
+
+        functools.update_wrapper(_call_impl, original)
+        return untraced(_call_impl, below=False)
+
+    def _ways(
+        self,
+    ) -> tuple[
+        Callable[[nn.Module], ThreadState | None], Callable[[ThreadState, nn.Module, Any], None]
+    ]:
+        # In a model the caches are full of the model, and every function and object that is touched
+        # is fetched from afar: so these call no more than they must.
         emitter, threads, paths, failed = self._emitter, self._threads, self._paths, self._failed
         entering, leaving = self._entering, self._leaving
         local, current, cost = threads.local, threads.current, self.cost
 
-        def before(module: nn.Module, args: Any) -> None:
-            if tracing() or compiler._is_compiling_flag:
-                return
+        def enter(module: nn.Module) -> ThreadState | None:
             try:
                 begin = cost.begin()
                 state: ThreadState | None = getattr(local, "state", None)
@@ -94,17 +119,16 @@ class Layers:
                 emitter.push(known[2])
                 if begin:
                     cost.end(begin)
+                return state
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("a layer could not be named")
+                return None
 
-        def after(module: nn.Module, args: Any, result: Any) -> None:
-            if tracing() or compiler._is_compiling_flag:
+        def leave(state: ThreadState, module: nn.Module, result: Any) -> None:
+            if not self.on:
                 return
             try:
                 begin = cost.begin()
-                state: ThreadState | None = getattr(local, "state", None)
-                if state is None or state.run != threads.run:
-                    state = current()
                 key = id(module)
                 if state.open and state.open[-1] == key:
                     state.open.pop()
@@ -113,7 +137,7 @@ class Layers:
                 elif key in state.open:
                     close(emitter, state, key)
                 else:
-                    return  # entered before the capture began
+                    return  # entered in a capture before this one
                 if not state.layers:
                     leaving(state, _trains(module), result)
                 if begin:
@@ -121,7 +145,7 @@ class Layers:
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("a layer could not be closed")
 
-        return untraced(before), untraced(after)
+        return untraced(enter), untraced(leave)
 
     def _name(
         self, module: nn.Module, state: ThreadState
@@ -195,7 +219,7 @@ def _wrapped(module: nn.Module) -> nn.Module | None:
 def close(emitter: Emitter, state: ThreadState, one: int | str) -> None:
     """Close the innermost range ``one`` of this thread, and what was left open inside it.
 
-    Something is left open where an interrupt passed a module by (its hook is not called then).
+    Something is left open where what should have closed it did not run.
     """
     while True:
         last = state.open.pop()

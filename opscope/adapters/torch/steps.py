@@ -34,6 +34,7 @@ class Steps:
 
     def install(self) -> None:
         """Begin to count optimizers."""
+        session.emitter(session.STEP_FRAMEWORK)  # made now, for it takes ms, rather than in step 0
         self._living.install()
 
     def uninstall(self) -> None:

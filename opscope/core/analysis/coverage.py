@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.chunks import SCHEMA, at_most, bound
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import FREE
 from opscope.core.attribute import REASONS
@@ -25,10 +26,11 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
     ``share`` is of the device time that has a launch record, as in the summary: of what lacks FLOPs
     it adds up to 1 − ``flops_share``, the kernels without a launch record left out, which are listed
     besides (``why`` says so). Elsewhere time is the ops' self time. What took no time is left out.
+    ``why`` of kernels over lists of tensors ends with what their grids bound (``chunks``).
     """
     if ops.times.device_time is None:
         return _ranked(_of_ops(ops), int(ops.times.self_time.sum()))
-    found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="vertical_relaxed")
+    found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
     whole = sum(
         int(table["duration"].filter(table["launched"]).sum()) for table in (executed, memops)
     )
@@ -44,10 +46,13 @@ def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
         executed["duration"].alias("time"),
         executed["name"],
         spread("gap", list(REASONS), launched.reason),
+        *at_most(ops.attribution.trace["kernels"].select("name", "grid")).get_columns(),
     )
     return frame.with_columns(
         pl.coalesce(pl.col("op", "name").cast(pl.String)).alias("op"),
         pl.coalesce(pl.col("gap", "why").cast(pl.String)).alias("why"),
+        # why a kernel has no op is one of a closed list, as it is
+        *(pl.when(pl.col("gap").is_null()).then(pl.col(one)).alias(one) for one in SCHEMA),
     ).drop("name", "gap")
 
 
@@ -95,9 +100,14 @@ def _reasons(ops: Ops, rows: Ints, costing: Ints) -> pl.DataFrame:
 
 
 def _ranked(found: pl.DataFrame, whole: int) -> pl.DataFrame:
+    """The table of ``missing_costs`` from one row per kernel, copy or op."""
+    if "elements" not in found.columns:
+        found = found.with_columns(
+            pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items()
+        )
     free = pl.col("op_type").is_in(FREE).fill_null(value=False)
     no_flops, no_bytes = ~pl.col("has_flops") & ~free, ~pl.col("has_bytes")
-    return (
+    ranked = (
         found.lazy()
         .filter((no_flops | no_bytes) & (pl.col("time") > 0))
         .with_columns(
@@ -114,9 +124,20 @@ def _ranked(found: pl.DataFrame, whole: int) -> pl.DataFrame:
             .alias("why"),
         )
         .group_by("op", "op_type", "lacks", "why")
-        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("time").sum())
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("time").sum(),
+            # one kernel without a bound, and there is none of all
+            *(
+                pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
+                for name in SCHEMA
+            ),
+        )
         .with_columns((pl.col("time") / (whole or None)).alias("share"))
         .sort("time", "op", "lacks", descending=[True, False, False])
-        .select("op", "op_type", "lacks", "calls", "time", "share", "why")
         .collect()
+    )
+    limits = pl.Series([bound(*pair) for pair in ranked.select(*SCHEMA).rows()], dtype=pl.String)
+    return ranked.with_columns(pl.col("why") + limits).select(
+        "op", "op_type", "lacks", "calls", "time", "share", "why"
     )

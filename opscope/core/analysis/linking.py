@@ -6,6 +6,7 @@ its backward node takes. Each distinct pair of readings is costed once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -20,12 +21,33 @@ from opscope.core.columns import at
 from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints
 from opscope.core.perf import tensorcore
-from opscope.core.perf.shapes import expanded
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.perf.shapes import expanded, is_scalar_slot
+from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 
 ForwardOf = Callable[[Ints], Ints]
+#: From distinct calls and a number that goes with each to their rows of the catalogue.
+Costing: TypeAlias = "Callable[[list[OpCall], list[int]], pl.DataFrame]"
 Numbers: TypeAlias = NDArray[np.int32]
 _NO_CALL: Final = OpCall("")
+_LOOKUP_NODE: Final = "torch::autograd::CppNode<SplitLookup"
+_EVALUATE: Final = "autograd::engine::evaluate_function: "
+#: Ops over lists of tensors, of which Kineto records the sizes and not the element types.
+_OVER_LISTS: Final = re.compile(r"aten::(?:_?cat$|_foreach_|_fused_(?:adam|adamw|sgd|adagrad)_?$)")
+#: What ATen's kernels of them are made for: an element's size alone, or its C++ type.
+_OPAQUE: Final = re.compile(r"CatArrayBatchedCopy\w*<[^,]*OpaqueType<(?:\(unsigned int\))?(\d+)u?>")
+_TYPED: Final = (
+    re.compile(r"CatArrayBatchedCopy\w*<([\w: ]+),"),
+    re.compile(
+        r"multi_tensor_apply_kernel<.*?Metadata<[^>]*>, ?[^<]*?(?:<unnamed>::)?\w*Functor<([\w: ]+),"
+    ),
+)
+_TYPES: Final = {
+    "float": "f32", "double": "f64", "long": "i64", "int": "i32", "short": "i16", "bool": "bool",
+    "signed char": "i8", "unsigned char": "u8", "c10::Half": "f16", "c10::BFloat16": "bf16",
+}  # fmt: skip
+_DTYPES: Final = tuple(_TYPES.values())
+#: Sizes of elements (bytes) are below it, places in _DTYPES begin there.
+_FIRST_TYPE: Final = 1 << 16
 
 
 def linked_costs(
@@ -51,46 +73,46 @@ def linked_costs(
     )
     rows = wanting[backward[meaning.reading[wanting]]]
     forward = _lookups(attribution, calls, rows, forward_of(rows))
-    catalogue = _complete(
-        catalogue,
-        place,
-        rows[forward >= 0],
-        forward[forward >= 0],
-        reading,
-        lambda own, others: perf.columns(own, forwards=others, target=target),
-        calls,
+
+    def costs(change: Callable[[OpCall, OpCall], OpCall]) -> Costing:
+        return lambda own, others: perf.columns(
+            [change(one, calls[other]) for one, other in zip(own, others, strict=True)],
+            target=target,
+        )
+
+    def complete(rows: Ints, others: Ints | Numbers, cost: Costing) -> pl.DataFrame:
+        kept = others >= 0
+        rows, others = rows[kept], others[kept]
+        return _complete(catalogue, place, rows, reading[rows], others, cost, calls)
+
+    catalogue = complete(
+        rows,
+        at(reading, forward),
+        lambda own, others: perf.columns(
+            own, forwards=[calls[other] for other in others], target=target
+        ),
     )
     nodes = ops[np.array([_gives_outputs(r) for r in meaning.readings], bool)[meaning.reading[ops]]]
-    origin = forward_of(nodes)
-    kept = origin >= 0
-    nodes, origin = nodes[kept], origin[kept]
-    kept = unknown[meaning.reading[origin]]
-    catalogue = _complete(
-        catalogue,
-        place,
-        origin[kept],
-        nodes[kept],
-        reading,
-        lambda own, others: perf.columns(
-            [_with_outputs(*pair) for pair in zip(own, others, strict=True)], target=target
-        ),
-        calls,
-    )
+    origin = _lookups(attribution, calls, nodes, forward_of(nodes))
+    origin = np.where(at(unknown, at(reading, origin), False), origin, NONE)
+    catalogue = complete(origin[origin >= 0], reading[nodes[origin >= 0]], costs(_with_outputs))
     divides = np.array([call.name == "aten::div" for call in calls], bool)
     spread = ops[divides[reading[ops]]]
     means = np.array([call.name.startswith("MeanBackward") for call in calls], bool)
     node = attribution.climb(spread, attribution.is_op & means[reading])
-    kept = node >= 0
-    catalogue = _complete(
-        catalogue,
-        place,
-        spread[kept],
-        node[kept],
-        reading,
-        lambda own, others: perf.columns(
-            [_divided_gradient(*pair) for pair in zip(own, others, strict=True)], target=target
+    catalogue = complete(spread, at(reading, node), costs(_divided_gradient))
+    sums = np.array([call.name == "aten::sum" for call in calls], bool)
+    rows = wanting[sums[reading[wanting]]]
+    forward = forward_of(_returning(attribution, calls, rows))
+    catalogue = complete(rows, at(reading, forward), costs(_summed_gradient))
+    over = np.array([_OVER_LISTS.match(call.name) is not None for call in calls], bool)
+    rows = wanting[over[reading[wanting]]]
+    catalogue = complete(
+        rows,
+        _elements(attribution, rows),
+        lambda own, kinds: perf.columns(
+            [_of_elements(*pair) for pair in zip(own, kinds, strict=True)], target=target
         ),
-        calls,
     )
     return catalogue, place
 
@@ -117,26 +139,106 @@ def _divided_gradient(call: OpCall, node: OpCall) -> OpCall:
     return call
 
 
+def _returning(attribution: Attribution, calls: list[OpCall], rows: Ints) -> Ints:
+    """The autograd engine's range that each op is right inside of, in no node's own work; -1: none.
+
+    What the engine does there is to bring a node's gradients to the shapes of the forward's inputs.
+    """
+    reading = attribution.meaning.reading
+    engine = np.array([call.name.startswith(_EVALUATE) for call in calls], bool)[reading]
+    same = np.array([call.name == "aten::sum" for call in calls], bool)[reading]
+    above = attribution.climb(rows, attribution.is_op & ~same)
+    return np.where(at(engine, above, False), above, NONE)
+
+
+def _summed_gradient(call: OpCall, forward: OpCall) -> OpCall:
+    """A gradient summed over what its forward input was broadcast over, as sum_to_size does.
+
+    Where inputs of two shapes may be meant the call stays as it is.
+    """
+    grad = call.inputs[0] if call.inputs else None
+    if not isinstance(grad, TensorSpec):
+        return call
+    shapes = {
+        one.shape
+        for one in forward.input_leaves()
+        if one is not None and not is_scalar_slot(one) and _broadcasts(one.shape, grad.shape)
+    }
+    if len(shapes) != 1:
+        return call
+    return replace(call, outputs=(TensorSpec(grad.dtype, shapes.pop()),))
+
+
+def _broadcasts(small: tuple[Dim, ...], large: tuple[Dim, ...]) -> bool:
+    """Whether a tensor of the one shape is repeated to make one of the other."""
+    if small == large or len(small) > len(large):
+        return False
+    ends = large[len(large) - len(small) :]
+    return all(a in (1, b) for a, b in zip(small, ends, strict=True))
+
+
+def _elements(attribution: Attribution, rows: Ints) -> Ints:
+    """For each op row what the name of a kernel of its tells of its elements (``_kind``); -1: nothing."""
+    kernels = attribution.trace["kernels"]
+    if not len(rows) or not len(kernels):
+        return np.full(len(rows), NONE, np.int64)
+    kind = np.full(len(attribution.parent), NONE, np.int64)
+    mine = np.flatnonzero(attribution.kernels.op >= 0)
+    names = kernels["name"].gather(mine).cast(pl.String)
+    kinds = {one: _kind(one) for one in names.unique().drop_nulls().to_list()}
+    told = names.replace_strict(kinds, default=NONE, return_dtype=pl.Int64).to_numpy()
+    kind[attribution.kernels.op[mine[told > 0]]] = told[told > 0]
+    return kind[rows]
+
+
+def _kind(kernel: str) -> int:
+    """An element's size, or its type's place in _DTYPES after _FIRST_TYPE; -1: not told, or two types."""
+    opaque = _OPAQUE.search(kernel)
+    if opaque:
+        return int(opaque.group(1))
+    for pattern in _TYPED:
+        typed = pattern.search(kernel)
+        if typed and typed.group(1) in _TYPES and "::Copy<" not in kernel:
+            return _FIRST_TYPE + _DTYPES.index(_TYPES[typed.group(1)])
+    return NONE
+
+
+def _of_elements(call: OpCall, kind: int) -> OpCall:
+    """The call whose lists' elements are of that kind, where they are of none yet."""
+    if kind < _FIRST_TYPE:
+        return replace(call, params=(*call.params, ("element_size", kind)))
+    dtype = _DTYPES[kind - _FIRST_TYPE]
+
+    def typed(arg: Arg) -> Arg:
+        if isinstance(arg, tuple):
+            return tuple(map(typed, arg))
+        if not isinstance(arg, TensorSpec) or arg.dtype != "?":
+            return arg
+        # a fused optimizer's step counts are f32 whatever its parameters are
+        counts = not arg.shape and call.name.startswith("aten::_fused")
+        return replace(arg, dtype="f32" if counts else dtype)
+
+    inputs = (typed(arg) if isinstance(arg, tuple) else arg for arg in call.inputs)
+    return replace(call, inputs=tuple(inputs))
+
+
 def _complete(
     catalogue: pl.DataFrame,
     place: Numbers,
     rows: Ints,
-    others: Ints,
-    reading: Numbers,
-    cost: Callable[[list[OpCall], list[OpCall]], pl.DataFrame],
+    own: Numbers,
+    others: Ints | Numbers,
+    cost: Costing,
     calls: list[OpCall],
 ) -> pl.DataFrame:
-    """Costs of distinct (own, other) pairs of readings, appended where they are known.
+    """Costs of distinct pairs of a reading and what completes it, appended where they are known.
 
     ``place`` is changed for the rows whose cost became known.
     """
     if not len(rows):
         return catalogue
-    pairs, which = np.unique(
-        np.stack((reading[rows], reading[others])), axis=1, return_inverse=True
-    )
-    own, other = ([calls[number] for number in side.tolist()] for side in pairs)
-    found = cost(own, other)
+    pairs, which = np.unique(np.stack((own, others)), axis=1, return_inverse=True)
+    found = cost([calls[number] for number in pairs[0].tolist()], pairs[1].tolist())
     # what had its FLOPs already has gained only if its bytes are known now
     bare = catalogue["matrix_flops"].is_null().gather(pairs[0])
     better = found["matrix_flops"].is_not_null() & (bare | found["bytes"].is_not_null())
@@ -155,7 +257,7 @@ def _gives_outputs(reading: Reading) -> bool:
         and reading.direction == "backward"
         and call is not None
         and bool(call.inputs)
-        and "Backward" in call.name
+        and ("Backward" in call.name or call.name.startswith(_LOOKUP_NODE))
         and not call.name.startswith(("aten::", "autograd::"))
     )
 
@@ -171,9 +273,7 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
     named = np.array(
         [call.name.startswith("fbgemm::split_embedding_codegen_lookup") for call in calls], bool
     )
-    node = np.array(
-        [call.name.startswith("torch::autograd::CppNode<SplitLookup") for call in calls], bool
-    )
+    node = np.array([call.name.startswith(_LOOKUP_NODE) for call in calls], bool)
     asking = np.flatnonzero(node[meaning.reading[rows]] & (forward >= 0)) if len(rows) else rows
     lookups = np.flatnonzero(attribution.is_op & named[meaning.reading])
     if not len(asking) or not len(lookups):

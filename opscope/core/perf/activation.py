@@ -25,6 +25,7 @@ FORWARD: Final[Mapping[str, int]] = MappingProxyType(
         "leaky_relu": 2,
         "rrelu": 2,
         "rrelu_with_noise": 2,
+        "rrelu_with_noise_functional": 2,
         "prelu": 2,
         "_prelu_kernel": 2,
         "elu": 4,  # compare, exp, subtract, scale
@@ -101,7 +102,11 @@ def activation(call: OpCall) -> Cost:
         w = operands[1]
         return cost([x, w], [result(call, sizes(x), x.dtype)], vector=2 * numel(x), dtype=x.dtype)
     found = elementwise_cost(call, operands, each)
-    if word == "rrelu_with_noise" and call.param("training") is True and len(tensors(call)) > 1:
+    if (
+        word.startswith("rrelu_with_noise")
+        and call.param("training") is True
+        and len(tensors(call)) > 1
+    ):
         noise = cost([], [tensors(call)[1]])  # drawn here, and kept for backward
         return found + noise
     return found

@@ -43,7 +43,7 @@ def cost(
             if total is not None:
                 return total, None
             return None, why
-        return None, _no_model(call.name)
+        return None, _no_model(call)
     reason = "a cut text" if call.truncated else ""
     try:
         found = _bounded(entry.model(call))
@@ -101,10 +101,13 @@ _TOGETHER = (
 )
 
 
-def _no_model(name: str) -> str:
+def _no_model(call: OpCall) -> str:
     """Why an op without a model has no cost."""
+    if call.name.startswith("CompiledFunction") and tensors(call):
+        return "a compiled region: the trace has the sizes of what goes in, not what it computes or keeps"
     return next(
-        (why for pattern, why in _TOGETHER if pattern.match(name)), f"no cost model for {name}"
+        (why for pattern, why in _TOGETHER if pattern.match(call.name)),
+        f"no cost model for {call.name}",
     )
 
 

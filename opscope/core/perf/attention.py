@@ -86,7 +86,7 @@ def _heads_first(q: TensorSpec, k: TensorSpec, v: TensorSpec) -> tuple[int, int,
         raise CannotKnow(f"not attention: {list(qs)}, {list(ks)}")
     if qs[-1] != ks[-1] or ks[-2] != vs[-2]:
         raise CannotKnow(f"sizes of queries, keys and values differ: {list(qs)}, {list(ks)}")
-    if len(qs) > 2 and len(ks) > 2 and (ks[-3] == 0 or qs[-3] % ks[-3]):
+    if len(qs) > 2 and len(ks) > 2 and qs[-3] % (ks[-3] or qs[-3] + 1):
         raise CannotKnow("heads of the queries are no multiple of those of the keys")
     return product(qs[:-2]), qs[-2], ks[-2], qs[-1], vs[-1]
 
@@ -200,11 +200,13 @@ def _varlen(
     longest times their number is all tokens), the lengths follow.
     """
     offsets = [t for t in tensors(call)[3:] if len(t.shape) == 1 and t.dtype in ("i32", "i64")]
+    tokens, heads, d_qk = q[-3], q[-2], q[-1]
+    keys = k[-3]
+    if not tokens or not keys:  # however they are cut
+        return 0, 0, d_qk, d_v
     if not offsets:
         raise CannotKnow("the lengths of the packed sequences are not recorded")
     count = sizes(offsets[0])[0] - 1
-    tokens, heads, d_qk = q[-3], q[-2], q[-1]
-    keys = k[-3]
     if count < 1:
         raise CannotKnow("the lengths of the packed sequences are not recorded")
     longest_q = call.param("max_q", call.param("max_seqlen_q"))
@@ -323,6 +325,7 @@ def paged(call: OpCall) -> Cost:
 
 @op(
     "aten::_native_multi_head_attention",
+    "aten::_triton_multi_head_attention",
     "aten::_transformer_encoder_layer_fwd",
     "aten::multi_head_attention_forward",
     family="attention",
@@ -334,7 +337,7 @@ def multi_head(call: OpCall) -> Cost:
     qs, ks = sizes(q), sizes(k)
     if call.name.endswith("_transformer_encoder_layer_fwd") or len(qs) != 3:
         raise CannotKnow("the layer's inner sizes are not recorded")
-    first = "native" in call.name  # [B, N, E]; the function's default is [N, B, E]
+    first = call.name.startswith("aten::_")  # [B, N, E]; the function's default is [N, B, E]
     batch, queries, keys = (qs[0], qs[1], ks[1]) if first else (qs[1], qs[0], ks[0])
     embed = qs[2]
     projections = 2 * batch * embed * embed * (2 * queries + 2 * keys)

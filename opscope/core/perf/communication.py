@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from opscope.core.groups import group_size
 from opscope.core.schema import Arg, OpCall, SameAs
 
 from .registry import Cost, op, words
-from .shapes import Span, distinct_tensors, numel, outputs
+from .shapes import Span, distinct_tensors, lists, numel, outputs
 from .shapes import cost as cost_of_parts
 
 #: Numerator and denominator of the share of S that crosses the wire, from the number of ranks.
@@ -48,8 +49,8 @@ _WORDS: Final = (
     (re.compile(r"scatter", re.I), "scatter"),
     (re.compile(r"gather", re.I), "gather"),
     (re.compile(r"reduce", re.I), "reduce"),
-    (re.compile(r"send", re.I), "send"),
-    (re.compile(r"recv", re.I), "recv"),
+    (re.compile(r"send|(nccl|nvshmem)_put", re.I), "send"),
+    (re.compile(r"recv|(nccl|nvshmem)_get", re.I), "recv"),
 )
 
 
@@ -98,7 +99,8 @@ _NAMES = (
             "low_contention_all_gather _low_contention_all_gather _low_contention_reduce_scatter "
             "nvshmem_all_to_all nvshmem_broadcast all_to_all_vdev all_to_all_vdev_2d "
             "all_to_all_vdev_2d_offset nccl_reduce_scatter_offset tile_reduce "
-            "multi_root_tile_reduce _barrier"
+            "multi_root_tile_reduce _barrier nccl_put nccl_put_signal nccl_put_with_signal nccl_get "
+            "nvshmem_put nvshmem_put_with_signal nvshmem_get"
         )
     ),
     *(
@@ -175,7 +177,9 @@ def communicate(call: OpCall) -> Cost:
         return _unknown("its bytes stand at the op that asked for it")
     parts = distinct_tensors(call)
     told = _integer(call, "bytes")
-    ranks = _integer(call, "Group size", "group_size", "world_size", "ranks")
+    ranks, note = group_size(call), ""
+    if ranks is None and (ranks := _integer(call, "world_size")) is not None:
+        note = f"the group is not recorded: taken to be all {ranks} ranks"
     if ranks is None and kind not in _ANY_RANKS:
         return _unknown("the trace does not record how many ranks take part")
     if told is None and not parts and kind != "barrier":
@@ -192,7 +196,21 @@ def communicate(call: OpCall) -> Cost:
     crossing = Span("u8", wire_bytes(kind, whole, ranks or 2))
     sent = [] if kind == "recv" else [crossing]
     received = [] if kind == "send" else [crossing]
-    return cost_of_parts(sent, received)
+    return cost_of_parts(sent, received, note="" if kind in _ANY_RANKS else note)
+
+
+@op("_c10d_functional::batch_p2p_ops", family="communication", source="every message once")
+def batch(call: OpCall) -> Cost:
+    """Several messages at once, some sent, some received, by the list of operations."""
+    words_, messages = call.param("op_list"), [t for one in lists(call) for t in one]
+    if not isinstance(words_, tuple) or len(words_) != len(messages):
+        return _unknown("the trace does not record which messages are sent and which received")
+    kinds = [collective(str(word)) for word in words_]
+    if not {*kinds} <= {"send", "recv"}:
+        return _unknown("an operation that is neither a send nor a receive")
+    pairs = list(zip(kinds, messages, strict=True))
+    sent = [message for kind, message in pairs if kind == "send"]
+    return cost_of_parts(sent, [message for kind, message in pairs if kind == "recv"])
 
 
 def buffer_bytes(call: OpCall) -> int | None:

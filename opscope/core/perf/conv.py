@@ -292,6 +292,8 @@ def convolution_backward(call: OpCall) -> Cost:
     "aten::miopen_convolution_backward",
     "aten::miopen_convolution_transpose_backward",
     "aten::miopen_depthwise_convolution_backward",
+    "aten::mps_convolution_backward",
+    "aten::mps_convolution_transpose_backward",
     family="conv",
     source=_SOURCE + " for each gradient that output_mask asks for",
 )
@@ -333,7 +335,7 @@ def _backward(call: OpCall, grad: TensorSpec, x: TensorSpec, w: TensorSpec) -> C
         total += cost(
             [grad if alone else None],
             [Span(grad.dtype, channels)],
-            vector=numel(grad) - channels,
+            vector=max(numel(grad) - channels, 0),
             dtype=grad.dtype,
         )
     return total

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op, words
 from .shapes import (
     Part,
+    Span,
     axes,
     cost,
     distinct_tensors,
@@ -258,7 +261,11 @@ def fill(call: OpCall) -> Cost:
     source="every part read, the whole written",
 )
 def cat(call: OpCall) -> Cost:
-    """All parts are read and written once."""
+    """All parts are read and written once.
+
+    ``element_size`` (bytes), which a kernel's name tells, stands in for element types that the trace
+    lacks.
+    """
     try:
         parts = next((one for one in lists(call) if one), None)
         if parts is None:  # a graph's node has its parts one by one, and an axis without sizes
@@ -266,6 +273,10 @@ def cat(call: OpCall) -> Cost:
             parts = flat if len(flat) > 1 else tensor_list(call)
         count = sum(numel(t) for t in parts)
     except CannotKnow as why:
+        whole = outputs(call)
+        if whole and call.name in ("aten::cat", "aten::_cat", "aten::stack", "aten::_stack"):
+            found = moved([*whole], [*whole], "")  # the parts are the whole, cut
+            return replace(found, note="the parts are taken to be of the result's dtype")
         return moved(None, None, str(why))
     writes = outputs(call)
     if not writes:
@@ -280,7 +291,21 @@ def cat(call: OpCall) -> Cost:
         writes_known = outputs(call)
         if not writes_known:
             return moved([*parts], None, "the trace has no outputs")
+    size = call.param("element_size")
+    if isinstance(size, int) and all(t.dtype == "?" for t in parts):
+        both = Span("u8", count * size)
+        return moved([both], [both], "")
     return moved([*parts], [*writes], "")
+
+
+@op("aten::_nested_sum_backward", "aten::_rowwise_prune", family="copy",
+    source="moved: repeated over each part, or kept rows")  # fmt: skip
+def as_recorded(call: OpCall) -> Cost:
+    """How large the result is only the outputs tell: the parts' sizes and the mask are data."""
+    found, made = distinct_tensors(call), outputs(call)
+    if not found or not made:
+        return moved([*found] or None, None, "how large the result is is data of the call")
+    return moved([*(made[:1] if "prune" in call.name else found[:1])], [*made], "")
 
 
 @op(

@@ -6,19 +6,25 @@ distribution counts: uniform 2 (scale, shift), normal 5 (Box–Muller), dropout 
 
 from __future__ import annotations
 
+from typing import Final
+
 from opscope.core.schema import OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, in_place, op
 from .shapes import (
+    Part,
+    Span,
     broadcast,
     cost,
     dtype_param,
+    int_param,
     ints_param,
     need,
     numel,
     output,
     outputs,
     sizes,
+    span,
     tensors,
 )
 
@@ -88,6 +94,54 @@ def draw(call: OpCall) -> Cost:
     if in_place(call.name):
         reads = reads[1:]
     return cost([*reads], [out], vector=DRAWS[word] * numel(out), dtype=out.dtype)
+
+
+@op("aten::_philox_key_split", "aten::_philox_key_fold_in", family="random",
+    source="integer arithmetic of the generator, no FLOP")  # fmt: skip
+def split_key(call: OpCall) -> Cost:
+    """Keys made from a key."""
+    key = need(call, 0, "key")
+    many = int_param(call, "num_splits", 1) if "split" in call.name else 1
+    return cost([key], [output(call) or Span(key.dtype, many * numel(key))])
+
+
+#: Direction numbers of a dimension in PyTorch's Sobol engine (torch.quasirandom.SobolEngine.MAXBIT).
+SOBOL_BITS: Final = 30
+
+
+@op("aten::_sobol_engine_draw", "aten::_sobol_engine_ff", family="random",
+    source="Bratley and Fox, Algorithm 659: an exclusive-or a point and dimension, and a scaling of what is drawn")  # fmt: skip
+def sobol(call: OpCall) -> Cost:
+    """Each point is the one before with one column of direction numbers; skipped ones are not written."""
+    quasi, state = need(call, 0, "state"), need(call, 1, "direction numbers")
+    points = int_param(call, "n")
+    count = points * int_param(call, "dimension", numel(quasi))
+    # which columns is the place of the lowest zero bit: of n numbers in a row at most log2(n) + 1
+    columns = min(points.bit_length(), SOBOL_BITS) * numel(quasi)
+    reads: list[Part] = [quasi, span(state, min(columns, numel(state)))]
+    if "draw" not in call.name:
+        return cost(reads, [quasi], vector=count, dtype=quasi.dtype)
+    out = output(call) or TensorSpec(dtype_param(call, "f32"), (count,))
+    return cost(reads, [out, quasi], vector=2 * count, dtype=out.dtype)
+
+
+@op("aten::_sobol_engine_scramble", family="random",
+    source="Owen's scrambling: a triangular binary matrix by every direction number, 2·30³ a dimension")  # fmt: skip
+def sobol_scramble(call: OpCall) -> Cost:
+    """A product of 30 × 30 bits with the 30 bits of each of 30 columns."""
+    state, matrices = need(call, 0, "direction numbers"), need(call, 1, "matrices")
+    flops = 2 * SOBOL_BITS**3 * int_param(call, "dimension")
+    return cost([state, matrices], [state], vector=flops, dtype=state.dtype)
+
+
+@op("rngprims::philox_rand", family="random", source="2 an element: scale, shift")
+def philox_rand(call: OpCall) -> Cost:
+    """Uniform numbers of the size asked for."""
+    size, out = ints_param(call, "size"), output(call)
+    if out is None and size is None:
+        raise CannotKnow("the trace does not record the size of the result")
+    out = out or TensorSpec(dtype_param(call, "f32"), size or ())
+    return cost([], [out], vector=2 * numel(out), dtype=out.dtype)
 
 
 @op("aten::multinomial", "aten::randperm", family="random", source="a cumulative sum and a search")

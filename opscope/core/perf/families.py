@@ -24,9 +24,11 @@ from . import (
     quantized,
     recurrent,
     reduction,
+    second_order,
     softmax,
     sparse,
     statistics,
+    unknowable,
     views,
 )
 
@@ -54,8 +56,10 @@ FAMILIES = (
     quantized,
     recurrent,
     reduction,
+    second_order,
     softmax,
     sparse,
     statistics,
+    unknowable,
     views,
 )

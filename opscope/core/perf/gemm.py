@@ -332,6 +332,30 @@ def gemm_backward(call: OpCall) -> tuple[Cost, Cost]:
     )
 
 
+@op(
+    "aten::mkldnn_linear_backward_input",
+    "aten::mkldnn_linear_backward_weights",
+    family="gemm",
+    source="2·M·N·K for the gradient",
+)
+def linear_gradient(call: OpCall) -> Cost:
+    """One gradient of a linear layer, as many multiply-adds as its forward."""
+    grad, other = need(call, 0, "gradient"), need(call, 1, "other operand")
+    dtype = promote([grad, other])
+    if "input" in call.name:
+        w = need(call, 1, "weight")
+        rows, (n, k) = numel(grad) // max(sizes(grad)[-1], 1), sizes(w)
+        out = output(call) or Span(grad.dtype, rows * k)
+        return cost([grad, w], [out], matrix=2 * rows * n * k, dtype=dtype)
+    n, k = sizes(grad)[-1], sizes(other)[-1]
+    rows = numel(grad) // max(n, 1)
+    bias = call.param("bias_defined") is True
+    writes = [Span(other.dtype, n * k), Span(grad.dtype, n if bias else 0)]
+    added = max(numel(grad) - n, 0) if bias else 0
+    matrix = 2 * rows * n * k
+    return cost([grad, other], [*writes], matrix=matrix, vector=added, dtype=dtype)
+
+
 def _result_elements(call: OpCall, a: TensorSpec, b: TensorSpec) -> int:
     out = output(call)
     if out is not None:

@@ -248,7 +248,7 @@ def bias_grad(call: OpCall) -> Cost:
     out = output(call)
     if out is None:
         out = TensorSpec(grad.dtype, sizes(grad)[-1:])
-    return cost([grad], [out], vector=numel(grad) - numel(out), dtype=grad.dtype)
+    return cost([grad], [out], vector=max(numel(grad) - numel(out), 0), dtype=grad.dtype)
 
 
 # ------------------------------------------------------------------- pooling, norms, losses
@@ -279,7 +279,7 @@ def global_pool(call: OpCall) -> Cost:
     x = need(call, 0, "input")
     shape = sizes(x)
     out = output(call) or TensorSpec(x.dtype, (*shape[:2], *(1,) * (len(shape) - 2)))
-    flops = numel(x) - (numel(out) if "Max" in call.name else 0)
+    flops = max(numel(x) - (numel(out) if "Max" in call.name else 0), 0)
     return cost([x], [out], vector=flops, dtype=x.dtype)
 
 

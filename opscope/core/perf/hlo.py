@@ -2,15 +2,16 @@
 
 XLA's HloCostAnalysis keeps elementary functions apart as "transcendentals"; here they are FLOPs like
 the others. It counts the multiply-adds of a convolution at valid positions alone, where this model
-counts the padding as it is computed. Dimension numbers are parameters as HLO text writes them.
+counts the padding as it is computed; the holes that a base dilation makes (of strided and grouped
+convolutions' gradients) are no multiply-adds in either. Dimension numbers are parameters as HLO text writes them.
 """
 
 from __future__ import annotations
 
 import re
-from math import ceil, log2
+from math import ceil, gcd, log2
 
-from opscope.core.schema import OpCall
+from opscope.core.schema import OpCall, ParamValue
 
 from .registry import CannotKnow, Cost, op, words
 from .shapes import (
@@ -99,7 +100,63 @@ def convolution(call: OpCall) -> Cost:
     each = product(weight) // max(weight[kernel.index("o")], 1)
     groups = as_ints(call.param("batch_group_count"))
     flops = 2 * numel(out) * each // (groups[0] if groups else 1)
+    if any(gap > 1 for gap in as_ints(call.param("base_dilation")) or ()):
+        all_pairs, real = _pairs(call, labels.group(0), sizes(x), weight, sizes(out))
+        flops = flops // max(all_pairs, 1) * real
     return cost(distinct_tensors(call), [out], matrix=flops, dtype=promote([x, w]))
+
+
+#: A window wider than this is no convolution's.
+_WIDEST = 1 << 16
+
+
+def _pairs(
+    call: OpCall, labels: str, x: tuple[int, ...], w: tuple[int, ...], out: tuple[int, ...]
+) -> tuple[int, int]:
+    """Pairs of a result and a window position in a channel: all, and those on the input's own elements."""
+    data, _, rest = labels.partition("_")
+    kernel, _, results = rest.partition("->")
+    if len(data) != len(x) or len(results) != len(out):
+        raise CannotKnow("the dimension labels do not fit the operands")
+    spatial = sorted(letter for letter in data if letter.isdigit())
+    base, gap, step = (
+        as_ints(call.param(name)) or (1,) * len(spatial)
+        for name in ("base_dilation", "dilation", "stride")
+    )
+    pads = call.param("pad")
+    low = [_first(one) for one in pads] if isinstance(pads, tuple) else [0] * len(spatial)
+    if not len(base) == len(gap) == len(step) == len(low) == len(spatial):
+        raise CannotKnow("the window's parameters do not fit its dimensions")
+    every = real = 1
+    for place, letter in enumerate(spatial):
+        size, window = x[data.index(letter)], w[kernel.index(letter)]
+        many = out[results.index(letter)]
+        if window > _WIDEST or min(base[place], gap[place], step[place]) < 1:
+            raise CannotKnow("the window is not one of a convolution")
+        every *= many * window
+        real *= sum(
+            _on_elements(many, step[place], tap * gap[place] - low[place], size, base[place])
+            for tap in range(window)
+        )
+    return every, real
+
+
+def _first(pair: ParamValue) -> int:
+    found = as_ints(pair)
+    return found[0] if found else 0
+
+
+def _on_elements(many: int, step: int, start: int, size: int, base: int) -> int:
+    """How many of the places ``start + i·step``, i < ``many``, are multiples of ``base`` below size·base."""
+    shared = gcd(step, base)
+    if start % shared or not size:
+        return 0
+    first = max(-(start // step), 0)  # the first i whose place is not negative
+    last = min(((size - 1) * base - start) // step, many - 1)
+    period = base // shared
+    wanted = (-start // shared) * pow(step // shared, -1, period) % period if period > 1 else 0
+    first += (wanted - first) % period
+    return (last - first) // period + 1 if last >= first else 0
 
 
 @op("hlo::reduce", family="reduction", source="inputs − outputs (XLA)")

@@ -17,7 +17,9 @@ from .shapes import (
     broadcast,
     cost,
     distinct_tensors,
+    int_param,
     need,
+    numel,
     output,
     outputs,
     product,
@@ -232,7 +234,7 @@ def solve(call: OpCall) -> Cost:
     elif "cholesky_solve" in word or "lu_solve" in word or "ldl_solve" in word:
         flops = 2 * n * n * k
     elif "lstsq" in word:
-        flops = qr(m, n) + (4 * m * n - 2 * n * n) * k + n * n * k
+        flops = max(qr(m, n) + (4 * m * n - 2 * n * n) * k + n * n * k, 0)
     else:
         flops = lu(n, n) + 2 * n * n * k
     writes = outputs(call) or [b]
@@ -273,3 +275,34 @@ def cross(call: OpCall) -> Cost:
     shape = broadcast(sizes(a), sizes(b))
     out = output(call) or TensorSpec(a.dtype, shape)
     return cost([a, b], [out], vector=3 * product(shape), dtype=a.dtype)
+
+
+@op("aten::linalg_tensorinv", "aten::linalg_tensorsolve", family="linalg",
+    source="as the matrix of the same elements: inverse 2·N³, solve LU + 2·N²")  # fmt: skip
+def as_matrix(call: OpCall) -> Cost:
+    """A tensor read as a square matrix: N is the product of its leading dimensions."""
+    x = need(call, 0, "tensor")
+    if call.name.startswith("aten::linalg_tensorsolve"):
+        b = need(call, 1, "right-hand side")
+        n = numel(b)
+        out = output(call) or TensorSpec(b.dtype, (n,))
+        flops = lu(n, n) + 2 * n * n
+        return cost([x, b], [out], matrix=_real(x.dtype, flops), dtype=x.dtype)
+    ind = int_param(call, "ind", 2)
+    n = product(sizes(x)[:ind])
+    if n * n != numel(x) or ind <= 0:
+        raise CannotKnow(f"no square matrix by its first {ind} dimensions: {list(x.shape)}")
+    return cost([x], [output(call) or x], matrix=_real(x.dtype, 2 * n**3), dtype=x.dtype)
+
+
+@op("aten::_compute_linear_combination", family="linalg", source="2 per multiply-add")
+def linear_combination(call: OpCall) -> Cost:
+    """Sums of m tensors with n rows of m coefficients each."""
+    x, rows = need(call, 0, "tensors"), need(call, 1, "coefficients")
+    n, m = sizes(rows)
+    shape = sizes(x)
+    if not shape or shape[0] != m:
+        raise CannotKnow(f"{m} coefficients of {list(shape)}")
+    out = output(call) or TensorSpec(x.dtype, (n, *shape[1:]))
+    flops = 2 * n * numel(x)
+    return cost([x, rows], [out], matrix=_real(x.dtype, flops), dtype=x.dtype)

@@ -195,7 +195,8 @@ def adaptive_pool(call: OpCall) -> Cost:
     writes = [out]
     if maximum:
         writes.append(output(call, 1) or TensorSpec("i64", out.shape))
-    return cost([x], [*writes], vector=work - (numel(out) if maximum else 0), dtype=x.dtype)
+    flops = max(work - (numel(out) if maximum else 0), 0)
+    return cost([x], [*writes], vector=flops, dtype=x.dtype)
 
 
 @op(

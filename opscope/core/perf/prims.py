@@ -1,4 +1,4 @@
-"""PyTorch's primitive ops (``prims::``) that are an ATen op under another name."""
+"""PyTorch's primitives (``prims::``), Static Runtime and others: an ATen op under another name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 from opscope.core.schema import OpCall
 
 from .families import FAMILIES
-from .registry import Cost, as_name, lookup, op, words
+from .registry import Cost, also, as_name, lookup, op, words
+from .shapes import cost, need, numel, span
 
 #: Imported first: what is registered here is what these have registered.
 NEEDED: Final = FAMILIES
@@ -70,3 +71,50 @@ for _name in (*_SAME, *RENAMED):
 def view(call: OpCall) -> Cost:
     """Another look at the same memory, or memory that is not touched."""
     return Cost()
+
+
+also("aten::_foreach_mm", "_native::_foreach_mm_native_0")
+also("aten::mm", "symm_mem::_async_input_mm")
+also("aten::cat", "quantized::cat quantized::cat_out quantized::cat_relu quantized::cat_relu_out")
+also("aten::clone", "static_runtime::permute_copy static_runtime::reshape_copy "
+     "static_runtime::flatten_copy static_runtime::expand_dims_copy")  # fmt: skip
+also("aten::_to_copy", "static_runtime::to_copy static_runtime::to_maybe_copy_out")
+also("aten::dequantize", "static_runtime::dequantize_copy")
+also("aten::embedding_bag", "static_runtime::embedding_bag")
+also("aten::layer_norm", "static_runtime::layer_norm")
+also("aten::split_copy", "static_runtime::fused_equally_split")
+
+
+@op("static_runtime::signed_log1p", "static_runtime::clamp_nan_to_num", family="elementwise",
+    source="an element: sign, magnitude, log1p, product 4; a bound 1 each and nan_to_num 3")  # fmt: skip
+def runtime_elementwise(call: OpCall) -> Cost:
+    """Two elementwise functions that Static Runtime fuses."""
+    x = need(call, 0, "operand")
+    bounds = sum(call.param(key) is not None for key in ("min", "max"))
+    each = 4 if "log1p" in call.name else bounds + 3
+    return cost([x], [x], vector=each * numel(x), dtype=x.dtype)
+
+
+@op("symm_mem::memset32_", family="fill", source="every element written once")
+def set_words(call: OpCall) -> Cost:
+    """``count`` words of 32 bits."""
+    x, count = need(call, 0, "buffer"), call.param("count")
+    if type(count) is not int:
+        return cost([], None, reason="the trace does not record how many words are set")
+    return cost([], [span(x, min(count, numel(x)))])
+
+
+@op(
+    "inductor::accumulate_grad_",
+    family="elementwise",
+    source="one an element, where there was a gradient",
+)
+def accumulate_grad(call: OpCall) -> Cost:
+    """The new gradient is added to the one there is, else it takes its place."""
+    leaves = [*call.input_leaves(), None, None, None]
+    old, new = leaves[1:3]
+    if new is None:
+        return Cost()
+    if old is None:
+        return cost([new], [new])
+    return cost([old, new], [old], vector=numel(new), dtype=new.dtype)

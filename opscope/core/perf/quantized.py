@@ -12,7 +12,7 @@ from typing import Final
 
 from opscope.core.schema import OpCall
 
-from .registry import CannotKnow, Cost, op, words
+from .registry import CannotKnow, Cost, also, op, words
 from .shapes import (
     Part,
     Span,
@@ -111,7 +111,9 @@ def packed_conv(call: OpCall) -> Cost:
 #: FLOPs an element of the op itself.
 _ELEMENTWISE: Final = {
     **dict.fromkeys(words("add mul add_scalar mul_scalar add_out mul_out"), 1),
+    **dict.fromkeys(words("add_scalar_out mul_scalar_out"), 1),
     **dict.fromkeys(words("add_relu mul_relu add_scalar_relu mul_scalar_relu qadd qmul"), 2),
+    **dict.fromkeys(words("add_relu_out mul_relu_out add_scalar_relu_out mul_scalar_relu_out"), 2),
     **dict.fromkeys(words("threshold clamp relu6 dropout"), 1),
     **dict.fromkeys(words("sigmoid hardswish leaky_relu elu celu prelu"), 4),
     **dict.fromkeys(words("batch_norm batch_norm1d batch_norm2d batch_norm3d"), 4),
@@ -131,11 +133,14 @@ def quantised_elementwise(call: OpCall) -> Cost:
     word = call.name.rsplit("::", 1)[-1].partition(".")[0]
     each = _ELEMENTWISE.get(word, _ELEMENTWISE.get(word.removeprefix("q"), 2))
     two = word.lstrip("q").startswith(("add", "mul")) and "scalar" not in word
+    result = tensors(call)[-1:] if word.endswith("_out") else []
     operands = [need(call, 0, "operand"), *(tensors(call)[1:2] if two else [])]
     shape = broadcast(*map(sizes, operands))
     flops = (each + 2 * len(operands) + 3) * product(shape)
-    out: Part = output(call) or Span(operands[0].dtype, product(shape))
-    return cost(distinct_tensors(call), [out], vector=flops, dtype=promote(operands))
+    made: list[Part] = [*result, Span(operands[0].dtype, product(shape))]
+    out = output(call) or made[0]
+    reads = [*(operands if result else distinct_tensors(call))]
+    return cost([*reads], [out], vector=flops, dtype=promote(operands))
 
 
 #: FLOPs an element of the op itself.
@@ -209,6 +214,59 @@ def fake_quantize(call: OpCall) -> Cost:
     return cost(distinct_tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)
 
 
+#: FLOPs an element: extremes 2; quantising besides: scale, shift, round, clamp.
+_BY_RANGE: Final = {
+    "aten::_choose_qparams_per_tensor": (2, ""),
+    "aten::fbgemm_linear_quantize_weight": (2 + 4 + 1, "i8"),  # and the sum of each column
+    "quantized::embedding_bag_byte_prepack_with_rowwise_min_max": (4, "u8"),
+    "quantized::embedding_bag_4bit_prepack_with_rowwise_min_max": (4, "u8"),
+    "quantized::embedding_bag_2bit_prepack_with_rowwise_min_max": (4, "u8"),
+    "quantized::embedding_bag_byte_unpack": (2, "f32"),
+    "quantized::embedding_bag_4bit_unpack": (2, "f32"),
+    "quantized::embedding_bag_2bit_unpack": (2, "f32"),
+}
+
+
+@op(*_BY_RANGE, family="quantize",
+    source="extremes 2, quantise 4, dequantise 2 an element, a column's sum 1")  # fmt: skip
+def by_range(call: OpCall) -> Cost:
+    """Quantised by the smallest and the largest, of all or of a row, or back from that.
+
+    A packed row ends in its scale and bias: two f32 (byte) or two f16.
+    """
+    x = need(call, 0, "tensor")
+    each, made = _BY_RANGE[call.name.partition(".")[0]]
+    shape = sizes(x)
+    if not made:
+        return cost([x], [], vector=each * numel(x), dtype=x.dtype)
+    rows, wide = product(shape[:-1]), shape[-1] if shape else 1
+    apart = 8 if "byte" in call.name else 4  # bytes of a row's scale and bias
+    bits = 4 if "4bit" in call.name else 2 if "2bit" in call.name else 8
+    writes: list[Part]
+    if "unpack" in call.name:
+        count = rows * max((wide - apart) * 8 // bits, 0)
+        writes = [output(call) or Span(made, count)]
+    elif "embedding" in call.name:
+        count = numel(x)
+        writes = [output(call) or Span(made, rows * (-(-wide * bits // 8) + apart))]
+    else:
+        count = numel(x)
+        writes = [Span(made, count), Span("i32", rows)]
+    return cost(distinct_tensors(call), writes, vector=each * count, dtype=x.dtype)
+
+
+@op("quantized::matmul", family="gemm", source="2·M·N·K")
+def quantised_matmul(call: OpCall) -> Cost:
+    """Both operands are tensors here: a product as any other, of integers."""
+    a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
+    left, right = sizes(a), sizes(b)
+    if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
+        raise CannotKnow(f"shapes do not multiply: {list(left)} and {list(right)}")
+    shape = (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
+    out: Part = output(call) or Span(a.dtype, product(shape))
+    return cost([a, b], [out], matrix=2 * product(shape) * left[-1], dtype="i8")
+
+
 @op(
     *words(
         """
@@ -259,7 +317,13 @@ def packed_recurrent(call: OpCall) -> Cost:
         aten::mkldnn_reorder_conv2d_weight aten::mkldnn_reorder_conv3d_weight
         aten::fbgemm_pack_gemm_matrix_fp16 aten::fbgemm_pack_quantized_matrix
         aten::_convert_weight_to_int4pack aten::_convert_weight_to_int4pack_for_cpu
-        aten::_dyn_quant_pack_4bit_weight quantized::cat quantized::cat_relu
+        aten::_dyn_quant_pack_4bit_weight
+        quantized::linear_prepack_legacy quantized::linear_prepack_fp16_legacy sparse::qlinear_prepack
+        _quantized::linear_prepack_fp16 _quantized::linear_prepack_fp16_legacy
+        _quantized::linear_prepack_legacy _quantized::conv_transpose1d_prepack
+        _quantized::conv_transpose2d_prepack _quantized::conv_transpose3d_prepack
+        _quantized::wrapped_fbgemm_pack_gemm_matrix_fp16 aten::_mkldnn_reshape
+        quantization::_FloatToBfloat16Quantized quantization::_Bfloat16QuantizedToFloat
         """
     ),
     family="copy",
@@ -271,3 +335,7 @@ def pack(call: OpCall) -> Cost:
     if not found:
         return cost(None, None, reason="the trace has no shapes for this call")
     return cost([*found], [*(outputs(call) or found[:1])])
+
+
+also("quantized::add", "_quantized::add")
+also("quantized::batch_norm", "aten::quantized_batch_norm")

@@ -19,6 +19,7 @@ from .shapes import (
     cost,
     distinct_tensors,
     int_param,
+    lists,
     need,
     numel,
     output,
@@ -65,6 +66,7 @@ def _weights(call: OpCall) -> list[TensorSpec]:
     "aten::_cudnn_rnn",
     "aten::miopen_rnn",
     "aten::mkldnn_rnn_layer",
+    "aten::_lstm_mps",
     family="recurrent",
     source=_SOURCE,
 )
@@ -215,4 +217,26 @@ def recurrent_gradient(call: OpCall) -> tuple[Cost, Cost]:
             [*reads], [x], matrix=forward.matrix_flops, vector=2 * forward.vector_flops, dtype=dtype
         ),
         cost([*reads], [*weights], matrix=forward.matrix_flops, dtype=dtype),
+    )
+
+
+@op(
+    "aten::lstm_mps_backward", family="recurrent", source="the forward's products for each gradient"
+)
+def lstm_mps_backward(call: OpCall) -> Cost:
+    """Gradients of the data and of the weights: twice the products, the gates' arithmetic twice."""
+    leaves, parameters = call.input_leaves(), lists(call)[-1:]
+    x = leaves[5] if len(leaves) > 5 else None
+    weights = [t for one in parameters for t in one if len(t.shape) == 2]
+    if x is None or not weights:
+        raise CannotKnow("the trace has no shapes for the input or the weights")
+    tokens = product(sizes(x)[:-1])
+    gates, each = KINDS["lstm"]
+    units = sum(sizes(w)[0] for w in weights) // (2 * gates)
+    return cost(
+        distinct_tensors(call),
+        outputs(call) or [x, *parameters[0]],
+        matrix=4 * tokens * sum(map(numel, weights)),
+        vector=2 * each * units * tokens,
+        dtype=x.dtype,
     )

@@ -253,3 +253,25 @@ def reduction_backward(call: OpCall) -> tuple[Cost, Cost]:
     x = need(call, 0, "operand")
     flops = numel(x) if _word(call.name) == "mean" else 0
     return cost([], [x], vector=flops, dtype=floating(x.dtype)), Cost()
+
+
+@op("aten::sum_to_size", family="reduction", source="inputs − outputs additions")
+def sum_to_size(call: OpCall) -> Cost:
+    """Summed over what a tensor of that size is broadcast over; of the same size nothing is done."""
+    x, size = need(call, 0, "operand"), as_ints(call.param("size"))
+    out = output(call)
+    if out is None:
+        if size is None:
+            raise CannotKnow("the trace does not record the size of the result")
+        out = TensorSpec(x.dtype, size)
+    if numel(out) == numel(x):
+        return Cost()
+    return cost([x], [out], vector=max(numel(x) - numel(out), 0), dtype=x.dtype)
+
+
+@op("aten::_nested_tensor_from_mask_left_aligned", "c10d::check_for_nan", family="reduction",
+    source="a comparison an element")  # fmt: skip
+def looked_through(call: OpCall) -> Cost:
+    """Every element compared once, with its neighbour or with itself; a single answer."""
+    x = need(call, 0, "operand")
+    return cost([x], [TensorSpec("bool", ())], vector=numel(x), dtype=x.dtype)

@@ -26,6 +26,7 @@ def _rows(call: OpCall, shape: tuple[int, ...]) -> int:
     "aten::gumbel_softmax",
     "aten::special_softmax",
     "aten::special_log_softmax",
+    "aten::_nested_tensor_softmax_with_shape",
     family="softmax",
     source="5 an element less 2 a row (max n−1, subtract n, exp n, add n−1, divide n); "
     "log-softmax subtracts the row's logarithm in the place of dividing: 1 a row more",

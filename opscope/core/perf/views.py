@@ -16,6 +16,7 @@ VIEWS = words(
     _conj conj resolve_conj resolve_neg _neg_view atleast_1d atleast_2d atleast_3d set set_data
     broadcast_to broadcast_tensors values indices _values _indices crow_indices col_indices
     _nested_view_from_buffer _nested_view_from_jagged _nested_get_values requires_grad
+    _test_autograd_multiple_dispatch_view _add_batch_dim _remove_batch_dim _propagate_xla_data
     unflatten_dense_tensors positive linalg_diagonal matrix_H slice_inverse
     _reshape_from_tensor lift data
     _nested_get_offsets _nested_get_lengths _nested_get_jagged_dummy
@@ -40,7 +41,9 @@ QUERIES = words(
     _nested_tensor_storage_offsets _nested_get_ragged_idx _nested_get_min_seqlen
     _nested_get_max_seqlen _shape_as_tensor _validate_compressed_sparse_indices
     _validate_sparse_coo_tensor_args _validate_sparse_csr_tensor_args
-    _validate_sparse_compressed_tensor_args _cufft_get_plan_cache_size
+    _validate_sparse_compressed_tensor_args _validate_sparse_csc_tensor_args
+    _validate_sparse_bsr_tensor_args _validate_sparse_bsc_tensor_args
+    _nested_compute_contiguous_strides_offsets _print _cufft_get_plan_cache_size
     _cufft_get_plan_cache_max_size _cufft_set_plan_cache_max_size _cufft_clear_plan_cache
     nelement ndimension element_size
     """
@@ -48,7 +51,7 @@ QUERIES = words(
 ALLOCATIONS = words(
     """
     empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize resize_as
-    _resize_output empty_quantized _empty_affine_quantized _empty_per_channel_affine_quantized
+    _resize_output from_file empty_quantized _empty_affine_quantized _empty_per_channel_affine_quantized
     """
 )
 
@@ -87,6 +90,20 @@ def allocation(call: OpCall) -> Cost:
         inductor_prims::inductor_reserve_rng_state mkldnn::_get_mkldnn_serialized_md
         mkldnn::_nbytes mkldnn::data_ptr mkldnn::_is_mkldnn_bf16_supported
         mkldnn::_is_mkldnn_fp16_supported mkldnn::_is_mkldnn_acl_supported
+        quantized::conv2d_stride quantized::conv2d_padding quantized::conv2d_output_padding
+        quantized::conv2d_dilation quantized::conv2d_groups quantized::conv2d_transpose
+        quantized::conv3d_stride quantized::conv3d_padding quantized::conv3d_output_padding
+        quantized::conv3d_dilation quantized::conv3d_groups quantized::conv3d_transpose
+        quantized::conv_transpose2d_stride quantized::conv_transpose2d_padding
+        quantized::conv_transpose2d_output_padding quantized::conv_transpose2d_dilation
+        quantized::conv_transpose2d_groups quantized::conv_transpose2d_transpose
+        quantized::conv_transpose3d_stride quantized::conv_transpose3d_padding
+        quantized::conv_transpose3d_output_padding quantized::conv_transpose3d_dilation
+        quantized::conv_transpose3d_groups quantized::conv_transpose3d_transpose
+        quantized::make_quantized_cell_params quantized::make_quantized_cell_params_dynamic
+        quantized::make_quantized_cell_params_fp16 export::access_subclass_inner_tensor
+        debugprims::load_tensor static_runtime::dict_unpack static_runtime::VarTupleUnpack
+        static_runtime::create_owned_ref static_runtime::select_tensor
         """
     ),
     family="query",

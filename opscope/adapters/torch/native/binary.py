@@ -124,7 +124,8 @@ def command(wanted: Plan, output: Path) -> list[str]:
     return [
         str(wanted.compiler),
         # NDEBUG: without it RecordFunction.inputs() asserts in each callback
-        *("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w"),
+        *("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden"),
+        *("-fno-plt", "-w"),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
         f"-I{include}",
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",

@@ -20,11 +20,16 @@ struct Context : at::ObserverContext {
   int64_t seq = -1;
   bool canonical = false, forward = false, outer_has_place = false, nvtx = false;
   bool timed = false;
+  bool makes = false;   // autograd nodes, it may
   bool wants = false;   // the outputs
   bool silent = false;  // not recorded, nor what is within
   std::vector<const c10::TensorImpl*> inputs;  // to recognise outputs that are inputs, not followed
 
   static void* operator new(size_t size, Thread& t) {
+    if (void* one = t.free_context) {
+      t.free_context = nullptr;
+      return one;
+    }
     if (t.free_contexts.empty()) return ::operator new(size);
     void* one = t.free_contexts.back();
     t.free_contexts.pop_back();
@@ -32,7 +37,9 @@ struct Context : at::ObserverContext {
   }
   static void operator delete(void* one) {
     Thread* t = t_thread;
-    if (t && t->free_contexts.size() < 256)
+    if (t && !t->free_context)
+      t->free_context = one;
+    else if (t && t->free_contexts.size() < 256)
       t->free_contexts.push_back(one);
     else
       ::operator delete(one);
@@ -134,7 +141,7 @@ template <bool numbers>
 uint64_t hash_arguments(const OpInfo& op, c10::ArrayRef<IValue> args, Kinds* kinds) {
   Hasher hash{0x6f70u ^ uint64_t(&op)};
   bool shapes = g_shapes.load(std::memory_order_relaxed);
-  size_t count = std::min(args.size(), op.args.size());
+  size_t count = std::min<size_t>(args.size(), op.count);
   for (size_t at = 0; at < count; ++at) {
     const IValue& value = args[at];
     if (kinds) {
@@ -143,7 +150,7 @@ uint64_t hash_arguments(const OpInfo& op, c10::ArrayRef<IValue> args, Kinds* kin
       else if (value.isDevice())
         kinds->meta |= value.toDevice().is_meta();
     }
-    if (shapes) sign(hash, value, numbers, op.args[at].kind == ArgInfo::kOther);
+    if (shapes) sign(hash, value, numbers, op.is_plain(at));
   }
   return hash.state;
 }
@@ -154,7 +161,7 @@ inline uint64_t signature(uint64_t arguments, Category category, const Place* pl
   return hash.state | 1;
 }
 
-Entry* new_entry(
+COLD Entry* new_entry(
     Thread& t, Context& context, const OpInfo& op, Category category, const Place* place,
     c10::ArrayRef<IValue> args, uint64_t key) {
   uint64_t bare =
@@ -231,14 +238,17 @@ int flush_in_python(void*) {
   return 0;
 }
 
+COLD void announce_first(Thread& t, Text& text, int64_t epoch) {
+  Slow slow(t);
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  announce(g, text, epoch);
+}
+
 inline void push(Thread& t, Context& c, Text* text, int64_t payload) {
   int64_t epoch = c.epoch = g_epoch.load(std::memory_order_relaxed);
-  if (epoch && text->epoch.load(std::memory_order_relaxed) != epoch) {
-    Slow slow(t);
-    Global& g = global();
-    std::lock_guard<std::mutex> guard(g.lock);
-    announce(g, *text, epoch);
-  }
+  if (epoch && text->epoch.load(std::memory_order_relaxed) != epoch)
+    announce_first(t, *text, epoch);
 #ifdef OPSCOPE_NVTX
   if (g_nvtx.load(std::memory_order_relaxed)) {
     auto event = attributes(*text, payload);
@@ -248,7 +258,7 @@ inline void push(Thread& t, Context& c, Text* text, int64_t payload) {
 #endif
   if (epoch) {
     int64_t waiting = t.waiting.load(std::memory_order_relaxed);
-    if (waiting > kAskFlush) {
+    if (C10_UNLIKELY(waiting > kAskFlush)) {
       if (waiting > kMaxWaiting) {  // nobody takes it: better to lose the rest than the program
         count(t.dropped);
         c.epoch = 0;

@@ -22,7 +22,8 @@ OpInfo* find_work(const at::RecordFunction& fn) {
     slot->communication = true;
     ArgInfo tensor;
     tensor.kind = ArgInfo::kTensor;
-    slot->args.assign(64, tensor);  // it has no schema: its inputs are tensors, however many
+    // it has no schema: its inputs are tensors, however many
+    slot->set_args(std::vector<ArgInfo>(64, tensor));
   }
   return slot.get();
 }

@@ -108,6 +108,8 @@ Sources& sources() {
   return *one;
 }
 const Place kNowhere{};
+// What a thread knows of a code is which of these it is.
+constexpr bool kUsers = true, kOthers = false;
 
 // Null where the code cannot be kept: nothing is said of code made after the first 65,536.
 const CodeInfo* code_info(Sources& all, PyObject* code) {
@@ -145,9 +147,9 @@ const Place* known_place(Thread& t, const PyObject* state, uint64_t& key) {
   int count = 0;
   const char* frame = python_frame(*layout, first_frame(*layout, state));
   for (int depth = 0; frame && depth < kFrameDepth && count < kFrames; ++depth) {
-    const CodeInfo* info = t.codes.find(code_key(at_offset<const PyObject*>(frame, layout->code)));
-    if (!info) return nullptr;
-    if (info->user) {  // while its code lives, an instruction's address is of one place
+    const bool* whose = t.codes.find(code_key(at_offset<const PyObject*>(frame, layout->code)));
+    if (!whose) return nullptr;
+    if (whose == &kUsers) {  // while its code lives, an instruction's address is of one place
       hash.add(at_offset<uint64_t>(frame, layout->instruction));
       ++count;
     }
@@ -158,11 +160,7 @@ const Place* known_place(Thread& t, const PyObject* state, uint64_t& key) {
   return t.places.find(key);
 }
 
-const Place* find_place(Thread& t) {
-  const PyObject* state = PyGILState_GetThisThreadState();
-  if (!state) return &kNowhere;  // no thread of Python's
-  uint64_t raw;
-  if (const Place* known = known_place(t, state, raw)) return known;
+COLD const Place* ask_place(Thread& t, const PyObject* state) {
   Slow slow(t);
   int gil = PyGILState_Ensure();
   Sources& all = sources();
@@ -176,7 +174,7 @@ const Place* find_place(Thread& t) {
     PyObject* back = PyFrame_GetBack(frame);
     const CodeInfo* info = code_info(all, code);
     if (info && t.codes.count < kMaxPlaces && !t.codes.find(code_key(code)))
-      t.codes.insert(code_key(code), info);
+      t.codes.insert(code_key(code), info->user ? &kUsers : &kOthers);
     if (info && info->user) {
       int at = PyFrame_GetLasti ? PyFrame_GetLasti(frame) : PyFrame_GetLineNumber(frame);
       key.parts[2 * count] = uint64_t(code);
@@ -210,9 +208,18 @@ const Place* find_place(Thread& t) {
   for (int at = 0; at < count; ++at) Py_DecRef(user[at]);
   PyGILState_Release(gil);
   // Asked again: codes that were new are known now, so there is a key.
+  uint64_t raw;
   if (keep && !known_place(t, state, raw) && raw && t.places.count < kMaxPlaces)
     t.places.insert(raw, place);
   return place;
+}
+
+inline const Place* find_place(Thread& t) {
+  const PyObject* state = PyGILState_GetThisThreadState();
+  if (!state) return &kNowhere;  // no thread of Python's
+  uint64_t key;
+  const Place* known = known_place(t, state, key);
+  return C10_LIKELY(known != nullptr) ? known : ask_place(t, state);
 }
 
 }  // namespace

@@ -116,6 +116,7 @@ void opscope_setup(PyObject* classify, void (*flush)(void), int64_t pop_code, in
   g_flush = flush;
   g_pop_code.store(pop_code);
   if (!done) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  if (!done) watch_names();
   done = true;
 }
 

@@ -26,6 +26,7 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
        {"aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero"})
     if (starts_with(op->base, prefix)) op->dynamic = true;
   op->native = starts_with(op->base, "aten::");
+  std::vector<ArgInfo> args;
   for (const auto& arg : schema.arguments()) {
     ArgInfo info;
     info.key = arg.name();
@@ -46,8 +47,9 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
         default: break;
       }
     }
-    op->args.push_back(std::move(info));
+    args.push_back(std::move(info));
   }
+  op->set_args(std::move(args));
   op->returns = int(schema.returns().size());
   auto handle = c10::Dispatcher::singleton().findSchema(schema.operator_name());
   if (handle) {
@@ -67,35 +69,40 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
   auto& slot = g.ops[full];
+  if (slot && !slot->same(*op)) g.former_ops.push_back(std::move(slot));  // defined anew
   if (!slot) slot = std::move(op);
   return slot.get();
 }
 
-template <class Function>
-bool same_overload(const Function& fn, const OpInfo& op) {
-  if constexpr (requires { fn.overload_name(); })
-    return op.overload == fn.overload_name();
-  else
-    return true;  // torch before 2.7 does not tell
+// An operator that was taken away (``torch.library``) leaves the address of its name to others.
+struct Gone final : c10::OpRegistrationListener {
+  void onOperatorRegistered(const c10::OperatorHandle&) override {}
+  void onOperatorDeregistered(const c10::OperatorHandle&) override { g_names.fetch_add(1); }
+};
+
+void watch_names() {  // for good: the handle is never destroyed
+  new auto(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Gone>()));
 }
 
-// The op of this call; null where it is no operator with a schema.
-OpInfo* find_op(Thread& t, const at::RecordFunction& fn) {
-  const char* name = fn.name();
-  if (name == t.last_name) return t.last_op;
-  // A schema's strings keep their address; a name without a schema is in the call's own memory.
-  auto found = t.ops.find(name);
-  if (found != t.ops.end() && found->second->base == name && same_overload(fn, *found->second)) {
-    t.last_name = name;
-    return t.last_op = found->second;
-  }
+COLD OpInfo* new_op(Thread& t, const at::RecordFunction& fn, uint64_t key) {
   auto schema = fn.operator_schema();
   if (!schema) return nullptr;
   OpInfo* op = make_op(*schema);
-  if (t.ops.size() > kMaxEntries) t.ops.clear();
-  t.ops[name] = op;
-  t.last_name = name;
-  return t.last_op = op;
+  t.ops.insert(key, op);
+  return op;
+}
+
+// The op of this call; null where it is no operator with a schema.
+inline OpInfo* find_op(Thread& t, const at::RecordFunction& fn) {
+  // The schema's own string, alive as long as the operator: its address is of one overload.
+  uint64_t key = uint64_t(fn.name()) * 0x9E3779B97F4A7C15ull;  // odd: no two alike
+  int64_t names = g_names.load(std::memory_order_relaxed);
+  if (C10_UNLIKELY(t.names != names || t.ops.count > kMaxEntries)) {
+    t.names = names;
+    t.ops = {};
+  }
+  OpInfo* found = t.ops.find(key);
+  return C10_LIKELY(found != nullptr) ? found : new_op(t, fn, key);
 }
 
 }  // namespace

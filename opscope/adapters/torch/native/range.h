@@ -67,12 +67,10 @@ constexpr bool kOutputsOnDemand = false;
 void want_outputs(const at::RecordFunction&) {}
 #endif
 
-std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& fn) {
+__attribute__((noinline)) std::unique_ptr<at::ObserverContext> begin(
+    Thread& t, const at::RecordFunction& fn) {
   bool all_levels = g_all_levels.load(std::memory_order_relaxed);
   bool below = t.inside > 0;
-  if (t.silent || (below && !all_levels)) return nullptr;
-  // Within an op that shares its work among threads: they have no Python frames and no direction.
-  if (at::in_parallel_region()) return nullptr;
   OpInfo* op = find_op(t, fn);
   if (!op) return fn.scope() == at::RecordScope::USER_SCOPE ? begin_work(t, fn) : nullptr;
   if (!op->recorded) return nullptr;
@@ -82,8 +80,9 @@ std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& 
   const auto local = c10::impl::tls_local_dispatch_key_set();
   using K = c10::DispatchKey;
   // What a fake tensor is made of is meta, out of the sight of dispatch modes.
-  if (kinds.traced || (kinds.meta && local.excluded_.has(K::Python)) ||
-      (c10::impl::TorchDispatchModeTLS::any_modes_set() && tracing())) {
+  if (C10_UNLIKELY(
+          kinds.traced || (kinds.meta && local.excluded_.has(K::Python)) ||
+          (local.included_.has(K::Python) && tracing()))) {  // a mode on the stack includes Python
     // What a mode of the tracer's does for this op, it does within it.
     auto silent = std::unique_ptr<Context>(new (t) Context);
     silent->thread = &t;
@@ -101,22 +100,25 @@ std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& 
   c.canonical = canonical;
 
   auto node = torch::autograd::get_current_node();
-  bool grad = c10::GradMode::is_enabled();
   Category category = kForward;
   int64_t seq = -1;
   uint64_t forward_thread = 0;
   const Place* place = &kNowhere;
-  if (!node || (g_creating.load(std::memory_order_relaxed) == 0 && grad)) {
+  if (!node || (g_creating.load(std::memory_order_relaxed) == 0 && c10::GradMode::is_enabled())) {
     c.forward = true;
+    seq = fn.seqNr();  // there only where grad mode is on
+    bool grad = seq >= 0 || c10::GradMode::is_enabled();
     if (t.flags[0] && !grad)
       category = kOptimizer;
     else if (t.flags[1])
       category = kInput;
     if (g_source.load(std::memory_order_relaxed)) place = t.has_place ? t.place : find_place(t);
-    c.peeked = at::sequence_number::peek();
+    c.peeked = seq >= 0 ? seq : at::sequence_number::peek();
+    c.makes = grad || !op->native;  // nothing of PyTorch's own turns grad mode on
     // One level of a nest carries the number, so that a backward op finds that one.
-    if (canonical) {
-      seq = fn.seqNr();
+    if (!canonical) {
+      seq = -1;
+    } else {
       if (t.filled >= 0 && c.peeked > t.filled) {
         // Nodes made outside any op, by a torch.autograd.Function: this op is its first.
         fill_nodes(t, t.filled, c.peeked, place, c.peeked - 1);
@@ -142,7 +144,10 @@ std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& 
         }
       }
     }
-    if (g_creating.load(std::memory_order_relaxed)) c.peeked = at::sequence_number::peek();
+    if (g_creating.load(std::memory_order_relaxed)) {
+      c.peeked = at::sequence_number::peek();
+      c.makes = true;
+    }
   }
   if (op->communication) category = kCommunication;
   c.seq = seq;
@@ -207,7 +212,7 @@ void output_piece(std::vector<std::string>& pieces, const IValue& value, const C
 
 // The text with outputs, and the outputs' own pieces. Null where the op raised: it has none, and the
 // next call like it may have.
-Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* result) {
+COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* result) {
   if (outputs.empty() && c.op->returns > 0) return nullptr;
   Slow slow(*c.thread);
   Entry& entry = *c.entry;
@@ -282,7 +287,7 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   if (c.canonical) --t.inside;
   t.place = c.outer_place;
   t.has_place = c.outer_has_place;
-  if (c.peeked >= 0) {
+  if (c.makes) {
     int64_t peeked = at::sequence_number::peek();
     if (peeked > c.peeked) {
       fill_nodes(t, c.peeked, peeked, c.place, c.seq >= 0 ? c.seq : t.last_seq);
@@ -318,23 +323,32 @@ void sample(Thread& t, int64_t took) {
   count(took < kLongestSample ? t.own_ns : t.slow_ns, took);
 }
 
+inline bool unseen(const Thread& t) {
+  return t.silent || (t.inside > 0 && !g_all_levels.load(std::memory_order_relaxed));
+}
+
+COLD std::unique_ptr<at::ObserverContext> begin_timed(Thread& t, const at::RecordFunction& fn) {
+  int64_t slow = t.slow_ns.load(std::memory_order_relaxed), entered = now();
+  std::unique_ptr<at::ObserverContext> context;
+  if (!unseen(t)) context = begin(t, fn);
+  if (context) static_cast<Context&>(*context).timed = true;
+  sample(t, now() - entered - (t.slow_ns.load(std::memory_order_relaxed) - slow));
+  count(t.timed);
+  return context;
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   Thread& t = this_thread();
   if (t.busy) return nullptr;  // an op of code that runs while Python is asked, a finalizer say
-  t.busy = true;
   count(t.calls);
   bool timed = t.calls.load(std::memory_order_relaxed) % kTimedEvery == kTimedEvery / 2;
-  int64_t slow = t.slow_ns.load(std::memory_order_relaxed), entered = timed ? now() : 0;
+  if (!timed && unseen(t)) return nullptr;
+  t.busy = true;
   std::unique_ptr<at::ObserverContext> context;
   try {
-    context = begin(t, fn);
+    context = C10_UNLIKELY(timed) ? begin_timed(t, fn) : begin(t, fn);
   } catch (...) {  // our fault must never reach the user's program
     g_failures.fetch_add(1);
-  }
-  if (timed) {
-    if (context) static_cast<Context&>(*context).timed = true;
-    sample(t, now() - entered - (t.slow_ns.load(std::memory_order_relaxed) - slow));
-    count(t.timed);
   }
   t.busy = false;
   return context;
@@ -345,7 +359,7 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   int64_t time = now();  // the first thing after the op
   Thread& t = this_thread();
   Context& c = *static_cast<Context*>(context);
-  int64_t slow = t.slow_ns.load(std::memory_order_relaxed);
+  int64_t slow = C10_UNLIKELY(c.timed) ? t.slow_ns.load(std::memory_order_relaxed) : 0;
   t.busy = true;
   try {
     finish(t, c, fn, time);
@@ -353,7 +367,7 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
     g_failures.fetch_add(1);
   }
   t.busy = false;
-  if (c.timed)
+  if (C10_UNLIKELY(c.timed))
     sample(t, now() - time - (t.slow_ns.load(std::memory_order_relaxed) - slow));
 }
 

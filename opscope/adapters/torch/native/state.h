@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <charconv>
@@ -56,6 +57,9 @@ void Py_DecRef(PyObject*);
 int Py_AddPendingCall(int (*)(void*), void*);
 int Py_IsInitialized(void);
 }
+
+// Kept out of the way of what every call runs.
+#define COLD __attribute__((cold, noinline))
 
 namespace {
 
@@ -111,12 +115,16 @@ int64_t now() {
 
 // ------------------------------------------------------------------------------- what is kept
 
-struct Text {
+// Between two ops of a model the caches are full of the model: what an op costs us is the lines that it
+// touches. So what every call needs stands first in a structure, within one line of 64 bytes.
+constexpr size_t kLine = 64;
+
+struct alignas(kLine) Text {
   int64_t id = 0;
-  Category category = kNone;
-  std::string text;
   // The recording whose strings have it.
   std::atomic<int64_t> epoch{0};
+  Category category = kNone;
+  std::string text;
 #ifdef OPSCOPE_NVTX
   nvtxStringHandle_t handle = nullptr;
   std::string plain;
@@ -133,11 +141,9 @@ struct ArgInfo {
   bool is_device = false;
 };
 
-struct OpInfo {
-  std::string base;      // aten::addmm
-  std::string overload;  // as given
-  std::string name;      // as the text writes it: aten::add.Tensor
-  std::vector<ArgInfo> args;
+struct alignas(kLine) OpInfo {
+  uint64_t plain = 0;  // a bit for each of the first 64 arguments: whether it is kOther
+  uint32_t count = 0;  // of args
   int returns = 0;
   bool recorded = true;
   bool native = false;      // aten: implemented in C++
@@ -146,17 +152,42 @@ struct OpInfo {
   bool autocast_cpu = false, autocast_cuda = false;
   bool dynamic = false;
   bool communication = false;
+  std::vector<ArgInfo> args;
+  std::string base;      // aten::addmm
+  std::string overload;  // as given
+  std::string name;      // as the text writes it: aten::add.Tensor
+
+  void set_args(std::vector<ArgInfo> given) {
+    args = std::move(given);
+    count = uint32_t(args.size());
+    for (size_t at = 0; at < args.size() && at < 64; ++at)
+      plain |= uint64_t(args[at].kind == ArgInfo::kOther) << at;
+  }
+  bool same(const OpInfo& other) const {  // of one name
+    auto flags = [](const OpInfo& op) {
+      return std::array{op.recorded, op.native, op.composite, op.own_cpu, op.own_cuda,
+                        op.autocast_cpu, op.autocast_cuda, op.dynamic, op.communication};
+    };
+    auto alike = [](const ArgInfo& one, const ArgInfo& two) {
+      return one.kind == two.kind && one.key == two.key && one.is_device == two.is_device;
+    };
+    return returns == other.returns && flags(*this) == flags(other) &&
+        std::equal(args.begin(), args.end(), other.args.begin(), other.args.end(), alike);
+  }
+  bool is_plain(size_t at) const {
+    return at < 64 ? plain >> at & 1 : args[at].kind == ArgInfo::kOther;
+  }
 };
 
 // A call seen before: its text, with outputs once they are known.
-struct Entry {
-  Category category = kNone;
-  bool dynamic = false;
-  bool has_device = false;
-  std::vector<std::string> head, tail;  // pieces before and after the outputs
-  size_t framed = 0;                    // where in the tail the frames begin
+struct alignas(kLine) Entry {
   std::atomic<Text*> pushed{nullptr};
   std::atomic<bool> known{false};
+  bool dynamic = false;
+  bool has_device = false;
+  Category category = kNone;
+  std::vector<std::string> head, tail;  // pieces before and after the outputs
+  size_t framed = 0;                    // where in the tail the frames begin
   std::unordered_map<uint64_t, Text*> by_result;  // under the lock
   std::vector<std::unique_ptr<Text>> own;         // of an entry past the bound
   bool kept = true;
@@ -169,7 +200,6 @@ struct Block {
 };
 
 struct Context;
-struct CodeInfo;
 
 template <class Value>
 struct Table {  // hash, not 0 → what it stands for, open addressing, of one thread
@@ -207,38 +237,43 @@ struct NodeSlot {  // which op made autograd node ``seq`` of this thread, and wh
   std::atomic<const Place*> place{nullptr};
 };
 
-struct Thread {
+struct alignas(kLine) Thread {
+  // The first line: of every call.
+  bool busy = false;
+  bool has_place = false;
+  int inside = 0;  // within a canonical op
+  int silent = 0;  // within an op that is only traced
+  // Written by Python's hooks on this thread.
+  int32_t flags[4] = {0, 0, 0, 0};  // optimizing, waiting for data, reserved
+  std::atomic<int64_t> calls{0}, slow_ns{0};
+  int64_t names = -1;  // of g_names, when ``ops`` was begun
+  const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
+  // The second and third: of every call that is recorded.
+  alignas(kLine) Table<OpInfo> ops;
+  Table<Entry> table;
+  alignas(kLine) int64_t generation = 0;  // of the entries in ``table``
+  Block* writing = nullptr;  // the writer's end of the buffer
+  std::atomic<int64_t> waiting{0};
+  std::atomic<int64_t> ops_seen{0};
+  void* free_context = nullptr;
+  int64_t filled = -1;    // nodes below this number have their op
+  int64_t last_seq = -1;  // the number that the last forward range carried
+  uint64_t record_function_id = 0;
+  // Of forward ops.
+  alignas(kLine) Table<const bool> codes;  // whether the user's
+  Table<const Place> places;
+  std::unique_ptr<NodeSlot[]> nodes;
+  // Now and then.
+  alignas(kLine) Block* reading = nullptr;  // the reader's end
+  int read = 0;
+  std::atomic<bool> dead{false};
+  int64_t announced = 0;
   int64_t index = 0;
   int64_t os_tid = 0;
   uint64_t pthread = 0;
-  uint64_t record_function_id = 0;
-  // Written by Python's hooks on this thread.
-  int32_t flags[4] = {0, 0, 0, 0};  // optimizing, waiting for data, reserved
-  bool busy = false;
-  int inside = 0;  // within a canonical op
-  int silent = 0;  // within an op that is only traced
-  const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
-  bool has_place = false;
-  int64_t filled = -1;    // nodes below this number have their op
-  int64_t last_seq = -1;  // the number that the last forward range carried
-  int64_t generation = 0;  // of the entries in ``table``
-  Table<Entry> table;
-  Table<const CodeInfo> codes;
-  Table<const Place> places;
-  std::unordered_map<const char*, OpInfo*> ops;
-  const char* last_name = nullptr;
-  OpInfo* last_op = nullptr;
-  std::unique_ptr<NodeSlot[]> nodes;
   std::vector<void*> free_contexts;
-  // The writer's end of the buffer, and the reader's.
-  Block* writing = nullptr;
-  Block* reading = nullptr;
-  int read = 0;
-  std::atomic<int64_t> waiting{0};
-  std::atomic<bool> dead{false};
-  int64_t announced = 0;
-  // Own cost: calls of ours, ns of those that were timed, and of all that made or asked something new.
-  std::atomic<int64_t> calls{0}, own_ns{0}, timed{0}, slow_ns{0}, ops_seen{0}, dropped{0};
+  // Own cost: ns of the calls that were timed (``slow_ns``: of all that made or asked something new).
+  std::atomic<int64_t> own_ns{0}, timed{0}, dropped{0};
   int slow = 0;  // depth of the latter
 
   Thread() { writing = reading = new Block; }
@@ -249,16 +284,22 @@ struct Thread {
       reading = next;
     }
     for (void* one : free_contexts) ::operator delete(one);
+    ::operator delete(free_context);
+  }
+  COLD Block* next_block() {
+    Block* fresh = new Block;
+    writing->next.store(fresh, std::memory_order_release);
+    return writing = fresh;
   }
   void put(int64_t code, int64_t value) {
     Block* block = writing;
     int used = block->used.load(std::memory_order_relaxed);
-    if (used == kBlock) {
-      Block* fresh = new Block;
-      block->next.store(fresh, std::memory_order_release);
-      writing = block = fresh;
+    if (C10_UNLIKELY(used == kBlock)) {
+      block = next_block();
       used = 0;
     }
+    // The line after next, before it is needed: nobody has touched it for long.
+    __builtin_prefetch(&block->records[used + 8 < kBlock ? used + 8 : used], 1);
     block->records[used][0] = code;
     block->records[used][1] = value;
     block->used.store(used + 1, std::memory_order_release);
@@ -308,8 +349,9 @@ struct Global {
   };
   std::unordered_map<uint64_t, Variant> variants;
   std::vector<std::unique_ptr<Entry>> varying;
-  std::vector<std::unique_ptr<Entry>> former;  // ops that run may still end with them
+  std::vector<std::unique_ptr<Entry>> former;  // calls that run may still end with them
   std::unordered_map<std::string, std::unique_ptr<OpInfo>> ops;
+  std::vector<std::unique_ptr<OpInfo>> former_ops;  // of these, too
   std::string strings;  // JSON lines not yet taken
   std::string domain = "opscope.torch";
   std::array<std::atomic<Thread*>, kMaxForwardThread> by_forward_thread{};
@@ -327,13 +369,26 @@ Global& global() {
   return *one;
 }
 
-std::atomic<int64_t> g_generation{0};  // of the entries: other options make other texts
-std::atomic<int64_t> g_epoch{0};  // the recording; 0: none
+// What every call asks, on one line that hardly ever changes.
+struct alignas(kLine) Switches {
+  std::atomic<int64_t> generation{0};  // of the entries: other options make other texts
+  std::atomic<int64_t> epoch{0};       // the recording; 0: none
+  std::atomic<int64_t> names{0};       // how often an operator was taken away
+  std::atomic<int64_t> pop_code{kPopBase};
+  std::atomic<int> creating{0};
+  std::atomic<bool> nvtx{false};
+  std::atomic<bool> shapes{true}, source{true}, all_levels{false};
+} g_switches;
+auto& g_generation = g_switches.generation;
+auto& g_epoch = g_switches.epoch;
+auto& g_names = g_switches.names;
+auto& g_pop_code = g_switches.pop_code;
+auto& g_creating = g_switches.creating;
+auto& g_nvtx = g_switches.nvtx;
+auto& g_shapes = g_switches.shapes;
+auto& g_source = g_switches.source;
+auto& g_all_levels = g_switches.all_levels;
 std::atomic<int64_t> g_next_epoch{0};
-std::atomic<bool> g_nvtx{false};
-std::atomic<bool> g_shapes{true}, g_source{true}, g_all_levels{false};
-std::atomic<int> g_creating{0};
-std::atomic<int64_t> g_pop_code{kPopBase};
 std::atomic<int64_t> g_failures{0};
 std::atomic<bool> g_flush_asked{false};
 void (*g_flush)(void) = nullptr;
@@ -349,11 +404,13 @@ struct Leaving {
 };
 thread_local Leaving t_leaving;
 
-Thread* enter_thread() {
+COLD Thread* enter_thread() {
   auto* thread = new Thread;
   thread->os_tid = syscall(SYS_gettid);
   thread->pthread = uint64_t(pthread_self());
   thread->record_function_id = at::RecordFunction::currentThreadId();
+  // One of those among which an op shares its work: what it calls has no Python frames and no direction.
+  thread->silent = at::in_parallel_region();
   Global& g = global();
   {
     std::lock_guard<std::mutex> guard(g.lock);
@@ -369,7 +426,7 @@ Thread* enter_thread() {
 
 inline Thread& this_thread() {
   Thread* thread = t_thread;
-  return thread ? *thread : *enter_thread();
+  return C10_LIKELY(thread != nullptr) ? *thread : *enter_thread();
 }
 
 }  // namespace

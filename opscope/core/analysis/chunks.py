@@ -1,0 +1,57 @@
+"""What kernels over lists of tensors can have touched at most, by their grids.
+
+PyTorch's foreach and fused optimizers, and Apex's, DeepSpeed's and Transformer Engine's, cut every
+tensor into chunks of at most 65,536 elements and give each chunk a block
+(``aten/src/ATen/native/cuda/MultiTensorApply.cuh``, ``kChunkSize``; the others' ``multi_tensor_applier``
+is made with 2048 · 32). Where a trace has no shapes of the lists, the blocks still bound their
+elements, and the kernel's name says how many lists there are and of what type.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+import polars as pl
+
+CHUNK: Final = 65_536
+_LISTS: Final = re.compile(
+    r"multi_tensor_apply_kernel<.*?Metadata<(?:[\w: ]+, ?)?(?:\(int\))?([1-9])>"
+)
+_WIDE: Final = re.compile(r"\b(?:double|long)\b")
+SCHEMA: Final = {"elements": pl.Int64, "moved": pl.Int64}
+
+
+def at_most(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Per row of ``kernels`` (name, grid): ``elements`` of one list and ``moved`` bytes, both upper bounds.
+
+    Every list is taken to be read and written, its elements to be of 4 bytes (8 where the name has
+    such a type: states are as wide as f32, whatever the parameters are). Null for other kernels.
+    """
+    names = kernels["name"].cast(pl.String)
+    widths = {one: _bytes_an_element(one) for one in names.unique().drop_nulls().to_list()}
+    width = names.replace_strict(widths, default=None, return_dtype=pl.Int64)
+    if width.null_count() == len(width):
+        return pl.DataFrame(dict.fromkeys(SCHEMA, width), schema=SCHEMA)
+    blocks = kernels["grid"].cast(pl.String).str.extract(r"^(\d+),1,1$").cast(pl.Int64)
+    return pl.select(
+        pl.when(width.is_not_null()).then(blocks * CHUNK).alias("elements"),
+        (blocks * CHUNK * width).alias("moved"),
+    )
+
+
+@cache
+def _bytes_an_element(name: str) -> int | None:
+    found = _LISTS.search(name)
+    if found is None:
+        return None
+    template = name.partition("(int")[0]
+    return 2 * int(found.group(1)) * (8 if _WIDE.search(template) else 4)
+
+
+def bound(elements: int | None, moved: int | None) -> str:
+    """The bound as words to follow a reason; empty where there is none."""
+    if elements is None or moved is None:
+        return ""
+    return f"; by its grids at most {elements / 1e6:,.1f} million elements, {moved / 1e9:,.2f} GB"
