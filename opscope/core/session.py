@@ -240,12 +240,13 @@ def end_step() -> None:
 
 def _push_step(number: int) -> bool:
     steps = emitter(STEP_FRAMEWORK)
-    _steps.pushed = active = steps.active
-    if active:
+    _steps.pushed = False
+    if steps.active:
         if _recorder is not None:
             _recorder.before_step()
         steps.push(steps.prepare(f"step {number}", "step", keep=False))
-    return active
+        _steps.pushed = True
+    return _steps.pushed
 
 
 @contextmanager
