@@ -142,7 +142,8 @@ class Profile:
         )
 
     def collectives(self) -> pl.DataFrame:
-        """One row per process group and kind of collective: bytes, time, waiting, bandwidth."""
+        """One row per process group, kind of collective, dtype and reduction: bytes, time, waiting,
+        bandwidth."""
         return self._frame("collectives", lambda: distributed.collectives(self._exchanged))
 
     def groups(self) -> pl.DataFrame:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,26 @@ def unobserved(fresh_steps):
 
     yield
     opscope.shutdown()
+
+
+@pytest.fixture
+def bound_by_modes():
+    """For ``preexec_fn``: the process that is begun may not write where a folder's mode says so.
+
+    Root may write everywhere; its child gives that up (CAP_DAC_OVERRIDE), and is root else.
+    """
+    if not sys.platform.startswith("linux"):
+        pytest.skip("prctl is Linux's")
+    drop, override = 24, 1  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def give_up():
+        if os.geteuid() == 0 and libc.prctl(drop, override, 0, 0, 0):
+            os._exit(77)
+
+    if subprocess.run(["true"], preexec_fn=give_up, check=False).returncode == 77:
+        pytest.skip("root may write everywhere here, and cannot give that up")
+    return give_up
 
 
 @pytest.fixture

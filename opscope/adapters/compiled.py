@@ -90,6 +90,8 @@ def make(
             with _locked(folder / f"{name}.lock", timeout):
                 found = cached(name)  # another process may have made it meanwhile
                 if found is None:
+                    for left in folder.glob(f"{name}.*.tmp"):  # of a process killed at this
+                        left.unlink(missing_ok=True)
                     if begin is not None:
                         begin()
                     found = folder / name
@@ -128,7 +130,8 @@ def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -
             check=False,
         )
         if done.returncode != 0:
-            first = next((one for one in done.stderr.splitlines() if "error" in one), "")
+            lines = done.stderr.splitlines() or [""]
+            first = next((one for one in lines if "error:" in one), lines[0])
             raise BuildError(f"{line[0]} failed ({done.returncode}): {first[:300]}")
         temporary.replace(path)
     except subprocess.TimeoutExpired:

@@ -118,7 +118,7 @@ def checks() -> Iterator[Check]:
     yield _gpu()
     yield _nsys()
     yield _nvtx()
-    yield _observer()
+    yield from _observers()
 
 
 def _adapters() -> Iterator[Check]:
@@ -197,26 +197,35 @@ def _nvtx() -> Check:
     return Check("NVTX", True, f"{version}, no tool is attached to this process")
 
 
-def _observer() -> Check:
-    """PyTorch's native observer: built, or why it is not."""
-    what = "PyTorch observer"
+def _observers() -> Iterator[Check]:
+    """PyTorch's native observer and that of the CPU's memory: built, or why they are not."""
+    whats = ("PyTorch observer", "PyTorch memory observer")
+    without = ("ops are observed from Python, at 10 µs each", "the CPU's memory is not recorded")
+    when = ("the first capture, in about 15 s", "the first capture with --memory, in about 5 s")
     if _version("torch") is None:
-        return Check(what, False, "PyTorch is not installed", "nothing to build it against")
-    from opscope.adapters.torch.native.binary import BuildError, built, plan
+        for what in whats:
+            yield Check(what, False, "PyTorch is not installed", "nothing to build it against")
+        return
+    from opscope.adapters.torch.native.binary import MEMORY, SOURCE, BuildError, built, plan
 
-    try:
-        wanted = plan()
-    except BuildError as error:
-        return Check(what, False, str(error), "ops are observed from Python, at 10 µs each")
-    path = built(wanted)
-    if path is not None:
-        heard = "" if wanted.nvtx else ", without NVTX (pip install nvidia-nvtx)"
-        return Check(what, True, f"{path}{heard}")
-    if wanted.compiler is None:
-        advice = "install a C++ compiler, else ops are observed from Python, at 10 µs each"
-        return Check(what, False, "not built, no C++ compiler", advice)
-    advice = "it is built at the first capture, in about 15 s; ahead: opscope build torch"
-    return Check(what, False, f"not built, {wanted.compiler} would", advice)
+    for what, source, lacking, first in zip(whats, (SOURCE, MEMORY), without, when, strict=True):
+        try:
+            wanted = plan(source)
+        except BuildError as error:
+            yield Check(what, False, str(error), lacking)
+            continue
+        path = built(wanted)
+        if path is not None:
+            deaf = source == SOURCE and wanted.nvtx is None
+            yield Check(
+                what, True, f"{path}{', without NVTX (pip install nvidia-nvtx)' if deaf else ''}"
+            )
+        elif wanted.compiler is None:
+            advice = f"install a C++ compiler, else {lacking}"
+            yield Check(what, False, "not built, no C++ compiler", advice)
+        else:
+            advice = f"it is built at {first}; ahead: opscope build torch"
+            yield Check(what, False, f"not built, {wanted.compiler} would", advice)
 
 
 def _models() -> list[dict[str, object]]:

@@ -140,12 +140,16 @@ class Emitter:
         """Whether an NVTX tool hears this domain; that never changes while the process lives."""
         return self._nvtx is not None
 
-    def prepare(self, what: OpCall | str, category: str | None = None) -> Prepared:
+    def prepare(
+        self, what: OpCall | str, category: str | None = None, keep: bool = True
+    ) -> Prepared:
         """The prepared range of a call, or of a plain text (layers, steps, specs, user ranges).
 
         Slow (tens of µs): the caller keeps the result in a bounded cache of its own. With a call
-        whose ``outputs`` are known the result can also be given to ``pop``. Raises ValueError on a
-        category that ``schema.CATEGORIES`` does not have.
+        whose ``outputs`` are known the result can also be given to ``pop``. What is said only once (a
+        step's number) need not be kept here (``keep``): else memory would grow with the program, and
+        each recording would begin with all that was ever said. Raises ValueError on a category that
+        ``schema.CATEGORIES`` does not have.
         """
         if category is not None and category not in CATEGORY_ID:
             raise ValueError(f"no such category: {category!r}")
@@ -166,7 +170,7 @@ class Emitter:
                 prepared.outputs = what.outputs
             if self._nvtx is not None:
                 self._attributes(self._nvtx, prepared, what)
-            if len(self._interned) < MAX_INTERNED:
+            if keep and len(self._interned) < MAX_INTERNED:
                 self._interned[key] = prepared
             _alive.add(prepared)
             if self._recorder is not None:

@@ -33,6 +33,9 @@ _RETURNING: Final = (
     "record_param",
 )
 _GROUP_KEYS: Final = ("group", "process_group", "group_name", "communicator")
+_REDUCTIONS: Final = frozenset(
+    ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
+)
 #: Windows of two ranks may begin this many collectives apart.
 _MOST_APART: Final = 256
 
@@ -44,6 +47,7 @@ SCHEMA: Final = {
     "kind": pl.Categorical,
     "bytes": pl.Int64,
     "dtype": pl.Categorical,
+    "reduction": pl.Categorical,
     "called": pl.Int64,
     "start": pl.Int64,
     "end": pl.Int64,
@@ -56,8 +60,9 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
 
     ``called``: when the program asked for it; ``start`` to ``end``: while it ran there, waiting for
     the other ranks included; null where only the call was seen. ``bytes``: the larger of what goes
-    in and what comes out. ``members``: the group's ranks, as ``groups.format_ranks`` writes them.
-    ``op``: the row of ``ranges`` that asked for it.
+    in and what comes out. ``reduction``: ``sum``, ``max`` …; null where none is told. ``members``:
+    the group's ranks, as ``groups.format_ranks`` writes them. ``op``: the row of ``ranges`` that
+    asked for it.
     """
     trace = attribution.trace
     calls = _Calls(attribution)
@@ -89,12 +94,15 @@ class _Calls:
         self.dtype: list[str | None] = []
         self.size: list[int | None] = []
         self.bytes: list[int | None] = []
+        self.reduction: list[str | None] = []
         backend = []
         for reading in readings:
             call = reading.call if reading.direction == "communication" else None
-            told = _describe(call) if call is not None else (None,) * 5
+            told = _describe(call) if call is not None else (None,) * 6
             for column, value in zip(
-                (self.kind, self.group, self.dtype, self.size, self.bytes), told, strict=True
+                (self.kind, self.group, self.dtype, self.size, self.bytes, self.reduction),
+                told,
+                strict=True,
             ):
                 column.append(value)  # type: ignore[attr-defined]
             backend.append(call is not None and call.name.startswith(_BACKENDS))
@@ -111,13 +119,14 @@ class _Calls:
         self.is_pair = np.array([kind in _POINT_TO_POINT for kind in self.kind], bool)
 
     def columns(self, codes: NDArray[Any]) -> list[pl.Series]:
-        """group, size, kind, bytes and dtype for readings (-1: null)."""
+        """group, size, kind, bytes, dtype and reduction for readings (-1: null)."""
         return [
             spread("group", self.group, codes),
             gather(pl.Series("size", self.size, pl.Int64), codes),
             spread("kind", self.kind, codes),
             gather(pl.Series("bytes", self.bytes, pl.Int64), codes),
             spread("dtype", self.dtype, codes),
+            spread("reduction", self.reduction, codes),
         ]
 
 
@@ -129,7 +138,14 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
     told = call.param("dtype")
     tensors = [one for one in call.input_leaves() if one is not None]
     dtype = told if isinstance(told, str) else tensors[0].dtype if tensors else None
-    return kind, None if group is None else str(group), dtype, size, buffer_bytes(call)
+    name = None if group is None else str(group)
+    return kind, name, dtype, size, buffer_bytes(call), _reduction(call)
+
+
+def _reduction(call: OpCall) -> str | None:
+    """What the ranks' values become: PyTorch's ``reduce_op``, NCCL's own word."""
+    told = str(call.param("reduce_op", call.param("reduction"))).lower()
+    return told if told in _REDUCTIONS else None
 
 
 def _of_kernels(

@@ -329,7 +329,9 @@ class Recorder:
     def _take(self) -> list[bytes]:
         chunks: list[bytes] = []
         kept: list[_Thread] = []
-        living = sys._current_frames().keys()
+        # Not the frames themselves: one of them is this one, which would keep itself, and with it all
+        # that every caller holds, until the garbage collector finds the cycle.
+        living = set(sys._current_frames())
         for thread in self._threads:
             records = bytes(thread.log)  # its owner may append: only what was copied is deleted
             del thread.log[: len(records)]

@@ -241,13 +241,12 @@ def end_step() -> None:
 def _push_step(number: int) -> bool:
     steps = emitter(STEP_FRAMEWORK)
     _steps.pushed = False
-    active = steps.active
-    if active:
+    if steps.active:
         if _recorder is not None:
             _recorder.before_step()
-        steps.push(steps.prepare(f"step {number}", "step"))
+        steps.push(steps.prepare(f"step {number}", "step", keep=False))
         _steps.pushed = True
-    return active
+    return _steps.pushed
 
 
 @contextmanager

@@ -130,6 +130,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "waiting_time": "ns in collectives beyond the rank that spent least in each",
     "kind": "all_reduce, all_gather, reduce_scatter …",
     "group": "the process group's name",
+    "reduction": "what the ranks' values become: sum, avg, max …; null where none is told",
     "members": "ranks of the group: 0-3, 0-6:2 (every second), 0,3,5",
     "size": "how many ranks the group, or the mesh along this dimension, has",
     "bus_bandwidth": "bytes/s that cross each rank's link at least, by the shortest time in each collective",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -275,6 +277,59 @@ def test_a_second_recording_of_a_process_merges_with_the_first(tmp_path: Path) -
     assert len(parts(tmp_path / "rec")) == 2
     assert trace["processes"].height == 1
     assert trace["ranges"]["text"].cast(pl.String).to_list() == ["a", "b"]
+
+
+def test_steps_that_are_over_are_in_no_later_recording(tmp_path: Path) -> None:
+    """Nor in memory: a text that is said once is not kept, however long the program runs."""
+    for name in ("a", "b"):
+        session.start(RecorderCapture(tmp_path / name))
+        for _ in range(20):
+            session.begin_step()
+            session.end_step()
+        session.stop()
+    (part,) = parts(tmp_path / "b")
+    written = [json.loads(line)[3] for line in (part / record.STRINGS).read_text().splitlines()]
+    steps = [text for text in written if text.startswith("step ")]
+    assert len(steps) == 20
+    texts = collect(tmp_path / "b")["ranges"]["text"].cast(pl.String).to_list()
+    assert texts == steps
+    assert int(steps[0].removeprefix("step ")) > 0  # those of the first recording came before
+
+
+def test_a_flush_keeps_nothing_of_what_its_callers_hold(tmp_path: Path) -> None:
+    """Neither of this thread's frames nor of another's, and not only until the garbage is collected."""
+
+    class Held:
+        pass
+
+    made, go_on, gone = threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        held = Held()
+        gone.append(weakref.ref(held))
+        made.set()
+        go_on.wait()
+
+    def work(recorder: Recorder) -> None:
+        held = Held()
+        gone.append(weakref.ref(held))
+        recorder.flush()
+
+    session.start(RecorderCapture(tmp_path))
+    recorder = session.recorder()
+    assert recorder is not None
+    thread = threading.Thread(target=other)
+    gc.disable()
+    try:
+        thread.start()
+        made.wait()
+        work(recorder)
+        go_on.set()
+        thread.join()
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()
+        go_on.set()
 
 
 def test_one_capture_at_a_time(tmp_path: Path) -> None:

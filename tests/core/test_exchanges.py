@@ -140,6 +140,22 @@ def test_waiting_is_what_is_beyond_the_shortest(trace_of):
     assert set(ops["bytes"]) == {64}, "32 out and 32 in, as the group has two ranks"
 
 
+def test_what_is_done_with_the_values_is_told_and_kept_apart(trace_of):
+    """PyTorch's word, functional collectives', NCCL's; an object that tells nothing is none."""
+    told = {
+        'c10d::allreduce_([f32[8]], _) -> () {reduce_op="max"}': "max",
+        'c10d::reduce_([f32[8]]) -> () {reduce_op="object"}': None,
+        '_c10d_functional::all_reduce(f32[8]) -> f32[8] {reduce_op="sum", group_name="0"}': "sum",
+        'ncclAllReduce() -> () {reduction="Avg"}': "avg",
+        "c10d::broadcast_([f32[8]]) -> ()": None,
+    }
+    rows = [op(0, 100 * n, 100 * n + 9, text) for n, text in enumerate(told, start=1)]
+    profile = of(trace_of, *rows)
+    assert exchanges(profile.attribution)["reduction"].to_list() == list(told.values())
+    of_kind = profile.collectives().filter(pl.col("kind").cast(pl.String) == "all_reduce")
+    assert set(of_kind["reduction"]) == {"max", "sum", "avg"}
+
+
 def test_groups_of_one_name_and_other_members_are_apart(trace_of):
     profile = of(
         trace_of,

@@ -194,6 +194,40 @@ def test_results_and_storages_are_those_without_us(record):
     assert torch.equal(want, got[1])
 
 
+def costs_of(trace, part):
+    return trace["own_costs"].filter(pl.col("part") == part).drop("part").to_dicts()
+
+
+@pytest.mark.parametrize("mode", ["native", "dispatch"])
+def test_its_own_cost_is_told(mode, record, monkeypatch):
+    """Each change that was recorded is one call, on threads that have ended too; what one recording
+    cost is not in the next."""
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
+
+    def work():
+        for _ in range(200):
+            torch.empty(100)
+
+    def run():
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        work()
+
+    for least, program in ((1200, run), (400, work)):
+        trace = record(program)
+        (cost,) = costs_of(trace, "memory, CPU")
+        before = trace["notes"].filter(pl.col("what").str.contains("from before"))["how_many"].sum()
+        assert cost["calls"] == len(trace["allocations"]) + before
+        assert least <= cost["calls"] < 2 * least
+        assert cost["one_in"] == memory.TIMED_EVERY
+        assert 0 < cost["time"] < cost["span"]
+        assert Profile(trace).summary()["own_time"].item() == trace["own_costs"]["time"].sum()
+    assert costs_of(record(run, memory=False), "memory, CPU") == []
+
+
 def test_torch_profiler_is_not_disturbed(record):
     """The profiler has its slot to itself, and reports the memory that it would."""
     from torch.profiler import ProfilerActivity, profile
@@ -303,6 +337,34 @@ def test_a_gpus_history_becomes_allocations(record, cuda):
     clock = trace["clocks"]["to_unix_ns"][0]
     assert abs(rows["time"][0] + clock - time.time_ns()) < 10_000_000_000
     assert cuda.asked == [("all", None), (None, None)]
+    (cost,) = costs_of(trace, "memory, GPU")  # reading the history
+    assert (cost["calls"], cost["one_in"]) == (1, 1)
+    assert cost["time"] > 0
+
+
+def test_until_cuda_is_initialised_one_call_is_queued_and_then_the_recording_that_runs_is_served(
+    binary, tmp_path, cuda, monkeypatch
+):
+    queued = []
+    monkeypatch.setattr(torch.cuda, "_lazy_call", queued.append)
+    opscope.init(["torch"], memory=True)
+    try:
+        for number in range(3):
+            session.start(RecorderCapture(tmp_path / str(number)))
+            assert len(queued) == 1
+            if number == 2:
+                queued.pop()()
+                assert cuda.enabled
+            session.stop()
+            assert not cuda.enabled
+        session.start(RecorderCapture(tmp_path / "3"))
+        assert len(queued) == 1
+        session.stop()
+        queued.pop()()  # with no recording
+        assert not cuda.enabled
+    finally:
+        session.stop()
+        opscope.shutdown()
 
 
 def test_a_history_that_the_program_keeps_is_left_alone(record, monkeypatch):
@@ -310,6 +372,7 @@ def test_a_history_that_the_program_keeps_is_left_alone(record, monkeypatch):
     trace = record(lambda: None)
     assert cuda.asked == []
     assert cuda.enabled
+    assert costs_of(trace, "memory, GPU") == []
     what = "the GPU's memory is not recorded: the program keeps its own history of it"
     assert what in trace["notes"]["what"].to_list()
 

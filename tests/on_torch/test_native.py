@@ -3,8 +3,12 @@
 # ruff: noqa: E402 - without torch nothing below can be imported
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import os
+import shutil
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -23,7 +27,8 @@ from opscope.profile import Profile
 
 torch = pytest.importorskip("torch")
 
-from opscope.adapters.torch import TorchAdapter
+from opscope.adapters.torch import TorchAdapter, state
+from opscope.adapters.torch.dispatch import OpMode
 from opscope.adapters.torch.native import BuildError, build, plan
 from tests.nvtx_tool import build as build_tool
 from tests.nvtx_tool import hear
@@ -225,21 +230,31 @@ def test_higher_order_ops_have_the_text_that_the_dispatch_mode_gives_them(
     native, tmp_path, monkeypatch
 ):
     from torch._higher_order_ops.while_loop import while_loop
+    from torch.nn.attention.flex_attention import flex_attention
 
     def run():
         x = torch.ones(3)
         torch.cond(torch.tensor(True), lambda x: x.sin(), lambda x: x.cos(), (x,))
         while_loop(lambda n, x: n < 3, lambda n, x: (n + 1, x.sin()), (torch.tensor(0), x))
-        torch.nn.attention.flex_attention.flex_attention(*[torch.ones(1, 2, 16, 8)] * 3)
+        flex_attention(*[torch.ones(1, 2, 16, 8)] * 3)
 
-    before = torch._ops.HigherOrderOperator.__call__
+    def patched():
+        kind = torch._ops.HigherOrderOperator
+        ruled = [
+            op.name()
+            for op in torch._ops._higher_order_ops.values()
+            if OpMode in op.python_key_table
+        ]
+        return kind.__call__, kind.dispatch, ruled
+
+    before = patched()
     seen = {}
     for mode in ("native", "dispatch"):
         monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
         torch._dynamo.reset()
         with Recording(tmp_path / mode) as recording:
             run()
-        assert torch._ops.HigherOrderOperator.__call__ is before
+        assert patched() == before
         text = recording.ops.filter(pl.col("text").str.starts_with("higher_order::"))
         seen[mode] = set(text["text"].to_list())
         if mode == "native":
@@ -434,39 +449,102 @@ def test_workers_of_a_data_loader_are_input(native, tmp_path):
     assert recording.ops["process"].n_unique() == 2
 
 
-def test_no_tensor_lives_longer_because_of_us(native, tmp_path):
-    with Recording(tmp_path):
-        x = torch.ones(10, requires_grad=True)
-        y = (x * 2).sum()
-        y.backward()
-        gone = [weakref.ref(one) for one in (x, y, x.grad)]
-        del x, y
-        gc.collect()
-        assert [one() for one in gone] == [None, None, None]
+MODES = pytest.mark.parametrize("mode", ["native", "dispatch"])
 
 
-def test_captures_on_and_off_hold_memory_flat(native, tmp_path):
-    """10,000 steps, half of them observed; the second half may not need more than the first."""
-    x = torch.ones(4, requires_grad=True)
+@MODES
+def test_no_tensor_lives_longer_because_of_us(mode, native, tmp_path, monkeypatch):
+    """Each goes when the program lets it go, at once: nothing waits for the garbage collector."""
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
 
-    def resident():
-        gc.collect()
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    def run():
+        model = torch.nn.Linear(10, 4)
+        x = torch.ones(3, 10, requires_grad=True)
+        made = [x, model(x), *model.parameters()]
+        made += [made[1].relu(), *made[1].split(2, 1), made[1].nonzero(), torch.stack(made[1:2])]
+        sum(one.sum() for one in made if one.requires_grad).backward()
+        with contextlib.suppress(RuntimeError):
+            torch.mm(x, x)
+        made += [x.grad, *(one.grad for one in model.parameters())]
+        if session.recorder() is not None:
+            session.recorder().flush()
+        return [weakref.ref(one) for one in (*made, model)]
 
-    opscope.init(frameworks="torch")
+    run()  # what PyTorch imports in a first backward pass leaves its frames behind, and their tensors
+    with Recording(tmp_path, memory=True) as recording:
+        gc.disable()  # what is in a cycle would stay
+        try:
+            gone = run()
+            assert len(gone) > 10
+            assert {one() for one in gone} == {None}
+        finally:
+            gc.enable()
+    parts = set(recording.trace.tables["own_costs"]["part"])
+    assert parts >= {f"ops, {mode}", "memory, CPU", "layers"}
+
+
+class Allocated(ctypes.Structure):
+    """What glibc's mallinfo2 tells."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"),
+            *("fordblks", "keepcost"),
+        )
+    )
+
+
+def held():
+    """What this process holds: bytes by malloc, blocks of Python's, objects with references, bytes in all."""
+    gc.collect()
+    libc = ctypes.CDLL(None)
+    malloc = 0
+    if hasattr(libc, "mallinfo2"):  # glibc 2.33
+        libc.mallinfo2.restype = Allocated
+        told = libc.mallinfo2()
+        malloc = told.uordblks + told.hblkhd
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return malloc, sys.getallocatedblocks(), len(gc.get_objects()), resident
+
+
+@MODES
+def test_captures_on_and_off_hold_memory_flat(mode, native, tmp_path, monkeypatch):
+    """10,000 steps, half of them observed, ops, layers, steps and memory: over the last 4,000 nothing
+    may grow with the steps (of which 2,000 are observed) or the captures (40)."""
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
+    monkeypatch.setattr(state, "MAX_NODES", 1000)  # else it is reached after a hundred thousand
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.ones(2, 4)
+
+    def steps():
+        for _ in range(50):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    opscope.init(frameworks="torch", memory=True)
     try:
         for number in range(100):
-            if number == 50:
-                half = resident()
-            session.start(RecorderCapture(tmp_path / str(number)))
-            for _ in range(50):
-                (x * 2).sum().backward()
+            if number == 60:
+                before = held()
+            session.start(RecorderCapture(tmp_path / "run"))
+            steps()
             session.stop()
-            for _ in range(50):
-                (x * 2).sum().backward()
+            steps()
+            if number == 0:
+                costs = set(collect(tmp_path / "run").tables["own_costs"]["part"])
+                assert costs >= {f"ops, {mode}", "memory, CPU"}
+            shutil.rmtree(tmp_path / "run")
     finally:
+        grown = [now - then for now, then in zip(held(), before, strict=True)]
         opscope.shutdown()
-    assert resident() - half < 8 << 20
+    malloc, blocks, objects, resident = grown
+    assert malloc < 100_000
+    assert blocks < 1000
+    assert objects < 30
+    assert resident < 4 << 20
 
 
 @pytest.mark.parametrize("mode", ["native", "dispatch"])

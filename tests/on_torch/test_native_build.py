@@ -3,7 +3,10 @@
 # ruff: noqa: E402 - without torch nothing below can be imported
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +88,71 @@ def test_another_source_or_torch_or_headers_is_another_binary(compiler, monkeypa
     assert all(key.startswith(torch.__version__.replace("+", "-")) for key in keys)
 
 
+VERSION = """
+__version__ = '2.9.1+cpu'
+git_version = 'abc'
+"""
+
+
+@pytest.fixture
+def fake_torch(tmp_path, monkeypatch):
+    """The files of a PyTorch by which a binary is told from others; the real one is not looked at."""
+    root = tmp_path / "site" / "torch"
+    (root / "lib").mkdir(parents=True)
+    (root / "__init__.py").touch()
+    (root / "version.py").write_text(VERSION)
+    (root / "lib" / "libtorch_cpu.so").write_bytes(b"1234")
+    spec = importlib.util.spec_from_file_location("torch", root / "__init__.py")
+    monkeypatch.setattr(building.importlib.util, "find_spec", lambda name: spec)
+    return root
+
+
+def test_the_key_goes_with_version_library_system_and_source(fake_torch, tmp_path, monkeypatch):
+    folder = tmp_path / "native"
+    shutil.copytree(building.SOURCE.parent, folder)
+    monkeypatch.setattr(building, "SOURCE", folder / "observer.cpp")
+    monkeypatch.setattr(building, "MEMORY", folder / "memory.cpp")
+
+    def keys():
+        return plan(building.SOURCE).key, plan(building.MEMORY).key
+
+    seen = [keys()]
+    assert keys() == seen[0]
+    assert all(key.startswith("2.9.1-cpu-") for key in seen[0])
+    assert plan(building.SOURCE).torch == fake_torch
+    for text in (
+        VERSION.replace("2.9.1", "2.9.2"),
+        VERSION.replace("+cpu", "+cu128"),  # built otherwise: another ABI
+        VERSION.replace("abc", "abd"),
+    ):
+        (fake_torch / "version.py").write_text(text)
+        seen.append(keys())
+    (fake_torch / "lib" / "libtorch_cpu.so").write_bytes(
+        b"12345"
+    )  # built again, of the same sources
+    seen.append(keys())
+    for name, value in (("machine", "riscv64"), ("libc_ver", ("glibc", "9.9"))):
+        monkeypatch.setattr(building.platform, name, lambda value=value: value)
+        seen.append(keys())
+    for column in (0, 1):
+        assert len({one[column] for one in seen}) == len(seen)
+    observer, memory = keys()
+    with (folder / "text.h").open("a") as header:
+        header.write("// more\n")
+    assert keys()[0] != observer
+    assert keys()[1] == memory  # which has no headers of ours
+    with (folder / "memory.cpp").open("a") as header:
+        header.write("// more\n")
+    assert keys()[1] != memory
+
+
+@pytest.mark.parametrize("missing", ["version.py", "lib/libtorch_cpu.so"])
+def test_what_is_no_released_pytorch_is_refused(missing, fake_torch):
+    (fake_torch / missing).unlink()
+    with pytest.raises(BuildError, match="not a PyTorch as it is released"):
+        plan()
+
+
 def test_a_cache_that_cannot_be_written_gives_way_to_the_temporary_folder(compiler, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     path = build(plan())
@@ -124,6 +192,75 @@ def test_without_a_compiler_ops_are_seen_from_python_with_one_line_in_the_log(
     assert "no C++ compiler" in lines[0]
 
 
+READ_ONLY = """
+import logging, sys, tempfile
+tempfile.tempdir = sys.argv[2]
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+import torch
+import opscope
+from opscope.backends.recorder import RecorderCapture, collect
+from opscope.core import session
+opscope.init(["torch"], memory=True)
+for number in range(2):
+    session.start(RecorderCapture(f"{sys.argv[1]}/{number}"))
+    torch.ones(3) * 2
+    session.stop()
+    tables = collect(f"{sys.argv[1]}/{number}").tables
+    text = tables["ranges"]["text"].cast(str).to_list()
+    print("seen", sum(one.startswith("aten::mul.Tensor(f32[3], _)") for one in text))
+    print("by", *(one for one in tables["own_costs"]["part"] if one.startswith(("ops", "memory"))))
+"""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_read_only_cache(there, tmp_path, bound_by_modes):
+    """What is in it is used, without a compiler; else ops are seen from Python, and a line says so."""
+    cache, temporary, runs = (tmp_path / name for name in ("cache", "temporary", "runs"))
+    for folder in (cache, temporary, runs):
+        folder.mkdir()
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPSCOPE_CACHE": str(cache)}
+    environ.pop("OPSCOPE_TORCH_OPS", None)
+    if there:
+        for source in (building.SOURCE, building.MEMORY):
+            try:
+                shutil.copy(build(plan(source)), cache)
+            except BuildError as error:
+                pytest.skip(str(error))
+        environ["CXX"] = "no-such-compiler"
+    before = sorted(cache.iterdir())
+    closed = (cache, temporary)
+    for folder in closed:
+        folder.chmod(0o555)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, str(runs), str(temporary)],
+            env=environ,
+            preexec_fn=bound_by_modes,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    finally:
+        for folder in closed:
+            folder.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert sorted(cache.iterdir()) == before
+    assert not list(temporary.iterdir())
+    seen = [line for line in told if line.startswith(("seen", "by"))]
+    warnings = [line for line in told if line.startswith("WARNING opscope")]
+    if there:
+        assert seen == ["seen 1", "by ops, native memory, CPU"] * 2
+        assert warnings == []
+        assert done.stderr == ""
+    else:
+        assert seen == ["seen 1", "by ops, dispatch"] * 2
+        why = "no cache folder can be written"
+        ops, memory = sorted(line for line in warnings if why in line)  # once each
+        assert f"the CPU's memory is not recorded: {why}" in memory
+        assert "ops are observed from Python" in ops
+
+
 def test_where_native_is_asked_for_by_name_its_lack_is_no_secret(compiler, monkeypatch, caplog):
     from opscope.adapters.base import Options
     from opscope.adapters.torch.native import native_mode
@@ -147,14 +284,19 @@ def test_the_command_builds_ahead_and_doctor_shows_it(compiler, tmp_path):
             timeout=120,
         )
 
-    before = opscope_command("doctor", "--json")
-    assert "opscope build torch" in before.stdout
+    before = json.loads(opscope_command("doctor", "--json").stdout)
+    missing = {row["what"]: row for row in before if row["state"] == "--"}
+    for what in ("PyTorch observer", "PyTorch memory observer"):
+        assert missing[what]["found"].startswith("not built")
+        assert "opscope build torch" in missing[what]["advice"]
     done = opscope_command("build", "torch")
     assert done.returncode == 0
     path, memory = map(Path, done.stdout.split())
     assert path.is_file()
     assert path.parent == memory.parent == tmp_path / "cache"
     assert memory.name.startswith("torch-memory-")
-    after = opscope_command("doctor", "--json")
-    assert str(path) in after.stdout
+    after = {row["what"]: row for row in json.loads(opscope_command("doctor", "--json").stdout)}
+    for what, file in (("PyTorch observer", path), ("PyTorch memory observer", memory)):
+        assert after[what]["state"] == "ok"
+        assert after[what]["found"].startswith(str(file))
     assert opscope_command("build", "nothing").returncode == 2

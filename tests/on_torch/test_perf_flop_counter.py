@@ -6,19 +6,25 @@ op that a newer torch counts fails here until it has a case.
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-from torch.nn.attention import varlen  # noqa: E402, F401 - registers its formulas
+with contextlib.suppress(ImportError):  # a torch before it
+    from torch.nn.attention import varlen  # noqa: F401 - registers its formulas
 from torch.utils.flop_counter import flop_registry  # noqa: E402
 
 from opscope.core import perf  # noqa: E402
 from opscope.core.schema import OpCall, TensorSpec  # noqa: E402
 
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 #: Nothing is a size too.
 SIZE = st.integers(0, 6)
+#: Query heads to one key head; older versions' formulas refuse more than one.
+RATIO = st.integers(1, 4 if VERSION >= (2, 13) else 1)
 #: Cases by the op's name; each draws the arguments of the counter's formula, the call, and a factor.
 CASES = {}
 
@@ -144,7 +150,7 @@ def convolution_backward(draw, name):
 
 def heads(draw):
     b, nq, nk, d, dv = (draw(st.integers(0, 4)) for _ in range(5))
-    kv, ratio = draw(st.integers(1, 4)), draw(st.integers(1, 4))  # the counter divides by heads
+    kv, ratio = draw(st.integers(1, 4)), draw(RATIO)  # the counter divides by heads
     return (b, kv * ratio, nq, d), (b, kv, nk, d), (b, kv, nk, dv), (b, kv * ratio, nq, dv)
 
 
@@ -186,7 +192,7 @@ def flex_backward(draw, name):
 def packed(draw):
     """Sequences of one length, end to end: the only ones whose lengths the sizes tell."""
     count, length_q, length_k = draw(SIZE), draw(SIZE), draw(SIZE)
-    kv, ratio, d = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(SIZE)
+    kv, ratio, d = draw(st.integers(1, 3)), draw(RATIO), draw(SIZE)
     q, k = (count * length_q, kv * ratio, d), (count * length_k, kv, d)
     offsets = [torch.arange(count + 1, dtype=torch.int32) * n for n in (length_q, length_k)]
     return q, k, offsets, (length_q, length_k), TensorSpec("i32", (count + 1,))
@@ -269,7 +275,9 @@ TARGETS = {name_of(target): target for target in flop_registry}
 
 
 def test_every_op_of_the_counter_has_a_case():
-    assert set(TARGETS) == set(CASES)
+    assert set(TARGETS) <= set(CASES)
+    if VERSION >= (2, 13):
+        assert set(CASES) <= set(TARGETS)  # older ones count fewer
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))

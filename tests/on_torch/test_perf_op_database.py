@@ -234,8 +234,9 @@ def test_views_are_what_the_schemas_say():
     assert len(shares) > 80
     assert {name for name in shares if not perf.is_view(name)} == MAY_COPY
     strange = {name for name in copies - shares if perf.is_view(name)}
-    assert {name for name in strange if perf.op_type(name) == "view"} == SHARES_UNSAID
-    assert {perf.op_type(name) for name in strange - SHARES_UNSAID} <= {"query", "allocation"}
+    unsaid = SHARES_UNSAID | {name for name in NAMED if name in copies}
+    assert {name for name in strange if perf.op_type(name) == "view"} == unsaid
+    assert {perf.op_type(name) for name in strange - unsaid} <= {"query", "allocation"}
 
 
 #: Dispatched ops without a model: transforms' and compilers' own marks, other backends', forward-mode
@@ -251,9 +252,18 @@ UNMODELLED = re.compile(
 )
 
 
+#: What Inductor registers when it is imported, for its graphs: no kernel is called by such a name.
+OF_INDUCTOR = re.compile(
+    r"prims::(inductor_|_low_memory_max_pool|(_unsafe_index_put_|fma|prepare_softmax_online)$)"
+)
+
+
 def test_every_dispatched_op_has_a_model_or_is_named_here():
+    import torch._inductor.inductor_prims  # another test may have
+
     names = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
     ours = {name for name in names if name.startswith(("aten::", "prims::"))}
+    ours = {name for name in ours if not OF_INDUCTOR.match(name)}
     missing = {name for name in ours if perf.entry_of(name) is None}
     assert not {name for name in missing if not UNMODELLED.match(name.partition("::")[2])}
     assert len(missing) < 0.05 * len(ours)
@@ -272,6 +282,8 @@ MAY_COPY = {
     "aten::pin_memory",
     "aten::to",
 }
+#: Of named tensors, which later versions do not have: the schema does not say that they share.
+NAMED = ("aten::align_as", "aten::align_tensors")
 #: They share memory, or their parts do, and the schema does not say so; a sparse tensor is made of
 #: the indices and values that are handed in.
 SHARES_UNSAID = {

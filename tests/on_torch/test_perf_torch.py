@@ -297,6 +297,7 @@ RETIRED = (
     "aten::_thnn_", "aten::slow_conv", "aten::_cat", "aten::max_values", "aten::kl_div_backward",
     "aten::binary_cross_entropy_with_logits_backward", "aten::prelu_backward", "aten::_batch_norm_",
     "aten::_cast_", "aten::fbgemm_", "aten::_masked_scale", "aten::_fused_dropout", "aten::_lu_with",
+    "aten::align_", "aten::refine_names", "aten::rename",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from opscope.core.record import Recorder
 
 from .dispatch import OpMode
 from .graphs import CudaGraphs
-from .higher_order import HigherOrder
+from .higher_order import HigherOrder, Rules
 from .inductor import Inductor
 from .memory import Memory
 from .modules import Layers
@@ -82,6 +82,7 @@ class TorchAdapter:
             NewThreads(mode),
             CudaGraphs(emitter, threads, self._failed),
             HigherOrder(emitter, sources, options.shapes, self._failed),
+            Rules(),
         ]
         if options.steps:
             self._parts.append(BackwardAndInput(mode, threads, phases, self._failed))
@@ -126,7 +127,7 @@ class TorchAdapter:
             if emitter.active:
                 mode.threads.run += 1
                 mode.on = True
-                unneeded = HigherOrder if mode.native is None else NewThreads
+                unneeded = (HigherOrder,) if mode.native is None else (NewThreads, Rules)
                 for part in self._parts:
                     if not isinstance(part, unneeded):
                         part.install()

@@ -26,8 +26,13 @@ _OPAQUE: Final = frozenset({torch.Generator, torch.ScriptObject})
 #: In the signature of a call whose numbers change all the time they are left out.
 _NUMBERS: Final = frozenset({int, float, complex})
 _SCALARS: Final = _NUMBERS | {bool}
-#: What TorchScript calls a process group.
+#: What TorchScript calls a process group, and what a collective does with the ranks' values.
 _GROUP: Final = "__torch__.torch.classes.c10d.ProcessGroup"
+_REDUCTION: Final = "__torch__.torch.classes.c10d.ReduceOp"
+#: Kinds of the latter by their number (c10d's ReduceOp), as functional collectives call them.
+_REDUCTIONS: Final = (
+    *("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"),
+)
 #: What the text says of such a number.
 VARIES: Final = "varies"
 
@@ -61,7 +66,7 @@ def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
         elif kind in _OPAQUE:
             add(kind)
             if kind is torch.ScriptObject:
-                add(_group_name(value))
+                add(_object_name(value))
         else:
             raise Unsigned
 
@@ -268,13 +273,18 @@ def _param(value: Any, varies: bool) -> ParamValue:
         return "generator"
     if isinstance(value, torch.ScriptObject):
         # the address of another object would make every text new
-        return _group_name(value) or "object"
+        return _object_name(value) or "object"
     return clean_value(value)
 
 
-def _group_name(value: torch.ScriptObject) -> str | None:
-    """The name of a process group of PyTorch's own; None for another object."""
-    if value._type().qualified_name() != _GROUP:
+def _object_name(value: torch.ScriptObject) -> str | None:
+    """The name of a process group of PyTorch's own, the kind of a reduction; None for another object."""
+    named = value._type().qualified_name()
+    if named == _REDUCTION:
+        # PyTorch 2.6 does not tell it to Python
+        kind = value.op() if value._has_method("op") else -1
+        return _REDUCTIONS[kind] if 0 <= kind < len(_REDUCTIONS) else None
+    if named != _GROUP:
         return None
     group = torch.distributed.ProcessGroup.unbox(value)
     return str(group.group_name) if type(group) is torch.distributed.ProcessGroup else None

@@ -1,7 +1,8 @@
 """Higher-order ops (``cond``, ``while_loop``, ``flex_attention``) where the native observer sees the ops.
 
 They are called from Python and never pass PyTorch's dispatcher in C++, so a callback there sees what
-they call and not them. A dispatch mode is called for each, and needs nothing of this.
+they call and not them. A dispatch mode is called for each, and needs nothing of this but in versions
+(2.6) that refuse a call under a mode for which the op has no rule.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 import torch
 from torch._ops import HigherOrderOperator
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from opscope.adapters.patch import Patches
 from opscope.adapters.source import Sources
@@ -21,6 +23,7 @@ from opscope.core.emit import Emitter
 from opscope.core.schema import OpCall
 
 from .call import describe, with_result
+from .dispatch import OpMode
 from .dynamo import untraced
 
 _MODES: Final = tuple(
@@ -100,6 +103,45 @@ class HigherOrder:
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the result of a higher-order op could not be described")
         self._emitter.pop(complete)
+
+
+class Rules:
+    """In versions whose higher-order ops ask for one: a rule for the dispatch mode, as late as possible,
+    since an op is made when its module is imported."""
+
+    def __init__(self) -> None:
+        self._original: Any = None
+        self._patched: Any = None
+
+    def install(self) -> None:
+        """Wrap what looks for the rule."""
+        if self._patched is not None or hasattr(
+            TorchDispatchMode, "supports_higher_order_operators"
+        ):
+            return
+        original = self._original = HigherOrderOperator.dispatch
+
+        @functools.wraps(original)
+        def dispatch(self: Any, /, dispatch_key: Any, *args: Any, **kwargs: Any) -> Any:
+            self.python_key_table.setdefault(OpMode, functools.partial(_by_mode, self))
+            return original(self, dispatch_key, *args, **kwargs)
+
+        self._patched = untraced(dispatch, below=False)
+        HigherOrderOperator.dispatch = self._patched
+
+    def uninstall(self) -> None:
+        """Take the rules away."""
+        if self._patched is None:
+            return
+        if HigherOrderOperator.__dict__.get("dispatch") is self._patched:
+            HigherOrderOperator.dispatch = self._original
+        self._original = self._patched = None
+        for op in torch._ops._higher_order_ops.values():
+            op.python_key_table.pop(OpMode, None)
+
+
+def _by_mode(op: Any, mode: OpMode, /, *args: Any, **kwargs: Any) -> Any:
+    return mode.__torch_dispatch__(op, (), args, kwargs)
 
 
 def _tracing() -> bool:

@@ -17,11 +17,13 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from time import perf_counter_ns
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from opscope.core import session
+from opscope.core.cost import Spent
 from opscope.core.record import Recorder
 from opscope.core.recording import (
     ALLOCATED,
@@ -36,7 +38,9 @@ from .native.binary import MEMORY, BuildError, build, plan
 
 _log = logging.getLogger(__name__)
 
-ABI: Final = 1
+ABI: Final = 2
+#: One of a thread's allocations and releases in so many is timed (kTimedEvery in memory.cpp).
+TIMED_EVERY: Final = 64
 #: Events that the GPU's history keeps of each device; those before the last so many are lost.
 MAX_EVENTS: Final = 1_000_000
 #: What the history calls what counts here. A block is released when it is no longer the program's
@@ -51,6 +55,18 @@ _KINDS: Final[Mapping[str, int]] = {
 }
 
 
+class _Counts(NamedTuple):
+    """What the library has counted since the process began, as it writes it."""
+
+    dropped: int = 0
+    unwrapped: int = 0
+    calls: int = 0
+    timed: int = 0
+    #: ns, of the calls that were timed, and of those in which most likely another process ran.
+    timed_ns: int = 0
+    long_ns: int = 0
+
+
 class Memory:
     """Follows the recorder: begins with each recording and ends before it does."""
 
@@ -59,8 +75,11 @@ class Memory:
         self._library: Any = None
         self._cpu = False
         self._gpu = False
-        self._dropped = (0, 0)
+        self._queued = False
+        #: What the recording began with.
+        self._before = _Counts()
         self._left: list[bytes] = []
+        self._why: str | None = None
         self._pid = 0
 
     def install(self) -> None:
@@ -83,8 +102,9 @@ class Memory:
         self._pid = os.getpid()
         recorder.memory.append(self)
         self._begin_cpu(recorder)
-        if torch.backends.cuda.is_built():
-            torch.cuda._lazy_call(functools.partial(self._begin_gpu, recorder))
+        if torch.backends.cuda.is_built() and not self._queued:
+            self._queued = True  # once: what is queued there stays until CUDA is initialised
+            torch.cuda._lazy_call(self._begin_gpu)
 
     def stop(self) -> None:
         """End: the allocator that was there is put back, the history read and switched off."""
@@ -95,21 +115,23 @@ class Memory:
             self._cpu = False
             self._library.opscope_memory_stop()
             self._left.append(self._taken())
-            dropped, unwrapped = (
-                now - before for now, before in zip(self._counts(), self._dropped, strict=True)
-            )
-            if dropped:
-                recorder.note("warning", "changes of the CPU's memory that were not kept", dropped)
-            if unwrapped:
+            lost = self._counts()
+            if lost.dropped:
+                what = "changes of the CPU's memory that were not kept"
+                recorder.note("warning", what, lost.dropped)
+            if lost.unwrapped:
                 what = "blocks of CPU memory left out: their release could not be heard"
-                recorder.note("warning", what, unwrapped)
+                recorder.note("warning", what, lost.unwrapped)
         mine, self._gpu = self._gpu and os.getpid() == self._pid, False
         if mine:  # a forked child has no GPU
+            begin = perf_counter_ns()
             try:
                 self._left.extend(_history(recorder))
             except Exception:  # noqa: BLE001 - a recording, and the program, go on without it
                 _log.exception("opscope: the GPU's memory history could not be read")
                 recorder.note("warning", "the GPU's memory is not known: its history was not read")
+            read = Spent("memory, GPU", perf_counter_ns() - begin, 1, 1, 0)
+            recorder.spending.append(lambda: read)
 
     def take_memory(self) -> bytes:
         """For the recorder: what is new."""
@@ -123,7 +145,7 @@ class Memory:
         try:
             if self._library is None:
                 self._library = _load(build(plan(MEMORY)))
-            self._dropped = self._counts()
+            self._before = self._counted()
             found = self._library.opscope_memory_start(_flush_later)
             why = None if found is None else found.decode()
         except (BuildError, OSError) as error:
@@ -131,8 +153,11 @@ class Memory:
         if why is None:
             self._cpu = True
             recorder.fact(memory=CPU_DEVICE)
+            recorder.spending.append(self.spent)
         else:
-            _log.warning("opscope: the CPU's memory is not recorded: %s", why)
+            if why != self._why:  # once, however many windows a program records
+                _log.warning("opscope: the CPU's memory is not recorded: %s", why)
+            self._why = why
             recorder.note("warning", f"the CPU's memory is not recorded: {why}")
 
     def _taken(self) -> bytes:
@@ -140,16 +165,28 @@ class Memory:
         self._library.opscope_memory_take(out)
         return ctypes.string_at(out[0], out[1]) if out[1] else b""
 
-    def _counts(self) -> tuple[int, int]:
-        out = (ctypes.c_int64 * 2)()
+    def spent(self) -> Spent:
+        """What wrapping the CPU's allocator has cost in this recording."""
+        mine = self._counts()
+        time = mine.timed_ns * mine.calls // mine.timed if mine.timed else 0
+        return Spent("memory, CPU", time + mine.long_ns, mine.calls, TIMED_EVERY, 0)
+
+    def _counts(self) -> _Counts:
+        """Of this recording."""
+        return _Counts(*map(int.__sub__, self._counted(), self._before))
+
+    def _counted(self) -> _Counts:
+        out = (ctypes.c_int64 * len(_Counts._fields))()
         self._library.opscope_memory_counts(out)
-        return out[0], out[1]
+        return _Counts(*out)
 
     # ------------------------------------------------------------------------------ the GPU
 
-    def _begin_gpu(self, recorder: Recorder) -> None:
+    def _begin_gpu(self) -> None:
         """Called by PyTorch when it initialises CUDA, or at once where it has."""
-        if recorder is not self._recorder:
+        self._queued = False
+        recorder = self._recorder
+        if recorder is None:
             return
         try:
             if torch._C._cuda_isHistoryEnabled():

@@ -35,6 +35,7 @@ _COLLECTIVES: Final = {
     "members": pl.Categorical,
     "size": pl.Int64,
     "dtype": pl.Categorical,
+    "reduction": pl.Categorical,
     "calls": pl.Int64,
     "message_bytes": pl.Int64,
     "time": pl.Int64,
@@ -138,7 +139,7 @@ def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int) -> pl.D
 
 
 def collectives(found: pl.DataFrame) -> pl.DataFrame:
-    """One row per group and kind of collective, over all ranks, by time; times in ns.
+    """One row per group, kind of collective, dtype and reduction, over all ranks, by time; times in ns.
 
     ``time`` and ``waiting_time`` add up all ranks' parts. ``bus_bandwidth`` (bytes/s): what must
     cross each rank's link at least, as nccl-tests defines it, by the shortest time that a rank spent,
@@ -157,7 +158,7 @@ def collectives(found: pl.DataFrame) -> pl.DataFrame:
         how="left",
         maintain_order="left",
     ).with_columns(pl.when(pl.col("shortest") > 0).then("wire").alias("wire"))
-    key = ["kind", "group", "members", "size", "dtype"]
+    key = ["kind", "group", "members", "size", "dtype", "reduction"]
     shortest = pl.when(pl.col("wire").is_not_null()).then("shortest").sum()
     moved = pl.col("wire").sum()
 

@@ -20,6 +20,7 @@ VIEWS = words(
     unflatten_dense_tensors positive linalg_diagonal matrix_H slice_inverse
     _reshape_from_tensor lift data
     _nested_get_offsets _nested_get_lengths _nested_get_jagged_dummy
+    align_as align_tensors align_to refine_names rename rename_
     """
 )
 QUERIES = words(

@@ -42,6 +42,10 @@ constexpr int16_t kAllocated = 0, kReleased = 1;
 // Records of one thread that wait before Python is asked to flush, and beyond which they are dropped.
 constexpr size_t kAskFlush = 16384;
 constexpr size_t kMaxWaiting = size_t(1) << 20;
+// One call of a thread in so many is timed, to tell our own cost (TIMED_EVERY in memory.py). What took
+// so long that another process ran meanwhile counts once, and not for all calls.
+constexpr int64_t kTimedEvery = 64;
+constexpr int64_t kLongestSample = 100'000;
 
 int64_t now() {
   timespec time;
@@ -49,9 +53,28 @@ int64_t now() {
   return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
+struct Cost {
+  int64_t calls = 0, timed = 0, timed_ns = 0, long_ns = 0;
+  void add(const Cost& other) {
+    calls += other.calls;
+    timed += other.timed;
+    timed_ns += other.timed_ns;
+    long_ns += other.long_ns;
+  }
+  void sample(int64_t took) {
+    if (took < kLongestSample) {
+      ++timed;
+      timed_ns += took;
+    } else {
+      long_ns += took;
+    }
+  }
+};
+
 struct Thread {
   std::mutex lock;  // contended only while records are taken
   std::vector<Record> records;
+  Cost cost;
   int32_t os_tid = int32_t(syscall(SYS_gettid));
   bool dead = false;
 };
@@ -60,6 +83,7 @@ struct Global {
   std::mutex lock;
   std::vector<Thread*> threads;
   std::vector<Record> taken;
+  Cost gone;  // of threads that have ended
 };
 
 Global& global() {
@@ -93,7 +117,9 @@ int flush_in_python(void*) {
   return 0;
 }
 
-void put(int16_t kind, void* address, int64_t bytes, int64_t time) {
+// What a block costs beside what its allocator does: all but the exchange of its deleter, some ns.
+void put(int16_t kind, void* address, int64_t bytes) {
+  int64_t time = now();
   if (t_left) {
     g_dropped.fetch_add(1, std::memory_order_relaxed);
     return;
@@ -108,17 +134,23 @@ void put(int16_t kind, void* address, int64_t bytes, int64_t time) {
     t_leaving.armed = true;
   }
   size_t waiting;
+  bool timed;
   {
     std::lock_guard<std::mutex> guard(thread->lock);
+    timed = ++thread->cost.calls % kTimedEvery == kTimedEvery / 2;
     waiting = thread->records.size();
     if (waiting < kMaxWaiting)
       thread->records.push_back(
           {time, uint64_t(address), bytes, thread->os_tid, kCpu, kind});
   }
-  if (waiting < kAskFlush) return;
   if (waiting >= kMaxWaiting) g_dropped.fetch_add(1, std::memory_order_relaxed);
-  if (!g_flush_asked.exchange(true) && Py_IsInitialized())
+  if (waiting >= kAskFlush && !g_flush_asked.exchange(true) && Py_IsInitialized())
     Py_AddPendingCall(flush_in_python, nullptr);
+  if (timed) {
+    int64_t took = now() - time;
+    std::lock_guard<std::mutex> guard(thread->lock);
+    thread->cost.sample(took);
+  }
 }
 
 // -------------------------------------------------------------------------------- the allocator
@@ -129,7 +161,7 @@ c10::DeleterFnPtr g_release = nullptr;  // what the inner allocator gives its bl
 void release(void* block) {
   if (g_on.load(std::memory_order_relaxed)) {
     try {
-      put(kReleased, block, kUnknown, now());  // before: after, the address may be another's
+      put(kReleased, block, kUnknown);  // before: after, the address may be another's
     } catch (...) {
       g_dropped.fetch_add(1, std::memory_order_relaxed);
     }
@@ -147,7 +179,7 @@ struct Watching final : c10::Allocator {
       return block;
     }
     try {
-      put(kAllocated, block.get(), int64_t(bytes), now());
+      put(kAllocated, block.get(), int64_t(bytes));
     } catch (...) {
       g_dropped.fetch_add(1, std::memory_order_relaxed);
     }
@@ -194,10 +226,12 @@ void drain(Global& g, std::vector<Record>* into) {
       thread->records.clear();
       dead = thread->dead;
     }
-    if (dead)
+    if (dead) {
+      g.gone.add(thread->cost);
       delete thread;
-    else
+    } else {
       kept.push_back(thread);
+    }
   }
   g.threads.swap(kept);
 }
@@ -207,7 +241,7 @@ void drain(Global& g, std::vector<Record>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_memory_abi(void) { return 1; }
+int opscope_memory_abi(void) { return 2; }
 
 // A recording begins: null, or why it cannot.
 const char* opscope_memory_start(void (*flush)(void)) {
@@ -252,10 +286,22 @@ void opscope_memory_take(const void** out) {
   out[1] = reinterpret_cast<const void*>(g.taken.size() * sizeof(Record));
 }
 
-// Records dropped, and blocks that could not be wrapped, since the process began.
+// Since the process began: records dropped, blocks that could not be wrapped; calls of ours, those
+// timed, ns of these, ns of calls that were interrupted.
 void opscope_memory_counts(int64_t* out) {
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  Cost all = g.gone;
+  for (Thread* thread : g.threads) {
+    std::lock_guard<std::mutex> guard(thread->lock);
+    all.add(thread->cost);
+  }
   out[0] = g_dropped.load();
   out[1] = g_unwrapped.load();
+  out[2] = all.calls;
+  out[3] = all.timed;
+  out[4] = all.timed_ns;
+  out[5] = all.long_ns;
 }
 
 }  // extern "C"

@@ -19,13 +19,25 @@ struct Hasher {
   }
 };
 
-// The name of a process group; null for any other value. One written in Python is not asked: that
-// would wait for the GIL.
-const std::string* group_name(const IValue& value) {
+#ifdef OPSCOPE_C10D
+// call.py: what each c10d::ReduceOp does, by its number, as functional collectives call it.
+const std::string* reduction_name(int kind) {
+  static const std::array<std::string, 9> names = {
+      "sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
+  return kind >= 0 && size_t(kind) < names.size() ? &names[size_t(kind)] : nullptr;
+}
+#endif
+
+// The name of a process group, the kind of a reduction; null for any other value. A group written in
+// Python is not asked: that would wait for the GIL.
+const std::string* object_name(const IValue& value) {
 #ifdef OPSCOPE_C10D
   if (!value.isObject()) return nullptr;
   static const c10::TypePtr type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
-  if (value.toObjectRef().type() != type) return nullptr;
+  static const c10::TypePtr reduction = c10::getCustomClassType<c10::intrusive_ptr<c10d::ReduceOp>>();
+  const auto given = value.toObjectRef().type();
+  if (given == reduction) return reduction_name(value.toCustomClass<c10d::ReduceOp>()->op_);
+  if (given != type) return nullptr;
   const auto group = value.toCustomClass<c10d::ProcessGroup>();
   if (typeid(*group) != typeid(c10d::ProcessGroup)) return nullptr;
   return &group->getGroupName();
@@ -132,8 +144,8 @@ void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number) 
       hash.add(bits[0]);
       hash.add(bits[1]);
     }
-  } else if (const std::string* group = group_name(value)) {
-    hash.add(*group);
+  } else if (const std::string* name = object_name(value)) {
+    hash.add(*name);
   } else {
     hash.add(12);  // a generator, an object: its identity does not matter
   }
@@ -342,7 +354,7 @@ std::string param_text(const IValue& value, int depth = 0) {
   }
   if (value.isGenerator()) return "\"generator\"";
   if (value.isSymInt() || value.isSymFloat() || value.isSymBool()) return "\"?\"";
-  if (const std::string* group = group_name(value)) return json(*group);
+  if (const std::string* name = object_name(value)) return json(*name);
   return "\"object\"";
 }
 
