@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
     from opscope.reports.layout import Table
 
-File = Annotated[
-    str,
+Files = Annotated[
+    list[str],
     typer.Argument(
-        metavar="FILE", help="A profile or a trace; its format is known by its content."
+        metavar="FILE",
+        help="A profile or a trace, known by its content; several are one job's.",
+        show_default=False,
     ),
 ]
 Top = Annotated[
@@ -57,29 +60,52 @@ Each = Annotated[bool, typer.Option("--each", help="A row for each single one, n
 
 def fail(what: str, status: int = 2) -> NoReturn:
     """One line on stderr, and the end."""
-    sys.stderr.write(f"opscope: {what}\n")
+    say(what)
     raise typer.Exit(status)
 
 
 def say(what: str) -> None:
-    """One line on stderr."""
-    sys.stderr.write(f"opscope: {what}\n")
+    """One line on stderr, where there is one."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"opscope: {what}\n")
 
 
-def load(path: str, gpu: str | None = None) -> Profile:
-    """The profile in ``path``. Raises BadInput; shows on a terminal that it is at work.
+def _print(write: Callable[[TextIO], object]) -> None:
+    """Let ``write`` write to stdout; where that fails (a full disk), one line and the end."""
+    if sys.stdout is None:
+        fail("stdout is closed")
+    try:
+        write(sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone (``opscope ops x | head``): as other tools do
+        _discard_stdout()
+        raise typer.Exit from None
+    except OSError as error:
+        _discard_stdout()
+        fail(f"stdout: {error.strerror or error}")
+
+
+def _discard_stdout() -> None:
+    """What stdout did not take goes nowhere: Python would try again at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def load(paths: list[str], gpu: str | None = None) -> Profile:
+    """The profile in ``paths``. Raises BadInput; shows on a terminal that it is at work.
 
     ``gpu`` names devices that the trace does not name; one that is not known ends the command.
     """
     from opscope.core.naming import UnknownDevice
     from opscope.profile import load as load_profile
 
+    different = list(dict.fromkeys(map(os.path.normpath, paths)))
+    path = different[0] if len(different) == 1 else different
     try:
-        if not sys.stderr.isatty():
+        if sys.stderr is None or not sys.stderr.isatty():
             return load_profile(path, gpu=gpu)
         from rich.console import Console
 
-        with Console(stderr=True).status(f"reading {os.path.basename(path)}"):
+        with Console(stderr=True).status(f"reading {', '.join(map(os.path.basename, paths))}"):
             return load_profile(path, gpu=gpu)
     except UnknownDevice as error:
         fail(f"--gpu {error}")
@@ -89,7 +115,7 @@ def show(tables: list[Table], width: int | None) -> None:
     """The tables on stdout."""
     from opscope.reports.layout import write
 
-    write(tables, sys.stdout, width)
+    _print(lambda stdout: write(tables, stdout, width))
 
 
 #: Rows of a table where nobody says how many.
@@ -114,7 +140,7 @@ def split(text: str) -> list[str]:
 
 def emit(text: str) -> None:
     """``text`` on stdout, a newline at its end."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    _print(lambda stdout: stdout.write(text if text.endswith("\n") else text + "\n"))
 
 
 def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:

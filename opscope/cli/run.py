@@ -135,6 +135,12 @@ def _target(output: Path | None, command: list[str], force: bool) -> Path:
         common.fail(f"{target}: exists; --force replaces it")
     if target.exists() and not (target / "meta.json").is_file():
         common.fail(f"{target}: is no profile, so --force does not replace it")
+    try:
+        os.fspath(target).encode()
+    except UnicodeEncodeError:
+        common.fail(
+            f"{target}: is not UTF-8, which Polars does not write to; --output names another"
+        )
     if not target.parent.is_dir():
         common.fail(f"{target.parent}: no such directory")
     if not os.access(target.parent, os.W_OK):

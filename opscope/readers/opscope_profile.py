@@ -234,15 +234,18 @@ def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
         raise KeyError(table)
     if not files:
         return pl.LazyFrame(schema=table_schema(name) if kind == "tables" else None)
-    return pl.scan_parquet(files)
+    return pl.scan_parquet(files, glob=False)
 
 
 def _head(folder: Path) -> dict[str, Any]:
     place = folder / META
     try:
+        os.fspath(folder).encode()
         if place.stat().st_size > _LARGEST_META:
             raise BadInput(folder, f"{META} is larger than any profile's")
         head = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
+    except UnicodeEncodeError:
+        raise BadInput(folder, "its path is not UTF-8, which Polars does not open") from None
     except OSError as error:
         raise BadInput(folder, f"{META}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -274,7 +277,7 @@ def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path
 def _check(folder: Path, name: str, files: list[Path]) -> None:
     for file in files:
         try:
-            pl.read_parquet_schema(file)
+            pl.scan_parquet(file, glob=False).collect_schema()
         except _DAMAGE as error:
             raise _damaged(folder, file, error) from error
 
@@ -283,7 +286,7 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
     frames = []
     for file in files:
         try:
-            frame = pl.read_parquet(file)
+            frame = pl.read_parquet(file, glob=False)  # a name may hold brackets
             if own:  # columns that a later version added are left out
                 kept = [column for column in TABLES[name] if column in frame.columns]
                 frame = conform(name, frame.select(kept))
