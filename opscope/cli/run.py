@@ -160,7 +160,7 @@ def _collect(parts: Path, target: Path, command: list[str], force: bool) -> Prof
     if not recorder.parts(parts):
         common.say(
             "nothing was recorded: no Python process in which opscope is installed ran a framework"
-            " that it knows (opscope doctor)"
+            " that it knows (opscope doctor), or one was killed at once"
         )
         return None
     trace = aligned(_readable(parts))

@@ -138,6 +138,23 @@ def test_a_death_without_farewell_leaves_what_was_on_disk(how, script, tmp_path)
     assert "part 0" in ranges(tmp_path / "train.opscope")
 
 
+def test_a_quick_exit_loses_nothing(script, tmp_path):
+    script("""
+        import os, opscope
+        if not os.fork():
+            with opscope.annotate("child"):
+                pass
+            os._exit(0)
+        os.wait()
+        with opscope.annotate("parent"):
+            pass
+        os._exit(5)
+    """)
+    done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py")
+    assert done.returncode == 5
+    assert sorted(ranges(tmp_path / "train.opscope")) == ["child", "parent"]
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_reaches_the_program_and_the_profile_is_written(name, script, tmp_path):
     script("""
