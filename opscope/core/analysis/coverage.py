@@ -28,7 +28,8 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
     besides (``why`` says so). Elsewhere time is the ops' self time. What took no time is left out.
     ``why`` of kernels over lists of tensors ends with what their grids bound (``chunks``).
     """
-    if ops.times.device_time is None:
+    trace = ops.attribution.trace
+    if not (trace.has("kernels") or trace.has("memops")):
         return _ranked(_of_ops(ops), int(ops.times.self_time.sum()))
     found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
     whole = sum(
