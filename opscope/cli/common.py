@@ -65,9 +65,14 @@ def fail(what: str, status: int = 2) -> NoReturn:
 
 
 def say(what: str) -> None:
-    """One line on stderr, where there is one."""
-    if sys.stderr is not None:
+    """One line on stderr, where there is one that takes it."""
+    if sys.stderr is None:
+        return
+    try:
         sys.stderr.write(f"opscope: {what}\n")
+        sys.stderr.flush()
+    except OSError:  # nobody can be told
+        discard(sys.stderr)
 
 
 def _print(write: Callable[[TextIO], object]) -> None:
@@ -78,16 +83,16 @@ def _print(write: Callable[[TextIO], object]) -> None:
         write(sys.stdout)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has gone (``opscope ops x | head``): as other tools do
-        _discard_stdout()
+        discard(sys.stdout)
         raise typer.Exit from None
     except OSError as error:
-        _discard_stdout()
+        discard(sys.stdout)
         fail(f"stdout: {error.strerror or error}")
 
 
-def _discard_stdout() -> None:
-    """What stdout did not take goes nowhere: Python would try again at its end, and complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard(stream: TextIO) -> None:
+    """What ``stream`` did not take goes nowhere: Python would try again at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def load(paths: list[str], gpu: str | None = None) -> Profile:

@@ -246,5 +246,10 @@ def _report(profile: Profile, target: Path, top: int | None, width: int | None) 
     names = ["summary", "detail"] + ([] if profile.cpu_only else ["kernel"])
     if len(profile.trace["allocations"]):
         names.append("memory_by_op")
-    write(console.tables(profile, names, rows), sys.stderr, width)
-    common.say(f"more: opscope report {target}")
+    if sys.stderr is None:
+        return
+    try:
+        write(console.tables(profile, names, rows), sys.stderr, width)
+        common.say(f"more: opscope report {target}")
+    except OSError:  # nobody can be told, and the status is the program's
+        common.discard(sys.stderr)

@@ -59,6 +59,17 @@ def test_a_closed_stdout_is_said_and_a_closed_stderr_hinders_nothing(saved):
     assert json.loads(Path("run_summary.json").read_text())
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", "2>/dev/full >&-"])
+def test_where_nobody_can_be_told_the_status_is_the_programs(where, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "import opscope, sys\nwith opscope.annotate('work'):\n    sys.exit(3)\n"
+    )
+    assert cli_shell(f'"{sys.executable}" -m opscope run train.py {where}').returncode == 3
+    assert Path("train.opscope", "meta.json").is_file()
+
+
 def cli_shell(line: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     env = {**os.environ, "PYTHONPATH": path}
