@@ -73,12 +73,15 @@ def step(n: int | None = None) -> int:
     """An iteration begins here, and the one before, if any, ends. Returns its number.
 
     Call it once an iteration, at its beginning or at its end. From the first call on it alone
-    tells the steps, and the optimizers no longer do.
+    tells the steps, and the optimizers no longer do. Raises TypeError where ``n`` is no integer.
     """
+    from operator import index
+
     from .core import session
 
+    number = None if n is None else index(n)
     session.steps_by_user = True
-    return session.step(n)
+    return session.step(number)
 
 
 def wrap(owner: Any, name: str) -> None:

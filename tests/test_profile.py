@@ -102,6 +102,29 @@ def test_unknown_is_null_with_a_reason(profile):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("origin", [{}, {"gpu": True}])
+def test_what_has_no_cost_is_listed_without_kernels_too(trace_of, origin):
+    place = {"process": 0, "thread": 1, "domain": "opscope.torch", "category": "forward"}
+    texts = ["mystery::op(f32[2]) -> f32[2]", "aten::relu(f32[?]) -> f32[?]", "aten::neg(f32[2])"]
+    profile = Profile(
+        trace_of(
+            origin,
+            ranges=[
+                {**place, "kind": "pushpop", "text": text, "start": 10 * n, "end": 10 * n + 5 + n}
+                for n, text in enumerate(texts)
+            ],
+        )
+    )
+    missing = profile.missing_costs()
+    assert missing.select("op", "lacks", "calls", "time").rows() == [
+        ("aten::relu", "FLOPs, bytes", 1, 6),
+        ("mystery::op", "FLOPs, bytes", 1, 5),
+    ]
+    if not origin:
+        known = profile.summary()["flops_share"].item()
+        assert missing["share"].sum() == pytest.approx(1 - known)
+
+
 def test_the_roofline_of_a_known_device(trace_of):
     """2·M·N·K at half of the V100's dense fp16 peak is rated at half; an unknown device at nothing."""
     flops = 2 * 4096**3

@@ -72,6 +72,23 @@ def test_steps_have_the_numbers_that_they_are_given(tmp_path, fresh_steps):
     assert {one["category"] for one in ranges} == {"step"}
 
 
+def test_a_range_is_named_by_anything_and_a_step_by_whole_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "_steps", session._Steps())
+    monkeypatch.setattr(session, "steps_by_user", False)
+    with pytest.raises(TypeError):
+        opscope.step("second")
+    assert not session.steps_by_user  # nothing recorded, and it is refused as it would be then
+
+    def run():
+        for name in (5, None, b"b", Path("folder")):
+            with opscope.annotate(name):
+                pass
+        opscope.step(True)
+
+    ranges = recorded(tmp_path / "run", run)
+    assert [one["text"] for one in ranges] == ["5", "None", "b'b'", "folder", "step 1"]
+
+
 class Layer:
     def apply(self, x, scale=1.0, mask=None):
         """A method."""
@@ -144,6 +161,8 @@ def test_capture_refuses_before_anything_runs(tmp_path):
     taken = tmp_path / "b.opscope"
     taken.mkdir()
     with pytest.raises(FileExistsError), opscope.capture(taken):
+        raise AssertionError("must not be entered")
+    with pytest.raises(FileExistsError, match="no profile"), opscope.capture(taken, force=True):
         raise AssertionError("must not be entered")
     session.start(RecorderCapture(tmp_path / "other"))
     try:

@@ -35,6 +35,10 @@ class ProfileCapture:
         """Begin. Raises OSError where the folder cannot be written."""
         if self.path.exists() and not self._force:
             raise SessionError(f"{self.path} exists; force=True replaces it")
+        if self.path.exists() and not (self.path / "meta.json").is_file():
+            raise SessionError(
+                f"{self.path} exists and is no profile, so force does not replace it"
+            )
         name = choose().name if self._backend == "auto" else self._backend
         parent = self.path.absolute().parent
         parent.mkdir(parents=True, exist_ok=True)

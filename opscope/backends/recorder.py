@@ -59,14 +59,18 @@ def capture(
     """Capture what runs inside, and write it as the profile ``path``, an error inside or not.
 
     ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder``, or ``emit`` (which writes nothing: the tool
-    that runs the process does). Raises FileExistsError where ``path`` exists and not ``force``,
-    ValueError on an unknown backend, SessionError while another capture runs.
+    that runs the process does). Raises FileExistsError where ``path`` exists and not ``force``, or is
+    no profile, ValueError on an unknown backend, SessionError while another capture runs.
     """
     from . import begin
 
     target = Path(path)
     if target.exists() and not force:
         raise FileExistsError(f"{target} exists; force=True replaces it")
+    if (
+        target.exists() and not (target / "meta.json").is_file()
+    ):  # now: at the end all would be lost
+        raise FileExistsError(f"{target} exists and is no profile, so force does not replace it")
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
     # beside the profile, so that the disk which will hold it holds the recording too
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.absolute().parent) as folder:

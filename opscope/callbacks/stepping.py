@@ -34,6 +34,10 @@ class ProfileCapture:
             return
         if self.path.exists() and not self.force:
             raise FileExistsError(f"{self.path} exists; force=True replaces it")
+        if self.path.exists() and not (self.path / "meta.json").is_file():
+            raise FileExistsError(
+                f"{self.path} exists and is no profile: force does not replace it"
+            )
         # by name: this room knows only core, whoever installs the callback has the whole package
         backends = import_module("opscope.backends")
         name = backends.choose().name if self.backend == "auto" else self.backend

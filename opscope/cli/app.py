@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Annotated
 
 import typer
@@ -11,7 +9,7 @@ import typer
 import opscope
 
 from . import build as build_command
-from . import doctor, kernels, ops, report
+from . import common, doctor, kernels, ops, report
 from . import run as run_command
 
 app = typer.Typer(
@@ -55,12 +53,8 @@ def run() -> int:
     try:
         app(prog_name="opscope")
     except BadInput as error:
-        sys.stderr.write(f"opscope: {error}\n")
+        common.say(str(error))
         return 2
-    except BrokenPipeError:
-        # the reader of our output has gone (``opscope ops x | head``): no message, as other tools do
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     return 0

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from opscope.core.session import Capture
@@ -100,6 +100,7 @@ def start(env: Mapping[str, str]) -> None:
     opscope.init()
     if backend == "emit":  # the tool that started us records
         return
+    _finish_at_quick_exits()
     makers: dict[str, Callable[[str], Capture]] = {
         # which framework a program uses shows only later
         "kineto": RecordingWithEither if plan.backend == "auto" else RecordingWithKernels,
@@ -117,6 +118,23 @@ def start(env: Mapping[str, str]) -> None:
         _by_time(plan, capture)
         if hasattr(os, "register_at_fork"):  # a timer's thread does not live on in a forked child
             os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
+
+
+def _finish_at_quick_exits() -> None:
+    """``os._exit`` skips what runs at a program's end: let what is recorded be written before."""
+    from opscope.core import session
+
+    leave = os._exit
+
+    def _exit(status: int) -> NoReturn:
+        try:
+            recorder = session.recorder()
+            if recorder is not None:  # the capture itself may be the copy of a parent's
+                recorder.stop()
+        finally:
+            leave(status)
+
+    os._exit = _exit
 
 
 def _by_time(plan: Plan, capture: Capture) -> None:

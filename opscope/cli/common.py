@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
     from opscope.reports.layout import Table
 
-File = Annotated[
-    str,
+Files = Annotated[
+    list[str],
     typer.Argument(
-        metavar="FILE", help="A profile or a trace; its format is known by its content."
+        metavar="FILE",
+        help="A profile or a trace, known by its content; several are one job's.",
+        show_default=False,
     ),
 ]
 Top = Annotated[
@@ -58,29 +61,57 @@ Each = Annotated[bool, typer.Option("--each", help="A row for each single one, n
 
 def fail(what: str, status: int = 2) -> NoReturn:
     """One line on stderr, and the end."""
-    sys.stderr.write(f"opscope: {what}\n")
+    say(what)
     raise typer.Exit(status)
 
 
 def say(what: str) -> None:
-    """One line on stderr."""
-    sys.stderr.write(f"opscope: {what}\n")
+    """One line on stderr, where there is one that takes it."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(f"opscope: {what}\n")
+        sys.stderr.flush()
+    except OSError:  # nobody can be told
+        discard(sys.stderr)
 
 
-def load(path: str, gpu: str | None = None) -> Profile:
-    """The profile in ``path``. Raises BadInput; shows on a terminal that it is at work.
+def _print(write: Callable[[TextIO], object]) -> None:
+    """Let ``write`` write to stdout; where that fails (a full disk), one line and the end."""
+    if sys.stdout is None:
+        fail("stdout is closed")
+    try:
+        write(sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone (``opscope ops x | head``): as other tools do
+        discard(sys.stdout)
+        raise typer.Exit from None
+    except OSError as error:
+        discard(sys.stdout)
+        fail(f"stdout: {error.strerror or error}")
+
+
+def discard(stream: TextIO) -> None:
+    """What ``stream`` did not take goes nowhere: Python would try again at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def load(paths: list[str], gpu: str | None = None) -> Profile:
+    """The profile in ``paths``. Raises BadInput; shows on a terminal that it is at work.
 
     ``gpu`` names devices that the trace does not name; one that is not known ends the command.
     """
     from opscope.core.naming import UnknownDevice
     from opscope.profile import load as load_profile
 
+    different = list(dict.fromkeys(map(os.path.normpath, paths)))
+    path = different[0] if len(different) == 1 else different
     try:
-        if not sys.stderr.isatty():
+        if sys.stderr is None or not sys.stderr.isatty():
             return load_profile(path, gpu=gpu)
         from rich.console import Console
 
-        with Console(stderr=True).status(f"reading {os.path.basename(path)}"):
+        with Console(stderr=True).status(f"reading {', '.join(map(os.path.basename, paths))}"):
             return load_profile(path, gpu=gpu)
     except UnknownDevice as error:
         fail(f"--gpu {error}")
@@ -90,7 +121,7 @@ def show(tables: list[Table], width: int | None) -> None:
     """The tables on stdout."""
     from opscope.reports.layout import write
 
-    write(tables, sys.stdout, width)
+    _print(lambda stdout: write(tables, stdout, width))
 
 
 #: Rows of a table where nobody says how many.
@@ -146,7 +177,7 @@ def split(text: str) -> list[str]:
 
 def emit(text: str) -> None:
     """``text`` on stdout, a newline at its end."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    _print(lambda stdout: stdout.write(text if text.endswith("\n") else text + "\n"))
 
 
 def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:

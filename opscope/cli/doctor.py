@@ -35,8 +35,8 @@ class Check:
 
 def doctor(
     file: Annotated[
-        str | None,
-        typer.Argument(metavar="[FILE]", help="A profile or trace whose gaps to explain."),
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="A profile or trace whose gaps to explain."),
     ] = None,
     ops: Annotated[
         bool, typer.Option("--ops", help="List the ops whose FLOPs and bytes are modelled.")
@@ -59,7 +59,7 @@ def doctor(
         if many < len(rows):
             title += f", {len(rows) - many} whose cost no call tells"
         table = Table(title, columns(["name", "family", "source"]), rows)
-    elif file is not None:
+    elif file:
         profile = common.load(file, gpu)
         held, closing = gaps.tables(profile), gaps.advice(profile)
         if not json:
@@ -71,7 +71,12 @@ def doctor(
             lines = [f"{row['reason']}: {row['advice']}" for row in closing]
             more[0] = replace(more[0], footnotes=(*more[0].footnotes, *lines))
             common.show(
-                [Table(f"What {file} holds", columns(["table", "rows", "means"]), held), *more],
+                [
+                    Table(
+                        f"What {', '.join(file)} holds", columns(["table", "rows", "means"]), held
+                    ),
+                    *more,
+                ],
                 width,
             )
             return

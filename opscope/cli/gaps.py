@@ -30,7 +30,7 @@ ADVICE: Final[Mapping[str, str]] = {
     ),
     "replayed from a CUDA graph whose capture is not in the trace": (
         "Record while the graph is captured as well, or open both traces together "
-        "(opscope.load([replay, capture])); with nsys: --cuda-graph-trace=node"
+        "(opscope report REPLAY CAPTURE); with nsys: --cuda-graph-trace=node"
     ),
     "names no op, as other kernels of the trace do": (
         "The profiler wrote no op beside these, and their names occur in no op or in several. Record "

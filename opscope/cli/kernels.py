@@ -9,7 +9,7 @@ _EACH = "start,duration,device,stream,name,op,direction,layer,flops,bytes,reason
 
 
 def kernels(
-    file: common.File,
+    file: common.Files,
     sort: common.Sort = "",
     top: common.Top = None,
     each: common.Each = False,

@@ -13,7 +13,7 @@ _EACH = (
 
 
 def ops(
-    file: common.File,
+    file: common.Files,
     sort: common.Sort = "device_time",
     top: common.Top = None,
     each: common.Each = False,

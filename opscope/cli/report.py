@@ -19,7 +19,7 @@ _WRITTEN = (
 
 
 def report(
-    file: common.File,
+    file: common.Files,
     reports: Annotated[
         str | None,
         typer.Option(
@@ -69,7 +69,7 @@ def report(
     if reports is None and profile.cpu_only and not (kinds or json):
         names.remove("kernel")  # there are none, which the summary says
     if kinds:
-        base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file)))[0]
+        base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         try:
             made = files.write(
                 content.frames(profile, names), kinds, output_path or Path(), os.path.basename(base)

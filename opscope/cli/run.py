@@ -87,7 +87,7 @@ def run(
         except OSError as error:
             common.fail(*launch.explain_start_failure(error, command))
         try:
-            profile = _collect(parts, target, command, force)
+            profile = _collect(parts, target, command, force, _nothing(steps, delay, duration))
         except (OSError, BadInput) as error:
             said = error.strerror if isinstance(error, OSError) else None
             common.say(f"{target}: not written: {said or error}")
@@ -129,12 +129,20 @@ def _target(output: Path | None, command: list[str], force: bool) -> Path:
         while target.exists() and not force:
             number += 1
             target = Path(f"{base}-{number}{_SUFFIX}")
+    elif not output.name:
+        common.fail(f"--output {str(output)!r}: names no profile")
     else:
         target = output if output.suffix == _SUFFIX else output.with_name(output.name + _SUFFIX)
     if target.exists() and not force:
         common.fail(f"{target}: exists; --force replaces it")
     if target.exists() and not (target / "meta.json").is_file():
         common.fail(f"{target}: is no profile, so --force does not replace it")
+    try:
+        os.fspath(target).encode()
+    except UnicodeEncodeError:
+        common.fail(
+            f"{target}: is not UTF-8, which Polars does not write to; --output names another"
+        )
     if not target.parent.is_dir():
         common.fail(f"{target.parent}: no such directory")
     if not os.access(target.parent, os.W_OK):
@@ -142,7 +150,23 @@ def _target(output: Path | None, command: list[str], force: bool) -> Path:
     return target
 
 
-def _collect(parts: Path, target: Path, command: list[str], force: bool) -> Profile | None:
+def _nothing(steps: str | None, delay: float, duration: float | None) -> str:
+    """Why there may be nothing in a recording, as far as the options tell."""
+    if steps is not None:
+        return (
+            f"no process came to the steps {steps}; optimizers tell steps, and opscope.step() does"
+        )
+    if delay or duration is not None:
+        return "no framework that opscope knows ran in the time asked for"
+    return (
+        "no Python process in which opscope is installed ran a framework that it knows"
+        " (opscope doctor), or one was killed at once"
+    )
+
+
+def _collect(
+    parts: Path, target: Path, command: list[str], force: bool, nothing: str
+) -> Profile | None:
     """Turn what the processes left in ``parts`` into ``target``; None where there is nothing to report."""
     from opscope.backends import recorder
     from opscope.core.clocks import aligned
@@ -152,10 +176,7 @@ def _collect(parts: Path, target: Path, command: list[str], force: bool) -> Prof
 
     _tell_unrecorded(parts)
     if not recorder.parts(parts):
-        common.say(
-            "nothing was recorded: no Python process in which opscope is installed ran a framework"
-            " that it knows (opscope doctor)"
-        )
+        common.say(f"nothing was recorded: {nothing}")
         return None
     trace = aligned(_readable(parts))
     # where the parts lay is of no use once they are gone
@@ -225,5 +246,10 @@ def _report(profile: Profile, target: Path, top: int | None, width: int | None) 
     names = ["summary", "detail"] + ([] if profile.cpu_only else ["kernel"])
     if len(profile.trace["allocations"]):
         names.append("memory_by_op")
-    write(console.tables(profile, names, rows), sys.stderr, width)
-    common.say(f"more: opscope report {target}")
+    if sys.stderr is None:
+        return
+    try:
+        write(console.tables(profile, names, rows), sys.stderr, width)
+        common.say(f"more: opscope report {target}")
+    except OSError:  # nobody can be told, and the status is the program's
+        common.discard(sys.stderr)

@@ -311,7 +311,7 @@ class annotate:
     __slots__ = ("_pushed", "category", "text")
 
     def __init__(self, text: str, category: str | None = None) -> None:
-        self.text = text
+        self.text = text if type(text) is str else str(text)  # a number is as good a name
         self.category = category
         self._pushed: list[bool] = []
 

@@ -53,6 +53,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
             if import_module("opscope.readers.xplane").files(place):
                 return "xplane"
             return "nsys" if import_module("opscope.readers.nsys").recognise(place) else "folder"
+        if place.exists() and not place.is_file():  # to open a pipe would wait for its writer
+            raise BadInput(path, "a pipe or a device: a trace is read more than once, from a file")
         with place.open("rb") as file:
             head = file.read(_HEAD)
     except FileNotFoundError:

@@ -64,7 +64,7 @@ class Folder:
     def _open(self, file: Path) -> pl.LazyFrame:
         try:
             if file.suffix.lower() in (".parquet", ".pqt"):
-                frame = pl.scan_parquet(file)
+                frame = pl.scan_parquet(file, glob=False)  # a name may hold brackets
             else:
                 frame = _scan_arrow(file)
             frame.collect_schema()
@@ -138,7 +138,7 @@ class Folder:
 def _scan_arrow(file: Path) -> pl.LazyFrame:
     """An Arrow file, or an Arrow stream, which has no index and is read whole."""
     try:
-        frame = pl.scan_ipc(file)
+        frame = pl.scan_ipc(file, glob=False)
         frame.collect_schema()
     except pl.exceptions.PolarsError:
         frame = pl.read_ipc_stream(file).lazy()

@@ -274,15 +274,18 @@ def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
         raise KeyError(table)
     if not files:
         return pl.LazyFrame(schema=table_schema(name) if kind == "tables" else None)
-    return pl.scan_parquet(files)
+    return pl.scan_parquet(files, glob=False)
 
 
 def _head(folder: Path) -> dict[str, Any]:
     place = folder / META
     try:
+        os.fspath(folder).encode()
         if place.stat().st_size > _LARGEST_META:
             raise BadInput(folder, f"{META} is larger than any profile's")
         head = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
+    except UnicodeEncodeError:
+        raise BadInput(folder, "its path is not UTF-8, which Polars does not open") from None
     except OSError as error:
         raise BadInput(folder, f"{META}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -321,7 +324,7 @@ def _rows(head: dict[str, Any], kind: str) -> dict[str, int]:
 def _check(folder: Path, files: list[Path]) -> None:
     for file in files:
         try:
-            pl.read_parquet_schema(file)
+            pl.scan_parquet(file, glob=False).collect_schema()
         except _DAMAGE as error:
             raise _damaged(folder, file, error) from error
 
@@ -331,7 +334,7 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
     for file in files:
         try:
             _refuse_bomb(folder, file)
-            frame = pl.read_parquet(file)
+            frame = pl.read_parquet(file, glob=False)  # a name may hold brackets
             if own:  # columns that a later version added are left out
                 kept = [column for column in TABLES[name] if column in frame.columns]
                 frame = conform(name, frame.select(kept))
@@ -345,7 +348,7 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
 
 def _refuse_bomb(folder: Path, file: Path) -> None:
     """A column of one value takes no room in a file, however long, and all of it in memory."""
-    size, rows = file.stat().st_size, pl.scan_parquet(file).select(pl.len()).collect().item()
+    size, rows = file.stat().st_size, pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
     if rows > _FREE_ROWS + _ROWS_PER_BYTE * size:
         raise BadInput(folder, f"{file.name} has {rows} rows in {size} bytes: no profile has")
 

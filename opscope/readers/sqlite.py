@@ -63,7 +63,7 @@ class Database:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         check_magic(self.path)
-        self._uri = f"file:{quote(str(self.path.resolve()))}?mode=ro&immutable=1"
+        self._uri = f"file:{quote(os.fsencode(self.path.resolve()))}?mode=ro&immutable=1"
         try:
             connection = sqlite3.connect(self._uri, uri=True)
             try:

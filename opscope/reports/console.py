@@ -278,6 +278,7 @@ def totals(
     ranks |= {"rated": 9, "intensity": 8, "attained_bandwidth": 7, "over_reason": 6}
     if keys[0] != "layer":
         ranks["layer"] = 5
+    ranks |= {next((key for key in ("name", "op") if key in keys), ""): -1}  # what a row is about
     shown_columns = [
         replace(column, rank=ranks.get(column.key, 0))
         for column in columns(keys)

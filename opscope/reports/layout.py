@@ -68,14 +68,16 @@ def _fit(table: Table, width: int) -> _Fitted:
 
     def least(column: Column) -> int:
         wide = natural(column)
-        return min(wide, max(column.least, len(column.title))) if column.flexible else wide
+        # on a screen so narrow that it would fill it, text gives way before numbers are left out
+        short = max(min(column.least, width // 2), len(column.title))
+        return min(wide, short) if column.flexible else wide
 
     dropped: list[str] = []
     if width:
         while len(columns) > 1 and sum(map(least, columns)) + _GAP * (len(columns) - 1) > width:
             last = max(columns, key=lambda c: (c.rank, columns.index(c)))
             columns.remove(last)
-            dropped.append(last.title)
+            dropped.append(last.title or last.key)
     widths = [least(c) if width else natural(c) for c in columns]
     # what is left goes to the flexible columns, a character at a time to the one cut most
     room = width - sum(widths) - _GAP * (len(columns) - 1)
@@ -107,7 +109,7 @@ def lines(table: Table, width: int = PIPED_WIDTH) -> Iterable[tuple[Style, str]]
         yield "row", _line(cells, fitted)
     for note in table.footnotes:
         yield "note", note
-    if fitted.dropped:
+    if fitted.dropped and table.rows:
         yield "note", f"not shown for lack of width: {', '.join(fitted.dropped)} (-w 0 shows all)"
 
 

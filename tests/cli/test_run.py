@@ -138,6 +138,23 @@ def test_a_death_without_farewell_leaves_what_was_on_disk(how, script, tmp_path)
     assert "part 0" in ranges(tmp_path / "train.opscope")
 
 
+def test_a_quick_exit_loses_nothing(script, tmp_path):
+    script("""
+        import os, opscope
+        if not os.fork():
+            with opscope.annotate("child"):
+                pass
+            os._exit(0)
+        os.wait()
+        with opscope.annotate("parent"):
+            pass
+        os._exit(5)
+    """)
+    done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py")
+    assert done.returncode == 5
+    assert sorted(ranges(tmp_path / "train.opscope")) == ["child", "parent"]
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_reaches_the_program_and_the_profile_is_written(name, script, tmp_path):
     script("""
@@ -228,6 +245,21 @@ def test_only_the_steps_asked_for_are_recorded(option, kept, script, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--steps", "50:"), "no process came to the steps 50:"),
+        (("--delay", "3600"), "no framework that opscope knows ran in the time asked for"),
+    ],
+)
+def test_a_window_that_nothing_fell_into_is_said(options, why, script, tmp_path):
+    script(STEPS)
+    done = cli(tmp_path, "run", *options, sys.executable, "train.py")
+    assert done.returncode == 0
+    assert f"nothing was recorded: {why}" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.mark.parametrize(
     ("options", "complaint"),
     [
         (("--steps", "6:3"), "not a range of steps: '6:3'"),
@@ -235,6 +267,8 @@ def test_only_the_steps_asked_for_are_recorded(option, kept, script, tmp_path):
         (("--steps", "1:2", "--delay", "1"), "--steps excludes"),
         (("--backend", "magic"), "no backend 'magic'"),
         (("-o", "nowhere/x"), "nowhere: no such directory"),
+        (("-o", ""), "names no profile"),
+        (("-o", "/"), "names no profile"),
         (("--backend", "kineto"), "no NVIDIA GPU is visible"),
     ],
 )

@@ -69,6 +69,39 @@ def test_steps_of_a_training(tmp_path):
     assert set(convolutions["step"]) == {3, 4, 5}
 
 
+@pytest.mark.parametrize("model", ["torch.nn.Linear(4, 4)", "lambda x: x @ weight"])
+@pytest.mark.parametrize(("option", "sizes"), [("0:2", [1, 2]), ("2", [3]), ("3:", [4, 5])])
+def test_a_window_has_the_steps_that_a_whole_recording_numbers_so(model, option, sizes, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "weight = torch.ones(4, 4, requires_grad=True)\n"
+        f"model = {model}\n"
+        "parameters = [weight, *getattr(model, 'parameters', list)()]\n"
+        "optimizer = torch.optim.SGD(parameters, lr=0.1)\n"
+        "for size in range(1, 6):\n"
+        "    model(torch.ones(size, 4)).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    run(
+        tmp_path,
+        "run",
+        "-o",
+        "x",
+        "--steps",
+        option,
+        "--no-report",
+        "--",
+        sys.executable,
+        "train.py",
+    )
+    ops = opscope.load(tmp_path / "x.opscope").ops()
+    name = pl.col("op").cast(pl.String)
+    forward = pl.col("direction").cast(pl.String) == "forward"
+    products = ops.filter(name.is_in(["aten::addmm", "aten::mm"]) & forward)
+    shapes = products["outputs"].cast(pl.String).to_list()
+    assert shapes == [f"f32[{size},4]" for size in sizes]
+
+
 def test_the_ranks_of_torchrun_are_one_profile(tmp_path):
     (tmp_path / "ddp.py").write_text(
         textwrap.dedent("""

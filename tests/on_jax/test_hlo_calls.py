@@ -274,3 +274,35 @@ def _damaged() -> bytes:
 
 
 DAMAGED = _damaged()
+
+
+def scanned(weights, carry, rows):
+    return jax.lax.scan(lambda h, x: (jnp.tanh(h @ weights + x), h.sum()), carry, rows)
+
+
+def test_a_loop_that_is_compiled_as_one_function_has_the_flops_of_its_turns():
+    module, _ = compiled(scanned, jnp.ones((6, 6)), jnp.zeros(6), jnp.ones((10, 6)))
+    (call,) = (one for one in named(module).values() if one.name.startswith("hlo::call"))
+    cost, _ = perf.cost(call)
+    assert call.name == "hlo::call:compiled"
+    assert cost.matrix_flops == 10 * 2 * 6 * 6
+    assert (
+        10 * (6 + 6 + 5) <= cost.vector_flops <= 10 * (6 + 6 + 6 + 2)
+    )  # add, tanh, sum, the count
+    assert cost.bytes_read is None
+    assert parse(format_call(call)) == call
+
+
+def test_a_loop_in_a_loop_and_one_whose_turns_nobody_knows():
+    def twice(weights, carry, rows):
+        return jax.lax.scan(lambda h, _: (scanned(weights, h, rows)[0], 0), carry, None, length=3)
+
+    def until(weights, limit):
+        return jax.lax.while_loop(lambda w: w.sum() < limit, lambda w: w @ weights, weights)
+
+    module, _ = compiled(twice, jnp.ones((6, 6)), jnp.zeros(6), jnp.ones((10, 6)))
+    found = [one for one in named(module).values() if one.name == "hlo::call:compiled"]
+    assert 3 * 10 * 2 * 6 * 6 in {perf.cost(call)[0].matrix_flops for call in found}
+    module, _ = compiled(until, jnp.ones((3, 3)), 9.0)
+    (call,) = (one for one in named(module).values() if one.name == "hlo::call:compiled")
+    assert perf.cost(call) == (None, "of what is called: a loop whose number of turns is not known")

@@ -287,7 +287,7 @@ for model, optimizer in zip(models, optimizers):
 print("step", opscope.core.session.current_step())
 """
     done = run(program)
-    assert (done.stdout, done.stderr) == ("step 0\n", "")
+    assert (done.stdout, done.stderr) == ("step 1\n", "")
 
 
 def test_optimizers_made_before_are_counted(steps):

@@ -28,6 +28,7 @@ from opscope.profile import Profile
 torch = pytest.importorskip("torch")
 
 from opscope.adapters.torch import TorchAdapter, state
+from opscope.adapters.torch.call import tensor_spec
 from opscope.adapters.torch.dispatch import OpMode
 from opscope.adapters.torch.native import BuildError, build, plan
 from tests.nvtx_tool import build as build_tool
@@ -300,6 +301,25 @@ def test_what_a_call_that_raised_lacks_the_next_one_has(native, tmp_path):
     failed, done = recording.named("aten::index_select")
     assert parse(failed["text"]).outputs is None
     assert format(parse(done["text"]).outputs[0].dtype) == "f32"
+
+
+def test_of_torchscripts_stack_an_op_has_what_is_its_own(native, tmp_path):
+    @torch.jit.script
+    def f(x, n: int):
+        for i in range(n):
+            x = x * 2 + i
+        return x
+
+    with Recording(tmp_path) as recording:
+        f(torch.ones(3), 2)
+    ops = [parse(row["text"]) for row in recording.ops.to_dicts()]
+    told = {(op.name, op.inputs, op.outputs, op.param("other")) for op in ops}
+    spec = tensor_spec(torch.ones(3))
+    assert told >= {
+        ("aten::mul.Scalar", (spec,), (spec,), 2),
+        ("aten::add.Scalar", (spec,), (spec,), 0),
+        ("aten::add.Scalar", (spec,), (spec,), 1),
+    }
 
 
 def test_compiling_is_not_recorded_and_not_changed(native, tmp_path):

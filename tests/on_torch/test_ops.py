@@ -256,3 +256,17 @@ def test_create_graph_links_both_backwards(emitter):
     assert all(op.fwd_thread for op in emitter.ops if op.phase == "backward" and op.seq >= 0)
     forward = emitter.named("aten::pow.Tensor_Scalar", "forward")
     assert len(forward) == 1
+
+
+def test_a_storage_is_not_read(emitter):
+    class Unread(
+        torch.UntypedStorage
+    ):  # its text is its bytes, one by one: slow, and the user's data
+        def __repr__(self):
+            raise AssertionError("looked at")
+
+        __str__ = __repr__
+
+    torch.empty(0).set_(Unread(24), 0, (2, 3), (3, 1))
+    (op,) = emitter.named("aten::set_.source_Storage_storage_offset")
+    assert op.call.param("source") == "object"

@@ -88,7 +88,9 @@ def test_tables_are_read_when_they_are_asked_for(
     opscope_profile.write(tmp_path / "p", trace())
     read = pl.read_parquet
     asked: list[str] = []
-    monkeypatch.setattr(pl, "read_parquet", lambda file: asked.append(file.name) or read(file))
+    monkeypatch.setattr(
+        pl, "read_parquet", lambda file, **how: asked.append(file.name) or read(file, **how)
+    )
     found = opscope_profile.read(tmp_path / "p")[0]
     assert found.has("ranges")
     assert asked == []

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import re
 
+import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.reports import units
+from opscope.reports.console import totals
 from opscope.reports.layout import PIPED_WIDTH, Column, Table, lines, shorten, write
 
 COLUMNS = [
@@ -17,6 +20,8 @@ COLUMNS = [
     Column("layer", "layer", flexible=True, cut="start", rank=5),
     Column("calls", "calls", units.count),
 ]
+OPS = ["share", "device_time", "calls", "op", "flops"]
+KERNELS = ["share", "total", "calls", "mean", "name"]
 cell = st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=300)
 rows = st.lists(
     st.fixed_dictionaries(
@@ -86,3 +91,18 @@ def test_a_terminal_gets_the_same_cells_within_its_width(monkeypatch):
     assert all(len(line) <= 60 for line in written)
     assert written[2].startswith("12.3 µs  aaa")
     assert written[2].endswith("  3")
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80])
+@pytest.mark.parametrize(("keys", "about"), [(OPS, "op"), (KERNELS, "name")])
+def test_what_a_row_is_about_is_the_last_to_go(keys, about, width):
+    row = dict.fromkeys(keys, 1) | {about: "a" * 60, "share": 0.5}
+    table = totals("", pl.DataFrame([row]), keys, None, "")
+    kinds = list(lines(table, width))
+    assert about in kinds[0][1].split()
+    assert "a…" in kinds[1][1]
+    assert all(len(line) <= width for kind, line in kinds if kind != "note")
+
+
+def test_an_empty_table_lacks_no_columns():
+    assert list(lines(Table("", COLUMNS, [], ("none",)), 5)) == [("note", "none")]

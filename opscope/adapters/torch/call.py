@@ -271,6 +271,8 @@ def _param(value: Any, varies: bool) -> ParamValue:
         return clean_value(tuple(_param(item, False) for item in value))
     if isinstance(value, torch.Generator):
         return "generator"
+    if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
+        return "object"  # its text would be its bytes, one by one
     if isinstance(value, torch.ScriptObject):
         # the address of another object would make every text new
         return _object_name(value) or "object"

@@ -55,7 +55,8 @@ class Steps:
         if session.steps_by_user:
             return
         if self._ends(optimizer):
-            session.step()
+            # where nothing listens to forward passes, none began step 0, which ends here all the same
+            session.step(1 if session.current_step() < 0 else None)
 
     def _ends(self, optimizer: Any) -> bool:
         first = None if self._first is None else self._first()

@@ -94,10 +94,13 @@ def _peak(device: Device | None, dtype: str) -> float | None:
 
 
 def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
-    number = pl.col("text").cast(pl.String).str.extract(r"(\d+)$").cast(pl.Int64).alias("step")
+    text = pl.col("text").cast(pl.String)
+    # more digits than 64 bits hold are no number
+    others = text.str.extract(r"(?:^|[^0-9])([0-9]{1,18})$")
+    number = pl.coalesce(text.str.extract(r"^step (-[0-9]{1,18})$"), others)
     return (
         ended_steps(ranges)
-        .select("process", number, "start", "end")
+        .select("process", number.cast(pl.Int64).alias("step"), "start", "end")
         .filter(pl.col("step").is_not_null())
         .sort("start")
     )

@@ -14,6 +14,7 @@ from typing import Any, Final
 from opscope.core.context import is_user_file
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec, leaves
 
+from .loops import Work, is_compiled_whole, work
 from .module import Instruction, Module
 from .origins import NOT_RUN, Origins, inside
 from .wire import Fields, fields, number, numbers, spans, text
@@ -102,6 +103,8 @@ def _described(
         return _fusion(module, one, depth)
     if one.opcode == "custom-call":
         return _custom(data, one)
+    if is_compiled_whole(module, one):
+        return "hlo::call:compiled", _compiled(module, one)
     params: list[tuple[str, ParamValue]] = []
     if one.opcode in ("dot", "ragged-dot"):
         params += _dot(data, message)
@@ -253,6 +256,35 @@ def _fusion(
     if any(dtype_of(i.shape) for i in inner):
         params.append(("compute", next(filter(None, (dtype_of(i.shape) for i in inner)))))
     return name, [*params, ("matrix_flops", matrix), ("vector_flops", vector)]
+
+
+def _compiled(module: Module, one: Instruction) -> list[tuple[str, ParamValue]]:
+    """The FLOPs of a call that is compiled as one function."""
+    compute: list[str] = []
+
+    def of(part: Instruction) -> Work | str:
+        compute.append(dtype_of(part.shape) or "")
+        return _flops(module, part, 1)
+
+    found = work(module, one, of)
+    if isinstance(found, str):
+        return [("unknown", found)]
+    kind = next(filter(None, compute), None)
+    known: list[tuple[str, ParamValue]] = [("matrix_flops", found[0]), ("vector_flops", found[1])]
+    return known if kind is None else [("compute", kind), *known]
+
+
+def _flops(module: Module, one: Instruction, depth: int) -> Work | str:
+    """Matrix and vector FLOPs of one instruction, or why they are not known."""
+    # late: a program that is only traced needs no cost model
+    perf = import_module("opscope.core.perf")
+    called, params = _described(module, one, depth)
+    shape = one.shape if isinstance(one.shape, tuple) else (one.shape,)
+    operands = tuple(_operand(module, operand) for operand in one.operands)
+    cost, why = perf.cost(OpCall(called, operands, shape, tuple(params)))
+    if cost is None:
+        return f"{one.opcode}: {why}"[:120]
+    return cost.matrix_flops, cost.vector_flops
 
 
 def _touched(module: Module, one: Instruction) -> tuple[int, ...]:

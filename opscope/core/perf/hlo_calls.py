@@ -72,6 +72,25 @@ def fused_convolution(call: OpCall) -> Cost:
     return _fused(call)
 
 
+@op("hlo::call:compiled", family="fusion", source="the called instructions' sum, loops by turns")
+def compiled_call(call: OpCall) -> Cost:
+    """The FLOPs of all in it. Its bytes are not known: what of a loop's state is kept, is in no call."""
+    unknown = call.param("unknown")
+    if unknown is not None:
+        raise CannotKnow(f"of what is called: {unknown}")
+    matrix, vector = as_ints(call.param("matrix_flops")), as_ints(call.param("vector_flops"))
+    if not matrix or not vector:
+        raise CannotKnow("what is called is not recorded")
+    return cost(
+        None,
+        None,
+        matrix=matrix[0],
+        vector=vector[0],
+        dtype=str(call.param("compute", "?")),
+        reason="what a loop reads and writes anew in each turn is not told",
+    )
+
+
 @op("hlo::custom-call:dot", family="gemm", source="2·result·contracted (XLA)")
 def library_dot(call: OpCall) -> Cost:
     """A library's matrix product; its workspace, a second result, is no traffic that must be."""

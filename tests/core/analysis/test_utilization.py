@@ -126,3 +126,25 @@ def test_a_checkpointed_product_is_told_from_the_gradients(trace_of):
     row = Profile(trace).utilization().row(0, named=True)
     assert row["done_flops"] == 4 * 128
     assert row["model_flops"] == 3 * 128
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("step 7", 7),
+        ("step -3", -3),
+        ("ProfilerStep#12", 12),
+        ("train-5", 5),
+        (f"step {2**70}", None),
+    ],
+)
+def test_a_step_has_the_number_in_its_text(trace_of, text, step):
+    place = {"process": 0, "thread": 1, "kind": "pushpop"}
+    trace = trace_of(
+        ranges=[
+            {**place, "domain": "opscope.step", "category": "step", "text": text, "start": 0, "end": 9},
+            {**place, "domain": "opscope.torch", "category": "forward", "start": 1, "end": 5,
+             "text": "aten::mm(f32[2,2], f32[2,2]) -> f32[2,2]"},
+        ]
+    )  # fmt: skip
+    assert Profile(trace).utilization()["step"].to_list() == ([] if step is None else [step])

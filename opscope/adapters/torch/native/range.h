@@ -75,6 +75,8 @@ __attribute__((noinline)) std::unique_ptr<at::ObserverContext> begin(
   if (!op) return fn.scope() == at::RecordScope::USER_SCOPE ? begin_work(t, fn) : nullptr;
   if (!op->recorded) return nullptr;
   auto args = fn.inputs();
+  // TorchScript's interpreter gives its whole stack, whose top the arguments are.
+  if (args.size() > op->args.size()) args = args.slice(args.size() - op->args.size());
   Kinds kinds;
   uint64_t arguments = hash_arguments<true>(*op, args, &kinds);
   const auto local = c10::impl::tls_local_dispatch_key_set();
@@ -297,7 +299,9 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   int64_t pop = g_pop_code.load(std::memory_order_relaxed);
   if (c.wants) {
     std::string result;
-    Text* text = complete(c, fn.outputs(), c.nvtx ? &result : nullptr);
+    c10::ArrayRef<c10::IValue> results = fn.outputs();  // likewise
+    if (results.size() > size_t(c.op->returns)) results = results.slice(results.size() - c.op->returns);
+    Text* text = complete(c, results, c.nvtx ? &result : nullptr);
     if (text) pop = kCompleteBase - text->id;
 #ifdef OPSCOPE_NVTX
     if (c.nvtx && text) {
