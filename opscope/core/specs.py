@@ -7,15 +7,16 @@ A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, TypeGuard
+from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.dialects import Reading, hlo, tsl
+from opscope.core.graph_pairs import forward_graph, is_hlo, number_pairs
 from opscope.core.interpret import ROLE, Meaning
 from opscope.core.intervals import NONE, Ints
 from opscope.core.rangetext import RangeTextError, format_call, parse, parse_spec
@@ -25,8 +26,6 @@ from opscope.core.trace import Trace
 
 #: Frameworks whose ranges come in domains that do not tell them apart.
 _FAMILY: Final = {"tensorflow": "xla", "keras": "xla", "jax": "xla", "TSL": "xla", "XLA": "xla"}
-#: Ops of a graph pair forward with backward as if one thread had made them, which no payload has.
-GRAPH_THREAD: Final = 1 << 16
 #: Ops whose results have as many rows as their inputs.
 _KEEPS_ROWS: Final = re.compile(
     r"Conv|MatMul|Pool|BiasAdd(?!Grad)|Relu|Elu|Gelu|Sigmoid|Tanh|Softmax|BatchNorm|LayerNorm|Dropout|"
@@ -44,7 +43,6 @@ _SCHEMA: Final = {
     "text": pl.String,
 }
 _WHERE: Final = ("process", "family")
-_SAME: Final = [*_WHERE, "graph", "key"]
 
 
 def family(framework: str | None) -> str:
@@ -234,7 +232,7 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
         )
     if not len(known):
         return
-    _pair(specs, meaning, ranges, rows[known], spec[known], run[known])
+    number_pairs(specs, meaning, ranges, rows[known], spec[known], run[known])
     pairs = np.stack((own[known], spec[known]), axis=1)
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     made = np.array([_explained(meaning, specs, *pair) for pair in distinct.tolist()], np.int32)
@@ -252,148 +250,6 @@ def _is_bare(reading: Reading) -> bool:
     return reading.key is not None and (reading.call is None or reading.call.outputs is None)
 
 
-def _pair(
-    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, rows: Ints, spec: Ints, run: Ints
-) -> None:
-    """Number forward ops and the ops that differentiate them alike, apart for each run.
-
-    Without runs the k-th time that a key is met stands for the k-th run.
-    """
-    backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
-    differentiates = np.array(
-        [_is_hlo(call) and hlo.reading(call).direction == "backward" for call in specs.calls], bool
-    )
-    is_back = backward[meaning.reading[rows]] | differentiates[spec]
-    if not is_back.any():
-        return
-    forward = _forward_rows(specs, np.unique(spec[is_back]))
-    if not forward:
-        return
-    # A spec may stand twice in a trace (when built, and as the capture starts): number its name.
-    names = specs.table.select(pl.struct(_SAME).rank("dense").cast(pl.Int64)).to_series().to_numpy()
-    names = _with_fused(specs, names.copy(), np.unique(spec))
-    target = np.arange(len(names))
-    target[list(forward)] = list(forward.values())
-    pair = np.where(is_back, names[target[spec]], names[spec])
-    unpaired = is_back & (target[spec] == spec)
-    turn = _occurrence(names[spec])
-    turn = np.where(run >= 0, run, turn)
-    turn = _turn_of_forward(specs, meaning, ranges, spec, run, turn)
-    seq = turn * (int(names.max(initial=0)) + 1) + pair
-    own_seq = meaning.seq.gather(rows).is_not_null().to_numpy()
-    chosen = ~unpaired & ~own_seq
-    meaning.seq = _scatter(meaning.seq, rows[chosen], seq[chosen])
-    many = np.full(int(chosen.sum()), GRAPH_THREAD)
-    meaning.fwd_thread = _scatter(meaning.fwd_thread, rows[chosen], many)
-
-
-def _turn_of_forward(
-    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, spec: Ints, run: Ints, turn: Ints
-) -> Ints:
-    """``turn`` with that of the forward graph's run where a graph differentiates another.
-
-    It is the run of the latest forward graph that no other has differentiated yet: a tape goes back
-    over what it saw.
-    """
-    forward = [_forward_graph(call) for call in specs.calls]
-    other = np.array([one is not None for one in forward], bool)[spec] & (run >= 0)
-    if not other.any():
-        return turn
-    turn = turn.copy()
-    runs = np.unique(run[run >= 0])
-    runs = runs[np.argsort(ranges["start"].gather(runs).to_numpy(), kind="stable")]
-    process = ranges["process"].gather(runs).fill_null(NONE).to_numpy()
-    names = [reading.graph for reading in meaning.readings]
-    graph = np.array([names[number] or "" for number in meaning.reading[runs]])
-    table = specs.table
-    pairs = {
-        (table["process"][row], table["graph"][row], forward[row])
-        for row in np.unique(spec[other]).tolist()
-    }
-    of: dict[int, int] = {}
-    for number, backward, forwards in pairs:
-        at = runs[(process == number) & ((graph == backward) | (graph == forwards))]
-        is_back = np.isin(at, runs[graph == backward])
-        of.update(_pops(at, is_back))
-    mine = np.flatnonzero(other & np.isin(run, list(of)))
-    turn[mine] = [of[one] for one in run[mine].tolist()]
-    return turn
-
-
-def _pops(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """(pop, push) of rows in time's order: a pop belongs to the latest push that is not popped yet."""
-    depth = np.cumsum(np.where(is_pop, -1, 1)) + is_pop
-    order = np.argsort(depth, kind="stable")
-    rows, is_pop, depth = rows[order], is_pop[order], depth[order]
-    push = np.maximum.accumulate(np.where(is_pop, NONE, np.arange(len(rows))))
-    known = is_pop & (push >= 0) & (depth[np.maximum(push, 0)] == depth)
-    yield from zip(rows[known].tolist(), rows[push[known]].tolist(), strict=True)
-
-
-def _scatter(column: pl.Series, rows: Ints, values: Ints) -> pl.Series:
-    """A copy of the column with the values in those rows."""
-    changed: pl.Series = column.cast(pl.Int64).clone().scatter(rows, values)
-    return changed
-
-
-def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:
-    """Nodes that ran within another's kernel have that one's number (spec parameter ``fused``)."""
-    graphs = specs.table.select(_SAME).rows()
-    place = {name: number for number, name in enumerate(graphs)}
-    for row in used.tolist():
-        call = specs.calls[row]
-        inside = None if call is None else call.param("fused")
-        for key in inside if isinstance(inside, tuple) else ():
-            other = place.get((*graphs[row][:-1], str(key)))
-            if other is not None:
-                names[names == names[other]] = names[row]
-    return names
-
-
-def _occurrence(names: Ints) -> Ints:
-    """How many equal values came before each."""
-    order = np.argsort(names, kind="stable")
-    ordered = names[order]
-    first = np.concatenate((np.ones(1, bool), ordered[1:] != ordered[:-1]))
-    place = np.arange(len(names))
-    count = np.empty(len(names), np.int64)
-    count[order] = place - np.maximum.accumulate(np.where(first, place, 0))
-    return count
-
-
-def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
-    """For specs of backward ops the spec of the op that each differentiates, by name."""
-    graphs = specs.table.select(_SAME).rows()
-    place = {name: number for number, name in enumerate(graphs)}
-    for row, call in enumerate(specs.calls):
-        if _is_hlo(call):
-            place.setdefault((*graphs[row][:-1], str(call.param("op_name"))), row)
-    found: dict[int, int] = {}
-    for row in rows.tolist():
-        *where, graph, key = graphs[row]
-        call = specs.calls[row]
-        told = None if call is None else call.param("forward")
-        if _is_hlo(call):  # named by the compiler; its path is that of what it came from
-            key = str(call.param("op_name"))
-        graph = _forward_graph(call) or graph
-        for name in (told,) if isinstance(told, str) else tsl.forward_keys(key):
-            forward = place.get((*where, graph, name))
-            if forward is not None:
-                found[row] = forward
-                break
-    return found
-
-
-def _forward_graph(call: OpCall | None) -> str | None:
-    """The graph whose ops this one's graph differentiates, where that runs by itself."""
-    found = None if call is None else call.param("forward_graph")
-    return found if isinstance(found, str) else None
-
-
-def _is_hlo(call: OpCall | None) -> TypeGuard[OpCall]:
-    return call is not None and call.name.startswith("hlo::")
-
-
 def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     """The place of the reading that has the spec's call; made once per pair."""
     reading, call = meaning.readings[old], specs.calls[spec]
@@ -403,7 +259,7 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     if isinstance(layer, str):
         params = tuple(param for param in call.params if param[0] != "layer")
         call, reading = replace(call, params=params), replace(reading, layer=layer or None)
-    if _is_hlo(call):  # the operation's path tells what the range's name cannot
+    if is_hlo(call):  # the operation's path tells what the range's name cannot
         told = hlo.reading(call)
         direction = told.direction
         if not isinstance(layer, str):
@@ -411,6 +267,8 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     elif reading.call is not None and not call.truncated:
         # the name of what ran: a fused kernel has that of its last op, which the spec tells of
         call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
+    if forward_graph(call) is not None:  # it differentiates a function, or calls what does
+        direction = direction or "backward"
     if _DATASET in specs.table["graph"][spec]:
         direction = "input"
     meaning.readings.append(replace(reading, role="op", call=call, direction=direction))
