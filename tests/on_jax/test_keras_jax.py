@@ -26,6 +26,7 @@ from tests.nvtx_tool import build, hear  # noqa: E402
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "keras_cnn.py"
 STEPS, BATCH = 16, 64
+FRAMES = "jax_traceback_in_locations_limit"
 X, Y = np.ones((24, 4), "float32"), np.ones((24, 1), "float32")
 
 
@@ -45,8 +46,11 @@ def profile(tmp_path_factory):
         patch.setattr(session, "_steps", session._Steps())
         patch.setattr(session, "steps_by_user", False)
         keras.backend.clear_session()  # names of layers are numbered from here
+        kept = jax.config.jax_traceback_in_locations_limit
+        jax.config.update(FRAMES, 100)  # what it is in newer ones; in JAX 0.6 all ten were Keras's
         with opscope.capture(path, backend="xplane"):
             runpy.run_path(str(EXAMPLE), run_name="__main__")
+        jax.config.update(FRAMES, kept)
         opscope.shutdown()
     return opscope.load(path)
 
