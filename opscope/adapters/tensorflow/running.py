@@ -182,7 +182,10 @@ def inputs_library(tensorflow: Any) -> Path:
         f"-DTENSORFLOW={tensorflow.__version__}",
         str(_framework(tensorflow)),
     )
-    return built(INPUTS, flags)
+    try:
+        return built(INPUTS, flags)
+    except BuildError:  # a version whose shapes are kept otherwise can still be asked
+        return built(INPUTS, (*flags, "-DPLAIN_SIZES"))
 
 
 def _framework(tensorflow: Any) -> Path:
