@@ -3,7 +3,7 @@
 # the GPU's memory, and what it costs beside torch.profiler (gpu_programs.py, gpu_results.py).
 # Usage: bash scripts/gpu_check.sh [folder for the results]     (or OUT=folder)
 #   PYTHON=python   the Python to use: one with opscope's dependencies and a CUDA build of torch;
-#                   where it has a JAX that sees the GPU, that is checked too
+#                   where it has a JAX or a TensorFlow that sees the GPU, that is checked too
 # Needs no network, no nsys, no trace files. Exit status: 0 passed, 1 failed, 2 cannot be run here.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -56,14 +56,23 @@ done
 "$python" "$root/scripts/gpu_results.py" "$out"
 status=$?
 
-"$python" -c 'import jax, sys; sys.exit(jax.default_backend() != "gpu")' 2>/dev/null || {
-    echo "gpu_check: no JAX that sees the GPU: not checked" | tee "$out/results-jax.txt"
-    exit $status
+sees_gpu() {  # NAME PYTHON: whether the framework is there and sees the GPU; told where not
+    "$python" -c "$2" >/dev/null 2>&1 && return
+    echo "gpu_check: no $1 that sees the GPU: not checked" | tee "$out/results-${1,,}.txt"
+    return 1
 }
-rm -rf "$out/jax.opscope" "$out/jax.opscope.tar.gz" "$out/results-jax.txt"
-options=()
-run jax "$python" "$root/examples/jax_cnn.py"
-"$python" -m opscope report "$out/jax.opscope" >"$out/report-jax.txt" 2>&1
-[ -d "$out/jax.opscope" ] && tar -C "$out" -czf "$out/jax.opscope.tar.gz" jax.opscope
-"$python" "$root/scripts/gpu_results_jax.py" "$out/jax.opscope" "$out/results-jax.txt" || status=1
+
+# NAME EXAMPLE: an example of another framework, and what is asked of its profile
+check() {
+    rm -rf "$out/$1.opscope" "$out/$1.opscope.tar.gz" "$out/results-$1.txt"
+    options=()
+    run "$1" "$python" "$root/examples/$2"
+    "$python" -m opscope report "$out/$1.opscope" >"$out/report-$1.txt" 2>&1
+    [ -d "$out/$1.opscope" ] && tar -C "$out" -czf "$out/$1.opscope.tar.gz" "$1.opscope"
+    "$python" "$root/scripts/gpu_results_$1.py" "$out/$1.opscope" "$out/results-$1.txt" || status=1
+}
+
+sees_gpu JAX 'import jax, sys; sys.exit(jax.default_backend() != "gpu")' && check jax jax_cnn.py
+sees_gpu TensorFlow 'import tensorflow as tf, sys; sys.exit(not tf.config.list_physical_devices("GPU"))' &&
+    check tensorflow tensorflow_loop.py
 exit $status

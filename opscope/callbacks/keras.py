@@ -14,6 +14,7 @@ from typing import Any
 
 from keras.callbacks import Callback
 
+from opscope.core.executions import Executions
 from opscope.core.session import Capture
 
 from .steprange import StepRange as _Range
@@ -49,7 +50,7 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
         self._force = force
         self._range = _Range(start, stop, warmup, repeat, make or self._profile)
         self._step = 0
-        self._begun = 0
+        self._executions = Executions()
         self._told = False
         import_module("opscope").init()
 
@@ -74,11 +75,12 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """A step, or several at once, are next."""
-        self._begun = batch
+        self._executions.begins(batch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """They are over; ``batch`` was the last."""
-        many = batch - self._begun + 1
+        """They are over; ``batch`` was the last, or in older Keras the first."""
+        per_execution = getattr(self.model, "steps_per_execution", None)
+        many = self._executions.ends(batch, per_execution, (self.params or {}).get("steps"))
         self._step += many
         if many > 1 and not self._told:
             self._told = True

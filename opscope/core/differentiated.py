@@ -1,4 +1,4 @@
-"""The ops of a graph and those that differentiate them, numbered alike, as one thread's would be."""
+"""Which op of a prepared graph differentiates which: one number for both, apart for each run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from opscope.core.dialects import hlo, tsl
 from opscope.core.interpret import Meaning
 from opscope.core.intervals import NONE, Ints
-from opscope.core.schema import OpCall
+from opscope.core.schema import OpCall, ParamValue
 from opscope.core.specs import SAME, Specs, is_hlo
 
 #: Ops of a graph pair forward with backward as if one thread had made them, which no payload has.
@@ -38,7 +38,7 @@ def pair_gradients(
         return
     # A spec may stand twice in a trace (when built, and as the capture starts): number its name.
     names = specs.table.select(pl.struct(SAME).rank("dense").cast(pl.Int64)).to_series().to_numpy()
-    names = _with_fused(specs, names.copy(), np.unique(spec))
+    names = _with_fused(specs, _of_functions(specs, names.copy()), np.unique(spec))
     target = np.arange(len(names))
     target[list(forward)] = list(forward.values())
     pair = np.where(is_back, names[target[spec]], names[spec])
@@ -62,7 +62,7 @@ def _turn_of_forward(
     It is the run of the latest forward graph that no other has differentiated yet: a tape goes back
     over what it saw.
     """
-    forward = [_forward_graph(call) for call in specs.calls]
+    forward = [forward_graph(call) for call in specs.calls]
     other = np.array([one is not None for one in forward], bool)[spec] & (run >= 0)
     if not other.any():
         return turn
@@ -74,7 +74,7 @@ def _turn_of_forward(
     graph = np.array([names[number] or "" for number in meaning.reading[runs]])
     table = specs.table
     pairs = {
-        (table["process"][row], table["graph"][row], forward[row])
+        (table["process"][row], _function(specs.calls[row]) or table["graph"][row], forward[row])
         for row in np.unique(spec[other]).tolist()
     }
     of: dict[int, int] = {}
@@ -109,7 +109,7 @@ def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:
     place = {name: number for number, name in enumerate(graphs)}
     for row in used.tolist():
         call = specs.calls[row]
-        inside = None if call is None else call.param("fused")
+        inside = None if call is None or is_hlo(call) else call.param("fused")
         for key in inside if isinstance(inside, tuple) else ():
             other = place.get((*graphs[row][:-1], str(key)))
             if other is not None:
@@ -128,22 +128,59 @@ def _occurrence(names: Ints) -> Ints:
     return count
 
 
+def _of_functions(specs: Specs, names: Ints) -> Ints:
+    """Operations that stand for the same paths in several programs of one function are one.
+
+    Of these programs, one for each size, one alone is in a run.
+    """
+    stands_for: dict[int, list[str]] = {}
+    graphs = specs.table.select(SAME).rows()
+    for (*_, path), row in _by_path(specs, graphs).items():
+        stands_for.setdefault(row, []).append(str(path))
+    same = np.arange(int(names.max(initial=0)) + 1)
+    numbers: dict[tuple[object, ...], int] = {}
+    for row, paths in stands_for.items():
+        function = _function(specs.calls[row])
+        if function is not None:
+            told = (*graphs[row][:2], function, *sorted(paths))
+            same[names[row]] = numbers.setdefault(told, int(names[row]))
+    return same[names]
+
+
+def _by_path(specs: Specs, graphs: list[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
+    """The row of the operation that each path of a program is of; what it fuses comes after that."""
+    place: dict[tuple[object, ...], int] = {}
+    of_own = [row for row, call in enumerate(specs.calls) if is_hlo(call)]
+    # an operation whose path is a neighbour's comes last
+    of_own.sort(key=lambda row: _param(specs.calls[row], "op_name_of") is not None)
+    for row in of_own:
+        place.setdefault((*graphs[row][:-1], str(_param(specs.calls[row], "op_name"))), row)
+    for row in of_own:
+        fused = _param(specs.calls[row], "fused")
+        for path in fused if isinstance(fused, tuple) else ():
+            place.setdefault((*graphs[row][:-1], str(path)), row)
+    return place
+
+
 def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
     """For specs of backward ops the spec of the op that each differentiates, by name."""
     graphs = specs.table.select(SAME).rows()
-    place = {name: number for number, name in enumerate(graphs)}
-    for row, call in enumerate(specs.calls):
-        if is_hlo(call):
-            place.setdefault((*graphs[row][:-1], str(call.param("op_name"))), row)
+    nodes: dict[tuple[object, ...], int] = {name: number for number, name in enumerate(graphs)}
+    operations = _by_path(specs, graphs)
+    for (*where, _, path), row in list(operations.items()):
+        function = _function(specs.calls[row])
+        if function is not None:
+            operations.setdefault((*where, function, path), row)
     found: dict[int, int] = {}
     for row in rows.tolist():
         *where, graph, key = graphs[row]
         call = specs.calls[row]
         told = None if call is None else call.param("forward")
+        place = nodes
         if is_hlo(call):  # named by the compiler; its path is that of what it came from
-            key = str(call.param("op_name"))
-        graph = _forward_graph(call) or graph
-        for name in (told,) if isinstance(told, str) else tsl.forward_keys(key):
+            key, place = str(call.param("op_name")), operations
+        graph = forward_graph(call) or graph
+        for name in (told,) if isinstance(told, str) else tsl.forward_keys(str(key)):
             forward = place.get((*where, graph, name))
             if forward is not None:
                 found[row] = forward
@@ -151,7 +188,17 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
     return found
 
 
-def _forward_graph(call: OpCall | None) -> str | None:
+def _param(call: OpCall | None, name: str) -> ParamValue:
+    return None if call is None else call.param(name)
+
+
+def _function(call: OpCall | None) -> str | None:
+    """The function that the program of an operation was made of, where that is known."""
+    found = call.param("function") if is_hlo(call) else None
+    return found if isinstance(found, str) else None
+
+
+def forward_graph(call: OpCall | None) -> str | None:
     """The graph whose ops this one's graph differentiates, where that runs by itself."""
     found = None if call is None else call.param("forward_graph")
     return found if isinstance(found, str) else None

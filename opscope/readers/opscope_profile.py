@@ -348,7 +348,10 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
 
 def _refuse_bomb(folder: Path, file: Path) -> None:
     """A column of one value takes no room in a file, however long, and all of it in memory."""
-    size, rows = file.stat().st_size, pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+    size, rows = (
+        file.stat().st_size,
+        pl.scan_parquet(file, glob=False).select(pl.len()).collect().item(),
+    )
     if rows > _FREE_ROWS + _ROWS_PER_BYTE * size:
         raise BadInput(folder, f"{file.name} has {rows} rows in {size} bytes: no profile has")
 

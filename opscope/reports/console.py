@@ -197,9 +197,21 @@ def summary(profile: Profile) -> Table:
         "Summary",
         [Column("what", ""), Column("value", "", str), _flex("remark", "", _blank)],
         [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
-        _told(profile),
+        [*_told(profile), *_stepless(profile, row)],
         headings=False,
     )
+
+
+def _stepless(profile: Profile, row: Mapping[str, Any]) -> list[str]:
+    """What to do where a training was recorded whose steps nothing tells."""
+    if row.get("steps"):
+        return []
+    ours = any(
+        str(one).startswith("opscope.") for one in profile.trace["ranges"]["domain"].unique()
+    )
+    if not ours or {"backward", "optimizer"}.isdisjoint(profile.op_totals()["direction"].unique()):
+        return []
+    return ["no steps were told: opscope.step() at the beginning of each iteration tells them"]
 
 
 def _own(row: Mapping[str, Any]) -> str:

@@ -75,16 +75,19 @@ def paths(function, *args) -> set[str]:
 def test_nnx_modules_go_by_the_attributes_that_hold_them(observed):
     from flax import nnx
 
+    # Flax before 0.12 takes plain ones
+    together, named = getattr(nnx, "List", list), getattr(nnx, "Dict", dict)
+
     class Inner(nnx.Module):
         def __init__(self, rngs):
-            self.table = nnx.Dict({"left": nnx.Linear(8, 8, rngs=rngs)})
+            self.table = named({"left": nnx.Linear(8, 8, rngs=rngs)})
 
         def __call__(self, x):
             return self.table["left"](x)
 
     class Above(nnx.Module):
         def __init__(self, rngs):
-            self.many = nnx.List([Inner(rngs), Inner(rngs)])
+            self.many = together([Inner(rngs), Inner(rngs)])
 
         def __call__(self, x):
             for one in self.many:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 jax = pytest.importorskip("jax")
@@ -226,6 +226,8 @@ def test_a_library_that_is_not_known_is_named():
 @given(size=st.integers(4, 9), window=st.integers(1, 3), stride=st.integers(1, 2))
 @settings(max_examples=8, deadline=None)
 def test_reduce_window(size, window, stride):
+    assume(window > 1 or stride > 1)  # XLA makes that one a copy, or a maximum: no window is left
+
     def pool(x):
         return lax.reduce_window(x, -jnp.inf, lax.max, (window, window), (stride, stride), "VALID")
 
@@ -242,7 +244,13 @@ from opscope.core.rangetext import format_call
 mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 def body(x):
     return jax.lax.psum(x, "a"), jax.lax.all_gather(x, ("a", "b"))
-step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("a", "b"), out_specs=P(None, None), check_vma=False))
+try:
+    from jax import shard_map
+    unchecked = {"check_vma": False}
+except ImportError:  # JAX 0.6.0
+    from jax.experimental.shard_map import shard_map
+    unchecked = {"check_rep": False}
+step = jax.jit(shard_map(body, mesh=mesh, in_specs=P("a", "b"), out_specs=P(None, None), **unchecked))
 (hlo,) = step.lower(jnp.ones((8, 8))).compile().runtime_executable().hlo_modules()
 for _, call in calls(Module.of_module(hlo.as_serialized_hlo_module_proto())):
     if "all-" in call.name:

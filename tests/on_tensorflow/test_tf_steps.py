@@ -68,6 +68,50 @@ def test_of_several_functions_the_last_of_the_round_ends_the_step(recorded):
     assert forward["step"].to_list() == [0, 0, 1, 1, 2, 2]
 
 
+def notes(profile, severity):
+    return [one["what"] for one in profile.notes().to_dicts() if one["severity"] == severity]
+
+
+def test_functions_that_run_unequally_often_are_told(recorded):
+    critic, generator = trainer("critic"), trainer("generator")
+
+    def program(rounds):
+        for _ in range(3):
+            for _ in range(rounds):
+                critic(tf.constant(X))
+            generator(tf.constant(X))
+
+    (told,) = notes(recorded(lambda: program(2)), "warning")
+    assert "do not run equally often" in told
+    assert "opscope.step()" in told
+
+
+def test_rounds_that_are_even_are_told_by_what_they_are_counted(recorded):
+    train = trainer()
+    profile = recorded(lambda: [train(tf.constant(X)) for _ in range(3)])
+    assert notes(profile, "warning") == []
+    (told,) = [one for one in notes(profile, "info") if "a step is a run of" in one]
+    assert "opscope.step()" in told
+
+
+def test_an_eager_loop_has_no_steps_until_it_tells_them(recorded):
+    from opscope.reports import console
+
+    w = tf.Variable(tf.ones((3, 1)))
+
+    def program():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.matmul(tf.constant(X), w))
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+
+    profile = recorded(lambda: [program() for _ in range(2)])
+    assert steps(profile) == []
+    (told,) = [one for one in console.summary(profile).footnotes if "step" in one]
+    assert told.startswith("no steps were told: opscope.step()")
+    looked = recorded(lambda: tf.matmul(tf.constant(X), w), "looked.opscope")  # no training
+    assert not any("step" in one for one in console.summary(looked).footnotes)
+
+
 def test_what_does_not_train_is_no_step(recorded):
     w = tf.Variable(1.0)
     count = tf.function(lambda: w.assign_add(1.0))

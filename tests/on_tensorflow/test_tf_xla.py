@@ -122,3 +122,65 @@ def test_the_programs_own_profiler_is_left_alone(recorded, train, tmp_path):
     # both runs were heard; the second told the programs of both
     dots = profile.ops().filter(text("op") == "hlo::dot")
     assert dots["matrix_flops"].to_list() == [2 * 4 * 6 * 5] * 2 + [2 * 7 * 6 * 5] * 2
+
+
+@pytest.fixture
+def net():
+    """A function that XLA compiles, and a step that differentiates it by a tape around its call."""
+    w, v = tf.Variable(tf.ones((6, 5))), tf.Variable(tf.ones((5, 3)))
+
+    @tf.function(jit_compile=True)
+    def loss(x):
+        with tf.name_scope("net/dense"):
+            y = tf.nn.relu(tf.matmul(x, w) + 1.0)
+        with tf.name_scope("net/top"):
+            z = tf.matmul(y, v)
+        return tf.reduce_sum(tf.sin(z))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            result = loss(x)
+        return tape.gradient(result, [w, v])
+
+    return step
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_tape_around_the_call_pairs_the_two_programs(recorded, net, whole):
+    step = tf.function(net) if whole else net
+    ops = hlo(recorded(lambda: [step(tf.ones((rows, 6))) for rows in (4, 9, 4)])).to_dicts()
+    forward = [op for op in ops if op["direction"] == "forward"]
+    backward = [op for op in ops if op["direction"] == "backward"]
+    assert sum(op["op"] == "hlo::dot" for op in backward) == 4 * 3
+    for op in backward:
+        (of,) = [one for one in forward if one["op_id"] == op["forward_op_id"]]
+        if op["op"] == "hlo::dot":  # it is the latest product of that layer
+            before = [one for one in forward if one["start"] < op["start"]]
+            assert (
+                of
+                == [one for one in before if (one["op"], one["layer"]) == (op["op"], op["layer"])][
+                    -1
+                ]
+            )
+            assert op["layer"] in ("net/dense", "net/top")
+        elif "cosine" in op["params"]:  # the sine's, which is fused into the sum
+            assert 'fused=["Sin"' in of["params"]
+            assert (of["layer"], op["layer"]) == (None, None)
+
+
+def test_the_call_of_a_gradient_is_backward(recorded, net):
+    net(tf.ones((4, 6)))
+    ops = recorded(lambda: net(tf.ones((4, 6)))).ops().sort("start")
+    runs = ops.filter(text("op") == "StatefulPartitionedCall")
+    assert runs["direction"].cast(pl.String).to_list() == ["forward", "backward"]
+
+
+def test_nodes_of_one_name_in_two_functions_are_told_apart(recorded):
+    """Both have a node ``MatMul``: each operation has the line of its own."""
+    a = tf.function(lambda x: tf.matmul(x, x), jit_compile=True)
+    b = tf.function(lambda x: tf.matmul(x, x) + 1.0, jit_compile=True)
+    both = tf.function(lambda x: a(x) + b(x))
+    dots = hlo(recorded(lambda: both(tf.ones((4, 4))))).filter(text("op") == "hlo::dot")
+    sources = dots["source"].cast(pl.String).to_list()
+    assert len(sources) == len(set(sources)) == 2
+    assert all("test_tf_xla.py" in one for one in sources)

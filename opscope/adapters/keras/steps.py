@@ -8,6 +8,7 @@ from keras.src.callbacks.callback import Callback
 
 from opscope.core import session
 from opscope.core.emit import Emitter
+from opscope.core.executions import Executions
 
 
 class Steps(Callback):  # type: ignore[misc] # keras is not typed here
@@ -18,7 +19,7 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
         self._emitter = emitter
         self._open: list[bool] = []
         self._number = -1
-        self._begun = 0
+        self._executions = Executions()
         self._noted: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -35,13 +36,14 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """The step begins, or the first of several."""
-        self._begun = batch
+        self._executions.begins(batch)
         if not session.steps_by_user:
             session.begin_step(self._number)
 
     def ended(self, batch: int) -> None:
-        """The step ends: ``batch`` is the last one of the execution."""
-        many = batch - self._begun + 1
+        """The step ends, or the last of several: ``batch`` is what Keras tells."""
+        per_execution = getattr(self.model, "steps_per_execution", None)
+        many = self._executions.ends(batch, per_execution, (self.params or {}).get("steps"))
         self._number += many
         if session.steps_by_user:
             return

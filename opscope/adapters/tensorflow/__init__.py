@@ -36,8 +36,8 @@ class TensorFlowAdapter:
 
     name: ClassVar[str] = "tensorflow"
     module: ClassVar[str] = "tensorflow"
-    #: 2.16 is the first with Keras 3, and has every hook used here.
-    requires: ClassVar[str] = ">=2.16"
+    #: The first that announces the ops of graphs in CPU builds too.
+    requires: ClassVar[str] = ">=2.17"
 
     def __init__(self) -> None:
         self._emitter: Emitter | None = None

@@ -62,7 +62,8 @@ typedef struct Thread {
     _Atomic int gone;
     uint32_t run;               /* the listening that the depths below are of */
     int depth, dropped;         /* open ranges that are recorded; that are not */
-    const void *context;        /* of the op that is about to be announced */
+    const void *context;        /* of the op that is about to be announced … */
+    const void *params;         /* … which these were given to */
     struct { uint64_t hash; Text *text; uint32_t id; } cache[CACHE];
 } Thread;
 
@@ -149,11 +150,11 @@ static int put(Thread *thread, int64_t code, int64_t value, int must) {
 static uint64_t (*inputs_sign)(const void *);
 static int (*inputs_text)(const void *, const char *, char *, int);
 
-/* Put the text into the thread's cache: with the shapes of the op's inputs, where the context is its. */
+/* Put the text into the thread's cache: with the shapes of the op's inputs, where the parameters are its. */
 static __attribute__((noinline)) void find(Thread *thread, uint64_t hash, const char *text,
-                                           const void *context) {
+                                           const void *params) {
     char with_shapes[4096];
-    if (context && inputs_text(context, text, with_shapes, sizeof with_shapes)) text = with_shapes;
+    if (params && inputs_text(params, text, with_shapes, sizeof with_shapes)) text = with_shapes;
     Text *found = text_of(hash, text);
     if (found) {
         thread->cache[hash % CACHE].hash = hash;
@@ -181,13 +182,13 @@ static void push(void *domain, const char *text) {
     }
     heed(thread, listening);
     uint64_t hash = hash_of(text, strlen(text));
-    const void *context = thread->context;
-    if (context) {
+    const void *params = thread->context ? thread->params : NULL;
+    if (params) {
         thread->context = NULL;
-        hash = mixed(hash, inputs_sign(context));
+        hash = mixed(hash, inputs_sign(params));
     }
     __auto_type cached = &thread->cache[hash % CACHE];
-    if (cached->hash != hash || !cached->text) find(thread, hash, text, context);
+    if (cached->hash != hash || !cached->text) find(thread, hash, text, params);
     Text *found = cached->hash == hash ? cached->text : NULL;
     if (domain != &ours) real_push(domain, found ? found->text : text);
     if (!found || thread->dropped) {
@@ -233,6 +234,7 @@ static void context_begins(void *context, void *params, int outputs) {
     if (!thread) return;
     heed(thread, run);
     thread->context = context;
+    thread->params = params;
 }
 
 static void context_ends(void *context) {
@@ -240,7 +242,7 @@ static void context_ends(void *context) {
     real_context_end(context);
 }
 
-/* What reads a context, made of inputs.cc. Given once, before shapes are first wanted. */
+/* What reads a context's parameters, made of inputs.cc. Given once, before shapes are first wanted. */
 EXPORT void opscope_inputs(uint64_t (*sign)(const void *),
                            int (*text)(const void *, const char *, char *, int)) {
     inputs_sign = sign;

@@ -25,8 +25,8 @@ _DIFFERENTIATES: Final = "forward_function_name"
 #: Nodes told of one graph.
 MAX_NODES: Final = 200_000
 
-#: What the program's nodes tell of the operations that XLA makes of them, by name.
-Origins = dict[str, OpCall]
+#: What the nodes of each function tell of the operations that XLA makes of them, by their names.
+Origins = dict[str, dict[str, OpCall]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +126,13 @@ class Graphs:
             specs.append(emitter.prepare(format_spec(name, key, call), "spec"))
         if name in inside:  # it runs as one op of its name
             given, made = arguments(graph.inputs), arguments(graph.outputs)
-            whole = OpCall("StatefulPartitionedCall", given, made, ((FUNCTION, name),))
+            params = ((FUNCTION, name), *self._nodes.differentiates(name))
+            whole = OpCall("StatefulPartitionedCall", given, made, params)
             specs.append(emitter.prepare(format_spec(name, name, whole), "spec"))
         origins = {
-            key: call
+            function: dict(itertools.islice(self._nodes.calls(one, function), MAX_NODES))
             for function, one in inside.items()
             if one is not None
-            for key, call in itertools.islice(self._nodes.calls(one, function), MAX_NODES)
         }
         known = Known(emitter.prepare(name, "graph"), specs, unknown, bool(inside), origins)
         self._known[name] = known

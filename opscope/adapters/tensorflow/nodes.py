@@ -40,8 +40,9 @@ _CHAIN: Final = 4
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 #: Functions within functions deeper than this are left out.
 _DEPTH: Final = 16
-#: The parameter of a call of a function: the function's name.
+#: The parameter of a call of a function: the function's name; and of what differentiates one.
 FUNCTION: Final = "function"
+FORWARD_GRAPH: Final = "forward_graph"
 #: A node of a gradient that TensorFlow made of a whole function: of which node it is follows.
 _OF_GRADIENT: Final = re.compile(r"gradients(?:_[0-9]+)?/(.+)")
 _GRAD: Final = "_grad"
@@ -85,6 +86,12 @@ class Nodes:
         function = self._forward(name)
         gradient = None if function is None else self._gradient(function, function, "")
         yield from self._calls(graph, "", gradient, None, 0)
+
+    def differentiates(self, function: str) -> Iterator[tuple[str, ParamValue]]:
+        """The parameter that tells which function this one differentiates, if any."""
+        forward = self._forward(function)
+        if forward is not None:
+            yield FORWARD_GRAPH, forward
 
     def trains(self, graph: Any) -> bool:
         """Whether a run of the graph differentiates something and updates variables."""
@@ -140,7 +147,7 @@ class Nodes:
             if mine is not None:
                 more.append(("layer", mine))
             if op.type in _CALLS:
-                more.append((FUNCTION, _called(op)))
+                more += [(FUNCTION, _called(op)), *self.differentiates(_called(op))]
                 called[_called(op)] = f"{key}/"
             call = replace(call, params=(*call.params, *more))
             if op.type == "Placeholder":  # runs as the argument that it stands for
@@ -216,7 +223,7 @@ def _differentiates(name: str, gradient: _Gradient) -> Iterator[tuple[str, Param
         if path[at + len(_GRAD) :][:1] in ("", "/") and path[:at] in gradient.nodes:
             yield "forward", gradient.prefix + path[:at]
             if gradient.function is not None:
-                yield "forward_graph", gradient.function
+                yield FORWARD_GRAPH, gradient.function
             return
 
 

@@ -7,6 +7,7 @@ takes some milliseconds, where compiling a function again to see its HLO takes a
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,12 +18,14 @@ from tensorflow.python.profiler import profiler_v2
 
 from opscope.core.emit import Emitter
 from opscope.core.hlo.calls import calls
-from opscope.core.hlo.module import Module
+from opscope.core.hlo.module import Instruction, Module
+from opscope.core.hlo.origins import inside
 from opscope.core.hlo.wire import WireError, fields, number, spans, text
 from opscope.core.rangetext import format_spec
 from opscope.core.schema import OpCall
 
 from .graphs import Origins
+from .nodes import FORWARD_GRAPH, FUNCTION
 from .running import GraphRanges
 
 _log = logging.getLogger(__name__)
@@ -31,7 +34,11 @@ _log = logging.getLogger(__name__)
 _PLANE: Final = "/host:metadata"
 _PROTO: Final = "Hlo Proto"
 #: What an operation has of the node that it was made of.
-_KEPT: Final = ("forward", "layer")
+_KEPT: Final = ("forward", FORWARD_GRAPH, "layer")
+#: Nodes that are told of what one operation does for several.
+_MAX_FUSED: Final = 16
+#: What XLA writes as ``_`` in a program's name.
+_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Programs:
@@ -65,19 +72,54 @@ class Programs:
             ranges.keep(operations=True)  # the profiler has turned annotations off
 
     def _emit(self, name: str, module: Module, origins: Origins) -> None:
+        function = _function(name, origins)
+        nodes = origins.get(function or "", {})
+        instructions = {one.name: one for one in module.instructions.values()}
         for key, call in calls(module):
             told = call if self._shapes else replace(call, inputs=(), outputs=None)
-            spec = format_spec(name, key, _traced(told, origins))
-            self._emitter.mark(self._emitter.prepare(spec, "spec"))
+            if function is not None:
+                told = _traced(told, function, nodes, _works(module, instructions[key]))
+            self._emitter.mark(self._emitter.prepare(format_spec(name, key, told), "spec"))
 
 
-def _traced(call: OpCall, origins: Origins) -> OpCall:
+def _function(program: str, origins: Origins) -> str | None:
+    """Which function the program ``a_inference_step_12__XlaMustCompile_….2(7)`` was made of.
+
+    XLA puts a letter in the place of the first one where that is none.
+    """
+    for function in origins:
+        written = _UNUSUAL.sub("_", function)
+        if program[1:].startswith((f"{written[1:]}__", f"{written[1:]}.", f"{written[1:]}(")):
+            return function
+    return None
+
+
+def _works(module: Module, one: Instruction) -> tuple[str, ...]:
+    """The nodes whose work an operation does, its own first, each once."""
+    parts = (one, *inside(module, one))
+    return tuple(dict.fromkeys(part.op_name for part in parts if part.op_name))
+
+
+def _traced(
+    call: OpCall, function: str, nodes: dict[str, OpCall], works: tuple[str, ...]
+) -> OpCall:
     """The call with what is known of the node that it was made of."""
-    origin = origins.get(str(call.param("op_name")))
-    if origin is None:
-        return call
-    params = tuple((name, value) for name, value in origin.params if name in _KEPT)
-    return replace(call, params=(*call.params, *params), frames=call.frames or origin.frames)
+    works = tuple(name for name in works if name in nodes)
+    path = call.param("op_name")
+    if works and (path is None or call.param("op_name_of") is not None):
+        # it was taken from a neighbour: names without scopes count for nothing where nodes are not known
+        path = works[0]
+        told = (param for param in call.params if param[0] not in ("op_name", "op_name_of"))
+        call = replace(call, params=(*told, ("op_name", path)))
+    origin = nodes.get(str(path))
+    params = [*call.params, (FUNCTION, function)]
+    if origin is not None:
+        params += [(name, value) for name, value in origin.params if name in _KEPT]
+    others = tuple(name for name in works if name != path)
+    if others and (origin is None or origin.param("forward") is None):
+        params.append(("fused", others[:_MAX_FUSED]))
+    frames = call.frames or (() if origin is None else origin.frames)
+    return replace(call, params=tuple(params), frames=frames)
 
 
 def programs() -> Iterator[tuple[str, Module]]:

@@ -177,12 +177,19 @@ def ears_library() -> Path:
 
 def inputs_library(tensorflow: Any) -> Path:
     """The library that reads the shapes of inputs, for this TensorFlow. Raises BuildError."""
+    framework = _framework(tensorflow)
+    # which of the two has what is called differs from version to version
+    libraries = (framework, *sorted(framework.parent.glob("libtensorflow_cc.so.*")))
     flags = (
         *tensorflow.sysconfig.get_compile_flags(),
         f"-DTENSORFLOW={tensorflow.__version__}",
-        str(_framework(tensorflow)),
+        "-Wl,--no-as-needed",
+        *map(str, libraries),
     )
-    return built(INPUTS, flags)
+    try:
+        return built(INPUTS, flags)
+    except BuildError:  # a version whose shapes are kept otherwise can still be asked
+        return built(INPUTS, (*flags, "-DPLAIN_SIZES"))
 
 
 def _framework(tensorflow: Any) -> Path:

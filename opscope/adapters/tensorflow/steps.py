@@ -31,6 +31,8 @@ class Steps:
         self._trains = trains
         self._known: dict[str, str | None] = {}
         self._local = _Local()
+        #: The recorders that were told how steps are counted, and that they may be wrong.
+        self._said: dict[bool, Any] = {}
 
     def begins(self, name: str, graph: Callable[[], Any]) -> str | None:
         """Function ``name`` is about to run; what to give to ``ended`` where that is training."""
@@ -49,13 +51,38 @@ class Steps:
             local.round.clear()
             session.step()
         local.round.append(kind)
+        self._say(False, kind)
         return kind
 
     def ended(self, kind: str) -> None:
         """It has run."""
-        if kind == self._local.last and not session.steps_by_user:
-            self._local.round.clear()
+        local = self._local
+        if kind == local.last and not session.steps_by_user:
+            others = local.before is not None and set(local.round) != local.before
+            if others:
+                self._say(True, ", ".join(sorted({*local.round, *(local.before or ())})))
+            local.before = set(local.round)
+            local.round.clear()
             session.step()
+
+    def _say(self, uneven: bool, functions: str) -> None:
+        """Tell the recording, once, by what steps are counted."""
+        recorder = session.recorder()
+        if recorder is None or self._said.get(uneven) is recorder:
+            return
+        self._said[uneven] = recorder
+        if uneven:
+            recorder.note(
+                "warning",
+                f"functions that train do not run equally often ({functions}), so that what is taken "
+                "for a step is none: opscope.step() at the beginning of each iteration tells them",
+            )
+        else:
+            recorder.note(
+                "info",
+                f"a step is a run of {functions}, or a round of such functions; where gradients are "
+                "accumulated over several, opscope.step() at the beginning of each iteration tells steps",
+            )
 
 
 class _Local(threading.local):
@@ -64,6 +91,8 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.begun = False
         self.round: list[str] = []
+        #: What ran in the round before.
+        self.before: set[str] | None = None
         self.last = ""
 
 

@@ -21,6 +21,8 @@ _CONTROL: Final = re.compile(
 )
 #: An einsum's formula, which JAX makes a scope: ``bthd,bshd->bhts``.
 _FORMULA: Final = re.compile(r"[\w.…,]*->[\w.…]*\Z")
+#: PyTorch/XLA opens a scope for an op itself.
+_ATEN: Final = re.compile(r"aten__\w+(?:\.[0-9]+)?\Z")
 _JOINED: Final = re.compile(r"((?:.*/)?)\((.*:.*)\)\Z")
 #: What TensorFlow puts before the nodes of a gradient.
 _TAPE: Final = re.compile(r"(?:gradient_tape|gradients(?:_[0-9]+)?)\Z")
@@ -46,7 +48,9 @@ def reading(call: OpCall) -> Reading:
     forward = call.param("forward")
     if isinstance(forward, str):  # the adapter knows what it differentiates, and that one's layer
         return Reading("op", call, "backward", layer=_layer(forward.split("/")))
-    return Reading("op", call, *place(path))
+    direction, layer = place(path)
+    told = call.param("direction")
+    return Reading("op", call, told if isinstance(told, str) else direction, layer)
 
 
 def place(path: str) -> tuple[str | None, str | None]:
@@ -91,6 +95,6 @@ def _layer(parts: list[str]) -> str | None:
         inner = part
         while (found := _WRAPPED.match(inner)) is not None:
             inner = "" if found.group(1) in _FUNCTIONS else found.group(2)
-        if inner and not any(kind.match(inner) for kind in (_TAPE, _CONTROL, _FORMULA)):
+        if inner and not any(kind.match(inner) for kind in (_TAPE, _CONTROL, _FORMULA, _ATEN)):
             kept.append(inner)
     return "/".join(kept) or None

@@ -16,7 +16,7 @@ from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec, leav
 
 from .loops import Work, is_compiled_whole, work
 from .module import Instruction, Module
-from .origins import NOT_RUN, Origins, inside
+from .origins import ATEN, NOT_RUN, Origins, inside
 from .wire import Fields, fields, number, numbers, spans, text
 
 FRAMES: Final = 3
@@ -30,6 +30,8 @@ _CONVOLUTIONS: Final = {
 _PRODUCTS: Final = ("gemm", "matmul", "matmul$f8", "dot")
 _MATRIX: Final = ("dot", "convolution")
 _INNER_SHOWN: Final = 8
+#: Where PyTorch's own optimizers are.
+_TORCH_OPTIMIZERS: Final = "/torch/optim/"
 #: Fused regions inside one another that are followed.
 _NESTED: Final = 4
 _COLLECTIVE: Final = (
@@ -54,23 +56,32 @@ def calls(module: Module) -> Iterator[tuple[str, OpCall]]:
         for computation in one.called
     }
     origins = Origins(module)
+    stacks = any(one.frames for one in module.instructions.values())
     for computation, members in module.computations.items():
         if computation in fused:
             continue
         for place in members:
             one = module.instructions[place]
             if one.opcode not in NOT_RUN:
-                yield one.name, _call(module, one, *origins.of(place))
+                origin = origins.of(place)
+                yield one.name, _call(module, one, *origin, _of_torch(*origin[:2], stacks))
 
 
 def _call(
-    module: Module, one: Instruction, path: str, frames: tuple[Frame, ...], of: str
+    module: Module,
+    one: Instruction,
+    path: str,
+    frames: tuple[Frame, ...],
+    of: str,
+    direction: str | None,
 ) -> OpCall:
     name, params = _described(module, one)
     if path:
         params.append(("op_name", path))
         if of != one.name:
             params.append(("op_name_of", of))
+    if direction is not None:
+        params.append(("direction", direction))
     return OpCall(
         name,
         tuple(_operand(module, operand) for operand in one.operands),
@@ -79,6 +90,18 @@ def _call(
         None,
         _user_frames(frames),
     )
+
+
+def _of_torch(path: str, frames: tuple[Frame, ...], stacks: bool) -> str | None:
+    """The direction of an op of PyTorch/XLA; None of others, and where nothing tells.
+
+    Autograd works on a thread of its own, where no scope and no line of Python is around an op.
+    """
+    if not path.rpartition("/")[2].startswith(ATEN):
+        return None
+    if "_backward" in path or (stacks and not frames and "/" not in path):
+        return "backward"
+    return "optimizer" if any(_TORCH_OPTIMIZERS in file for file, _ in frames) else None
 
 
 def _operand(module: Module, place: int) -> Arg:

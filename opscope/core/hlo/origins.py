@@ -24,6 +24,8 @@ NOT_RUN: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element
 _MOVES: Final = frozenset(
     {"copy", "transpose", "reshape", "bitcast", "convert", "parameter", "pad"}
 )
+#: What PyTorch/XLA calls an op (``aten__addmm``), in scopes of that name and a number.
+ATEN: Final = "aten__"
 _CONTRACTIONS: Final = frozenset({"convolution", "dot"})
 #: What the framework calls them, the last part of a path.
 _CALLED: Final = re.compile(r"(?i)(?:dot|conv|matmul|einsum)\w*\Z")
@@ -127,7 +129,8 @@ class Origins:
         for at in read:
             for user in self._users.get(at, ()):
                 one = instructions[user]
-                if one.opcode in _MOVES and "/" in one.op_name and _CALLED.search(one.op_name):
+                path = one.op_name
+                if one.opcode in _MOVES and _is_path(path) and _CALLED.search(path):
                     return (one.op_name, one.frames, one.name)
         return None
 
@@ -179,7 +182,12 @@ class Origins:
 
 
 def _tells(one: Instruction) -> bool:
-    return "/" in one.op_name and one.opcode not in NOT_RUN
+    return _is_path(one.op_name) and one.opcode not in NOT_RUN
+
+
+def _is_path(name: str) -> bool:
+    """Whether it tells where an instruction is from; PyTorch's do so where no scope is open, too."""
+    return "/" in name or name.startswith(ATEN)
 
 
 def _transposed(path: str) -> str:

@@ -1,0 +1,114 @@
+"""What ``gpu_check.sh`` asks of TensorFlow: of a recording, and of a file of TensorFlow's own profiler.
+
+    python -m opscope run -o loop.opscope -- python examples/tensorflow_loop.py
+    python scripts/gpu_results_tensorflow.py loop.opscope results.txt
+
+The recording tells the ops; the kernels come from TensorFlow's profiler, under which the same example is
+run here. Without a GPU what needs one is skipped, and said so. Exits with 1 where a check fails.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import polars as pl
+import tensorflow as tf
+
+import opscope
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "tensorflow_loop.py"
+STEPS, BATCH = 8, 32
+LAYERS = {"conv1", "conv2", "dense1", "dense2"}
+PASSING = ["_Arg", "_Retval", "_Send", "_Recv"]
+
+
+def by_hand():
+    """Matrix FLOPs of the example's training: forward, gradient of the weights, and of the input."""
+    convs = [(28, 1, 8), (14, 8, 16)]
+    each = [2 * BATCH * side * side * out * 9 * into for side, into, out in convs]
+    each += [2 * BATCH * 7 * 7 * 16 * 32, 2 * BATCH * 32 * 10]
+    return STEPS * (3 * sum(each) - each[0])  # the images need no gradient
+
+
+def text(*names):
+    return pl.col(names).cast(pl.String)
+
+
+def recorded(profile, gpu):
+    """Of the recording; ``None`` is a check that cannot be made here."""
+    ops = profile.ops().with_columns(text("op", "layer", "direction", "device"))
+    shaped = ops.filter(pl.col("inputs").is_not_null() | pl.col("outputs").is_not_null())
+    model = ops.filter(pl.col("layer").is_in(LAYERS), ~pl.col("op").is_in(PASSING))
+    backward = model.filter(pl.col("direction") == "backward")
+    matrix = model.filter(pl.col("matrix_flops") > 0)
+    on_gpu = matrix.filter(pl.col("device").str.starts_with("cuda"))
+    return {
+        f"all {STEPS} steps were seen": profile.summary()["steps"].item() == STEPS,
+        "at least 99 % of op time has shapes": shaped["self_time"].sum()
+        >= 0.99 * ops["self_time"].sum(),
+        "layers were seen forward and backward": set(backward["layer"]) == LAYERS
+        and set(model.filter(pl.col("direction") == "forward")["layer"]) == LAYERS,
+        "each backward op has its forward op": len(backward) > 0
+        and backward["forward_op_id"].null_count() == 0,
+        f"matrix FLOPs are those by hand ({matrix['matrix_flops'].sum()} of {by_hand()})": matrix[
+            "matrix_flops"
+        ].sum()
+        == by_hand(),
+        "products and convolutions ran on the GPU": 0 < len(matrix) == len(on_gpu) if gpu else None,
+    }
+
+
+def profiled(gpu):
+    """Of a file of TensorFlow's profiler: the ops on the CPU, the kernels on a GPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+        tf.profiler.experimental.stop()
+        profile = opscope.load(folder)
+        row = profile.summary().row(0, named=True)
+        kernels, ops = profile.kernels(), profile.ops()
+    whole = kernels["duration"].sum()
+    attributed = kernels.filter(pl.col("op_id").is_not_null())["duration"].sum()
+    kinds = ops["op"].cast(pl.String).to_list()
+    return {
+        "TensorFlow's profiler: its file tells products and convolutions": all(
+            any(kind in one for one in kinds) for kind in ("MatMul", "Conv2D")
+        ),
+        "TensorFlow's profiler: kernels were captured": len(kernels) > 0 if gpu else None,
+        "TensorFlow's profiler: at least 99 % of kernel time has an op": (
+            whole > 0 and attributed >= 0.99 * whole
+        )
+        if gpu
+        else None,
+        "TensorFlow's profiler: attributed + unattributed = total": (
+            row["attributed_time"] + row["unattributed_time"] == whole
+        )
+        if gpu
+        else None,
+    }
+
+
+def main():
+    gpu = bool(tf.config.list_physical_devices("GPU"))
+    profile = opscope.load(sys.argv[1])
+    checks = recorded(profile, gpu) | profiled(gpu)
+    said = {True: "pass", False: "FAIL", None: "skip"}
+    lines = [
+        f"opscope {opscope.__version__}, TensorFlow {tf.__version__}, {'GPU' if gpu else 'no GPU'}",
+        *(f"{said[passed]}  {what}" for what, passed in checks.items()),
+        *(f"      note: {note}" for note in profile.notes()["what"]),
+    ]
+    report = "\n".join(lines) + "\n"
+    Path(sys.argv[2]).write_text(report, encoding="utf-8")
+    print(report)
+    sys.exit(False in checks.values())
+
+
+if __name__ == "__main__":
+    main()
