@@ -147,8 +147,9 @@ class Emitter:
 
         Slow (tens of µs): the caller keeps the result in a bounded cache of its own. With a call
         whose ``outputs`` are known the result can also be given to ``pop``. What is said only once (a
-        step's number) need not be kept here (``keep``): else memory would grow with the program, and
-        each recording would begin with all that was ever said. Raises ValueError on a category that
+        step's number) need not be kept (``keep``), and is pushed before another recording begins: else
+        memory would grow with the program, and each recording would begin with all that was ever
+        said. Raises ValueError on a category that
         ``schema.CATEGORIES`` does not have.
         """
         if category is not None and category not in CATEGORY_ID:
@@ -161,6 +162,11 @@ class Emitter:
         found = self._interned.get(key)
         if found is not None:
             return found
+        if not keep and self._nvtx is None:
+            prepared = Prepared(next(_numbers), self.domain, category, text)
+            if self._recorder is not None:
+                self._recorder.text(prepared.id, self.domain, category, text)
+            return prepared
         with _lock:
             found = self._interned.get(key)
             if found is not None:

@@ -135,7 +135,8 @@ class Recorder:
         self._stop_wanted = False
         self._threads: list[_Thread] = []
         self._indices = 0
-        self._strings: list[str] = []
+        #: Texts, and lines that sources have made of theirs.
+        self._strings: list[str | tuple[int, str, str | None, str]] = []
         self._facts: list[str] = []
         self._files: dict[str, int] = {}
         self._room = max_bytes
@@ -154,9 +155,8 @@ class Recorder:
 
     def text(self, number: int, domain: str, category: str | None, text: str) -> None:
         """Text ``number`` may be pushed from now on."""
-        line = json.dumps([number, domain, category, text])
-        with self._lock:
-            self._strings.append(line)
+        # Without the lock: who writes takes what is there, after the events that name it.
+        self._strings.append((number, domain, category, text))
 
     def new_thread(self) -> Callable[[bytes], None]:
         """The calling thread's log, made and registered: a function that appends records to it."""
@@ -209,16 +209,14 @@ class Recorder:
         Steps that follow each other within ``TURN_NS`` are reckoned as one: it costs as much as ten
         ops.
         """
-        begun = self._step
-        if (
-            begun is not None
-            and self._steps_ns
-            and perf_counter_ns() - begun[1] < TURN_NS
-            and begun[0] == threading.get_ident()
-        ):
-            return
-        self.step_ends()
-        self.step_begins()
+        begun, now = self._step, perf_counter_ns()
+        if begun is None or begun[0] != threading.get_ident():
+            self.step_begins()
+        elif not self._steps_ns or now - begun[1] >= TURN_NS:
+            spent = self._spent()
+            self._steps_ns += now - begun[1]
+            self._steps_own += max(0, spent - begun[2])
+            self._step = (begun[0], now, spent)
 
     # ---------------------------------------------------------------- start and stop
 
@@ -368,7 +366,8 @@ class Recorder:
         for name, lines in ((STRINGS, self._strings), (FACTS, self._facts)):
             if lines:
                 count = len(lines)
-                self._append(name, ("\n".join(lines[:count]) + "\n").encode())
+                texts = (one if isinstance(one, str) else json.dumps(one) for one in lines[:count])
+                self._append(name, ("\n".join(texts) + "\n").encode())
                 del lines[:count]
         data = b"".join(chunks)
         if len(data) + len(memory) > self._room:

@@ -209,7 +209,7 @@ def step(number: int | None = None) -> int:
         end_step()
         return begin_step(number)
     recording.step_turns()
-    emitter(STEP_FRAMEWORK).pop()
+    _emitters[STEP_FRAMEWORK].pop()
     _steps.number = number = _steps.number + 1 if number is None else number
     _push_step(number)
     return number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any, Final
 
 import torch
@@ -100,11 +101,13 @@ class Layers:
         # is fetched from afar: so these call no more than they must.
         emitter, threads, paths, failed = self._emitter, self._threads, self._paths, self._failed
         entering, leaving = self._entering, self._leaving
-        local, current, cost = threads.local, threads.current, self.cost
+        local, current, cost, now = threads.local, threads.current, self.cost, perf_counter_ns
 
         def enter(module: nn.Module) -> ThreadState | None:
             try:
-                begin = cost.begin()
+                # of both ways one call in 16 is timed; Cost.begin would be a function more
+                cost.calls = calls = cost.calls + 2
+                begin = 0 if calls & 31 else now()
                 state: ThreadState | None = getattr(local, "state", None)
                 if state is None or state.run != threads.run:
                     state = current()
@@ -128,7 +131,7 @@ class Layers:
             if not self.on:
                 return
             try:
-                begin = cost.begin()
+                begin = 0 if cost.calls & 31 else now()
                 key = id(module)
                 if state.open and state.open[-1] == key:
                     state.open.pop()

@@ -137,6 +137,7 @@ class OptimizerHooks:
                 self._phases.end_forward(state)
                 self._phases.begin(state, OPTIMIZER)
                 state.optimizing += 1
+                state.switched()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an optimizer step could not be begun")
 
@@ -145,6 +146,7 @@ class OptimizerHooks:
             state = self._threads.current()
             if state.optimizing:
                 state.optimizing -= 1
+                state.switched()
                 self._phases.end(state, OPTIMIZER)
             if self._steps is not None and optimizer is not None and not state.optimizing:
                 self._steps.stepped(optimizer)
@@ -243,6 +245,7 @@ class BackwardAndInput:
             self._phases.end_forward(state)
             self._phases.begin(state, INPUT)
             state.wait += 1
+            state.switched()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a fetch could not be begun")
 
@@ -251,6 +254,7 @@ class BackwardAndInput:
             state = self._threads.current()
             if state.wait:
                 state.wait -= 1
+                state.switched()
                 self._phases.end(state, INPUT)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a fetch could not be ended")

@@ -85,6 +85,10 @@ class ThreadState:
         self.backward = 0
         #: Whether a data loader is fetching.
         self.wait = 0
+        self.switched()
+
+    def switched(self) -> None:
+        """``optimizing`` or ``wait`` has changed."""
 
     def made(self, seq: int, entry: Entry) -> None:
         """The op of ``entry`` has made node ``seq``."""

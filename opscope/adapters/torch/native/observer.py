@@ -40,6 +40,9 @@ LEVELS: Final = "OPSCOPE_TORCH_LEVELS"
 _PYTHON: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else sys.hexversion >> 16
 
 
+_COUNTS: Final = ("ops", "own_ns", "failures", "dropped", "calls")
+
+
 class NativeState(ThreadState):
     """A thread whose switches the callback reads."""
 
@@ -49,21 +52,10 @@ class NativeState(ThreadState):
         self._flags = flags
         super().__init__(number)
 
-    @property
-    def optimizing(self) -> int:
-        return int(self._flags[0])
-
-    @optimizing.setter
-    def optimizing(self, depth: int) -> None:
-        self._flags[0] = depth
-
-    @property
-    def wait(self) -> int:
-        return int(self._flags[1])
-
-    @wait.setter
-    def wait(self, depth: int) -> None:
-        self._flags[1] = depth
+    def switched(self) -> None:
+        """The callback is told."""
+        flags = self._flags
+        flags[0], flags[1] = self.optimizing, self.wait
 
 
 class Library:
@@ -106,7 +98,8 @@ class NativeMode:
         self._creating = 0
         self._recorder: Recorder | None = None
         #: What the recording began with.
-        self._before: dict[str, int] = {}
+        self._out = (ctypes.c_int64 * 5)()
+        self._before = dict.fromkeys(_COUNTS, 0)
         self._worker_loop: Any = None
         self._sources = Sources()
         # Kept here: the library calls them as long as it lives.
@@ -184,7 +177,9 @@ class NativeMode:
         def _worker_loop(*args: Any, **kwargs: Any) -> Any:
             one = mode()
             if one is not None:
-                one.threads.current().wait += 1
+                state = one.threads.current()
+                state.wait += 1
+                state.switched()
             return original(*args, **kwargs)
 
         self._patched = _worker_loop
@@ -217,15 +212,16 @@ class NativeMode:
 
     def spent(self) -> Spent:
         """What the callbacks cost; what PyTorch does to call them is not in it."""
-        now = self.counts()
-        time, calls = (now[name] - self._before.get(name, 0) for name in ("own_ns", "calls"))
+        out, before = self._out, self._before  # asked in steps: no more than it must
+        self._call.opscope_counts(out)
+        time, calls = out[1] - before["own_ns"], out[4] - before["calls"]
         return Spent("ops, native", time, calls, TIMED_EVERY, 0)
 
     def counts(self) -> dict[str, int]:
         """Since the process began: ops, own time in ns, failures, ops dropped, callbacks."""
-        out = (ctypes.c_int64 * 5)()
+        out = self._out
         self._call.opscope_counts(out)
-        return dict(zip(("ops", "own_ns", "failures", "dropped", "calls"), out, strict=True))
+        return dict(zip(_COUNTS, out, strict=True))
 
 
 _alive: list[NativeMode] = []
