@@ -96,8 +96,8 @@ class Event(Struct, gc=False):
 
 
 class _Fast(Event, gc=False):
-    ts: float | None = None
-    dur: float | None = None
+    ts: int | float | None = None
+    dur: int | float | None = None
 
 
 class _Exact(Event, gc=False):
@@ -165,14 +165,21 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
     """
     if Decimal in set(map(type, values)):
         return np.array([_decimal_ns(value) for value in values], np.int64)
-    micros = np.array(values, np.float64)  # an absent time becomes NaN
+    try:
+        micros = np.array(values, np.float64)  # an absent time becomes NaN
+    except OverflowError:  # a whole number of over 308 digits
+        raise Inexact from None
     known = ~np.isnan(micros)
     if not known.all():
         micros[~known] = 0
     whole = np.floor(micros)
     part = micros - whole
     size = np.abs(micros)
-    if not bool(np.all((size < _EXACT_BELOW) | ((size < _LARGEST) & (part == 0)))):
+    large = np.flatnonzero(size >= _EXACT_BELOW)
+    # A large time that is whole may have been written so, or be rounded from one that is not.
+    if len(large) and (
+        size.max() >= _LARGEST or float in {type(values[at]) for at in large.tolist()}
+    ):
         raise Inexact
     result = whole.astype(np.int64) * 1000 + np.rint(part * 1000).astype(np.int64)
     if not known.all():

@@ -84,6 +84,28 @@ def test_no_nanosecond_is_lost(
     ]
 
 
+def at(path: Path, start: str) -> Path:
+    """A trace of one kernel that begins at ``start``, as it stands there."""
+    path.write_text(
+        '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "dur": 1, '
+        f'"args": {{"device": 0, "stream": 7, "correlation": 1}}, "ts": {start}}}]}}'
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    "start", ["19007046938879.999", "1700000000123456.999", "1700000000123456"]
+)
+def test_a_large_time_is_not_rounded_to_a_double(tmp_path: Path, start: str) -> None:
+    kernels = kineto.read(at(tmp_path / "t.json", start))["kernels"]
+    assert kernels["start"].to_list() == [int(Decimal(start) * 1000)]
+
+
+def test_a_time_of_four_hundred_digits_is_none(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="nothing that torch.profiler records"):
+        kineto.read(at(tmp_path / "t.json", "1" + "0" * 400))
+
+
 def test_unix_microseconds_with_a_fraction_keep_their_nanoseconds(tmp_path: Path) -> None:
     start = 1_700_000_000_123_456_789
     path = write(tmp_path / "t.json", [event("kernel", "k", micros(start), Decimal("1.001"), 0, 7)])
