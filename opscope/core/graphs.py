@@ -20,7 +20,7 @@ from opscope.core.intervals import NONE, Ints, nest
 from opscope.core.trace import Trace
 
 GRAPH_LAUNCH: Final = r"^(cu|cuda|hip)GraphLaunch"
-_LAUNCH: Final = (
+LAUNCH: Final = (
     r"^(cu|cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC|Ex|_C|_ptsz|_v\d+)?"
     r"|^hipExtLaunchKernel|^hipExtModuleLaunchKernel|^hipHccModuleLaunchKernel"
 )
@@ -159,7 +159,7 @@ def _named_captures(trace: Trace, link: NDArray[np.int32]) -> dict[tuple[int, in
     all threads of the process count that executed nothing while the graph was captured.
     """
     calls = trace["calls"]
-    launch = matching(calls["name"], _LAUNCH)
+    launch = matching(calls["name"], LAUNCH)
     launch[link[link >= 0]] = False
     rows = np.flatnonzero(launch)
     number = _graph_numbers(trace, rows, "capture", by_thread=False)
@@ -210,7 +210,7 @@ def _captures(calls: pl.DataFrame, link: NDArray[np.int32]) -> list[Ints]:
     A capture is what lies between its begin and its end on one thread; where the trace has no
     begin (it was cut), what lies before the end and after the last launch that did execute.
     """
-    launch = matching(calls["name"], _LAUNCH)
+    launch = matching(calls["name"], LAUNCH)
     begin, end = matching(calls["name"], _BEGIN), matching(calls["name"], _END)
     executed = np.zeros(len(calls), bool)
     executed[link[link >= 0]] = True

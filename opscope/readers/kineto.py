@@ -19,6 +19,8 @@ from typing import Any
 
 import polars as pl
 
+from opscope.core.columns import matching
+from opscope.core.graphs import LAUNCH
 from opscope.core.trace import Trace, conform
 
 from . import kineto_device as device
@@ -62,12 +64,18 @@ def read(path: str | PathLike[str]) -> Trace:
         }
     )
     tables["ranges"] = ranges(placed)
-    recovered = 0
+    recovered = lost = 0
     if _traced_gpu(columns, file.meta):
         tables["calls"] = calls
         tables["kernels"], recovered = device.kernels(placed, calls)
         tables["memops"] = device.memops(placed, calls)
         tables["syncs"] = device.syncs(placed, calls)
+        if not len(tables["kernels"]):
+            lost = int(matching(calls["name"], LAUNCH).sum())
+    if lost:  # CUPTI's range profiler, which counts, lets none be recorded
+        del tables["kernels"]
+        if not len(tables["memops"]):
+            del tables["memops"]
     tables["devices"] = devices(file.meta, files, tables)
     if len(columns["memory"]):
         tables["allocations"] = device.allocations(placed)
@@ -85,9 +93,12 @@ def read(path: str | PathLike[str]) -> Trace:
         "version": str(file.meta.get("schemaVersion", "")),
         "paths": [str(path)],
         "resolution_ns": 1 if columns.fractional else 1000,
+        **({"gpu": True} if lost else {}),
     }
     trace = Trace.of(tables, origin)
     _notes(trace, file, columns, unpaired, recovered)
+    if lost:
+        trace.note("warning", "kernels were launched and none is in the file: they were not captured", lost)
     if unlinked:
         trace.note("warning", unlinked, len(columns["metrics"]))
     return trace

@@ -102,7 +102,7 @@ def test_a_large_time_is_not_rounded_to_a_double(tmp_path: Path, start: str) -> 
 
 
 def test_a_time_of_four_hundred_digits_is_none(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="nothing that torch.profiler records"):
+    with pytest.raises(BadInput, match="nothing that torch"):
         kineto.read(at(tmp_path / "t.json", "1" + "0" * 400))
 
 
