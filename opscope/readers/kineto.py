@@ -98,7 +98,9 @@ def read(path: str | PathLike[str]) -> Trace:
     trace = Trace.of(tables, origin)
     _notes(trace, file, columns, unpaired, recovered)
     if lost:
-        trace.note("warning", "kernels were launched and none is in the file: they were not captured", lost)
+        trace.note(
+            "warning", "kernels were launched and none is in the file: they were not captured", lost
+        )
     if unlinked:
         trace.note("warning", unlinked, len(columns["metrics"]))
     return trace

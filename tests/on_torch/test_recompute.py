@@ -12,6 +12,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import opscope  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("unobserved")
+
 FORWARD = 2 * (2 * 16 * 32 * 64)
 
 
