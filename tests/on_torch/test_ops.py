@@ -190,6 +190,32 @@ def test_source_is_the_innermost_user_lines(emitter):
     assert op.call.frames[1][1] == first + 4
 
 
+def test_models_of_one_class_have_names_of_their_own(emitter):
+    generator, critic = (torch.nn.Sequential(torch.nn.Linear(2, 2)) for _ in range(2))
+    for _ in range(2):
+        critic(generator(torch.ones(1, 2)))
+    assert [op.layer for op in emitter.named("aten::addmm")] == [
+        "Sequential.0",
+        "Sequential#2.0",
+    ] * 2
+    del generator
+    torch.nn.Sequential(torch.nn.Linear(2, 2))(torch.ones(1, 2))  # the name that went is free
+    critic(torch.ones(1, 2))
+    layers = [op.layer for op in emitter.named("aten::addmm")[-2:]]
+    assert layers == ["Sequential.0", "Sequential#2.0"]
+
+
+def test_many_models_of_one_class_share_the_last_name(emitter):
+    from opscope.adapters.torch.modules import MAX_ROOTS
+
+    models = [torch.nn.Linear(2, 2) for _ in range(MAX_ROOTS + 2)]
+    for model in models:
+        model(torch.ones(1, 2))
+    layers = [op.layer for op in emitter.named("aten::addmm")]
+    assert layers[:2] == ["Linear", "Linear#2"]
+    assert layers[-3:] == [f"Linear#{MAX_ROOTS}"] * 3
+
+
 @pytest.mark.parametrize(
     ("option", "lost"), [("shapes", "inputs"), ("source", "frames"), ("layers", "layer")]
 )

@@ -28,6 +28,8 @@ _WRAPPERS: Final = {
 _KERAS_LAYER: Final = "keras.src.layers.layer"
 #: Modules whose paths are kept; programs that make modules all the time start over.
 MAX_MODULES: Final = 65_536
+#: Models of one class that are told apart; those beyond share the last one's name.
+MAX_ROOTS: Final = 64
 
 
 class Layers:
@@ -54,6 +56,8 @@ class Layers:
         #: Off, it does nothing, also where a compiled module keeps hold of it.
         self.on = False
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str, Prepared]] = {}
+        #: By class's name, the modules that are no other's part.
+        self._roots: dict[str, list[weakref.ref[nn.Module]]] = {}
         #: Where it is put. Installed apart from it, for as long as the adapter is.
         self.hidden = Hidden()
 
@@ -177,11 +181,23 @@ class Layers:
         inner = _wrapped(module)
         if inner is not None:
             self._root(inner)
-            return self._register(module, type(module).__name__)
+            return self._register(module, self._root_name(module))
         return self._root(module)
 
+    def _root_name(self, module: nn.Module) -> str:
+        """The class's name, with a number from the second living one on: ``Sequential#2``."""
+        name = type(module).__name__
+        roots = self._roots.setdefault(name, [])
+        living = [one() for one in roots]
+        at = next((at for at, one in enumerate(living) if one is module), None)
+        if at is None:
+            free = (at for at, one in enumerate(living) if one is None)
+            at = next(free, min(len(roots), MAX_ROOTS - 1))
+            roots[at : at + 1] = [weakref.ref(module)]
+        return name if at == 0 else f"{name}#{at + 1}"
+
     def _root(self, module: nn.Module) -> tuple[weakref.ref[nn.Module], str, Prepared]:
-        root = type(module).__name__
+        root = self._root_name(module)
         for name, child in module.named_modules():
             if child is not module:
                 self._register(child, f"{root}.{name}")
