@@ -636,3 +636,21 @@ x.sin()
     assert all(e.payload is not None and e.payload >> 48 >= 1 for e in sines)
     depth = Counter(e.kind for e in events)
     assert depth["push"] == depth["pop"]
+
+
+def test_the_cost_of_a_recording_is_reckoned_from_its_own_samples():
+    """Not from those of a recording before it, in which calls took a thousand times as long."""
+    from opscope.adapters.torch.native.observer import _COUNTS, NativeMode
+
+    before = dict.fromkeys(_COUNTS, 0) | {"calls": 640, "timed": 10, "timed_ns": 10_000_000}
+    now = before | {"calls": 1280, "timed": 20, "timed_ns": 10_010_000, "slow_ns": 5}
+
+    class Library:
+        @staticmethod
+        def opscope_counts(out):
+            out[:] = [now[name] for name in _COUNTS]
+
+    mode = object.__new__(NativeMode)
+    mode._out, mode._before, mode._call = (ctypes.c_int64 * len(_COUNTS))(), before, Library
+    spent = mode.spent()
+    assert (spent.time, spent.calls) == (640 * 1000 + 5, 640)

@@ -94,7 +94,7 @@ void drain_all(Global& g, std::vector<char>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_abi(void) { return 2; }
+int opscope_abi(void) { return 3; }
 
 int opscope_has_nvtx(void) {
 #ifdef OPSCOPE_NVTX
@@ -204,18 +204,20 @@ void opscope_creating(int change) {
   if (g_creating.fetch_add(change) + change < 0) g_creating.store(0);
 }
 
-// Since the process began: ops seen, own time in ns (once-only work timed, the rest from a sample),
-// failures, records dropped, calls of ours.
+// Since the process began: ops seen, failures, records dropped, calls of ours, those timed, ns of these,
+// ns of all that made or asked something new.
 void opscope_counts(int64_t* out) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
   Counts all = g.gone;
   for (Thread* t : g.threads) all.add(*t);
   out[0] = all.ops;
-  out[1] = all.own_ns;
-  out[2] = g_failures.load();
-  out[3] = all.dropped;
-  out[4] = all.calls;
+  out[1] = g_failures.load();
+  out[2] = all.dropped;
+  out[3] = all.calls;
+  out[4] = all.timed;
+  out[5] = all.own_ns;
+  out[6] = all.slow_ns;
 }
 
 }  // extern "C"

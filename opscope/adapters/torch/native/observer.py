@@ -27,7 +27,7 @@ from ..state import Threads, ThreadState
 
 _log = logging.getLogger(__name__)
 
-ABI: Final = 2
+ABI: Final = 3
 #: One callback in so many is timed (kTimedEvery in state.h), and all that make something new.
 TIMED_EVERY: Final = 64
 #: ``all``: also the ops that PyTorch decomposes (``aten::linear``) and what backends call inside
@@ -40,7 +40,7 @@ LEVELS: Final = "OPSCOPE_TORCH_LEVELS"
 _PYTHON: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else sys.hexversion >> 16
 
 
-_COUNTS: Final = ("ops", "own_ns", "failures", "dropped", "calls")
+_COUNTS: Final = ("ops", "failures", "dropped", "calls", "timed", "timed_ns", "slow_ns")
 
 
 class NativeState(ThreadState):
@@ -98,7 +98,7 @@ class NativeMode:
         self._creating = 0
         self._recorder: Recorder | None = None
         #: What the recording began with.
-        self._out = (ctypes.c_int64 * 5)()
+        self._out = (ctypes.c_int64 * len(_COUNTS))()
         self._before = dict.fromkeys(_COUNTS, 0)
         self._worker_loop: Any = None
         self._sources = Sources()
@@ -214,11 +214,14 @@ class NativeMode:
         """What the callbacks cost; what PyTorch does to call them is not in it."""
         out, before = self._out, self._before  # asked in steps: no more than it must
         self._call.opscope_counts(out)
-        time, calls = out[1] - before["own_ns"], out[4] - before["calls"]
+        calls, timed = out[3] - before["calls"], out[4] - before["timed"]
+        sampled = (out[5] - before["timed_ns"]) * calls // timed if timed else 0
+        time = sampled + out[6] - before["slow_ns"]
         return Spent("ops, native", time, calls, TIMED_EVERY, 0)
 
     def counts(self) -> dict[str, int]:
-        """Since the process began: ops, own time in ns, failures, ops dropped, callbacks."""
+        """Since the process began: ops, failures, ops dropped, callbacks, those timed, ns of these, and
+        ns of all that made or asked something new."""
         out = self._out
         self._call.opscope_counts(out)
         return dict(zip(_COUNTS, out, strict=True))

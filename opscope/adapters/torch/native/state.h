@@ -324,14 +324,14 @@ struct Slow {
 // ------------------------------------------------------------------------------ global state
 
 struct Counts {
-  int64_t ops = 0, own_ns = 0, dropped = 0, calls = 0;
+  int64_t ops = 0, own_ns = 0, timed = 0, slow_ns = 0, dropped = 0, calls = 0;
   void add(const Thread& t) {
-    int64_t timed = t.timed.load();
     ops += t.ops_seen.load();
     calls += t.calls.load();
     dropped += t.dropped.load();
-    own_ns += t.slow_ns.load();
-    if (timed) own_ns += int64_t(double(t.own_ns.load()) / double(timed) * double(t.calls.load()));
+    own_ns += t.own_ns.load();
+    timed += t.timed.load();
+    slow_ns += t.slow_ns.load();
   }
 };
 
