@@ -12,6 +12,7 @@ from torch import nn
 from opscope.adapters.patch import Patches
 
 _Function = TypeVar("_Function")
+_Result = TypeVar("_Result")
 
 
 def _strategies() -> Any:
@@ -32,7 +33,7 @@ def _strategies() -> Any:
 
 
 _mark: Final = _strategies()
-#: Whether this torch lets frames be marked.
+#: Whether this torch lets frames be marked, with what they call.
 CAN_MARK: Final = _mark is not None
 
 
@@ -46,6 +47,32 @@ def untraced(function: _Function, below: bool = True) -> _Function:
     if _mark is not None:
         _mark(function.__code__, below)  # type: ignore[attr-defined]
     return function
+
+
+def skipped(function: _Function) -> _Function:
+    """``untraced``, but for the user's code below, on older torch too."""
+    if _mark is None:
+        from torch._C._dynamo.eval_frame import skip_code  # type: ignore[attr-defined,unused-ignore]
+
+        skip_code(function.__code__)  # type: ignore[attr-defined]
+    return untraced(function, below=False)
+
+
+def shielded(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """``untraced``, on older torch too; for what is never traced as part of a graph."""
+    if _mark is not None:
+        return untraced(function)
+    from torch._C._dynamo.eval_frame import set_eval_frame
+
+    @functools.wraps(function)
+    def alone(*args: Any) -> _Result:
+        tracer = set_eval_frame(None)
+        try:
+            return function(*args)
+        finally:
+            set_eval_frame(tracer)
+
+    return skipped(alone)
 
 
 #: Where frames are traced, for torch.compile and for torch.export; older versions lack the second.

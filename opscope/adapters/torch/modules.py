@@ -15,7 +15,7 @@ from opscope.core import session
 from opscope.core.cost import Cost
 from opscope.core.emit import Emitter, Prepared
 
-from .dynamo import Hidden, untraced
+from .dynamo import Hidden, shielded, skipped
 from .state import Threads, ThreadState
 
 #: Wrappers that a path does not name, and the attribute under which they hold the model.
@@ -94,7 +94,7 @@ class Layers:
                     leave(state, self, result)
 
         functools.update_wrapper(_call_impl, original)
-        return untraced(_call_impl, below=False)
+        return skipped(_call_impl)
 
     def _ways(
         self,
@@ -152,7 +152,7 @@ class Layers:
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("a layer could not be closed")
 
-        return untraced(enter), untraced(leave)
+        return shielded(enter), shielded(leave)
 
     def _name(
         self, module: nn.Module, state: ThreadState
