@@ -159,9 +159,9 @@ class _Facts:
                 elif "domain" in line:
                     facts.domains[str(line["domain"])] = int(line["number"])
                 elif "cost" in line:
-                    one_in = line["one_in"]
+                    time, one_in = line["time"], line["one_in"]
                     facts.costs[str(line["cost"])] = [
-                        int(line["time"]),
+                        None if time is None else int(time),
                         int(line["calls"]),
                         None if one_in is None else int(one_in),
                     ]

@@ -12,8 +12,8 @@ class Spent(NamedTuple):
     """What one part of opscope has spent since the recording began."""
 
     part: str
-    #: Of all calls, ns: where not each was timed, what those that were amount to.
-    time: int
+    #: Of all calls, ns: where not each was timed, what those that were amount to; None where none was.
+    time: int | None
     calls: int
     #: One in so many calls was timed; None: their number times what one takes.
     one_in: int | None
@@ -63,11 +63,13 @@ class Cost:
             self.long += took
 
     def spent(self) -> Spent:
-        """So far; nothing where too few calls were made for one to be timed."""
-        time = self.ns * self.calls // self.timed if self.timed else 0
-        return Spent(
-            self.part, time + self.long, self.calls, self.one_in, self.records * self.calls
-        )
+        """So far; its time is not known where too few calls were made for one to be timed."""
+        time: int | None = self.long
+        if self.timed:
+            time = self.ns * self.calls // self.timed + self.long
+        elif self.calls and not self.long:
+            time = None
+        return Spent(self.part, time, self.calls, self.one_in, self.records * self.calls)
 
 
 #: Asked each second and at the end of a recording.

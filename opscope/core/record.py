@@ -282,7 +282,7 @@ class Recorder:
         self._fact(clock=read_clock())
 
     def _spent(self) -> int:
-        return self._flush_ns + sum(spending().time for spending in tuple(self.spending))
+        return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
 
     def _costs(self) -> None:
         """What opscope has cost since the start; a later fact of a part replaces the one before."""

@@ -27,6 +27,8 @@ def test_one_call_in_so_many_is_timed_and_stands_for_the_others(monkeypatch):
     assert one.spent() == Spent("hooks", 7 * 10, 10, 4, 20)
     one.reset()
     assert one.spent() == Spent("hooks", 0, 0, 4, 0)
+    assert one.begin() == 0
+    assert one.spent() == Spent("hooks", None, 1, 4, 2)  # not known: none was timed
 
 
 def test_what_was_interrupted_stands_for_no_other_call(monkeypatch):
