@@ -6,8 +6,9 @@ Four programs, each under: nothing, opscope installed with nothing listening, op
 level of each nest, and with all), opscope in dispatch mode (all of it, without source lines, and ops
 alone), a dispatch mode that does nothing, ``emit_nvtx(record_shapes=True)`` where
 CUDA is there (it raises elsewhere), Kineto with shapes, and Kineto with shapes and stacks. The
-variants take turns; the best turn of each counts, in CPU time of the process, so that another program
-on the machine changes little. Read the ratios.
+variants take turns, in rounds. Of a turn's steps the 10th percentile counts, in CPU time of the process,
+so that another program on the machine changes little; what is added, and the ratio, are to "nothing" in
+the same round, and of all rounds the median. Read the ratios.
 
 "To disk" is the time from the end of the last step until the profile, or Kineto's file, is there.
 """
@@ -18,6 +19,7 @@ import importlib.util
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -32,7 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import opscope
 from opscope.core.schema import DIRECTIONS
 
-ROUNDS = 3
+ROUNDS = 5
 VARIANTS = (
     "nothing",
     "off",
@@ -140,15 +142,15 @@ PROGRAMS = {
 }
 
 
-def best(step, seconds):
-    """The least CPU time of one step, in ns."""
-    least = 1 << 62
+def usual(step, seconds):
+    """CPU time of one step in ns, the 10th percentile."""
+    took = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         begin = time.process_time_ns()
         step()
-        least = min(least, time.process_time_ns() - begin)
-    return least
+        took.append(time.process_time_ns() - begin)
+    return sorted(took)[len(took) // 10]
 
 
 def opscope_variant(step, seconds, mode, levels="one", **options):
@@ -157,7 +159,7 @@ def opscope_variant(step, seconds, mode, levels="one", **options):
     opscope.init(frameworks="torch", **options)
     with opscope.capture(folder / "run.opscope", backend="recorder"):
         step()
-        took = best(step, seconds)
+        took = usual(step, seconds)
         begin = time.perf_counter()
     stopped = time.perf_counter() - begin
     opscope.shutdown()
@@ -173,15 +175,8 @@ def kineto(step, seconds, stacks):
         step()
     done = profile(activities=[ProfilerActivity.CPU], **options)
     done.start()
-    steps = 0
-    took = 1 << 62
     # Kineto keeps everything in memory: as many steps as it stops within reason
-    end = time.perf_counter() + min(seconds, 1.0)
-    while time.perf_counter() < end:
-        begin = time.process_time_ns()
-        step()
-        took = min(took, time.process_time_ns() - begin)
-        steps += 1
+    took = usual(step, min(seconds, 1.0))
     begin = time.perf_counter()
     done.stop()
     path = Path(tempfile.mkdtemp()) / "trace.json"
@@ -195,10 +190,10 @@ def kineto(step, seconds, stacks):
 def measure(variant, step, seconds):
     """CPU ns of a step, seconds to disk, events."""
     if variant == "nothing":
-        return best(step, seconds), None, 0
+        return usual(step, seconds), None, 0
     if variant == "off":
         opscope.init(frameworks="torch")
-        took = best(step, seconds)
+        took = usual(step, seconds)
         opscope.shutdown()
         return took, None, 0
     if variant.startswith("native"):
@@ -209,10 +204,10 @@ def measure(variant, step, seconds):
         return opscope_variant(step, seconds, "dispatch", **options)
     if variant == "a mode, empty":
         with Nothing():
-            return best(step, seconds), None, 0
+            return usual(step, seconds), None, 0
     if variant.startswith("emit_nvtx"):
         with torch.autograd.profiler.emit_nvtx(record_shapes=True):
-            return best(step, seconds), None, 0
+            return usual(step, seconds), None, 0
     return kineto(step, seconds, "stacks" in variant)
 
 
@@ -236,25 +231,23 @@ def main():
         for _ in range(5):
             step()
         ops = ops_in_a_step(step)
-        found = {}
+        turns = {variant: [] for variant in VARIANTS}
         for _ in range(ROUNDS):
             for variant in VARIANTS:
-                took, stopped, events = measure(variant, step, seconds)
-                before = found.get(variant)
-                if before is None or took < before[0]:
-                    found[variant] = (took, stopped, events)
-        base = found["nothing"][0]
-        for variant, (took, stopped, events) in found.items():
+                turns[variant].append(measure(variant, step, seconds))
+        base = [took for took, _, _ in turns["nothing"]]
+        for variant, taken in turns.items():
+            pairs = [(took, nothing) for (took, _, _), nothing in zip(taken, base, strict=True)]
             rows.append(
                 {
                     "program": program,
                     "variant": variant,
-                    "step_us": took / 1e3,
+                    "step_us": statistics.median(took for took, _ in pairs) / 1e3,
                     "ops": ops,
-                    "us_per_op": (took - base) / ops / 1e3,
-                    "ratio": took / base,
-                    "events": events,
-                    "to_disk_s": stopped,
+                    "us_per_op": statistics.median(one - two for one, two in pairs) / ops / 1e3,
+                    "ratio": statistics.median(one / two for one, two in pairs),
+                    "events": taken[-1][2],
+                    "to_disk_s": taken[-1][1],
                 }
             )
     if "--json" in sys.argv:

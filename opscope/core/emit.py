@@ -79,6 +79,12 @@ class _Pop(Protocol):
     def __call__(self, complete: Prepared | None = None) -> None: ...
 
 
+_new: Final = Prepared.__new__
+
+#: What an emitter's ``push``, ``pop`` and ``mark`` are, for some sinks.
+Writing = tuple[_Push, _Pop, Callable[["Prepared"], None]]
+
+
 def _no_push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
     """Nothing listens."""
 
@@ -109,6 +115,7 @@ class Emitter:
         "_number",
         "_nvtx",
         "_recorder",
+        "_writes",
         "active",
         "domain",
         "mark",
@@ -126,6 +133,7 @@ class Emitter:
         live = open_domain(self.domain)
         self._nvtx = None if live is None else NvtxSink(self.domain, live)
         self._recorder: Recorder | None = None
+        self._writes: Callable[[Recorder, int], Writing] = _record_only
         self._interned: dict[tuple[str | None, str], Prepared] = {}
         self.active = False
         self.listen(None)
@@ -140,17 +148,12 @@ class Emitter:
         """Whether an NVTX tool hears this domain; that never changes while the process lives."""
         return self._nvtx is not None
 
-    def prepare(
-        self, what: OpCall | str, category: str | None = None, keep: bool = True
-    ) -> Prepared:
+    def prepare(self, what: OpCall | str, category: str | None = None) -> Prepared:
         """The prepared range of a call, or of a plain text (layers, steps, specs, user ranges).
 
         Slow (tens of µs): the caller keeps the result in a bounded cache of its own. With a call
-        whose ``outputs`` are known the result can also be given to ``pop``. What is said only once (a
-        step's number) need not be kept (``keep``), and is pushed before another recording begins: else
-        memory would grow with the program, and each recording would begin with all that was ever
-        said. Raises ValueError on a category that
-        ``schema.CATEGORIES`` does not have.
+        whose ``outputs`` are known the result can also be given to ``pop``. Raises ValueError on a
+        category that ``schema.CATEGORIES`` does not have.
         """
         if category is not None and category not in CATEGORY_ID:
             raise ValueError(f"no such category: {category!r}")
@@ -162,11 +165,6 @@ class Emitter:
         found = self._interned.get(key)
         if found is not None:
             return found
-        if not keep and self._nvtx is None:
-            prepared = Prepared(next(_numbers), self.domain, category, text)
-            if self._recorder is not None:
-                self._recorder.text(prepared.id, self.domain, category, text)
-            return prepared
         with _lock:
             found = self._interned.get(key)
             if found is not None:
@@ -176,12 +174,25 @@ class Emitter:
                 prepared.outputs = what.outputs
             if self._nvtx is not None:
                 self._attributes(self._nvtx, prepared, what)
-            if keep and len(self._interned) < MAX_INTERNED:
+            if len(self._interned) < MAX_INTERNED:
                 self._interned[key] = prepared
             _alive.add(prepared)
             if self._recorder is not None:
                 self._recorder.text(prepared.id, self.domain, category, text)
         return prepared
+
+    def push_once(self, text: str, category: str) -> None:
+        """Push a short text that is said only once, as a step's number is, and so is not kept: else
+        memory would grow with the program, and each recording would begin with all that was ever
+        said."""
+        prepared = _new(Prepared)  # without __init__: its number is all that a recorder asks of it
+        prepared.id = number = next(_numbers)
+        if self._recorder is not None:
+            self._recorder.text(number, self.domain, category, text)
+        if self._nvtx is not None:
+            prepared.category, prepared.text, prepared.outputs = category, text, None
+            self._attributes(self._nvtx, prepared, text)
+        self.push(prepared)
 
     def _attributes(self, sink: NvtxSink, prepared: Prepared, what: OpCall | str) -> None:
         text = prepared.text
@@ -208,19 +219,29 @@ class Emitter:
                 for prepared in list(_alive):
                     if prepared.domain == self.domain:
                         recorder.text(prepared.id, self.domain, prepared.category, prepared.text)
-            nvtx = self._nvtx
-            if nvtx is None and recorder is None:
-                self.active = False
-                self.push, self.pop, self.mark = _no_push, _no_pop, _no_mark
-                return
-            if nvtx is None:
-                assert recorder is not None
-                self.push, self.pop, self.mark = _record_only(recorder, pop_code(self._number))
-            elif recorder is None:
-                self.push, self.pop, self.mark = _nvtx_only(nvtx)
-            else:
-                self.push, self.pop, self.mark = _both(nvtx, recorder, pop_code(self._number))
-            self.active = True
+            self._choose()
+
+    def write_by(self, writes: Callable[[Recorder, int], Writing] | None) -> None:
+        """Where only a recorder listens, let ``writes(recorder, code of a plain pop)`` make what writes
+        to it: native code that has a buffer of its own. ``None``: Python again."""
+        with _lock:
+            self._writes = writes or _record_only
+            self._choose()
+
+    def _choose(self) -> None:
+        nvtx, recorder = self._nvtx, self._recorder
+        if nvtx is None and recorder is None:
+            self.active = False
+            self.push, self.pop, self.mark = _no_push, _no_pop, _no_mark
+            return
+        if nvtx is None:
+            assert recorder is not None
+            self.push, self.pop, self.mark = self._writes(recorder, pop_code(self._number))
+        elif recorder is None:
+            self.push, self.pop, self.mark = _nvtx_only(nvtx)
+        else:
+            self.push, self.pop, self.mark = _both(nvtx, recorder, pop_code(self._number))
+        self.active = True
 
 
 def _cut(text: str, limit: int) -> str:
@@ -238,7 +259,7 @@ def _cut(text: str, limit: int) -> str:
 # appending one record (75 ns). A record goes in by one call, so no interrupt can tear it.
 
 
-def _nvtx_only(sink: NvtxSink) -> tuple[_Push, _Pop, Callable[[Prepared], None]]:
+def _nvtx_only(sink: NvtxSink) -> Writing:
     nvtx_push, nvtx_pop, nvtx_mark = sink.domain.push_range, sink.domain.pop_range, sink.domain.mark
 
     def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
@@ -259,7 +280,7 @@ def _nvtx_only(sink: NvtxSink) -> tuple[_Push, _Pop, Callable[[Prepared], None]]
     return push, pop, mark
 
 
-def _record_only(recorder: Recorder, popped: int) -> tuple[_Push, _Pop, Callable[[Prepared], None]]:
+def _record_only(recorder: Recorder, popped: int) -> Writing:
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
 
@@ -295,9 +316,7 @@ def _record_only(recorder: Recorder, popped: int) -> tuple[_Push, _Pop, Callable
     return push, pop, mark
 
 
-def _both(
-    sink: NvtxSink, recorder: Recorder, popped: int
-) -> tuple[_Push, _Pop, Callable[[Prepared], None]]:
+def _both(sink: NvtxSink, recorder: Recorder, popped: int) -> Writing:
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
     nvtx_push, nvtx_pop, nvtx_mark = _nvtx_only(sink)

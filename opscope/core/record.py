@@ -46,7 +46,7 @@ _FLAGS: Final = (
 FLUSH_NS: Final = 50_000_000
 CLOCK_NS: Final = 1_000_000_000
 #: Steps shorter than this are not each asked what opscope cost in them.
-TURN_NS: Final = 20_000_000
+TURN_NS: Final = 100_000_000
 #: Bytes after which a part takes no more.
 MAX_BYTES: Final = 8 << 30
 
@@ -204,12 +204,14 @@ class Recorder:
             self._steps_own += max(0, self._spent() - own)
 
     def step_turns(self) -> None:
-        """The step of this thread ends and its next begins: ``step_ends`` and ``step_begins``.
+        """The step of this thread ends and its next begins: all three of the above.
 
         Steps that follow each other within ``TURN_NS`` are reckoned as one: it costs as much as ten
         ops.
         """
         begun, now = self._step, perf_counter_ns()
+        if now > self.deadline - FLUSH_NS // 2:
+            self.flush()
         if begun is None or begun[0] != threading.get_ident():
             self.step_begins()
         elif not self._steps_ns or now - begun[1] >= TURN_NS:

@@ -209,9 +209,10 @@ def step(number: int | None = None) -> int:
         end_step()
         return begin_step(number)
     recording.step_turns()
-    _emitters[STEP_FRAMEWORK].pop()
+    steps = _emitters[STEP_FRAMEWORK]
+    steps.pop()
     _steps.number = number = _steps.number + 1 if number is None else number
-    _push_step(number)
+    steps.push_once(f"step {number}", "step")
     return number
 
 
@@ -244,7 +245,7 @@ def _push_step(number: int) -> bool:
     if steps.active:
         if _recorder is not None:
             _recorder.before_step()
-        steps.push(steps.prepare(f"step {number}", "step", keep=False))
+        steps.push_once(f"step {number}", "step")
         _steps.pushed = True
     return _steps.pushed
 

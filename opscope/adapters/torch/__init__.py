@@ -110,6 +110,9 @@ class TorchAdapter:
             if emitter.active and not mode.on and self._choose:
                 self._choose = False
                 mode.native = native_mode(emitter, mode.threads, self._options)
+                for part in self._parts:
+                    if isinstance(part, Layers):
+                        part.native = None if mode.native is None else mode.native.for_layers()
                 if mode.native is None and not hasattr(
                     TorchDispatchMode, "ignore_compile_internals"
                 ):
@@ -144,7 +147,8 @@ class TorchAdapter:
         self._recorder = recorder
         if recorder is None:
             return
-        costs = [part.cost for part in self._parts if isinstance(part, Layers)]
+        layers = [part for part in self._parts if isinstance(part, Layers)]
+        costs = [part.cost for part in layers if part.native is None]
         if mode.native is None:
             costs.append(mode.cost)
         for cost in costs:

@@ -55,6 +55,8 @@ class Layers:
         self.cost = Cost("layers", 16, 1)
         #: Off, it does nothing, also where a compiled module keeps hold of it.
         self.on = False
+        #: Native code that does the usual of it, where there is some.
+        self.native: dict[str, Callable[..., Any]] | None = None
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str, Prepared]] = {}
         #: By class's name, the modules that are no other's part.
         self._roots: dict[str, list[weakref.ref[nn.Module]]] = {}
@@ -84,23 +86,21 @@ class Layers:
         def _call_impl(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if tracing() or compiler._is_compiling_flag or not layers.on:
                 return original(self, *args, **kwargs)
-            state = enter(self)
+            entered = enter(self)
             result = None
             try:
                 result = original(self, *args, **kwargs)
                 return result
             finally:
-                if state is not None:
-                    leave(state, self, result)
+                if entered is not None:
+                    leave(entered, self, result)
 
         functools.update_wrapper(_call_impl, original)
         return skipped(_call_impl)
 
-    def _ways(
-        self,
-    ) -> tuple[
-        Callable[[nn.Module], ThreadState | None], Callable[[ThreadState, nn.Module, Any], None]
-    ]:
+    def _ways(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """``enter(module)``, which returns what ``leave(that, module, result)`` is to be called with, or
+        None where it is not to be."""
         # In a model the caches are full of the model, and every function and object that is touched
         # is fetched from afar: so these call no more than they must.
         emitter, threads, paths, failed = self._emitter, self._threads, self._paths, self._failed
@@ -115,14 +115,13 @@ class Layers:
                 state: ThreadState | None = getattr(local, "state", None)
                 if state is None or state.run != threads.run:
                     state = current()
-                if not state.layers:
+                if not in_layer(state):
                     entering(state, _trains(module))
                 key = id(module)
                 known = paths.get(key)
                 if known is None or known[0]() is not module:
                     known = self._name(module, state)
                 state.open.append(key)
-                state.layers += 1
                 emitter.push(known[2])
                 if begin:
                     cost.end(begin)
@@ -131,28 +130,39 @@ class Layers:
                 failed("a layer could not be named")
                 return None
 
-        def leave(state: ThreadState, module: nn.Module, result: Any) -> None:
+        def leave(state: ThreadState | bool, module: nn.Module, result: Any) -> None:
             if not self.on:
                 return
             try:
                 begin = 0 if cost.calls & 31 else now()
+                if isinstance(state, bool):  # native code entered it, and does not find it on top
+                    state = current()
                 key = id(module)
                 if state.open and state.open[-1] == key:
                     state.open.pop()
-                    state.layers -= 1
                     emitter.pop()
                 elif key in state.open:
                     close(emitter, state, key)
                 else:
                     return  # entered in a capture before this one
-                if not state.layers:
+                if not in_layer(state):
                     leaving(state, _trains(module), result)
                 if begin:
                     cost.end(begin)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("a layer could not be closed")
 
-        return shielded(enter), shielded(leave)
+        def left(module: nn.Module, result: Any) -> None:
+            try:
+                leaving(current(), _trains(module), result)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                failed("a layer could not be closed")
+
+        ways = shielded(enter), shielded(leave)
+        if self.native is None:
+            return ways
+        self.native["around"](*ways, shielded(left))
+        return self.native["enter"], self.native["leave"]
 
     def _name(
         self, module: nn.Module, state: ThreadState
@@ -164,6 +174,8 @@ class Layers:
         """
         if len(self._paths) >= MAX_MODULES:
             self._paths.clear()
+            if self.native is not None:
+                self.native["forget"](None)
         told = _told(module)
         if told:
             return self._register(module, told)
@@ -209,8 +221,15 @@ class Layers:
     def _register(
         self, module: nn.Module, path: str
     ) -> tuple[weakref.ref[nn.Module], str, Prepared]:
-        known = (weakref.ref(module), path, self._emitter.prepare(path, "layer"))
-        self._paths[id(module)] = known
+        prepared = self._emitter.prepare(path, "layer")
+        native, key = self.native, id(module)
+        if native is None:
+            gone = weakref.ref(module)
+        else:
+            forget = native["forget"]
+            gone = weakref.ref(module, lambda _: forget(key))
+            native["know"](module, key, prepared.id)
+        self._paths[key] = known = (gone, path, prepared)
         return known
 
 
@@ -223,6 +242,11 @@ def _told(module: nn.Module) -> str | None:
         names = (getattr(module, "_parent_path", None), getattr(module, "name", None))
         path = "/".join(name for name in names if isinstance(name, str) and name)
     return path if isinstance(path, str) else None
+
+
+def in_layer(state: ThreadState) -> bool:
+    """Whether this thread is within a module's call."""
+    return any(isinstance(one, int) for one in reversed(state.open))
 
 
 def _trains(module: nn.Module) -> bool:
@@ -242,8 +266,6 @@ def close(emitter: Emitter, state: ThreadState, one: int | str) -> None:
     """
     while True:
         last = state.open.pop()
-        if isinstance(last, int):
-            state.layers -= 1
         emitter.pop()
         if last == one:
             return

@@ -16,7 +16,7 @@ from opscope.core.emit import Emitter, Prepared
 
 from .dispatch import OpMode
 from .dynamo import untraced
-from .modules import close
+from .modules import close, in_layer
 from .state import STAMP, Threads, ThreadState
 from .steps import Steps
 from .threads import enter, leave
@@ -35,22 +35,27 @@ class Phases:
         self._prepared: dict[str, Prepared] = {}
 
     def begin(self, state: ThreadState, name: str) -> None:
-        """Open phase ``name`` on this thread."""
-        prepared = self._prepared.get(name)
-        if prepared is None:
-            prepared = self._prepared[name] = self._emitter.prepare(name, "phase")
-        state.open.append(name)
+        """Open phase ``name`` on this thread, in place of a forward phase that is innermost."""
+        prepared = self._prepared.get(name) or self._prepare(name)
+        ranges = state.open
+        if ranges and ranges[-1] == FORWARD:
+            ranges.pop()
+            self._emitter.pop()
+        ranges.append(name)
         self._emitter.push(prepared)
+
+    def _prepare(self, name: str) -> Prepared:
+        prepared = self._prepared[name] = self._emitter.prepare(name, "phase")
+        return prepared
 
     def end(self, state: ThreadState, name: str) -> None:
         """Close it, where it was opened in this capture."""
-        if name in state.open:
+        ranges = state.open
+        if ranges and ranges[-1] == name:
+            ranges.pop()
+            self._emitter.pop()
+        elif name in ranges:
             close(self._emitter, state, name)
-
-    def end_forward(self, state: ThreadState) -> None:
-        """Close the forward phase unless something else was opened in it and not yet closed."""
-        if state.open and state.open[-1] == FORWARD:
-            close(self._emitter, state, FORWARD)
 
     def entering(self, state: ThreadState, training: bool) -> None:
         """A model is called, not from within another: training begins its step and forward here.
@@ -60,14 +65,16 @@ class Phases:
         """
         if state.open:
             return
-        if training and torch.is_grad_enabled():
-            Steps.begin()
+        if training and torch.is_grad_enabled() and Steps.begin():
+            prepared = self._prepared.get(FORWARD) or self._prepare(FORWARD)
+            state.begun(FORWARD, prepared)
         self.begin(state, FORWARD)
 
     def leaving(self, state: ThreadState, training: bool, result: Any) -> None:
         """The model returns."""
         if not training or not torch.is_grad_enabled():
-            self.end_forward(state)
+            if state.open and state.open[-1] == FORWARD:
+                self.end(state, FORWARD)
         elif len(self._threads.makers) > 1:
             stamp(_grad_fns(result), state.number)
 
@@ -109,32 +116,32 @@ class OptimizerHooks:
             self._undo = None
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        is_compiling = torch.compiler.is_compiling
+        # what ``is_compiling`` asks, in fewer calls
+        tracing, compiler = torch.compiler.is_dynamo_compiling, torch.compiler
+        begins, ends = self._before, self._after
 
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if is_compiling():
-                return
-            self._before()
+            if not (tracing() or compiler._is_compiling_flag):
+                begins()
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if is_compiling():
-                return
-            self._after(optimizer)
+            if not (tracing() or compiler._is_compiling_flag):
+                ends(optimizer)
 
         return untraced(before), untraced(after)
 
     def _before(self) -> None:
         try:
             state = self._threads.current()
-            if self._mode.on:
-                enter(self._mode)
-            elif state.entered:
-                leave(self._mode)  # a thread that a stopped capture could not reach
-            if self._mode.on:
-                if state.optimizing and not state.layers:
+            if not self._mode.on:
+                if state.entered:
+                    leave(self._mode)  # a thread that a stopped capture could not reach
+            else:
+                if self._mode.native is None:
+                    enter(self._mode)
+                if state.optimizing and not in_layer(state):
                     self._phases.end(state, OPTIMIZER)  # the last one raised
                     state.optimizing = 0
-                self._phases.end_forward(state)
                 self._phases.begin(state, OPTIMIZER)
                 state.optimizing += 1
                 state.switched()
@@ -182,7 +189,7 @@ class BackwardAndInput:
         self._patches.restore()
 
     def _backward(self, run: Any) -> Any:
-        mode, threads, phases = self._mode, self._threads, self._phases
+        mode, threads, phases, end = self._mode, self._threads, self._phases, self._end_backward
 
         @functools.wraps(run)
         def backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -191,10 +198,10 @@ class BackwardAndInput:
             creating = False
             state: ThreadState | None = None
             try:
-                enter(mode)
+                if mode.native is None:
+                    enter(mode)
                 state = threads.current()
                 if not state.backward:
-                    phases.end_forward(state)
                     phases.begin(state, BACKWARD)
                 state.backward += 1
                 if len(threads.makers) > 1:
@@ -211,7 +218,7 @@ class BackwardAndInput:
                 if creating:
                     mode.create(-1)
                 if state is not None:
-                    self._end_backward(state)
+                    end(state)
 
         return untraced(backward, below=False)
 
@@ -242,7 +249,6 @@ class BackwardAndInput:
     def _begin_fetch(self) -> None:
         try:
             state = self._threads.current()
-            self._phases.end_forward(state)
             self._phases.begin(state, INPUT)
             state.wait += 1
             state.switched()

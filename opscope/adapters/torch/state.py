@@ -52,7 +52,6 @@ class ThreadState:
         "aliases",
         "backward",
         "entered",
-        "layers",
         "nodes",
         "number",
         "open",
@@ -80,7 +79,6 @@ class ThreadState:
         self.run = run
         #: Ranges this thread has open, outermost first: module ids, and names of phases.
         self.open: list[int | str] = []
-        self.layers = 0
         self.optimizing = 0
         self.backward = 0
         #: Whether a data loader is fetching.
@@ -88,7 +86,10 @@ class ThreadState:
         self.switched()
 
     def switched(self) -> None:
-        """``optimizing`` or ``wait`` has changed."""
+        """``optimizing``, ``wait``, or which list ``open`` is, has changed."""
+
+    def begun(self, phase: str, prepared: Prepared) -> None:
+        """Steps have begun on this thread: a model's call begins ``phase`` there, and nothing else."""
 
     def made(self, seq: int, entry: Entry) -> None:
         """The op of ``entry`` has made node ``seq``."""

@@ -43,18 +43,24 @@ class Steps:
         self._living.uninstall()
 
     @staticmethod
-    def begin() -> None:
-        """The first forward of training begins step 0."""
-        if session.steps_by_user or session.are_steps_held():
-            return
+    def begin() -> bool:
+        """The first forward of training begins step 0. Whether those after it begin no more."""
+        if session.steps_by_user:
+            return True
+        if session.are_steps_held():
+            return False
         if session.current_step() < 0:
             session.begin_step()
+        return True
 
     def stepped(self, optimizer: Any) -> None:
         """``optimizer`` has stepped."""
         if session.steps_by_user:
             return
-        if self._ends(optimizer):
+        first, last = self._first, self._last
+        # as it is most of the time: the only optimizer, or of those that end no step
+        usual = last is not None and last() is optimizer and not self._round
+        if (usual and first is not None and first() is not None) or self._ends(optimizer):
             # where nothing listens to forward passes, none began step 0, which ends here all the same
             session.step(1 if session.current_step() < 0 else None)
 

@@ -7,7 +7,7 @@
 //
 // The text must equal, byte for byte, what call.py and rangetext.py make of the same call.
 
-#include "range.h"
+#include "python.h"
 
 namespace {
 
@@ -28,6 +28,8 @@ void after_fork_in_child() {
     t_thread->silent = 0;
     t_thread->has_place = false;
     std::memset(t_thread->flags, 0, sizeof t_thread->flags);
+    t_thread->open_epoch = t_thread->begun_epoch = 0;
+    t_thread->hooked = false;
   }
   g.lock.unlock();
 }
@@ -79,6 +81,10 @@ void drain_all(Global& g, std::vector<char>* into) {
     // A thread that made autograd nodes is still asked for them when it has ended.
     if (dead && !t->nodes) {
       g.gone.add(*t);
+      if (t->open) {
+        g.orphans.push_back(t->open);
+        g.orphaned.store(true);
+      }
       delete t;
     } else {
       kept.push_back(t);
@@ -94,7 +100,7 @@ void drain_all(Global& g, std::vector<char>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_abi(void) { return 3; }
+int opscope_abi(void) { return 4; }
 
 int opscope_has_nvtx(void) {
 #ifdef OPSCOPE_NVTX
@@ -112,6 +118,8 @@ void opscope_setup(PyObject* classify, void (*flush)(void), int64_t pop_code, in
   Py_IncRef(classify);
   sources().classify = classify;
   choose_layout(python);
+  if (!g_id) g_id = PyUnicode_InternFromString("id");
+  if (!g_training) g_training = PyUnicode_InternFromString("training");
   PyGILState_Release(gil);
   g_flush = flush;
   g_pop_code.store(pop_code);
@@ -161,11 +169,14 @@ void opscope_ignore(void) {
   g_nvtx.store(false);
 }
 
-// A recording begins (what was left of the last is dropped) or, with 0, ends.
-void opscope_record(int on) {
+// A recording begins (what was left of the last is dropped), to be taken every so many ns, or, with 0,
+// ends.
+void opscope_record(int64_t flush_ns) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
-  if (on) {
+  if (flush_ns) {
+    g_flush_ns.store(flush_ns);
+    g_due.store(now() + flush_ns);
     g_epoch.store(0);
     drain_all(g, nullptr);
     g.strings.clear();
@@ -180,6 +191,7 @@ void opscope_record(int on) {
 void opscope_take(const void** out) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
+  g_due.store(now() + g_flush_ns.load());
   g.taken_events.clear();
   g.taken_threads.clear();
   drain_all(g, &g.taken_events);
@@ -196,8 +208,20 @@ void opscope_take(const void** out) {
 // Whether frames are read without asking Python.
 int opscope_reads_frames(void) { return g_layout.load() != nullptr; }
 
-// This thread's switches: [0] an optimizer steps, [1] a data loader fetches.
-int32_t* opscope_flags(void) { return this_thread().flags; }
+// One of the builtins of python.h, by its name, bound to the code of a plain pop; null where there is
+// none.
+PyObject* opscope_builtin(const char* name, int64_t plain) {
+  for (PyMethodDef& one : kBuiltins)
+    if (!std::strcmp(one.name, name)) {
+      int gil = PyGILState_Ensure();
+      PyObject* bound = PyLong_FromLongLong(plain);
+      PyObject* made = bound ? PyCFunction_NewEx(&one, bound, nullptr) : nullptr;
+      if (bound) Py_DecRef(bound);
+      PyGILState_Release(gil);
+      return made;
+    }
+  return nullptr;
+}
 
 // A backward pass that builds a graph of its own begins (1) or ends (-1).
 void opscope_creating(int change) {
@@ -205,7 +229,8 @@ void opscope_creating(int change) {
 }
 
 // Since the process began: ops seen, failures, records dropped, calls of ours, those timed, ns of these,
-// ns of all that made or asked something new.
+// ns of all that made or asked something new; calls of Python's hooks, those timed, ns of these, ns of
+// those that took too long to stand for others.
 void opscope_counts(int64_t* out) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
@@ -218,6 +243,10 @@ void opscope_counts(int64_t* out) {
   out[4] = all.timed;
   out[5] = all.own_ns;
   out[6] = all.slow_ns;
+  out[7] = all.hooks;
+  out[8] = all.hooks_timed;
+  out[9] = all.hook_ns;
+  out[10] = all.hook_long_ns;
 }
 
 }  // extern "C"

@@ -10,6 +10,7 @@ import os
 import sys
 import sysconfig
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final
@@ -20,16 +21,18 @@ from opscope.adapters.base import Options
 from opscope.adapters.source import Sources
 from opscope.core import session
 from opscope.core.cost import Spent
-from opscope.core.emit import Emitter
-from opscope.core.record import Recorder, pop_code
+from opscope.core.emit import Emitter, Prepared, Writing
+from opscope.core.record import FLUSH_NS, Recorder, pop_code
 
 from ..state import Threads, ThreadState
 
 _log = logging.getLogger(__name__)
 
-ABI: Final = 3
+ABI: Final = 4
 #: One callback in so many is timed (kTimedEvery in state.h), and all that make something new.
 TIMED_EVERY: Final = 64
+#: Likewise of the calls by Python's hooks (kHookTimedEvery).
+HOOK_TIMED_EVERY: Final = 17
 #: ``all``: also the ops that PyTorch decomposes (``aten::linear``) and what backends call inside
 #: an op (``aten::mkldnn_convolution``); else one level of each nest, the one that a dispatch mode
 #: sees: at half the cost, and the one that reports count.
@@ -40,22 +43,32 @@ LEVELS: Final = "OPSCOPE_TORCH_LEVELS"
 _PYTHON: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else sys.hexversion >> 16
 
 
-_COUNTS: Final = ("ops", "failures", "dropped", "calls", "timed", "timed_ns", "slow_ns")
+_COUNTS: Final = (
+    *("ops", "failures", "dropped", "calls", "timed", "timed_ns", "slow_ns"),
+    *("hooks", "hooks_timed", "hook_ns", "hook_long_ns"),
+)
 
 
 class NativeState(ThreadState):
-    """A thread whose switches the callback reads."""
+    """A thread of which native code knows what is open, and what it is about."""
 
-    __slots__ = ("_flags",)
+    __slots__ = ("_begun", "_switch")
 
-    def __init__(self, number: int, flags: Any) -> None:
-        self._flags = flags
+    def __init__(self, number: int, builtins: dict[str, Callable[..., Any]]) -> None:
+        self._switch = builtins["switch"]
+        self._begun = builtins["begun"]
         super().__init__(number)
 
     def switched(self) -> None:
-        """The callback is told."""
-        flags = self._flags
-        flags[0], flags[1] = self.optimizing, self.wait
+        """Native code is told."""
+        self._switch(self.open, self.optimizing, self.wait)
+
+    def begun(self, phase: str, prepared: Prepared) -> None:
+        """Native code begins it from now on."""
+        self._begun(phase, prepared.id)
+
+
+_BUILTINS: Final = ("switch", "around", "begun", "know", "forget", "enter", "leave")
 
 
 class Library:
@@ -71,11 +84,20 @@ class Library:
             ctypes.c_int64,
             ctypes.c_int,
         )
-        library.opscope_flags.restype = ctypes.POINTER(ctypes.c_int32)
+        library.opscope_builtin.argtypes = (ctypes.c_char_p, ctypes.c_int64)
+        library.opscope_builtin.restype = ctypes.py_object
+        library.opscope_record.argtypes = (ctypes.c_int64,)
         library.opscope_take.argtypes = (ctypes.c_void_p,)
         library.opscope_counts.argtypes = (ctypes.c_void_p,)
         self.call = library
+        #: What Python's hooks call without ctypes, whose calls cost as much as an op.
+        self.builtins = {name: self.builtin(name) for name in _BUILTINS}
         self.has_nvtx = bool(library.opscope_has_nvtx())
+
+    def builtin(self, name: str, plain_pop: int = 0) -> Callable[..., Any]:
+        """One of those, bound to the code of an emitter's plain pop."""
+        made: Callable[..., Any] = self.call.opscope_builtin(name.encode(), plain_pop)
+        return made
 
 
 @functools.lru_cache(maxsize=1)
@@ -113,14 +135,23 @@ class NativeMode:
             int(options.source),
             int(os.environ.get(LEVELS) == "all"),
         )
+        self._builtins = library.builtins
+        # what hooks of PyTorch's push to
+        self._emitters = (emitter, session.emitter(session.STEP_FRAMEWORK))
+        self._builtins["forget"](None)  # what an adapter before this one told
         threads.make = self._state
         # While Python goes down its frames are not to be asked for any more.
         atexit.register(self._call.opscope_ignore)
         _watch_forks()
         _modes.add(self)
 
+    def for_layers(self) -> dict[str, Callable[..., Any]] | None:
+        """The builtins, where one thread alone runs Python at a time, as those of layers take for
+        granted."""
+        return self._builtins if _PYTHON else None
+
     def _state(self, number: int) -> ThreadState:
-        return NativeState(number, self._call.opscope_flags())
+        return NativeState(number, self._builtins)
 
     @property
     def creating(self) -> int:
@@ -147,24 +178,33 @@ class NativeMode:
         recorder = session.recorder()
         if recorder is not self._recorder:
             self._recorder = recorder
-            self._call.opscope_record(int(recorder is not None))
+            self._call.opscope_record(0 if recorder is None else FLUSH_NS)
             if recorder is not None:
                 self._before = self.counts()
                 recorder.sources.append(self)
-                recorder.spending.append(self.spent)
+                recorder.spending += [self.spent, self.spent_by_hooks]
         if self.emitter.active:
             self._call.opscope_observe(int(self.emitter.nvtx))
             self._patch_workers()
+            for emitter in self._emitters:
+                emitter.write_by(self._writing)
         else:
             self.stop()
 
     def stop(self) -> None:
         """Take the callback away."""
         self._call.opscope_ignore()
+        for emitter in self._emitters:
+            emitter.write_by(None)
         if self._worker_loop is not None:
             if getattr(worker, "_worker_loop", None) is self._patched:
                 worker._worker_loop = self._worker_loop
             self._worker_loop = None
+
+    def _writing(self, recorder: Recorder, popped: int) -> Writing:
+        """An emitter's push, pop and mark: into the buffer that has this thread's ops."""
+        push, pop, mark = (self._library.builtin(name, popped) for name in ("push", "pop", "mark"))
+        return push, pop, mark
 
     def _patch_workers(self) -> None:
         """What a data loader's worker runs is input."""
@@ -218,6 +258,19 @@ class NativeMode:
         sampled = (out[5] - before["timed_ns"]) * calls // timed if timed else 0
         time = sampled + out[6] - before["slow_ns"]
         return Spent("ops, native", time, calls, TIMED_EVERY, 0)
+
+    def spent_by_hooks(self) -> Spent:
+        """What layers and phases cost, Python's part of a layer included."""
+        out, before = self._out, self._before
+        self._call.opscope_counts(out)
+        calls, timed = out[7] - before["hooks"], out[8] - before["hooks_timed"]
+        long = out[10] - before["hook_long_ns"]
+        time: int | None = long
+        if timed:
+            time = (out[9] - before["hook_ns"]) * calls // timed + long
+        elif calls and not long:
+            time = None
+        return Spent("layers and phases", time, calls, HOOK_TIMED_EVERY, 0)
 
     def counts(self) -> dict[str, int]:
         """Since the process began: ops, failures, ops dropped, callbacks, those timed, ns of these, and

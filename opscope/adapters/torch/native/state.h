@@ -56,6 +56,25 @@ void Py_IncRef(PyObject*);
 void Py_DecRef(PyObject*);
 int Py_AddPendingCall(int (*)(void*), void*);
 int Py_IsInitialized(void);
+PyObject* PyObject_GetAttr(PyObject*, PyObject*);
+PyObject* PyLong_FromLongLong(long long);
+PyObject* PyUnicode_InternFromString(const char*);
+long PyLong_AsLong(PyObject*);
+long long PyLong_AsLongLong(PyObject*);
+unsigned long long PyLong_AsUnsignedLongLong(PyObject*);
+ssize_t PyList_Size(PyObject*);
+PyObject* PyList_GetItem(PyObject*, ssize_t);  // not a new reference
+int PyList_Append(PyObject*, PyObject*);
+int PyList_SetSlice(PyObject*, ssize_t, ssize_t, PyObject*);
+typedef PyObject* (*PyCFunction)(PyObject*, PyObject*);
+struct PyMethodDef {
+  const char* name;
+  PyCFunction function;
+  int flags;
+  const char* doc;
+};
+PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject* self, PyObject* module);
+extern PyObject _Py_NoneStruct, _Py_TrueStruct, PyLong_Type;
 }
 
 // Kept out of the way of what every call runs.
@@ -68,6 +87,7 @@ using c10::IValue;
 // ------------------------------------------------------------------ constants shared with Python
 // core/recording.py
 constexpr int64_t kPayload = -2;
+constexpr int64_t kMarkBase = int64_t(1) << 48;
 constexpr int64_t kPopBase = -16;
 constexpr int64_t kCompleteBase = -(int64_t(1) << 32);
 constexpr int64_t kChunk = -(int64_t(1) << 60);
@@ -100,6 +120,11 @@ constexpr int64_t kMaxWaiting = int64_t(1) << 24;
 // One op in so many is timed, to tell our own cost.
 constexpr uint32_t kTimedEvery = 64;
 constexpr int64_t kLongestSample = 100'000;
+// Likewise of what Python's hooks call. A prime, so that it is not always the same module of a model.
+constexpr int64_t kHookTimedEvery = 17;
+constexpr int64_t kLongestHook = 1'000'000;
+// Python's: how a builtin is called.
+constexpr int kFastcall = 0x80, kOneArgument = 0x08;
 
 enum Category { kNone, kForward, kBackward, kOptimizer, kInput, kCommunication };
 constexpr const char* kCategoryNames[] = {
@@ -244,7 +269,7 @@ struct alignas(kLine) Thread {
   int inside = 0;  // within a canonical op
   int silent = 0;  // within an op that is only traced
   // Written by Python's hooks on this thread.
-  int32_t flags[4] = {0, 0, 0, 0};  // optimizing, waiting for data, reserved
+  int32_t flags[2] = {0, 0};  // optimizing, waiting for data
   std::atomic<int64_t> calls{0}, slow_ns{0};
   int64_t names = -1;  // of g_names, when ``ops`` was begun
   const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
@@ -263,6 +288,12 @@ struct alignas(kLine) Thread {
   alignas(kLine) Table<const bool> codes;  // whether the user's
   Table<const Place> places;
   std::unique_ptr<NodeSlot[]> nodes;
+  // Of what Python's hooks call, under the GIL.
+  alignas(kLine) PyObject* open = nullptr;  // the list of what is open
+  int64_t open_epoch = 0;                   // of the recording that it is of
+  int64_t begun_epoch = 0;                  // likewise, in which steps have begun
+  std::atomic<int64_t> hooks{0}, hooks_timed{0}, hook_ns{0}, hook_long_ns{0};
+  bool hooked = false;  // within one
   // Now and then.
   alignas(kLine) Block* reading = nullptr;  // the reader's end
   int read = 0;
@@ -325,6 +356,7 @@ struct Slow {
 
 struct Counts {
   int64_t ops = 0, own_ns = 0, timed = 0, slow_ns = 0, dropped = 0, calls = 0;
+  int64_t hooks = 0, hooks_timed = 0, hook_ns = 0, hook_long_ns = 0;
   void add(const Thread& t) {
     ops += t.ops_seen.load();
     calls += t.calls.load();
@@ -332,6 +364,10 @@ struct Counts {
     own_ns += t.own_ns.load();
     timed += t.timed.load();
     slow_ns += t.slow_ns.load();
+    hooks += t.hooks.load();
+    hooks_timed += t.hooks_timed.load();
+    hook_ns += t.hook_ns.load();
+    hook_long_ns += t.hook_long_ns.load();
   }
 };
 
@@ -358,6 +394,8 @@ struct Global {
   std::vector<char> taken_events;
   std::string taken_strings;
   std::vector<int64_t> taken_threads;
+  std::vector<PyObject*> orphans;  // of threads that have ended, to be given up under the GIL
+  std::atomic<bool> orphaned{false};
 #ifdef OPSCOPE_NVTX
   nvtxDomainHandle_t nvtx = nullptr;
   size_t registered = 0;
@@ -391,6 +429,8 @@ auto& g_all_levels = g_switches.all_levels;
 std::atomic<int64_t> g_next_epoch{0};
 std::atomic<int64_t> g_failures{0};
 std::atomic<bool> g_flush_asked{false};
+// When a pop of Python's is to flush, and how long after a flush that is.
+std::atomic<int64_t> g_due{0}, g_flush_ns{0};
 void (*g_flush)(void) = nullptr;
 at::CallbackHandle g_handle = at::INVALID_CALLBACK_HANDLE;
 

@@ -1,0 +1,294 @@
+// What Python's hooks tell: builtins that write layers and phases beside the ops, under the GIL.
+//
+// In a model the caches are full of the model, and each Python function and object that a hook touches
+// is fetched from afar: a layer costs a tenth here of what it costs there.
+
+#pragma once
+
+#include "range.h"
+
+namespace {
+
+// A module: the number of its path among the texts, and what stands for it in Python's list of what
+// is open. Under the GIL only.
+struct Layer {
+  int64_t text = -1;  // -1: it is gone
+  PyObject* key = nullptr;
+};
+struct Layers {
+  Table<Layer> table;
+  std::vector<std::unique_ptr<Layer>> all;
+  PyObject *enter = nullptr, *leave = nullptr, *left = nullptr;
+  PyObject* forward = nullptr;  // as Python's list has it
+  int64_t forward_text = -1;
+};
+Layers& layers() {
+  static Layers* one = new Layers;
+  return *one;
+}
+// Attributes: of a prepared range, of a module.
+PyObject *g_id = nullptr, *g_training = nullptr;
+
+// Times one call in so many; a prime, so that it is not always the same module of a model.
+struct Sample {
+  Thread& t;
+  int64_t begin = 0;
+  bool outermost;
+  explicit Sample(Thread& of) : t(of), outermost(!t.hooked) {
+    t.hooked = true;
+    if (!outermost) return;
+    count(t.hooks);
+    if (C10_UNLIKELY(t.hooks.load(std::memory_order_relaxed) % kHookTimedEvery == 0)) begin = now();
+  }
+  ~Sample() { end(); }
+  void end() {
+    t.hooked = !outermost;
+    if (C10_LIKELY(begin == 0)) return;
+    int64_t took = now() - begin;
+    begin = 0;
+    bool usual = took < kLongestHook;
+    count(usual ? t.hook_ns : t.hook_long_ns, took);
+    if (usual) count(t.hooks_timed);
+  }
+};
+
+inline PyObject* answer(PyObject& constant) {
+  Py_IncRef(&constant);
+  return &constant;
+}
+
+inline bool is_int(const PyObject* value) {  // what the limited API lets its users see of an object
+  struct Head {
+    ssize_t references;
+    const PyObject* type;
+  };
+  return reinterpret_cast<const Head*>(value)->type == &PyLong_Type;
+}
+
+// The number of a prepared range's text; with an error set, -1.
+inline int64_t text_number(PyObject* prepared) {
+  PyObject* id = PyObject_GetAttr(prepared, g_id);
+  if (!id) return -1;
+  int64_t number = PyLong_AsLongLong(id);
+  Py_DecRef(id);
+  return number;
+}
+
+void keep(PyObject*& place, PyObject* value) {
+  PyObject* old = place;
+  Py_IncRef(place = value);
+  if (old) Py_DecRef(old);
+}
+
+inline void flush_if_due(int64_t time) {
+  if (C10_UNLIKELY(time >= g_due.load(std::memory_order_relaxed)) && g_flush) g_flush();
+}
+
+// What is open on this thread, outermost first, where this recording is told by these builtins: module
+// ids, and names of phases. Null: Python is to see to it.
+inline PyObject* open_ranges(const Thread& t, int64_t epoch) {
+  return epoch && t.open_epoch == epoch && !g_nvtx.load(std::memory_order_relaxed) ? t.open : nullptr;
+}
+
+COLD void adopt(Global& g) {
+  std::vector<PyObject*> orphans;
+  {
+    std::lock_guard<std::mutex> guard(g.lock);
+    orphans.swap(g.orphans);
+    g.orphaned.store(false);
+  }
+  for (PyObject* one : orphans) Py_DecRef(one);
+}
+
+// switch(open, optimizing, waiting): what this thread has open, and what it is about.
+PyObject* switch_thread(PyObject*, PyObject* const* args, ssize_t) {
+  Thread& t = this_thread();
+  if (t.open != args[0]) keep(t.open, args[0]);
+  t.open_epoch = g_epoch.load();
+  t.flags[0] = int32_t(PyLong_AsLong(args[1]));
+  t.flags[1] = int32_t(PyLong_AsLong(args[2]));
+  if (C10_UNLIKELY(global().orphaned.load(std::memory_order_relaxed))) adopt(global());
+  return answer(_Py_NoneStruct);
+}
+
+// around(enter, leave, left): Python's own, for all that is not as usual; ``left(module, result)`` when
+// the outermost module has been left.
+PyObject* set_layers(PyObject*, PyObject* const* args, ssize_t) {
+  keep(layers().enter, args[0]);
+  keep(layers().leave, args[1]);
+  keep(layers().left, args[2]);
+  return answer(_Py_NoneStruct);
+}
+
+// begun(forward, text): steps have begun on this thread, so that a model's call begins but its forward
+// phase from now on.
+PyObject* steps_begun(PyObject*, PyObject* const* args, ssize_t) {
+  Thread& t = this_thread();
+  keep(layers().forward, args[0]);
+  layers().forward_text = PyLong_AsLongLong(args[1]);
+  t.begun_epoch = g_epoch.load();
+  return answer(_Py_NoneStruct);
+}
+
+// know(module, key, text): a layer's number, by which it is found from now on.
+PyObject* know_layer(PyObject*, PyObject* const* args, ssize_t) {
+  Layers& all = layers();
+  uint64_t key = code_key(args[0]);
+  Layer* layer = all.table.find(key);
+  if (!layer) {
+    all.all.push_back(std::make_unique<Layer>());
+    layer = all.all.back().get();
+    all.table.insert(key, layer);
+  }
+  keep(layer->key, args[1]);
+  layer->text = PyLong_AsLongLong(args[2]);
+  return answer(_Py_NoneStruct);
+}
+
+// forget(id): the module is gone, and another may come to lie there. forget(None): all of them.
+PyObject* forget_layer(PyObject*, PyObject* id) {
+  Layers& all = layers();
+  if (id == &_Py_NoneStruct) {
+    for (auto& layer : all.all) Py_DecRef(layer->key);
+    all.table = {};
+    all.all.clear();
+    return answer(_Py_NoneStruct);
+  }
+  auto address = reinterpret_cast<PyObject*>(PyLong_AsUnsignedLongLong(id));
+  if (Layer* layer = all.table.find(code_key(address))) layer->text = -1;
+  return answer(_Py_NoneStruct);
+}
+
+// Whether one of the first ``size`` that are open is a layer.
+inline bool in_layer(PyObject* open, ssize_t size) {
+  while (size > 0)
+    if (is_int(PyList_GetItem(open, --size))) return true;
+  return false;
+}
+
+// Whether it is done. A module that no other calls begins the forward phase, where nothing is open.
+inline bool enter_known(Thread& t, PyObject* open, const Layer& layer, int64_t epoch) {
+  ssize_t size = PyList_Size(open);
+  if (!in_layer(open, size)) {
+    if (t.begun_epoch != epoch) return false;
+    if (size == 0) {
+      if (PyList_Append(open, layers().forward)) return false;
+      t.put(layers().forward_text, now());
+    }
+  }
+  if (PyList_Append(open, layer.key)) return false;
+  t.put(layer.text, now());
+  return true;
+}
+
+// enter(module): True where the layer was pushed here, else what Python's own function says.
+PyObject* enter_layer(PyObject*, PyObject* module) {
+  Thread& t = this_thread();
+  Sample sample(t);
+  int64_t epoch = g_epoch.load(std::memory_order_relaxed);
+  if (PyObject* open = open_ranges(t, epoch)) {
+    Layer* layer = layers().table.find(code_key(module));
+    if (C10_LIKELY(layer && layer->text >= 0 && enter_known(t, open, *layer, epoch)))
+      return answer(_Py_TrueStruct);
+  }
+  return PyObject_CallFunctionObjArgs(layers().enter, module, nullptr);
+}
+
+// Whether a module is in training, and what it returned is to be trained.
+inline bool trains(PyObject* module) {
+  if (!c10::GradMode::is_enabled()) return false;
+  PyObject* training = PyObject_GetAttr(module, g_training);
+  if (!training) {
+    PyErr_Clear();
+    return false;
+  }
+  Py_DecRef(training);
+  return training == &_Py_TrueStruct;
+}
+
+// leave(what ``enter`` returned, module, what the module returned).
+PyObject* leave_layer(PyObject*, PyObject* const* args, ssize_t) {
+  int64_t time = now();
+  Thread& t = this_thread();
+  Sample sample(t);
+  int64_t epoch = g_epoch.load(std::memory_order_relaxed);
+  PyObject* open = args[0] == &_Py_TrueStruct ? open_ranges(t, epoch) : nullptr;
+  ssize_t top = open ? PyList_Size(open) - 1 : -1;
+  Layer* layer = top >= 0 ? layers().table.find(code_key(args[1])) : nullptr;
+  if (C10_UNLIKELY(!layer || PyList_GetItem(open, top) != layer->key))
+    return PyObject_CallFunctionObjArgs(layers().leave, args[0], args[1], args[2], nullptr);
+  t.put(g_pop_code.load(std::memory_order_relaxed), time);
+  PyList_SetSlice(open, top, top + 1, nullptr);
+  // what trains has its forward phase last beyond this
+  if (!in_layer(open, top) && !trains(args[1]))
+    return PyObject_CallFunctionObjArgs(layers().left, args[1], args[2], nullptr);
+  sample.end();
+  flush_if_due(time);
+  return answer(_Py_NoneStruct);
+}
+
+// The three of an emitter that only a recorder hears; they are bound to the code of its plain pop.
+// push(prepared, seq = -1, thread = 0).
+PyObject* push_range(PyObject*, PyObject* const* args, ssize_t size) {
+  Thread& t = this_thread();
+  Sample sample(t);
+  int64_t text = text_number(args[0]);
+  if (text < 0) return nullptr;
+  if (!g_epoch.load(std::memory_order_relaxed)) return answer(_Py_NoneStruct);
+  if (size == 3) {
+    int64_t seq = PyLong_AsLongLong(args[1]), thread = PyLong_AsLongLong(args[2]);
+    if (seq >= 0 && seq < kMaxSeq && uint64_t(thread) < kMaxForwardThread)
+      t.put(kPayload, seq | thread << kSeqBits);
+  }
+  t.put(text, now());
+  return answer(_Py_NoneStruct);
+}
+
+// pop(complete = None)
+PyObject* pop_range(PyObject* plain, PyObject* const* args, ssize_t size) {
+  int64_t time = now();
+  Thread& t = this_thread();
+  Sample sample(t);
+  int64_t code = PyLong_AsLongLong(plain);
+  if (size > 0 && args[0] != &_Py_NoneStruct) {
+    int64_t text = text_number(args[0]);
+    if (text < 0) return nullptr;
+    code = kCompleteBase - text;
+  }
+  if (!g_epoch.load(std::memory_order_relaxed)) return answer(_Py_NoneStruct);
+  t.put(code, time);
+  sample.end();
+  flush_if_due(time);
+  return answer(_Py_NoneStruct);
+}
+
+PyObject* mark_range(PyObject*, PyObject* const* args, ssize_t) {
+  int64_t time = now();
+  Thread& t = this_thread();
+  Sample sample(t);
+  int64_t text = text_number(args[0]);
+  if (text < 0) return nullptr;
+  if (!g_epoch.load(std::memory_order_relaxed)) return answer(_Py_NoneStruct);
+  t.put(kMarkBase + text, time);
+  sample.end();
+  flush_if_due(time);
+  return answer(_Py_NoneStruct);
+}
+
+PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, ssize_t)) {
+  return reinterpret_cast<PyCFunction>(function);
+}
+PyMethodDef kBuiltins[] = {
+    {"switch", fast(switch_thread), kFastcall, nullptr},
+    {"around", fast(set_layers), kFastcall, nullptr},
+    {"begun", fast(steps_begun), kFastcall, nullptr},
+    {"know", fast(know_layer), kFastcall, nullptr},
+    {"forget", forget_layer, kOneArgument, nullptr},
+    {"enter", enter_layer, kOneArgument, nullptr},
+    {"leave", fast(leave_layer), kFastcall, nullptr},
+    {"push", fast(push_range), kFastcall, nullptr},
+    {"pop", fast(pop_range), kFastcall, nullptr},
+    {"mark", fast(mark_range), kFastcall, nullptr},
+};
+
+}  // namespace
