@@ -2,13 +2,14 @@
 
     python benchmarks/torch_overhead.py [seconds per measurement] [--only=PROGRAM] [--json]
 
-Four programs, each under: nothing, opscope installed with nothing listening, opscope native (with one
+Four programs, each with nothing and under: opscope installed with nothing listening, opscope native (with one
 level of each nest, and with all), opscope in dispatch mode (all of it, without source lines, and ops
 alone), a dispatch mode that does nothing, ``emit_nvtx(record_shapes=True)`` where
-CUDA is there (it raises elsewhere), Kineto with shapes, and Kineto with shapes and stacks. The
-variants take turns, in rounds. Of a turn's steps the 10th percentile counts, in CPU time of the process,
-so that another program on the machine changes little; what is added, and the ratio, are to "nothing" in
-the same round, and of all rounds the median. Read the ratios.
+CUDA is there (it raises elsewhere), Kineto with shapes, and Kineto with shapes and stacks. Each variant
+has a process of its own, as what one leaves behind slows those after it, and takes turns there with
+nothing. Of a turn's steps the 10th percentile counts, in CPU time of the process, so that another
+program on the machine changes little; of what is added to the turn before, and of the ratio to it, the
+median of all rounds. Read the ratios.
 
 "To disk" is the time from the end of the last step until the profile, or Kineto's file, is there.
 """
@@ -20,6 +21,7 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -34,9 +36,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import opscope
 from opscope.core.schema import DIRECTIONS
 
-ROUNDS = 5
+ROUNDS = 8
 VARIANTS = (
-    "nothing",
     "off",
     "native",
     "native, all levels",
@@ -218,46 +219,56 @@ def ops_in_a_step(step):
     return sum(1 for event in done.events() if event.name.startswith("aten::"))
 
 
+def turns(program, variant, seconds):
+    """Rounds of "nothing" and ``variant``, by turns."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    step = PROGRAMS[program]()
+    for _ in range(5):
+        step()
+    taken = []
+    for _ in range(ROUNDS):
+        base, _, _ = measure("nothing", step, seconds)
+        taken.append((base, *measure(variant, step, seconds)))
+    taken = taken[1:]  # the first round warms up
+    base = statistics.median(base for base, *_ in taken)
+    ops = ops_in_a_step(step)
+    return {
+        "program": program,
+        "variant": variant,
+        "nothing_us": base / 1e3,
+        "ops": ops,
+        "us_per_op": statistics.median(took - base for base, took, *_ in taken) / ops / 1e3,
+        "ratio": statistics.median(took / base for base, took, *_ in taken),
+        "events": taken[-1][3],
+        "to_disk_s": taken[-1][2],
+    }
+
+
 def main():
     seconds = next((float(one) for one in sys.argv[1:] if one[0].isdigit()), 1.0)
-    only = next((one[len("--only=") :] for one in sys.argv if one.startswith("--only=")), "")
-    torch.set_num_threads(1)
+    options = dict(one[2:].split("=", 1) for one in sys.argv[1:] if one[:2] == "--" and "=" in one)
+    if "turns" in options:
+        json.dump(turns(*options["turns"].split("/"), seconds), sys.stdout)
+        return
     rows = []
-    for program, make in PROGRAMS.items():
-        if only.lower() not in program.lower():
+    for program in PROGRAMS:
+        if options.get("only", "").lower() not in program.lower():
             continue
-        torch.manual_seed(0)
-        step = make()
-        for _ in range(5):
-            step()
-        ops = ops_in_a_step(step)
-        turns = {variant: [] for variant in VARIANTS}
-        for _ in range(ROUNDS):
-            for variant in VARIANTS:
-                turns[variant].append(measure(variant, step, seconds))
-        base = [took for took, _, _ in turns["nothing"]]
-        for variant, taken in turns.items():
-            pairs = [(took, nothing) for (took, _, _), nothing in zip(taken, base, strict=True)]
-            rows.append(
-                {
-                    "program": program,
-                    "variant": variant,
-                    "step_us": statistics.median(took for took, _ in pairs) / 1e3,
-                    "ops": ops,
-                    "us_per_op": statistics.median(one - two for one, two in pairs) / ops / 1e3,
-                    "ratio": statistics.median(one / two for one, two in pairs),
-                    "events": taken[-1][2],
-                    "to_disk_s": taken[-1][1],
-                }
-            )
+        for variant in VARIANTS:
+            command = [sys.executable, __file__, str(seconds), f"--turns={program}/{variant}"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(f"{program}, {variant}: {done.stderr[-2000:]}")
+            rows.append(json.loads(done.stdout.splitlines()[-1]))
     if "--json" in sys.argv:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{'program':<22}{'variant':<25}{'step µs':>10}{'+µs/op':>8}{'ratio':>7}", end="")
+    print(f"{'program':<22}{'variant':<25}{'nothing µs':>11}{'+µs/op':>8}{'ratio':>7}", end="")
     print(f"{'events':>9}{'to disk s':>11}{'µs/event':>10}")
     for row in rows:
         stopped, events = row["to_disk_s"], row["events"]
-        print(f"{row['program']:<22}{row['variant']:<25}{row['step_us']:>10.1f}", end="")
+        print(f"{row['program']:<22}{row['variant']:<25}{row['nothing_us']:>11.1f}", end="")
         print(f"{row['us_per_op']:>8.2f}{row['ratio']:>7.2f}", end="")
         if stopped is not None:
             print(f"{events:>9}{stopped:>11.3f}{stopped / max(events, 1) * 1e6:>10.2f}", end="")

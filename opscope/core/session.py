@@ -204,14 +204,17 @@ def step(number: int | None = None) -> int:
 
     Numbers go up from 0 on each thread unless given.
     """
-    recording = _recorder
-    if recording is None or not _steps.pushed or _subscribers:
+    recording, known = _recorder, _steps
+    if recording is None or not known.pushed or _subscribers:
+        if not (known.pushed or _subscribers or emitter(STEP_FRAMEWORK).active):
+            known.number = number = known.number + 1 if number is None else number
+            return number  # nobody listens
         end_step()
         return begin_step(number)
     recording.step_turns()
     steps = _emitters[STEP_FRAMEWORK]
     steps.pop()
-    _steps.number = number = _steps.number + 1 if number is None else number
+    known.number = number = known.number + 1 if number is None else number
     steps.push_once(f"step {number}", "step")
     return number
 
