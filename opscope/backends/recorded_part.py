@@ -221,7 +221,7 @@ def _utf8(text: str) -> str:
 def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
     """Each thread's records, an array of (code, value), its chunks joined.
 
-    The loop is over chunks (one a thread every twentieth of a second), not over records.
+    The loop is over chunks (one a thread every fifth of a second), not over records.
     """
     path = part / recording.EVENTS
     try:

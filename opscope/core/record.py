@@ -1,4 +1,4 @@
-"""The recorder: every thread's pushes and pops as they happen, on disk within a twentieth of a second.
+"""The recorder: every thread's pushes and pops as they happen, on disk within a fifth of a second.
 
 What it writes is a part of a recording, in the format of ``core.recording``.
 """
@@ -43,7 +43,7 @@ _FLAGS: Final = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_CLOEXEC", 0)
 )
-FLUSH_NS: Final = 50_000_000
+FLUSH_NS: Final = 200_000_000
 CLOCK_NS: Final = 1_000_000_000
 #: Steps shorter than this are not each asked what opscope cost in them.
 TURN_NS: Final = 100_000_000
@@ -187,7 +187,7 @@ class Recorder:
 
     def before_step(self) -> None:
         """A step is about to begin: what is soon to be written is, rather than in its midst."""
-        if perf_counter_ns() > self.deadline - FLUSH_NS // 2:
+        if perf_counter_ns() > self.deadline - FLUSH_NS // 4:
             self.flush()
 
     def step_begins(self) -> None:
@@ -210,7 +210,7 @@ class Recorder:
         ops.
         """
         begun, now = self._step, perf_counter_ns()
-        if now > self.deadline - FLUSH_NS // 2:
+        if now > self.deadline - FLUSH_NS // 4:
             self.flush()
         if begun is None or begun[0] != threading.get_ident():
             self.step_begins()
