@@ -203,17 +203,33 @@ def _nvtx() -> Check:
 
 
 def _observers() -> Iterator[Check]:
-    """PyTorch's native observer and that of the CPU's memory: built, or why they are not."""
-    whats = ("PyTorch observer", "PyTorch memory observer")
-    without = ("ops are observed from Python, at 10 µs each", "the CPU's memory is not recorded")
-    when = ("the first capture, in about 15 s", "the first capture with --memory, in about 5 s")
+    """PyTorch's native observer and what it is given beside: built, or why they are not."""
+    whats = ("PyTorch observer", "PyTorch memory observer", "PyTorch process groups")
+    without = (
+        "ops are observed from Python, at 10 µs each",
+        "the CPU's memory is not recorded",
+        "collectives do not name their group",
+    )
+    when = (
+        "the first capture, in about 11 s",
+        "the first capture with --memory, in about 5 s",
+        "the first capture with process groups, in about 8 s",
+    )
     if _version("torch") is None:
         for what in whats:
             yield Check(what, False, "PyTorch is not installed", "nothing to build it against")
         return
-    from opscope.adapters.torch.native.binary import MEMORY, SOURCE, BuildError, built, plan
+    from opscope.adapters.torch.native.binary import (
+        GROUPS,
+        MEMORY,
+        SOURCE,
+        BuildError,
+        built,
+        plan,
+    )
 
-    for what, source, lacking, first in zip(whats, (SOURCE, MEMORY), without, when, strict=True):
+    sources = (SOURCE, MEMORY, GROUPS)
+    for what, source, lacking, first in zip(whats, sources, without, when, strict=True):
         try:
             wanted = plan(source)
         except BuildError as error:

@@ -19,31 +19,12 @@ struct Hasher {
   }
 };
 
-#ifdef OPSCOPE_C10D
-// call.py: what each c10d::ReduceOp does, by its number, as functional collectives call it.
-const std::string* reduction_name(int kind) {
-  static const std::array<std::string, 9> names = {
-      "sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
-  return kind >= 0 && size_t(kind) < names.size() ? &names[size_t(kind)] : nullptr;
-}
-#endif
-
-// The name of a process group, the kind of a reduction; null for any other value. A group written in
-// Python is not asked: that would wait for the GIL.
+// The name of a process group, the kind of a reduction; null for any other value, and where groups.cpp is
+// not loaded.
+std::atomic<const void* (*)(const void*)> g_object_name{nullptr};
 const std::string* object_name(const IValue& value) {
-#ifdef OPSCOPE_C10D
-  if (!value.isObject()) return nullptr;
-  static const c10::TypePtr type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
-  static const c10::TypePtr reduction = c10::getCustomClassType<c10::intrusive_ptr<c10d::ReduceOp>>();
-  const auto given = value.toObjectRef().type();
-  if (given == reduction) return reduction_name(value.toCustomClass<c10d::ReduceOp>()->op_);
-  if (given != type) return nullptr;
-  const auto group = value.toCustomClass<c10d::ProcessGroup>();
-  if (typeid(*group) != typeid(c10d::ProcessGroup)) return nullptr;
-  return &group->getGroupName();
-#else
-  return nullptr;
-#endif
+  auto ask = value.isObject() ? g_object_name.load(std::memory_order_acquire) : nullptr;
+  return ask ? static_cast<const std::string*>(ask(&value)) : nullptr;
 }
 
 inline bool plain(const c10::TensorImpl* impl) {
