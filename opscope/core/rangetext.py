@@ -9,7 +9,6 @@ text is not cut. A text from a trace is a stranger's data: nothing in it is ever
 from __future__ import annotations
 
 import json
-import math
 import re
 from functools import lru_cache
 from typing import Final, NoReturn
@@ -375,15 +374,6 @@ class _Parser:
             return file, int(self.match(_LINE_AT, "a line number").group(1))
         found = self.match(_FRAME_AT, "a file and line")
         return found.group(1), int(found.group(2))
-
-
-def values_equal(left: ParamValue, right: ParamValue) -> bool:
-    """Equality under which NaN equals itself and ``1`` is not ``True``."""
-    if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) == len(right) and all(map(values_equal, left, right))
-    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
-        return math.isnan(right)
-    return type(left) is type(right) and left == right
 
 
 # ------------------------------------------------------------------------- results and specs

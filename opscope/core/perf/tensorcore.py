@@ -72,9 +72,8 @@ TINY: Final = 16 * 16 * 16
 # ---------------------------------------------------------------------------------- ops
 
 
-def eligible(name: str) -> bool:
-    """Whether the op's kind could use Tensor Cores in some dtype (DLProf's meaning)."""
-    entry = lookup(name)
+def eligible(entry: Entry | None) -> bool:
+    """Whether such an op could use Tensor Cores in some dtype (DLProf's meaning)."""
     return entry is not None and entry.family in MATRIX_FAMILIES
 
 
