@@ -17,7 +17,7 @@ from .registry import (
     lookup,
 )
 from .shapes import LARGEST, knows_params, tensors
-from .sparse import STORED, has_sparse, stored_cost
+from .sparse import sparse_reason, stored_cost
 
 #: Families whose FLOPs are zero whatever the shapes: a missing shape leaves only the bytes unknown.
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})
@@ -76,14 +76,16 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
 
 def _figures(entry: Entry, call: OpCall) -> Cost:
     """What the op's model says, where it takes the call's tensors for what they are."""
-    if entry.sparse or not has_sparse(call):
+    why = sparse_reason(call)
+    if entry.sparse or why is None:
         return entry.model(call)
-    return stored_cost(entry.name, call)
+    return stored_cost(entry.name, call, why)
 
 
 def _with_forward(model: GradModel, call: OpCall, forward: OpCall) -> Cost:
-    if has_sparse(call) or has_sparse(forward):
-        raise CannotKnow(STORED)
+    why = sparse_reason(call) or sparse_reason(forward)
+    if why is not None:
+        raise CannotKnow(why)
     return _bounded(model(call, forward))
 
 
@@ -185,8 +187,9 @@ def _gradient(forward: OpCall, part: int) -> tuple[Cost | None, str | None]:
         if entry is not None and entry.family in ("view", "query", "allocation"):
             return Cost(), None
         return None, f"no model of the gradient of {forward.name}"
-    if has_sparse(forward):
-        return None, STORED
+    sparse = sparse_reason(forward)
+    if sparse is not None:
+        return None, sparse
     try:
         return _bounded(model(forward)[part]), None
     except CannotKnow as why:

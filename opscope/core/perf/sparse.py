@@ -23,13 +23,15 @@ from .shapes import (
 )
 
 STORED = "what the sparse tensor stores is data that the trace does not record"
+STRIDELESS = "a tensor has no strides, and the trace does not record its layout"
 _INDICES = "the trace does not record a sparse tensor's indices"
 
 
-def has_sparse(call: OpCall) -> bool:
-    """Whether a sparse tensor is among its arguments or results."""
+def sparse_reason(call: OpCall) -> str | None:
+    """Why the sizes of its tensors do not tell what the call touches; None where they do."""
     found = (*call.input_leaves(), *(call.output_leaves() or ()))
-    return any(leaf is not None and leaf.is_sparse for leaf in found)
+    layouts = {leaf.layout for leaf in found if leaf is not None and leaf.is_sparse}
+    return None if not layouts else STRIDELESS if layouts == {"other"} else STORED
 
 
 #: Products of matrices: where the first factor is among the tensors.
@@ -39,24 +41,24 @@ _FIRST_FACTOR = {
 }
 
 
-def stored_cost(name: str, call: OpCall) -> Cost:
-    """The cost of a call that ``has_sparse`` of the op registered under that name.
+def stored_cost(name: str, call: OpCall, why: str) -> Cost:
+    """The cost of a call with a sparse tensor, of the op registered under that name.
 
     A product of a sparse and a dense matrix is 2·stored·N, N being the columns (of a sparse second
-    factor, the rows) of the dense one. Raises CannotKnow of all else.
+    factor, the rows) of the dense one. Raises CannotKnow(why) of all else.
     """
     word = name.removeprefix("aten::")
     if word == "sparse_sampled_addmm":
         pattern, a, b = (need(call, number, "matrix") for number in range(3))
         if a.is_sparse or b.is_sparse or pattern.stored is None:
-            raise CannotKnow(STORED)
+            raise CannotKnow(why)
         return _stored_product(pattern.stored, sizes(a)[-1], [a, b])
     if word not in _FIRST_FACTOR:
-        raise CannotKnow(STORED)
+        raise CannotKnow(why)
     a, b = (need(call, _FIRST_FACTOR[word] + number, "matrix") for number in (0, 1))
     stored = a.stored if a.is_sparse else b.stored
     if a.is_sparse == b.is_sparse or stored is None:
-        raise CannotKnow(STORED)
+        raise CannotKnow(why)
     left, right = sizes(a), sizes(b)
     if left[-1] != right[-2 if len(right) > 1 else 0] or left[:-2] != right[:-2]:
         raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
@@ -72,12 +74,21 @@ def _stored_product(stored: int, wide: int, factors: list[TensorSpec]) -> Cost:
     *words(
         """
         aten::_sparse_mm aten::_sparse_addmm aten::hspmm aten::sspaddmm aten::smm aten::spmm
-        aten::sparse_sampled_addmm aten::_sparse_sparse_matmul aten::_sparse_mm_reduce_impl
-        aten::_sparse_mm_reduce_impl_backward aten::_spsolve
+        aten::sparse_sampled_addmm
         """
     ),
     family="gemm",
-    source="2·stored·N where the text has what is stored",
+    source="2·stored·N with a dense matrix, where the text has what is stored",
+)
+@op(
+    *words(
+        """
+        aten::_sparse_sparse_matmul aten::_sparse_mm_reduce_impl aten::_sparse_mm_reduce_impl_backward
+        aten::_spsolve
+        """
+    ),
+    family="gemm",
+    source="what is stored where is data",
 )
 def sparse_product(call: OpCall) -> Cost:
     """Without a layout in the text: known only where the operand is empty, which no size tells."""
