@@ -5,6 +5,8 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
