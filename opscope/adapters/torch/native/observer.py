@@ -29,7 +29,7 @@ from .binary import GROUPS, BuildError, build, plan
 
 _log = logging.getLogger(__name__)
 
-ABI: Final = 4
+ABI: Final = 5
 #: One callback in so many is timed (kTimedEvery in state.h), and all that make something new.
 TIMED_EVERY: Final = 64
 #: Likewise of the calls by Python's hooks (kHookTimedEvery).
@@ -81,7 +81,7 @@ class Library:
             raise OSError(f"{path} is of another version")
         library.opscope_setup.argtypes = (
             ctypes.py_object,
-            ctypes.c_void_p,
+            ctypes.py_object,
             ctypes.c_int64,
             ctypes.c_int,
         )
@@ -133,12 +133,7 @@ class NativeMode:
         self._before = dict.fromkeys(_COUNTS, 0)
         self._worker_loop: Any = None
         self._sources = Sources()
-        # Kept here: the library calls them as long as it lives.
-        self._classify = self._file_of
-        self._flush = ctypes.CFUNCTYPE(None)(_flush)
-        _alive.append(self)
-        number = emitter.number
-        self._call.opscope_setup(self._classify, self._flush, pop_code(number), _PYTHON)
+        self._call.opscope_setup(self._file_of, flush, pop_code(emitter.number), _PYTHON)
         self._call.opscope_options(
             int(options.shapes),
             int(options.source),
@@ -149,8 +144,7 @@ class NativeMode:
         self._emitters = (emitter, session.emitter(session.STEP_FRAMEWORK))
         self._builtins["forget"](None)  # what an adapter before this one told
         threads.make = self._state
-        # While Python goes down its frames are not to be asked for any more.
-        atexit.register(self._call.opscope_ignore)
+        _watch_the_end(self._call)
         _watch_forks()
         _modes.add(self)
 
@@ -299,14 +293,29 @@ class NativeMode:
         return dict(zip(_COUNTS, out, strict=True))
 
 
-_alive: list[NativeMode] = []
+#: Whether no flush has failed.
+_flushed = True
 _modes: weakref.WeakSet[NativeMode] = weakref.WeakSet()
 
 
-def _flush() -> None:
-    recorder = session.recorder()
-    if recorder is not None:
-        recorder.flush()
+def flush() -> None:
+    """Have the recorder, if any, take what native code has. Called by that, in the user's midst: so
+    only what interrupts the program (Ctrl-C) is raised."""
+    global _flushed
+    try:
+        recorder = session.recorder()
+        if recorder is not None:
+            recorder.flush()
+    except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+        if _flushed:
+            _flushed = False
+            _log.exception("opscope: a recording could not be written")
+
+
+@functools.lru_cache(maxsize=1)
+def _watch_the_end(library: ctypes.CDLL) -> None:
+    # While Python goes down its frames are not to be asked for any more.
+    atexit.register(library.opscope_ignore)
 
 
 @functools.lru_cache(maxsize=1)
