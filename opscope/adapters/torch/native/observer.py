@@ -24,6 +24,7 @@ from opscope.core.cost import Spent
 from opscope.core.emit import Emitter, Prepared, Writing
 from opscope.core.record import FLUSH_NS, Recorder, pop_code
 
+from ..dynamo import shielded
 from ..state import Threads, ThreadState
 
 _log = logging.getLogger(__name__)
@@ -125,8 +126,8 @@ class NativeMode:
         self._worker_loop: Any = None
         self._sources = Sources()
         # Kept here: the library calls them as long as it lives.
-        self._classify = self._file_of
-        self._flush = ctypes.CFUNCTYPE(None)(_flush)
+        self._classify = shielded(self._file_of)
+        self._flush = ctypes.CFUNCTYPE(None)(shielded(_flush))
         _alive.append(self)
         number = emitter.number
         self._call.opscope_setup(self._classify, self._flush, pop_code(number), _PYTHON)
