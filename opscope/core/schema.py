@@ -215,6 +215,8 @@ CATEGORY_ID: Final[Mapping[str, int]] = MappingProxyType(
 #: process.
 GRAPH_CAPTURE: Final = "CUDA graph {} capture"
 GRAPH_REPLAY: Final = "CUDA graph {} replay"
+#: The phase in which a program is compiled. After it and a space there may stand which.
+COMPILE: Final = "compile"
 
 #: Column types are named, so that this module loads no Polars: "i64", "i32", "f64", "str", "bool",
 #: and "cat", dictionary-encoded text (polars.Categorical). Times are integer ns, sizes bytes.

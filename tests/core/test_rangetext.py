@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import rangetext
-from opscope.core.rangetext import CUT, RangeTextError, format_call, parse, values_equal
+from opscope.core.rangetext import CUT, RangeTextError, format_call, parse
 from opscope.core.schema import LAYOUTS, OpCall, SameAs, TensorSpec
 
 ANY_NAME = st.text(max_size=12) | st.sampled_from(

@@ -24,6 +24,7 @@ from opscope.core.cost import Spent
 from opscope.core.emit import Emitter, Prepared, Writing
 from opscope.core.record import FLUSH_NS, Recorder, pop_code
 
+from ..dynamo import shielded
 from ..state import Threads, ThreadState
 from .binary import GROUPS, BuildError, build, plan
 
@@ -133,7 +134,8 @@ class NativeMode:
         self._before = dict.fromkeys(_COUNTS, 0)
         self._worker_loop: Any = None
         self._sources = Sources()
-        self._call.opscope_setup(self._file_of, flush, pop_code(emitter.number), _PYTHON)
+        classify, taken = shielded(self._file_of), shielded(flush)
+        self._call.opscope_setup(classify, taken, pop_code(emitter.number), _PYTHON)
         self._call.opscope_options(
             int(options.shapes),
             int(options.source),
