@@ -37,8 +37,9 @@ ADVICE: Final[Mapping[str, str]] = {
         "with opscope.init() as well, so that the ranges around their launches tell"
     ),
     "inside steps, compiling a program": (
-        "XLA compiles at the first call with each new shape. Warm up before the capture "
-        "(opscope run --steps 3:6), keep shapes alike, or set JAX_COMPILATION_CACHE_DIR"
+        "XLA and torch.compile compile at the first call, and again for other shapes. Warm up before "
+        "the capture (opscope run --steps 3:6), keep shapes alike, or keep what was compiled: "
+        "JAX_COMPILATION_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR"
     ),
     "inside steps, outside any op": (
         "Python's own time, or a library without an adapter: opscope.annotate names it; "

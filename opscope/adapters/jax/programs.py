@@ -15,6 +15,7 @@ from opscope.core.hlo.calls import calls
 from opscope.core.hlo.module import Module
 from opscope.core.hlo.wire import WireError
 from opscope.core.rangetext import format_spec
+from opscope.core.schema import COMPILE
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Programs:
         def compiled(*args: Any, **kwargs: Any) -> Any:
             active = emitter.active
             if active:
-                emitter.push(emitter.prepare("compile", "phase"))
+                emitter.push(emitter.prepare(COMPILE, "phase"))
             try:
                 made = original(*args, **kwargs)
             finally:

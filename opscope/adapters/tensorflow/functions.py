@@ -18,6 +18,7 @@ from tensorflow.python.framework import ops
 
 from opscope.adapters.patch import Patches
 from opscope.core.emit import Emitter
+from opscope.core.schema import COMPILE
 
 from .eager import EagerOps
 from .graphs import Graphs, Known
@@ -176,7 +177,7 @@ class Functions:
         def _create_concrete_function(*args: Any, **kwargs: Any) -> Any:
             if not self.on:
                 return original(*args, **kwargs)
-            emitter.push(emitter.prepare("compile", "phase"))
+            emitter.push(emitter.prepare(COMPILE, "phase"))
             try:
                 return original(*args, **kwargs)
             finally:

@@ -21,6 +21,7 @@ from opscope.core import session
 from opscope.core.emit import Emitter
 from opscope.core.record import Recorder
 
+from .compilations import Compilations
 from .dispatch import OpMode
 from .graphs import CudaGraphs
 from .higher_order import HigherOrder, Rules
@@ -90,9 +91,12 @@ class TorchAdapter:
             layers = Layers(emitter, threads, self._failed, entering, phases.leaving)
             self._parts.append(layers)
             self._always.append(layers.hidden)
+        self._always.append(
+            Compilations(emitter, mode, threads, phases, options.source, self._failed)
+        )
         self._mode = mode
         self._followers = [
-            Ranks(emitter, self._failed),
+            Ranks(emitter, self._failed, self._grouped),
             Inductor(emitter, threads, options.source, self._failed),
         ]
         if options.memory:
@@ -140,6 +144,10 @@ class TorchAdapter:
         except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
             self._failed("hooks could not be set")
 
+    def _grouped(self) -> None:
+        if self._mode is not None and self._mode.native is not None:
+            self._mode.native.name_groups()
+
     def _tell_costs(self, mode: OpMode) -> None:
         recorder = session.recorder()
         if recorder is self._recorder:
@@ -170,7 +178,7 @@ class TorchAdapter:
         if mode is None:
             return
         self._stop(mode)
-        for part in (*self._always, *self._followers):
+        for part in self._lasting():
             part.uninstall()
         self._parts, self._always, self._followers, self._emitter = [], [], [], None
 
@@ -188,5 +196,10 @@ class TorchAdapter:
             self._mode.on = False
             if self._mode.native is not None:
                 self._mode.native.stop()
-        for part in (*self._parts, *self._always, *self._followers):
+        for part in (*self._parts, *self._lasting()):
             part.uninstall()
+
+    def _lasting(self) -> list[Any]:
+        """What also is there while nothing listens. The last to be installed comes first, for two of
+        them are around one function."""
+        return [*self._followers[::-1], *self._always[::-1]]

@@ -13,9 +13,10 @@ from torch.utils.data import dataloader
 from opscope.adapters.patch import Patches
 from opscope.core import session
 from opscope.core.emit import Emitter, Prepared
+from opscope.core.schema import COMPILE
 
 from .dispatch import OpMode
-from .dynamo import untraced
+from .dynamo import shielded, untraced
 from .modules import close, in_layer
 from .state import STAMP, Threads, ThreadState
 from .steps import Steps
@@ -189,40 +190,46 @@ class BackwardAndInput:
         self._patches.restore()
 
     def _backward(self, run: Any) -> Any:
-        mode, threads, phases, end = self._mode, self._threads, self._phases, self._end_backward
+        mode = self._mode
+        begin, end = shielded(self._begin_backward), shielded(self._end_backward)
 
         @functools.wraps(run)
         def backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if not mode.on:
                 return run(outputs, *args, **kwargs)
-            creating = False
-            state: ThreadState | None = None
-            try:
-                if mode.native is None:
-                    enter(mode)
-                state = threads.current()
-                if not state.backward:
-                    phases.begin(state, BACKWARD)
-                state.backward += 1
-                if len(threads.makers) > 1:
-                    roots = [one.grad_fn for one in outputs if hasattr(one, "grad_fn")]
-                    stamp(roots, None, threads)
-                creating = len(args) > 2 and bool(args[2])
-                if creating:
-                    mode.create(1)
-            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed("a backward pass could not be begun")
+            creating = len(args) > 2 and bool(args[2])
+            state = begin(outputs, creating)
             try:
                 return run(outputs, *args, **kwargs)
             finally:
-                if creating:
-                    mode.create(-1)
                 if state is not None:
-                    end(state)
+                    end(state, creating)
 
         return untraced(backward, below=False)
 
-    def _end_backward(self, state: ThreadState) -> None:
+    def _begin_backward(self, outputs: Any, creating: bool) -> ThreadState | None:
+        """The state of its thread; None where it could not be begun."""
+        try:
+            if self._mode.native is None:
+                enter(self._mode)
+            state = self._threads.current()
+            # what is compiled is differentiated when it is traced
+            if not state.backward and COMPILE not in state.open:
+                self._phases.begin(state, BACKWARD)
+            state.backward += 1
+            if len(self._threads.makers) > 1:
+                roots = [one.grad_fn for one in outputs if hasattr(one, "grad_fn")]
+                stamp(roots, None, self._threads)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a backward pass could not be begun")
+            return None
+        if creating:
+            self._mode.create(1)
+        return state
+
+    def _end_backward(self, state: ThreadState, creating: bool) -> None:
+        if creating:
+            self._mode.create(-1)
         try:
             if state.backward:
                 state.backward -= 1
@@ -233,16 +240,17 @@ class BackwardAndInput:
 
     def _fetch(self, following: Any) -> Any:
         mode = self._mode
+        begin, end = shielded(self._begin_fetch), shielded(self._end_fetch)
 
         @functools.wraps(following)
         def __next__(loader: Any) -> Any:
             if not mode.on:
                 return following(loader)
-            self._begin_fetch()
+            begin()
             try:
                 return following(loader)
             finally:
-                self._end_fetch()
+                end()
 
         return untraced(__next__, below=False)
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from opscope.core.columns import matching
 from opscope.core.intervals import Ints, intersect, merge, subtract, union_length
+from opscope.core.schema import COMPILE
 from opscope.core.trace import Trace
 
 SCHEMA: Final = {
@@ -202,9 +203,8 @@ def unattributed_on_cpu(
     """
     whole, rest = summary["kernel_time"].item(), summary["unattributed_time"].item()
     compiling = 0
-    compiles = trace["ranges"].filter(
-        (pl.col("category") == "phase") & (pl.col("text").cast(pl.String) == "compile")
-    )
+    phases = trace["ranges"].filter(pl.col("category") == "phase")
+    compiles = phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
     if len(compiles):
         for process, thread, outside in _outside(trace, ops()):
             here = (pl.col("process") == process) & (pl.col("thread") == thread)

@@ -67,6 +67,8 @@ std::unique_ptr<Entry> make_entry(
   entry->kept = kept;
   bool shapes = g_shapes.load();
   entry->dynamic = dynamic && shapes;
+  if (shapes)
+    for (const IValue& value : args) entry->dynamic |= holds_data(value);
   entry->head = {op.name, "("};
   std::string device;
   if (shapes) {
@@ -77,7 +79,7 @@ std::unique_ptr<Entry> make_entry(
       if (op.args[at].kind != ArgInfo::kTensor) continue;
       if (!first) entry->head.push_back(", ");
       first = false;
-      write_arg(entry->head, args[at]);
+      write_arg(entry->head, args[at], !varies);
     }
     bool any = false;
     for (size_t at = 0; at < count; ++at) {

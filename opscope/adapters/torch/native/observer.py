@@ -24,7 +24,9 @@ from opscope.core.cost import Spent
 from opscope.core.emit import Emitter, Prepared, Writing
 from opscope.core.record import FLUSH_NS, Recorder, pop_code
 
+from ..dynamo import shielded
 from ..state import Threads, ThreadState
+from .binary import GROUPS, BuildError, build, plan
 
 _log = logging.getLogger(__name__)
 
@@ -90,9 +92,16 @@ class Library:
         library.opscope_take.argtypes = (ctypes.c_void_p,)
         library.opscope_counts.argtypes = (ctypes.c_void_p,)
         self.call = library
+        self._groups: ctypes.CDLL | None = None
         #: What Python's hooks call without ctypes, whose calls cost as much as an op.
         self.builtins = {name: self.builtin(name) for name in _BUILTINS}
         self.has_nvtx = bool(library.opscope_has_nvtx())
+
+    def name_groups(self, path: Path) -> None:
+        """Let the library at ``path``, made of groups.cpp, name process groups. Raises OSError where it
+        cannot be loaded."""
+        self._groups = ctypes.CDLL(str(path))  # never unloaded either
+        self.call.opscope_name_objects(self._groups.opscope_object_name)
 
     def builtin(self, name: str, plain_pop: int = 0) -> Callable[..., Any]:
         """One of those, bound to the code of an emitter's plain pop."""
@@ -118,13 +127,15 @@ class NativeMode:
         self._library = library
         self._call = library.call
         self._creating = 0
+        self._asked_groups = False
         self._recorder: Recorder | None = None
         #: What the recording began with.
         self._out = (ctypes.c_int64 * len(_COUNTS))()
         self._before = dict.fromkeys(_COUNTS, 0)
         self._worker_loop: Any = None
         self._sources = Sources()
-        self._call.opscope_setup(self._file_of, flush, pop_code(emitter.number), _PYTHON)
+        classify, taken = shielded(self._file_of), shielded(flush)
+        self._call.opscope_setup(classify, taken, pop_code(emitter.number), _PYTHON)
         self._call.opscope_options(
             int(options.shapes),
             int(options.source),
@@ -143,6 +154,16 @@ class NativeMode:
         """The builtins, where one thread alone runs Python at a time, as those of layers take for
         granted."""
         return self._builtins if _PYTHON else None
+
+    def name_groups(self) -> None:
+        """There are process groups: texts name them from now on, once the library for it is there."""
+        if self._asked_groups:
+            return
+        self._asked_groups = True
+        try:
+            self._library.name_groups(build(plan(GROUPS)))
+        except (BuildError, OSError) as error:
+            _log.warning("opscope: collectives do not name their process groups: %s", error)
 
     def _state(self, number: int) -> ThreadState:
         return NativeState(number, self._builtins)
