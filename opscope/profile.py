@@ -161,7 +161,8 @@ class Profile:
     @cached_property
     def device(self) -> tuple[Device | None, str | None]:
         """The device's limits, or why they are not known; its ``note`` says what does not fit."""
-        return trace_device(self.trace["devices"])
+        on_gpu = any(len(self.trace[table]) for table in ("kernels", "memops"))
+        return trace_device(self.trace["devices"], on_gpu)
 
     def efficiency(self, *by: str) -> pl.DataFrame:
         """The roofline of every op that counts; with ``by`` (``op``, ``layer``, ``direction``,

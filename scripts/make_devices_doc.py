@@ -37,7 +37,7 @@ A device without a row is computed from multiprocessors × clock × what its arc
 where the trace tells these, and the report says that it was. Else its peaks are null: `--gpu NAME` gives
 a name. `--gpu "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"` describes a CPU (its set, physical cores,
 clock under load, memory, last cache) for a trace without a GPU:
-{cpus}.
+{cpus}. There the name of a GPU is refused.
 
 ## What is checked, and how
 

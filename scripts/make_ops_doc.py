@@ -20,7 +20,8 @@ What counts: a contraction is 2 FLOPs a multiply-add and nothing for its bias; a
 multiplication, division, comparison, selection, root or elementary function is 1; moving, casting and
 viewing are 0. Bytes are the traffic that no implementation avoids: each tensor once, repeated
 dimensions once, of a gather what it touches; an op in place reads and writes. What a call does not
-tell is null with a reason.
+tell is null with a reason. Of sparse tensors that is all but products with a dense matrix, where the
+text has how many elements are stored, and what touches no element.
 
 Overloads (`aten::sum.dim_IntList`), in-place forms (`aten::add_`) and the API's names
 (`torch.nn.functional.linear`, `Tensor.add_`) find the same models.

@@ -38,21 +38,36 @@ def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
     depends on (``-D``, ``-I``, libraries): others make another library.
     Raises BuildError where it cannot be made, and on systems other than Linux.
     """
+    name = library_name(source, flags)
+    found = cached(name)
+    if found is not None:
+        return found
+    compiler = compiler_of(source)
+    if compiler is None:
+        kind, variable, names = _kind(source)
+        raise BuildError(f"no {kind} compiler ({os.environ.get(variable) or ', '.join(names)})")
+    options = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", *flags, str(source))
+    return make(name, lambda output: [compiler, *options, "-o", str(output), "-ldl", "-lpthread"])
+
+
+def library_name(source: Path, flags: tuple[str, ...] = ()) -> str:
+    """What the library that ``built`` makes is called in the cache. Raises BuildError but on Linux."""
     if not sys.platform.startswith("linux"):
         raise BuildError(f"{source.name} is for Linux, not {sys.platform}")
     parts = (source, *sorted(source.parent.glob(f"{source.stem}*.h")))
     texts = [part.read_text(encoding="utf-8") for part in parts]
     key = "\0".join((platform.machine(), platform.libc_ver()[1], *flags, *texts))
-    name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    found = cached(name)
-    if found is not None:
-        return found
-    kind, variable, names = ("C++", "CXX", CXX) if source.suffix == ".cc" else ("C", "CC", _CC)
-    compiler = find_compiler(variable, names)
-    if compiler is None:
-        raise BuildError(f"no {kind} compiler ({os.environ.get(variable) or ', '.join(names)})")
-    options = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", *flags, str(source))
-    return make(name, lambda output: [compiler, *options, "-o", str(output), "-ldl", "-lpthread"])
+    return f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+
+
+def compiler_of(source: Path) -> str | None:
+    """The compiler that ``built`` uses for the file, where there is one."""
+    _, variable, names = _kind(source)
+    return find_compiler(variable, names)
+
+
+def _kind(source: Path) -> tuple[str, str, tuple[str, ...]]:
+    return ("C++", "CXX", CXX) if source.suffix == ".cc" else ("C", "CC", _CC)
 
 
 def cached(name: str) -> Path | None:

@@ -7,16 +7,25 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from opscope.core.session import Capture, SessionError
+from opscope.core.session import Capture
 
 from . import choose, make
+
+
+def check_target(path: Path, force: bool) -> None:
+    """Raise FileExistsError where the profile ``path`` could not be written at the end, when all would be
+    lost: it exists and not ``force``, or is no profile."""
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists; force=True replaces it")
+    if path.exists() and not (path / "meta.json").is_file():
+        raise FileExistsError(f"{path} exists and is no profile, so force does not replace it")
 
 
 class ProfileCapture:
     """What runs from ``start`` to ``stop``, as the profile ``path``.
 
-    ``backend`` is ``auto``, ``kineto`` or ``recorder``. Starting raises SessionError where ``path``
-    exists and not ``force``, ValueError on an unknown backend.
+    ``backend`` is ``auto``, ``kineto``, ``xplane`` or ``recorder``. Starting raises FileExistsError where
+    ``path`` exists and not ``force``, ValueError on an unknown backend.
     """
 
     def __init__(
@@ -29,16 +38,10 @@ class ProfileCapture:
         self._inner: Capture | None = None
 
     def warmup(self) -> None:
-        """Nothing is slow here."""
-
-    def start(self) -> None:
-        """Begin. Raises OSError where the folder cannot be written."""
-        if self.path.exists() and not self._force:
-            raise SessionError(f"{self.path} exists; force=True replaces it")
-        if self.path.exists() and not (self.path / "meta.json").is_file():
-            raise SessionError(
-                f"{self.path} exists and is no profile, so force does not replace it"
-            )
+        """Make the backend's capture, and let it prepare. Raises what ``start`` does."""
+        if self._folder is not None:
+            return
+        check_target(self.path, self._force)
         name = choose().name if self._backend == "auto" else self._backend
         parent = self.path.absolute().parent
         parent.mkdir(parents=True, exist_ok=True)
@@ -47,11 +50,24 @@ class ProfileCapture:
         try:
             inner = make(name, folder.name)
             if inner is not None:
-                inner.start()
+                inner.warmup()
         except BaseException:
             folder.cleanup()
             raise
         self._folder, self._inner = folder, inner
+
+    def start(self) -> None:
+        """Begin. Raises OSError where the folder cannot be written."""
+        self.warmup()
+        if self._inner is None:
+            return
+        try:
+            self._inner.start()
+        except BaseException:
+            assert self._folder is not None
+            self._folder.cleanup()
+            self._folder = self._inner = None
+            raise
 
     def stop(self) -> None:
         """End, and write the profile; nothing where the tool around the process records."""

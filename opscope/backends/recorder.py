@@ -63,14 +63,10 @@ def capture(
     no profile, ValueError on an unknown backend, SessionError while another capture runs.
     """
     from . import begin
+    from .profile import check_target
 
     target = Path(path)
-    if target.exists() and not force:
-        raise FileExistsError(f"{target} exists; force=True replaces it")
-    if (
-        target.exists() and not (target / "meta.json").is_file()
-    ):  # now: at the end all would be lost
-        raise FileExistsError(f"{target} exists and is no profile, so force does not replace it")
+    check_target(target, force)
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
     # beside the profile, so that the disk which will hold it holds the recording too
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.absolute().parent) as folder:

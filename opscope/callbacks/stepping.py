@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,64 +11,6 @@ from opscope.core import session
 from opscope.core.session import Capture
 
 from .steprange import StepRange
-
-
-class ProfileCapture:
-    """A capture that leaves a finished profile at ``path`` when it stops.
-
-    Raises FileExistsError at its start where ``path`` exists and not ``force``.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], backend: str = "auto", force: bool = False):
-        self.path = Path(path)
-        self.backend = backend
-        self.force = force
-        self._folder: Path | None = None
-        self._inner: Capture | None = None
-
-    def warmup(self) -> None:
-        """Make the backend's capture, and let it prepare."""
-        if self._folder is not None:
-            return
-        if self.path.exists() and not self.force:
-            raise FileExistsError(f"{self.path} exists; force=True replaces it")
-        if self.path.exists() and not (self.path / "meta.json").is_file():
-            raise FileExistsError(
-                f"{self.path} exists and is no profile: force does not replace it"
-            )
-        # by name: this room knows only core, whoever installs the callback has the whole package
-        backends = import_module("opscope.backends")
-        name = backends.choose().name if self.backend == "auto" else self.backend
-        parent = self.path.absolute().parent
-        parent.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}-", dir=parent))
-        self._inner = backends.make(name, self._folder)
-        if self._inner is not None:
-            self._inner.warmup()
-
-    def start(self) -> None:
-        """Begin."""
-        self.warmup()
-        if self._inner is not None:
-            self._inner.start()
-
-    def stop(self) -> None:
-        """End, and write the profile."""
-        inner, self._inner = self._inner, None
-        folder, self._folder = self._folder, None
-        if folder is None:
-            return
-        try:
-            if inner is not None:
-                inner.stop()
-                trace = import_module("opscope.backends.recorder").collect(folder)
-                write = import_module("opscope.readers.opscope_profile").write
-                write(self.path, trace, force=self.force)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def __repr__(self) -> str:
-        return f"ProfileCapture({str(self.path)!r})"
 
 
 class Stepping:
@@ -106,7 +46,11 @@ class Stepping:
         path = self._path
         if self._repeat != 1:
             path = path.with_name(f"{path.stem}-{window}{path.suffix}")
-        return ProfileCapture(path, self._backend, self._force)
+        # by name: this room knows only core, whoever installs the callback has the whole package
+        made: Capture = import_module("opscope.backends.profile").ProfileCapture(
+            path, self._backend, self._force
+        )
+        return made
 
     def begin(self, model: object = None) -> None:
         """The training of ``model`` begins: until it ends this alone tells the steps."""

@@ -35,10 +35,11 @@ def build(
 
 
 def _torch() -> Iterator[Path]:
-    from opscope.adapters.torch.native.binary import MEMORY, SOURCE, plan
+    from opscope.adapters.torch.native.binary import GROUPS, MEMORY, SOURCE, plan
     from opscope.adapters.torch.native.binary import build as make
 
-    for source in (SOURCE, MEMORY):
+    distributed = importlib.import_module("torch").distributed.is_available()
+    for source in (SOURCE, MEMORY, *([GROUPS] if distributed else [])):
         yield make(plan(source))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -113,7 +115,7 @@ def doctor(
 
 
 def checks() -> Iterator[Check]:
-    """Everything looked at on this machine, without loading a framework."""
+    """Everything looked at on this machine. Loads the frameworks that are installed."""
     yield Check("opscope", True, f"{opscope.__version__}, Python {platform.python_version()}")
     supported = sys.platform.startswith("linux")
     yield Check(
@@ -123,7 +125,8 @@ def checks() -> Iterator[Check]:
     yield _gpu()
     yield _nsys()
     yield _nvtx()
-    yield from _observers()
+    yield from _torch_observers()
+    yield from _tensorflow_observers()
 
 
 def _adapters() -> Iterator[Check]:
@@ -142,16 +145,27 @@ def _adapters() -> Iterator[Check]:
             yield Check(name, False, "not installed", f"pip install {name}, in this environment")
             continue
         module, _, attribute = known[name].partition(":")
-        requires = str(getattr(importlib.import_module(module), attribute).requires)
+        try:
+            requires = str(getattr(importlib.import_module(module), attribute).requires)
+        except Exception as error:  # noqa: BLE001 - a framework that is broken may raise anything
+            why = " ".join(str(error).split()) or type(error).__name__
+            yield Check(name, False, version, f"it cannot be imported: {why}")
+            continue
         fits = SpecifierSet(requires).contains(version, prereleases=True)
         yield Check(name, fits, version, f"the adapter is for {name} {requires}")
 
 
-def _version(distribution: str) -> str | None:
+def _version(name: str) -> str | None:
+    """The version of the distribution ``name``, else of one that has the package ``name``: there are
+    several of some (``tensorflow-cpu``)."""
     try:
-        return importlib.metadata.version(distribution)
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return None
+        others = _distributions().get(name)
+    return importlib.metadata.version(others[0]) if others else None
+
+
+_distributions = functools.cache(importlib.metadata.packages_distributions)
 
 
 def _gpu() -> Check:
@@ -202,18 +216,34 @@ def _nvtx() -> Check:
     return Check("NVTX", True, f"{version}, no tool is attached to this process")
 
 
-def _observers() -> Iterator[Check]:
-    """PyTorch's native observer and that of the CPU's memory: built, or why they are not."""
-    whats = ("PyTorch observer", "PyTorch memory observer")
-    without = ("ops are observed from Python, at 10 µs each", "the CPU's memory is not recorded")
-    when = ("the first capture, in about 15 s", "the first capture with --memory, in about 5 s")
+def _torch_observers() -> Iterator[Check]:
+    """PyTorch's native observer and what it is given beside: built, or why they are not."""
+    whats = ("PyTorch observer", "PyTorch memory observer", "PyTorch process groups")
+    without = (
+        "ops are observed from Python, at 10 µs each",
+        "the CPU's memory is not recorded",
+        "collectives do not name their group",
+    )
+    when = (
+        "the first capture, in about 11 s",
+        "the first capture with --memory, in about 5 s",
+        "the first capture with process groups, in about 8 s",
+    )
     if _version("torch") is None:
         for what in whats:
             yield Check(what, False, "PyTorch is not installed", "nothing to build it against")
         return
-    from opscope.adapters.torch.native.binary import MEMORY, SOURCE, BuildError, built, plan
+    from opscope.adapters.torch.native.binary import (
+        GROUPS,
+        MEMORY,
+        SOURCE,
+        BuildError,
+        built,
+        plan,
+    )
 
-    for what, source, lacking, first in zip(whats, (SOURCE, MEMORY), without, when, strict=True):
+    sources = (SOURCE, MEMORY, GROUPS)
+    for what, source, lacking, first in zip(whats, sources, without, when, strict=True):
         try:
             wanted = plan(source)
         except BuildError as error:
@@ -231,6 +261,50 @@ def _observers() -> Iterator[Check]:
         else:
             advice = f"it is built at {first}; ahead: opscope build torch"
             yield Check(what, False, f"not built, {wanted.compiler} would", advice)
+
+
+def _tensorflow_observers() -> Iterator[Check]:
+    """What hears TensorFlow's graph ops and what reads sizes that a graph does not know, likewise."""
+    ears, inputs = "TensorFlow observer", "TensorFlow size reader"
+    if _version("tensorflow") is None:
+        for what in (ears, inputs):
+            yield Check(what, False, "TensorFlow is not installed", "nothing to build it against")
+        return
+    try:
+        from opscope.adapters.tensorflow import running
+
+        flags = running.inputs_flags(importlib.import_module("tensorflow"))
+    except Exception as error:  # noqa: BLE001 - a TensorFlow that is broken may raise anything
+        why = " ".join(str(error).split()) or type(error).__name__
+        for what in (ears, inputs):
+            yield Check(what, False, "TensorFlow cannot be used", why)
+        return
+    profiler = "TensorFlow's profiler tells the ops of graphs"
+    unknown = "sizes that a graph does not know are not told"
+    yield _compiled(ears, running.SOURCE, ((),), "the first capture, in about 1 s", profiler)
+    when = "the first capture of a graph that does not know its sizes, in some seconds"
+    yield _compiled(inputs, running.INPUTS, flags, when, unknown)
+
+
+def _compiled(
+    what: str, source: Path, flags: tuple[tuple[str, ...], ...], when: str, without: str
+) -> Check:
+    """A library of ``adapters.compiled``, made with the first of ``flags`` that it can be."""
+    from opscope.adapters.compiled import BuildError, cached, compiler_of, library_name
+
+    try:
+        names = [library_name(source, each) for each in flags]
+    except BuildError as error:
+        return Check(what, False, str(error), without)
+    path = next(filter(None, map(cached, names)), None)
+    if path is not None:
+        return Check(what, True, str(path))
+    compiler, language = compiler_of(source), "C++" if source.suffix == ".cc" else "C"
+    if compiler is None:
+        advice = f"install a {language} compiler, else {without}"
+        return Check(what, False, f"not built, no {language} compiler", advice)
+    advice = f"it is built at {when}; ahead: opscope build tensorflow"
+    return Check(what, False, f"not built, {compiler} would", advice)
 
 
 def _models() -> list[dict[str, object]]:

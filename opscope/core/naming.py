@@ -21,7 +21,8 @@ def name_devices(trace: Trace, gpu: str) -> int:
     """Give every device without a name that of ``gpu``; returns how many there were.
 
     Where no device did anything, ``gpu`` may describe the CPU. Raises UnknownDevice where it is no
-    device that is known (``devices.toml``), or a CPU beside kernels. What the trace itself says stays.
+    device that is known (``devices.toml``), a CPU beside kernels, or a GPU where there is none to name.
+    What the trace itself says stays.
     """
     known, why = identify.find(gpu)
     if known is None:
@@ -32,6 +33,9 @@ def name_devices(trace: Trace, gpu: str) -> int:
             raise UnknownDevice(f"{gpu!r} is a CPU, and the trace has the kernels of a GPU")
         zero = pl.lit(0, used.schema["device"]).alias("device")
         used = trace["ranges"].select(pl.col("process").unique(), zero)
+    elif not (len(used) or len(trace["devices"])):
+        advice = f"the CPU is described as in {identify.CPU_EXAMPLE!r}"
+        raise UnknownDevice(f"{gpu!r} is a GPU, and nothing in the trace ran on one; {advice}")
     told = trace["devices"]
     absent = used.drop_nulls().unique().join(told, on=["process", "device"], how="anti")
     table = pl.concat([told, conform("devices", absent)]).sort("process", "device")

@@ -9,12 +9,11 @@ text is not cut. A text from a trace is a stranger's data: nothing in it is ever
 from __future__ import annotations
 
 import json
-import math
 import re
 from functools import lru_cache
 from typing import Final, NoReturn
 
-from .schema import Arg, Dim, Frame, OpCall, ParamValue, SameAs, TensorSpec
+from .schema import LAYOUTS, Arg, Dim, Frame, OpCall, ParamValue, SameAs, TensorSpec
 
 #: Bytes of UTF-8 above which a text for NVTX is cut.
 TEXT_LIMIT: Final = 4096
@@ -35,6 +34,8 @@ _SYMBOL = re.compile(r"[A-Za-z_]\w*\Z")
 _SYMBOL_AT = re.compile(r"[A-Za-z_]\w*")
 _FRAME_AT = re.compile(r"([\w:./$+-]+):([0-9]{1,10})(?![\w:./$+-])")
 _LINE_AT = re.compile(r":([0-9]{1,10})")
+# A layout that has no strides, and how many elements it stores.
+_LAYOUT_AT = re.compile(rf"({'|'.join(LAYOUTS)})(?::([0-9]{{1,19}}))?\}}")
 _KEY_AT = re.compile(r"\w+")
 _KEY = re.compile(r"\w+\Z")
 # A node's name in a graph: whatever has no space and no quote.
@@ -138,6 +139,10 @@ def format_tensor(tensor: TensorSpec) -> str:
         text += "{" + ",".join(map(str, tensor.minor_to_major)) + "}"
     elif tensor.strides is not None:
         text += "{s:" + ",".join(map(_dim, tensor.strides)) + "}"
+    elif tensor.layout is not None:
+        if tensor.layout not in LAYOUTS:
+            raise RangeTextError(f"not a layout's name: {tensor.layout!r}")
+        text += "{" + tensor.layout + ("" if tensor.stored is None else f":{tensor.stored}") + "}"
     return text
 
 
@@ -327,6 +332,11 @@ class _Parser:
         self.at += 1
         if self.take("s:"):
             return TensorSpec(dtype, shape, None, self.dims("}"))
+        named = _LAYOUT_AT.match(self.text, self.at)
+        if named is not None:
+            self.at = named.end()
+            stored = None if named[2] is None else int(named[2])
+            return TensorSpec(dtype, shape, layout=named[1], stored=stored)
         order = self.dims("}")
         if not all(isinstance(dim, int) for dim in order):
             raise RangeTextError(f"a layout that is no order in {self.text[:80]!r}")
@@ -375,15 +385,6 @@ class _Parser:
             return file, int(self.match(_LINE_AT, "a line number").group(1))
         found = self.match(_FRAME_AT, "a file and line")
         return found.group(1), int(found.group(2))
-
-
-def values_equal(left: ParamValue, right: ParamValue) -> bool:
-    """Equality under which NaN equals itself and ``1`` is not ``True``."""
-    if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) == len(right) and all(map(values_equal, left, right))
-    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
-        return math.isnan(right)
-    return type(left) is type(right) and left == right
 
 
 # ------------------------------------------------------------------------- results and specs

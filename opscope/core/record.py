@@ -139,7 +139,7 @@ class Recorder:
         self._strings: list[str | tuple[int, str, str | None, str]] = []
         self._facts: list[str] = []
         self._files: dict[str, int] = {}
-        self._room = max_bytes
+        self._limit = self._room = max_bytes
         self._pid = os.getpid()
         self._next_clock = 0
         self._flush_ns = 0
@@ -378,7 +378,7 @@ class Recorder:
                 b'{"note": "the recording reached its limit of size; what followed is not in it",'
                 b' "severity": "warning", "how_many": 1}\n',
             )
-            raise OSError(f"over the limit of {MAX_BYTES} bytes")
+            raise OSError(f"over the limit of {self._limit} bytes")
         self._room -= len(data) + len(memory)
         self._append(EVENTS, data)
         if memory:

@@ -62,22 +62,37 @@ DTYPE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+#: Layouts without strides whose sizes do not tell how many elements there are.
+SPARSE_LAYOUTS: Final = ("coo", "csr", "csc", "bsr", "bsc", "other")
+#: All that have none.
+LAYOUTS: Final = (*SPARSE_LAYOUTS, "mkldnn", "nested", "jagged")
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """A tensor as an op saw it: element type, sizes, and the layout when it is not row-major.
 
     ``minor_to_major`` is HLO's notation (dimension numbers, fastest first); ``strides`` counts
-    elements, one per dimension. At most one of the two is set; neither means row-major.
+    elements, one per dimension; ``layout`` is one of ``LAYOUTS``, which have none. At most one of the
+    three is set; none means row-major. ``stored`` is the number of elements that a sparse layout keeps,
+    explicit zeros and whole blocks included, where it is known.
     """
 
     dtype: str
     shape: tuple[Dim, ...]
     minor_to_major: tuple[int, ...] | None = None
     strides: tuple[Dim, ...] | None = None
+    layout: str | None = None
+    stored: int | None = None
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it stores other elements than its sizes tell."""
+        return self.layout in SPARSE_LAYOUTS
 
     @property
     def numel(self) -> int | None:
-        """The number of elements, or ``None`` when a dimension is symbolic or unknown."""
+        """The product of the sizes, or ``None`` when a dimension is symbolic or unknown."""
         count = 1
         for dim in self.shape:
             if not isinstance(dim, int) or dim < 0:
@@ -93,9 +108,14 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of all elements once, ignoring gaps between them; ``None`` when not known."""
+        """Bytes of all elements once, ignoring gaps between them; ``None`` when not known.
+
+        Those of a sparse tensor are not: its indices' width is not recorded.
+        """
         numel, bits = self.numel, DTYPE_BITS.get(self.dtype)
-        return None if numel is None or bits is None else (numel * bits + 7) // 8
+        if numel is None or bits is None or self.is_sparse:
+            return None
+        return (numel * bits + 7) // 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
+from . import resumed
 from .emit import Emitter
 from .record import Recorder
 
@@ -310,7 +311,12 @@ def phase(name: str) -> Iterator[None]:
 
 
 class annotate:
-    """A range of the user's own in ``opscope.user``: a context manager, and a decorator."""
+    """A range of the user's own in ``opscope.user``: a context manager, and a decorator.
+
+    A decorated coroutine or generator has a range for each stretch that it runs, from a resumption to
+    the next wait. A block must not wait (``await``, ``yield``): ranges nest on a thread, and what else
+    runs there meanwhile would be inside, or end it.
+    """
 
     __slots__ = ("_pushed", "category", "text")
 
@@ -337,6 +343,9 @@ class annotate:
             emitter(USER_FRAMEWORK).pop()
 
     def __call__(self, function: _Function) -> _Function:
+        if resumed.suspends(function):
+            return resumed.inside(function, lambda: annotate(self.text, self.category))
+
         @functools.wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
             with annotate(self.text, self.category):

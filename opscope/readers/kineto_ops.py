@@ -158,6 +158,8 @@ def _spec(dtype: str, size: Any, strides: Any) -> TensorSpec:
     if not isinstance(size, list) or not all(type(dim) is int for dim in size):
         return TensorSpec(dtype, ("?",))
     shape = tuple(size)
+    if strides == [] and shape:  # PyTorch leaves out the strides of a tensor that has none
+        return TensorSpec(dtype, shape, layout="other")
     if (
         not isinstance(strides, list)
         or len(strides) != len(shape)

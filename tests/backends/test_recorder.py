@@ -356,7 +356,9 @@ def test_the_disk_filling_up_never_reaches_the_program(
     recorder.stop()
 
 
-def test_the_limit_of_size_ends_the_recording_with_a_note(tmp_path: Path) -> None:
+def test_the_limit_of_size_ends_the_recording_with_a_note(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder = Recorder(tmp_path, max_bytes=4096)
     recorder.start()
     session.listen(recorder)
@@ -371,6 +373,7 @@ def test_the_limit_of_size_ends_the_recording_with_a_note(tmp_path: Path) -> Non
     assert (recorder.folder / recording.EVENTS).stat().st_size <= 4096
     trace = read_part(recorder.folder)
     assert "limit of size" in " ".join(trace["notes"]["what"])
+    assert "over the limit of 4096 bytes" in caplog.text
     assert trace["ranges"].height == 100
 
 

@@ -212,6 +212,18 @@ def test_a_gpu_may_be_named_where_the_trace_names_none(opscope, saved):
         assert "--gpu 'Voodoo 2'" in refused.err
 
 
+def test_a_gpu_named_where_nothing_ran_on_one_is_answered_in_a_line(opscope, trace_of, tmp_path):
+    on_cpu = str(tmp_path / "cpu.opscope")
+    row = {"process": 0, "thread": 1, "domain": "opscope.torch", "category": "forward",
+           "text": "aten::mm(f32[8,8], f32[8,8])", "start": 0, "end": 1_000_000}  # fmt: skip
+    Profile(trace_of(ranges=[row])).save(on_cpu)
+    refused = opscope("report", on_cpu, "--gpu", "H100 SXM")
+    assert refused.status == 2
+    assert len(refused.err.splitlines()) == 1
+    assert "nothing in the trace ran on one" in refused.err
+    assert "--gpu gives it a name" not in opscope("report", on_cpu, "--reports", "roofline").out
+
+
 def test_doctor_lists_the_models_and_this_machine(opscope):
     models = json.loads(opscope("doctor", "--ops", "--json").out)
     assert {"aten::mm", "aten::convolution"} <= {row["name"] for row in models}

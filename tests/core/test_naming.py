@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 import pytest
 
@@ -54,6 +56,24 @@ def test_a_cpu_where_nothing_ran_on_a_gpu(trace_of):
     # 2·512³ FLOP on 8 × 2.5e9 × 64 FLOP/s
     assert found["efficiency"] == pytest.approx(2 * 512**3 / 1.28e12 / 1e-3, rel=1e-3)
     assert not found["incomplete"]
+
+
+def test_a_gpu_where_nothing_ran_on_one(trace_of):
+    """Nothing could take the name, so it is refused; what is told instead is what can be given."""
+    row = {"process": 0, "thread": 1, "domain": "opscope.torch", "category": "forward",
+           "text": "aten::mm(f32[512,512], f32[512,512])", "start": 0, "end": 1_000_000}  # fmt: skip
+    profile = Profile(trace_of(ranges=[row]))
+    with pytest.raises(UnknownDevice, match="nothing in the trace ran on one"):
+        name_devices(profile.trace, "H100 SXM")
+    _, why = profile.device
+    example = re.search("--gpu '(.+)'", why)
+    assert name_devices(profile.trace, example[1]) == 1
+    assert Profile(profile.trace).device[0] is not None
+
+
+def test_a_device_without_kernels_takes_the_name(trace_of):
+    trace = trace_of(devices=[{"process": 0, "device": 0, "name": None}])
+    assert name_devices(trace, "H100 SXM") == 1
 
 
 def test_a_cpu_beside_kernels(trace_of):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import rangetext
-from opscope.core.rangetext import CUT, RangeTextError, format_call, parse, values_equal
-from opscope.core.schema import OpCall, SameAs, TensorSpec
+from opscope.core.rangetext import CUT, RangeTextError, format_call, parse
+from opscope.core.schema import LAYOUTS, OpCall, SameAs, TensorSpec
 
 ANY_NAME = st.text(max_size=12) | st.sampled_from(
     [
@@ -39,14 +40,16 @@ DTYPE = st.sampled_from(["f32", "bf16", "f8e4m3fn", "i64", "bool", "?", "quint4x
 @st.composite
 def tensors(draw) -> TensorSpec:
     shape = tuple(draw(st.lists(DIM, max_size=4)))
-    layout = draw(st.sampled_from(["row", "order", "strides"]))
+    layout = draw(st.sampled_from(["row", "order", "strides", "named"]))
     order = tuple(draw(st.permutations(range(len(shape))))) if layout == "order" else None
     strides = (
         tuple(draw(st.lists(DIM, min_size=len(shape), max_size=len(shape))))
         if layout == "strides"
         else None
     )
-    return TensorSpec(draw(DTYPE), shape, order, strides)
+    name = draw(st.sampled_from(LAYOUTS)) if layout == "named" else None
+    stored = draw(st.none() | st.integers(0, 2**62)) if layout == "named" else None
+    return TensorSpec(draw(DTYPE), shape, order, strides, name, stored)
 
 
 ARGS = st.recursive(
@@ -73,6 +76,15 @@ CALLS = st.builds(
         st.tuples(ANY_NAME | st.just("C:/a b/x.py"), st.integers(0, 10**9)), max_size=3
     ).map(tuple),
 )
+
+
+def values_equal(left, right):
+    """Equality under which NaN equals itself and ``1`` is not ``True``."""
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(values_equal, left, right))
+    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
+        return math.isnan(right)
+    return type(left) is type(right) and left == right
 
 
 def same(left: OpCall, right: OpCall) -> bool:
@@ -155,6 +167,10 @@ def test_back_references_count_the_leaves_of_the_inputs():
         "f(" + "f32[" + "9" * 50 + "])",
         "f() {a=" + "[" * 100_000 + "}",
         "f(f32[1]{x})",
+        "f(f32[1]{csr:})",
+        "f(f32[1]{csr:-1})",
+        "f(f32[1]{csr:" + "9" * 50 + "})",
+        "f(f32[1]{csr,0})",
         "f([f32[1]]*-1)",
         'f() {a={"b": 1}}',
     ],
@@ -162,6 +178,27 @@ def test_back_references_count_the_leaves_of_the_inputs():
 def test_hostile_texts_are_refused_quickly(hostile):
     with pytest.raises(RangeTextError):
         parse(hostile)
+
+
+@pytest.mark.parametrize(
+    ("text", "layout", "stored"),
+    [("f32[8,4]{csr:12}", "csr", 12), ("f32[8,4]{coo}", "coo", None), ("f32[8]{mkldnn}", "mkldnn", None)],
+)  # fmt: skip
+def test_a_layout_without_strides_has_a_name(text, layout, stored):
+    (tensor,) = parse(f"f({text})").inputs
+    assert (tensor.layout, tensor.stored, tensor.strides) == (layout, stored, None)
+    assert rangetext.format_tensor(tensor) == text
+
+
+def test_a_symbol_may_have_a_layouts_name():
+    assert parse("f(f32[csr,4]{s:csr,1})").inputs == (
+        TensorSpec("f32", ("csr", 4), strides=("csr", 1)),
+    )
+
+
+def test_the_bytes_of_a_sparse_tensor_are_not_its_sizes():
+    assert TensorSpec("f32", (8, 4), layout="csr", stored=3).nbytes is None
+    assert TensorSpec("f32", (8, 4), layout="mkldnn").nbytes == 128
 
 
 def test_numel_and_bytes_are_unknown_where_the_shape_is():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opscope.core import perf
-from opscope.core.hlo.calls import calls, graph_name
+from opscope.core.hlo.calls import calls
 from opscope.core.hlo.module import Module
 from opscope.core.hlo.wire import WireError
 from opscope.core.rangetext import format_call, parse
@@ -184,7 +184,7 @@ def test_loops_name_what_runs_in_them():
     found = named(module)
     assert any(call.name == "hlo::while" for call in found.values())
     assert any(call.name == "hlo::fusion" for call in found.values())
-    assert graph_name(module).startswith("jit_")
+    assert module.name.startswith("jit_")
 
 
 def test_a_region_reads_the_slices_that_it_takes():

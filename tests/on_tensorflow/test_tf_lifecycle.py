@@ -255,10 +255,31 @@ def test_without_a_cpp_compiler_unknown_sizes_stay_unknown_and_that_is_said(tmp_
     assert product["matrix_flops"].item() is None
 
 
-def test_the_libraries_can_be_built_ahead(capsys):
+def test_the_libraries_can_be_built_ahead_and_doctor_shows_them(capsys, tmp_path, monkeypatch):
+    from opscope.adapters import compiled
     from opscope.cli.build import build
+    from opscope.cli.doctor import checks
 
+    whats = ("TensorFlow observer", "TensorFlow size reader")
     build("tensorflow")
     made = [Path(line) for line in capsys.readouterr().out.split()]
+    shown = {check.what: check for check in checks()}
+    assert shown["tensorflow"].works
+    assert [shown[what].works for what in whats] == [True, True]
+    assert [Path(shown[what].found) for what in whats] == made
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
+    shown = {check.what: check for check in checks()}
+    for what in whats:
+        assert not shown[what].works
+        assert shown[what].found.startswith("not built, ")
+        assert "opscope build tensorflow" in shown[what].advice
+    monkeypatch.setenv("CC", str(tmp_path / "none"))
+    monkeypatch.setenv("CXX", str(tmp_path / "none"))
+    shown = {check.what: check for check in checks()}
+    assert [shown[what].found for what in whats] == [
+        "not built, no C compiler",
+        "not built, no C++ compiler",
+    ]
     assert [path.name.partition("-")[0] for path in made] == ["annotations", "inputs"]
     assert all(path.is_file() for path in made)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,13 +15,15 @@ import pytest
 import opscope
 from opscope.backends.recorder import RecorderCapture, collect
 from opscope.core import record, session
+from opscope.core.emit import MAX_FWD_THREAD
+from opscope.core.record import Recorder
 
 torch = pytest.importorskip("torch")
 
 from torch import nn
 
 from opscope.adapters.torch import modules
-from opscope.adapters.torch.native import BuildError, build, plan
+from opscope.adapters.torch.native import BuildError, build, observer, plan
 from tests.on_torch.torch_programs import PROGRAMS, warm_up
 
 
@@ -389,3 +393,302 @@ def test_native_code_holds_no_module(tmp_path, monkeypatch):
     finally:
         session.stop()
         opscope.shutdown()
+
+
+# ------------------------------------------------------------------ as CPython's C API has it
+
+
+def begin(folder, monkeypatch, mode="native"):
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
+    opscope.init(frameworks="torch")
+    session.start(RecorderCapture(folder))
+
+
+def end():
+    session.stop()
+    opscope.shutdown()
+
+
+@pytest.fixture
+def flushes(monkeypatch):
+    """What is to be done instead of a flush, last of a list; an empty one: what always is."""
+    instead = []
+    original = Recorder.flush
+    monkeypatch.setattr(
+        Recorder, "flush", lambda self: instead[-1]() if instead else original(self)
+    )
+    return instead
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("mode", ["dispatch", "native"])
+def test_an_interrupt_while_we_write_reaches_the_program(mode, tmp_path, monkeypatch, flushes):
+    model = nn.Sequential(nn.ReLU())
+    begin(tmp_path / "run", monkeypatch, mode)
+    try:
+        model(torch.ones(1))
+        time.sleep(record.FLUSH_NS / 1e9)
+        flushes.append(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            model(torch.ones(1))
+        flushes.clear()
+        model(torch.ones(1))
+    finally:
+        end()
+    ((*_, last),) = [
+        [one for one in told if "Sequential" in one] for told in tree(tmp_path / "run")
+    ]
+    assert last == ("forward", "Sequential", "Sequential.0")
+
+
+def test_a_fault_while_we_write_does_not(tmp_path, monkeypatch, flushes, caplog):
+    def fault():
+        raise ValueError("ours")
+
+    monkeypatch.setattr(observer, "_flushed", True)
+    model = nn.Sequential(nn.ReLU())
+    begin(tmp_path / "run", monkeypatch)
+    try:
+        model(torch.ones(1))
+        time.sleep(record.FLUSH_NS / 1e9)
+        flushes.append(fault)
+        for _ in range(3):
+            model(torch.ones(1))
+        flushes.clear()
+        model(torch.ones(1))
+    finally:
+        end()
+    (said,) = caplog.records
+    assert "could not be written" in said.message
+    (told,) = tree(tmp_path / "run")
+    assert told.count(("forward", "Sequential", "Sequential.0")) == 5
+
+
+def interrupted_once_entered():
+    """Ctrl-C comes when a module has been entered, and before the call that does that has returned."""
+    model = nn.Sequential(nn.Sequential(nn.ReLU()))
+
+    def watch(frame, event, builtin):
+        python = event == "return" and frame.f_code.co_filename == modules.__file__
+        name = builtin.__name__ if event == "c_return" else frame.f_code.co_name if python else ""
+        if name == "enter":
+            watch.left -= 1
+            if not watch.left:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    def program():
+        for watch.left in (1, 2, 3):
+            model(torch.ones(1)).sum()
+            sys.setprofile(watch)
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    model(torch.ones(1))
+            finally:
+                sys.setprofile(None)
+            with torch.no_grad():
+                model(torch.ones(1))
+
+    return program
+
+
+def test_a_module_that_is_interrupted_as_it_is_entered_is_closed(tmp_path, monkeypatch):
+    (told,) = both(interrupted_once_entered, tmp_path, monkeypatch)
+    layers = [one[1:] for one in told if len(one) > 1]
+    assert max(map(len, layers)) == 3
+    assert layers.count(("Sequential",)) == 9
+    assert layers.count(("Sequential", "Sequential.0", "Sequential.0.0")) == 6 + 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, AttributeError])
+def test_a_module_that_does_not_say_whether_it_trains(error, tmp_path, monkeypatch, caplog):
+    class Raises(nn.Module):
+        raises = False
+
+        @property
+        def training(self):
+            if self.raises:
+                raise error
+            return True
+
+        @training.setter
+        def training(self, value):
+            pass
+
+        def forward(self, x):
+            return x
+
+    model, other = Raises(), nn.Sequential(nn.ReLU())
+    begin(tmp_path / "run", monkeypatch)
+    try:
+        for _ in range(2):
+            model(torch.ones(1))
+        model.raises = True
+        if error is KeyboardInterrupt:
+            with pytest.raises(error):
+                model(torch.ones(1))
+        else:
+            model(torch.ones(1))
+        other(torch.ones(1))
+    finally:
+        end()
+    assert [one.message for one in caplog.records] == [
+        "opscope: a layer could not be closed; PyTorch is no longer observed"
+    ] * (error is ValueError)
+    (told,) = tree(tmp_path / "run")
+    names = [one[-1] for one in told if "step" not in one[-1]]
+    after = [] if error is ValueError else ["Sequential", "Sequential.0"]
+    assert [one for one in names if one != "forward"] == ["Raises"] * 3 + after
+
+
+def test_numbers_that_do_not_fit_are_left_out(tmp_path, monkeypatch):
+    """PyTorch says 2**64 - 1 where a node has no number."""
+    told = []
+    for mode in ("dispatch", "native"):
+        begin(tmp_path / mode, monkeypatch, mode)
+        try:
+            emitter = session.emitter("torch")
+            prepared = emitter.prepare("numbers", "layer")
+            numbers = [(2**64 - 1, 1), (5, 2**64), (-1, 1), (6, MAX_FWD_THREAD), (7,), (8, 9), ()]
+            for one in numbers:
+                emitter.push(prepared, *one)
+                emitter.pop()
+        finally:
+            end()
+        ranges = collect(tmp_path / mode).tables["ranges"].sort("start")
+        told.append(ranges.select("seq", "fwd_thread").rows())
+    assert told[0] == told[1]
+    assert [seq for seq, _ in told[0]] == [None, None, None, None, 7, 8, None]
+
+
+def test_builtins_ask_for_what_they_read(tmp_path, monkeypatch):
+    begin(tmp_path / "run", monkeypatch)
+    try:
+        emitter = session.emitter("torch")
+        wrong = [emitter.push, emitter.mark]
+        library = observer.load(build(plan()))
+        wrong += [library.builtins[name] for name in ("switch", "around", "begun", "know", "leave")]
+        for one in wrong:
+            with pytest.raises(TypeError):
+                one()
+        for one in (emitter.push, emitter.pop, emitter.mark):
+            with pytest.raises(AttributeError):
+                one(object())
+    finally:
+        end()
+
+
+def test_a_program_that_calls_itself_too_deep_gets_its_own_error(tmp_path, monkeypatch):
+    class Deep(nn.Module):
+        def forward(self, x):
+            return self(x)
+
+    def make():
+        model, other = Deep(), nn.Sequential(nn.ReLU())
+
+        def program():
+            other(torch.ones(1)).sum()
+            for _ in range(2):
+                with pytest.raises(RecursionError):
+                    model(torch.ones(1))
+            other(torch.ones(1))
+
+        return program
+
+    (told,) = recorded(tmp_path / "run", make(), "native", monkeypatch)
+    assert told.count(("forward", "Sequential", "Sequential.0")) >= 1
+
+
+ENDS = """
+import atexit, sys, tempfile, torch
+from torch import nn
+import opscope
+from opscope.backends.recorder import RecorderCapture
+from opscope.core import session
+
+model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+call = lambda: model(torch.ones(1, 2)).sum().backward()
+
+class Late:  # no backward pass: PyTorch itself ends badly where one is left so late
+    def __del__(self, model=nn.Sequential(nn.ReLU()), x=torch.ones(1)):
+        model(x)
+        print("late")
+
+atexit.register(lambda: (call(), print("after us")))
+opscope.init(frameworks="torch")
+session.start(RecorderCapture(sys.argv[1]))
+atexit.register(lambda: (call(), print("before us")))
+call()
+atexit.register(lambda: (call(), print("first")))
+late = sys.modules["late"] = Late()
+late.itself = late
+"""
+
+
+def test_modules_are_called_while_python_goes_down(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", "native")
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, str(tmp_path / "run")],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("\n")[:4] == ["first", "before us", "after us", "late"]
+    (told,) = tree(tmp_path / "run")
+    assert told.count(("forward", "Sequential")) == 3
+
+
+def test_builtins_keep_no_count_of_what_they_are_given(tmp_path, monkeypatch):
+    model = nn.Sequential(*(nn.ReLU() for _ in range(4)))
+    held = []
+
+    def hold(*_):
+        held.extend(state.open)
+
+    model[1].register_forward_hook(hold)
+    x = torch.ones(1)
+
+    def work(times):
+        for _ in range(times):
+            model(x)
+            with torch.no_grad():
+                model(x)
+            emitter.push(prepared, 1, 2)
+            emitter.mark(prepared)
+            emitter.pop(prepared)
+
+    def counts():
+        gc.collect()
+        # from 3.12 on None and True are counted no more
+        of = [
+            None,
+            True,
+            False,
+            prepared,
+            state.open,
+            *held,
+            *map(id, model.modules()),
+            "id",
+            "training",
+        ]
+        return [sys.getrefcount(one) for one in of], sys.getallocatedblocks()
+
+    begin(tmp_path / "run", monkeypatch)
+    try:
+        emitter = session.emitter("torch")
+        prepared = emitter.prepare("numbers", "layer")
+        (mode,) = [one for one in observer._modes if one._recorder is session.recorder()]
+        state = mode.threads.current()
+        model(x)
+        model[1]._forward_hooks.clear()
+        work(50)
+        before, blocks = counts()
+        work(2000)  # 20,000 calls of modules
+        after, now = counts()
+    finally:
+        end()
+    assert len(held) == 3
+    assert all(abs(one - other) < 500 for one, other in zip(before, after, strict=True))
+    assert now - blocks < 2000

@@ -192,6 +192,62 @@ def test_without_a_compiler_ops_are_seen_from_python_with_one_line_in_the_log(
     assert "no C++ compiler" in lines[0]
 
 
+GROUP = """
+import logging, sys
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+import torch
+import opscope
+from opscope.backends.recorder import RecorderCapture, collect
+from opscope.core import session
+opscope.init(["torch"])
+for number in range(2):
+    session.start(RecorderCapture(f"{sys.argv[1]}/{number}"))
+    if number == 0:
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    torch.distributed.all_reduce(torch.ones(3))
+    session.stop()
+    texts = collect(f"{sys.argv[1]}/{number}").tables["ranges"]["text"].cast(str).to_list()
+    print("seen", *(one for one in texts if one.startswith("c10d::allreduce_(")))
+"""
+
+
+@pytest.mark.parametrize("built_ahead", [True, False])
+def test_what_names_process_groups_is_loaded_with_the_first(built_ahead, tmp_path):
+    """Only then: its headers take as long to compile as the observer. Without it a line says what lacks."""
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    try:
+        sources = (building.SOURCE, *([building.GROUPS] if built_ahead else []))
+        for source in sources:
+            shutil.copy(build(plan(source)), cache)
+    except BuildError as error:
+        pytest.skip(str(error))
+    environ = {
+        **os.environ,
+        **{"PYTHONPATH": str(ROOT), "OPSCOPE_CACHE": str(cache), "CXX": "no-such-compiler"},
+        "OPSCOPE_TORCH_OPS": "native",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", GROUP, str(tmp_path / "runs")],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    seen = [line for line in told if line.startswith("seen c10d::")]
+    assert len(seen) == 2
+    warnings = [line for line in told if "do not name" in line]
+    if built_ahead:
+        assert all('process_group="0", reduce_op="sum"' in line for line in seen)
+        assert not warnings
+    else:
+        assert all('process_group="object", reduce_op="object"' in line for line in seen)
+        assert len(warnings) == 1
+
+
 READ_ONLY = """
 import logging, sys, tempfile
 tempfile.tempdir = sys.argv[2]
@@ -286,17 +342,17 @@ def test_the_command_builds_ahead_and_doctor_shows_it(compiler, tmp_path):
 
     before = json.loads(opscope_command("doctor", "--json").stdout)
     missing = {row["what"]: row for row in before if row["state"] == "--"}
-    for what in ("PyTorch observer", "PyTorch memory observer"):
+    whats = ("PyTorch observer", "PyTorch memory observer", "PyTorch process groups")
+    for what in whats:
         assert missing[what]["found"].startswith("not built")
         assert "opscope build torch" in missing[what]["advice"]
     done = opscope_command("build", "torch")
     assert done.returncode == 0
-    path, memory = map(Path, done.stdout.split())
-    assert path.is_file()
-    assert path.parent == memory.parent == tmp_path / "cache"
-    assert memory.name.startswith("torch-memory-")
+    files = [Path(line) for line in done.stdout.split()]
+    assert all(file.is_file() and file.parent == tmp_path / "cache" for file in files)
+    assert [file.name.split("-")[1] for file in files] == ["observer", "memory", "groups"]
     after = {row["what"]: row for row in json.loads(opscope_command("doctor", "--json").stdout)}
-    for what, file in (("PyTorch observer", path), ("PyTorch memory observer", memory)):
+    for what, file in zip(whats, files, strict=True):
         assert after[what]["state"] == "ok"
         assert after[what]["found"].startswith(str(file))
     assert opscope_command("build", "nothing").returncode == 2

@@ -279,6 +279,48 @@ def views_in_place():
     return program
 
 
+def layouts():
+    """Tensors of every layout that has no strides, forward and backward."""
+    dense = torch.eye(4)
+    dense[0, 3] = 2
+    kinds = (
+        *(dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc()),
+        *(dense.to_sparse_bsr((2, 2)), dense.to_sparse_bsc((2, 2))),
+    )
+    wide = torch.randn(4, 3)
+    weight = torch.randn(4, 3, requires_grad=True)
+
+    def program():
+        for one in kinds:
+            one * 2, one + one, one.t(), one.to_dense(), one.clone(), one.detach(), one.sum()
+            (one.coalesce() if one.layout is torch.sparse_coo else one).values()
+            if one.layout is not torch.sparse_bsc:  # no product of it with a matrix on its right
+                one @ wide, torch.addmm(torch.ones(4, 3), one, wide), one @ torch.ones(4)
+            if one.layout not in (torch.sparse_bsr, torch.sparse_bsc):
+                wide.t() @ one, one @ one, dense + one
+        for one in kinds[:2]:
+            torch.sparse.mm(one, weight).sum().backward()
+        dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_bsr((2, 2))
+        F.embedding(torch.tensor([1, 2, 1]), weight, sparse=True).sum().backward()
+        torch._foreach_mul([kinds[0], kinds[0]], 2.0), dense.to_mkldnn().relu().to_dense()
+
+    return program
+
+
+def stores_that_vary():
+    """Sparse matrices of one size that store ever more."""
+
+    def program():
+        dense = torch.zeros(8, 8)
+        for row in range(8):
+            for column in range(5):
+                dense[row, column] = 1
+                one = dense.to_sparse()
+                one @ dense, one.coalesce().values()
+
+    return program
+
+
 def losses():
     x = torch.randn(4, 5, requires_grad=True)
     classes = torch.randint(0, 5, (4,))
@@ -348,6 +390,8 @@ PROGRAMS = {
     "double backward": double_backward,
     "inference": inference,
     "numbers": numbers,
+    "layouts": layouts,
+    "stores that vary": stores_that_vary,
     "numbers that vary": numbers_that_vary,
     "views in place": views_in_place,
     "losses": losses,

@@ -60,6 +60,8 @@ def text(
         (("aten::add",), "aten::add()"),
         (("a name: with spaces",), '"a name: with spaces"()'),
         (("aten::mm", [[2, 3], [3, 4]], ["float"]), "aten::mm(?[2,3], ?[3,4])"),
+        (("aten::mm", [[2, 3], [3, 4]], ["float", "float"], [[], [4, 1]]), "aten::mm(f32[2,3]{other}, f32[3,4])"),
+        (("aten::mul", [[], [2]], ["float", "float"], [[], [1]]), "aten::mul(f32[], f32[2])"),
         (("aten::relu", "not a list", 5), "aten::relu()"),
         (("aten::relu", [["a"]], ["float"]), "aten::relu(f32[?])"),
         (("aten::relu", [[2]], ["my type<x>"]), "aten::relu(?[2])"),

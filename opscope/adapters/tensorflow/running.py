@@ -177,6 +177,15 @@ def ears_library() -> Path:
 
 def inputs_library(tensorflow: Any) -> Path:
     """The library that reads the shapes of inputs, for this TensorFlow. Raises BuildError."""
+    flags, plain = inputs_flags(tensorflow)
+    try:
+        return built(INPUTS, flags)
+    except BuildError:  # a version whose shapes are kept otherwise can still be asked
+        return built(INPUTS, plain)
+
+
+def inputs_flags(tensorflow: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What that library is made with, and what where that fails. Raises BuildError."""
     framework = _framework(tensorflow)
     # which of the two has what is called differs from version to version
     libraries = (framework, *sorted(framework.parent.glob("libtensorflow_cc.so.*")))
@@ -186,10 +195,7 @@ def inputs_library(tensorflow: Any) -> Path:
         "-Wl,--no-as-needed",
         *map(str, libraries),
     )
-    try:
-        return built(INPUTS, flags)
-    except BuildError:  # a version whose shapes are kept otherwise can still be asked
-        return built(INPUTS, (*flags, "-DPLAIN_SIZES"))
+    return flags, (*flags, "-DPLAIN_SIZES")
 
 
 def _framework(tensorflow: Any) -> Path:

@@ -96,7 +96,7 @@ class TorchAdapter:
         )
         self._mode = mode
         self._followers = [
-            Ranks(emitter, self._failed),
+            Ranks(emitter, self._failed, self._grouped),
             Inductor(emitter, threads, options.source, self._failed),
         ]
         if options.memory:
@@ -143,6 +143,10 @@ class TorchAdapter:
                 self._stop(mode)
         except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
             self._failed("hooks could not be set")
+
+    def _grouped(self) -> None:
+        if self._mode is not None and self._mode.native is not None:
+            self._mode.native.name_groups()
 
     def _tell_costs(self, mode: OpMode) -> None:
         recorder = session.recorder()

@@ -15,6 +15,7 @@ from opscope.core.schema import Arg, Dim, Frame, OpCall, ParamValue, SameAs, Ten
 from .dtypes import dtype_name
 
 Tensor = torch.Tensor
+_STRIDED: Final = torch.strided
 
 #: Values that a signature holds as they are, beside their type (1, 1.0 and True are equal keys).
 _PLAIN: Final = frozenset(
@@ -38,24 +39,31 @@ VARIES: Final = "varies"
 
 
 class Unsigned(Exception):
-    """No signature can be made: a tensor subclass, a layout without strides, a symbolic size."""
+    """No signature can be made: a tensor subclass, a nested tensor, a symbolic size."""
 
 
 def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
     """Append to ``key`` what the text of a call depends on.
 
     Without ``numbers``, the values of int, float and complex arguments are left out (not their
-    types). Raises ``Unsigned`` where a value has no cheap and certain signature.
+    types), and how many elements a sparse tensor stores. Raises ``Unsigned`` where a value has no
+    cheap and certain signature.
     """
     add = key.append
     for value in values:
         kind = type(value)
         if kind is Tensor or kind is Parameter:
+            if value.layout is not _STRIDED:
+                # Some of these answer with strides nevertheless, which tell nothing.
+                add((value.shape, value.dtype, value.layout, value.device))
+                if numbers:
+                    add(_stored(value))
+                continue
             try:
                 # The device of each: a copy between devices is not one within a device.
                 add((value.shape, value.dtype, value.stride(), value.device))
             except (RuntimeError, NotImplementedError):
-                raise Unsigned from None  # sparse and MKL-DNN tensors have no strides
+                raise Unsigned from None  # a nested tensor
         elif kind in _PLAIN:
             add(kind)
             if numbers or kind not in _NUMBERS:
@@ -71,10 +79,29 @@ def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
             raise Unsigned
 
 
-def tensor_spec(tensor: Any) -> TensorSpec:
-    """The tensor's dtype and sizes, and its strides where it is not contiguous."""
+def holds_data(values: Sequence[Any]) -> bool:
+    """Whether a sparse tensor is among them: results' sizes then depend on data, as of ``values()``."""
+    return any(
+        isinstance(value, Tensor) and value.layout not in (_STRIDED, torch._mkldnn)
+        for value in _leaves(values)
+    )
+
+
+def _stored(tensor: Any) -> int | None:
+    """How many elements a sparse tensor stores; no device is waited for."""
+    if tensor.layout is torch.sparse_coo:
+        return int(tensor._values().numel())
+    return int(tensor.values().numel()) if tensor.layout in _COMPRESSED else None
+
+
+def tensor_spec(tensor: Any, count: bool = False) -> TensorSpec:
+    """The tensor's dtype and sizes, its strides where it is not contiguous, its layout where it has none.
+
+    With ``count``, how many elements a sparse tensor stores as well.
+    """
     if type(tensor) is Tensor or type(tensor) is Parameter:
-        return _tensor_spec(tensor)
+        found = _tensor_spec(tensor)
+        return replace(found, stored=_stored(tensor)) if count and found.is_sparse else found
     try:
         return _tensor_spec(tensor)
     except Exception:  # noqa: BLE001 - a subclass answers with code of its own, which may raise anything
@@ -84,10 +111,11 @@ def tensor_spec(tensor: Any) -> TensorSpec:
 def _tensor_spec(tensor: Any) -> TensorSpec:
     dtype = dtype_name(tensor.dtype)
     if tensor.is_nested:
-        return TensorSpec(dtype, _dims(_nested_sizes(tensor)))
+        layout = _STRIDELESS.get(tensor.layout, "nested")
+        return TensorSpec(dtype, _dims(_nested_sizes(tensor)), layout=layout)
     shape = _dims(tensor.shape)
-    if tensor.layout is not torch.strided:  # a sparse tensor has sizes; strides it has none
-        return TensorSpec(dtype, shape)
+    if tensor.layout is not _STRIDED:  # a sparse tensor has sizes; strides it has none
+        return TensorSpec(dtype, shape, layout=_STRIDELESS.get(tensor.layout, "other"))
     strides = _dims(tensor.stride())
     if _row_major(shape, strides):
         return TensorSpec(dtype, shape)
@@ -138,6 +166,13 @@ _LAYOUTS: Final = (
     *("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc"),
     "jagged",
 )
+#: The layouts that have no strides by the range text's names; those of them that compress an index.
+_STRIDELESS: Final = {
+    getattr(torch, name): name.removeprefix("sparse_").removeprefix("_")
+    for name in _LAYOUTS[1:]
+    if hasattr(torch, name)
+}
+_COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 _FORMATS: Final = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 _ENUMS: Final = {"ScalarType": _DTYPES, "Layout": _LAYOUTS, "MemoryFormat": _FORMATS}
 
@@ -184,7 +219,7 @@ def describe(
     varies: bool = False,
 ) -> OpCall:
     """The call as it begins: outputs and, for a factory, perhaps the device not yet known."""
-    inputs = tuple(_arg(value) for value in tensor_arguments(arguments, args, kwargs))
+    inputs = tuple(_arg(value, not varies) for value in tensor_arguments(arguments, args, kwargs))
     params: list[tuple[str, ParamValue]] = []
     for position, (key, is_tensor, default, names) in enumerate(arguments or ()):
         value = args[position] if position < len(args) else kwargs.get(key, default)
@@ -241,11 +276,11 @@ def _leaves(values: Sequence[Any]) -> list[Any]:
     return leaves
 
 
-def _arg(value: Any) -> Arg:
+def _arg(value: Any, count: bool) -> Arg:
     if isinstance(value, Tensor):
-        return tensor_spec(value)
+        return tensor_spec(value, count)
     if isinstance(value, (list, tuple)):
-        return tuple(_arg(item) for item in value)
+        return tuple(_arg(item, count) for item in value)
     return None
 
 

@@ -21,7 +21,7 @@ from opscope.core.cost import Cost
 from opscope.core.emit import Emitter
 from opscope.core.schema import OpCall
 
-from .call import Unsigned, describe, schema_arguments, sign, with_result
+from .call import Unsigned, describe, holds_data, schema_arguments, sign, with_result
 from .dynamo import CAN_MARK, untraced
 from .state import Entry, Threads, ThreadState
 
@@ -287,7 +287,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             self._variants[variant] = entry
             return entry
         self._variants[variant] = seen + 1
-        entry = self._prepare(info, category, source, args, kwargs, dynamic=info.dynamic)
+        dynamic = info.dynamic or (self._shapes and holds_data((args, tuple(kwargs.values()))))
+        entry = self._prepare(info, category, source, args, kwargs, dynamic=dynamic)
         self._entries[tuple(key)] = entry
         return entry
 
@@ -328,7 +329,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             signed = False
             if found is not None:
                 try:
-                    sign(key, (result,))
+                    sign(key, (result,), False)  # a result's numbers are in no text
                     signed = True
                     complete = found.get(tuple(key))
                 except Unsigned:

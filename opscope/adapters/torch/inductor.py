@@ -43,7 +43,6 @@ _TRITON: Final = "torch._inductor.runtime.triton_heuristics"
 #: How the names of generated C++ kernels begin.
 _CPP: Final = "cpp_"
 _MAX_TEXTS: Final = 65_536
-_LINES_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,11 @@ from opscope.core.recording import (
 )
 
 from .native.binary import MEMORY, BuildError, build, plan
+from .native.observer import flush
 
 _log = logging.getLogger(__name__)
 
-ABI: Final = 2
+ABI: Final = 3
 #: One of a thread's allocations and releases in so many is timed (kTimedEvery in memory.cpp).
 TIMED_EVERY: Final = 64
 #: Events that the GPU's history keeps of each device; those before the last so many are lost.
@@ -146,7 +147,7 @@ class Memory:
             if self._library is None:
                 self._library = _load(build(plan(MEMORY)))
             self._before = self._counted()
-            found = self._library.opscope_memory_start(_flush_later)
+            found = self._library.opscope_memory_start(flush)
             why = None if found is None else found.decode()
         except (BuildError, OSError) as error:
             why = str(error)
@@ -238,18 +239,8 @@ def _load(path: Path) -> Any:
     library = ctypes.CDLL(str(path))
     if library.opscope_memory_abi() != ABI:
         raise OSError(f"{path} is of another version")
-    library.opscope_memory_start.argtypes = (ctypes.c_void_p,)
+    library.opscope_memory_start.argtypes = (ctypes.py_object,)
     library.opscope_memory_start.restype = ctypes.c_char_p
     library.opscope_memory_take.argtypes = (ctypes.c_void_p,)
     library.opscope_memory_counts.argtypes = (ctypes.c_void_p,)
     return library
-
-
-def _flush() -> None:
-    recorder = session.recorder()
-    if recorder is not None:
-        recorder.flush()
-
-
-#: Kept for good: the library may call it as long as it lives.
-_flush_later: Final = ctypes.CFUNCTYPE(None)(_flush)

@@ -86,9 +86,9 @@ class Layers:
         def _call_impl(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if tracing() or compiler._is_compiling_flag or not layers.on:
                 return original(self, *args, **kwargs)
-            entered = enter(self)
-            result = None
+            entered, result = True, None  # an interrupt may come when it has, and before we know
             try:
+                entered = enter(self)
                 result = original(self, *args, **kwargs)
                 return result
             finally:

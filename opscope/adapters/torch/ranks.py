@@ -30,12 +30,16 @@ _MOST: Final = 4096
 class Ranks:
     """Hears of each process group and mesh that is made, from when it is installed on.
 
-    ``failed`` is called in an ``except``: nothing of ours may reach the program.
+    ``failed`` is called in an ``except``: nothing of ours may reach the program. ``grouped`` is called
+    where somebody listens and there are groups, before their first collective.
     """
 
-    def __init__(self, emitter: Emitter, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self, emitter: Emitter, failed: Callable[[str], None], grouped: Callable[[], None]
+    ) -> None:
         self._emitter = emitter
         self._failed = failed
+        self._grouped = grouped
         self._patches = Patches()
         #: Group name → its spec; a group that was destroyed stays: its collectives were recorded.
         self._groups: dict[str, str] = {}
@@ -130,6 +134,8 @@ class Ranks:
         emitter = self._emitter
         if not emitter.active:
             return
+        if self._groups:
+            self._grouped()
         meshes = (text for mesh in self._meshes for text in mesh)
         for text in (*self._groups.values(), *meshes):
             if text not in self._told:

@@ -9,20 +9,26 @@ import polars as pl
 
 from opscope.core.perf import tensorcore
 from opscope.core.perf.devices import Device, parse_cc
-from opscope.core.perf.identify import find
+from opscope.core.perf.identify import CPU_EXAMPLE, find
 from opscope.core.trace import Trace
 
 _FACTS: Final = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
 
 
-def trace_device(devices: pl.DataFrame) -> tuple[Device | None, str | None]:
+def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | None, str | None]:
     """The device of a trace's ``devices`` table, or why it is not known.
 
+    ``on_gpu``: something in the trace ran on a GPU, so that a name helps where the table is empty.
     Where there are several models the first that is known is taken, and its note says so.
     """
     told = devices.select(_FACTS).unique(maintain_order=True).rows()
     found = [find(*facts) for facts in told]
     known = [device for device, _ in found if device is not None]
+    if not found and not on_gpu:
+        return (
+            None,
+            f"the trace has nothing that ran on a GPU (--gpu {CPU_EXAMPLE!r} describes the CPU)",
+        )
     if not known:
         return None, found[0][1] if found else "the trace names no device (--gpu gives it a name)"
     others = {device.name for device in known} - {known[0].name}

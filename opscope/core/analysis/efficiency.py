@@ -243,16 +243,3 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
         )
         groups = groups.join(most, on=keys, how="left", nulls_equal=True)
     return groups.sort("duration", *keys, descending=[True, *[False] * len(keys)])
-
-
-def worst(found: pl.DataFrame, least_ns: int = 0) -> pl.DataFrame:
-    """Op names by the time above their roof's: what reaching the roof would save (ns), ranked."""
-    lost = (pl.col("duration") * (1 - pl.col("efficiency").clip(0, 1))).alias("lost")
-    return (
-        found.filter(pl.col("efficiency").is_not_null())
-        .with_columns(lost)
-        .group_by("op", "bound")
-        .agg(pl.len().alias("calls"), pl.col("duration").sum(), pl.col("lost").sum())
-        .filter(pl.col("lost") >= least_ns)
-        .sort("lost", "op", descending=[True, False])
-    )

@@ -129,6 +129,7 @@ def _divided_gradient(call: OpCall, node: OpCall) -> OpCall:
         isinstance(grad, TensorSpec)
         and isinstance(kept, TensorSpec)
         and grad.strides is None
+        and grad.layout is None
         and len(grad.shape) == len(kept.shape)
     ):
         call = replace(call, inputs=(expanded(kept, grad), *rest))

@@ -42,11 +42,6 @@ _COLLECTIVE: Final = (
 _TAKING: Final = ("slice", "dynamic-slice", "gather")
 
 
-def graph_name(module: Module) -> str:
-    """``jit_step(56)``: the module's name with its number, which tells retraced ones apart."""
-    return f"{module.name}({module.number})" if module.number else module.name
-
-
 def calls(module: Module) -> Iterator[tuple[str, OpCall]]:
     """(name, call) of every instruction that may run by itself, those of fused regions left out."""
     fused = {

@@ -47,7 +47,6 @@ class Module:
 
     data: bytes
     name: str
-    number: int
     instructions: dict[int, Instruction] = field(default_factory=dict)
     computations: dict[int, list[int]] = field(default_factory=dict)
     roots: dict[int, int] = field(default_factory=dict)
@@ -68,7 +67,7 @@ class Module:
     @classmethod
     def _of(cls, data: bytes, start: int, end: int) -> Module:
         message = fields(data, start, end)
-        module = cls(data, text(data, message, 1), number(message, 5))
+        module = cls(data, text(data, message, 1))
         index = spans(message, 17)
         stacks = _Stacks(data, fields(data, *index[-1]) if index else {})
         for span in spans(message, 3):

@@ -11,11 +11,13 @@ from .registry import (
     CannotKnow,
     Cost,
     Entry,
+    GradModel,
     backward_model,
     grad_model,
     lookup,
 )
 from .shapes import LARGEST, knows_params, tensors
+from .sparse import sparse_reason, stored_cost
 
 #: Families whose FLOPs are zero whatever the shapes: a missing shape leaves only the bytes unknown.
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})
@@ -42,7 +44,7 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
         return None, _no_model(call)
     reason = "a cut text" if call.truncated else ""
     try:
-        found = _bounded(entry.model(call))
+        found = _bounded(_figures(entry, call))
     except CannotKnow as why:
         reason = str(why)
     except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:
@@ -58,7 +60,7 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
     linked = grad_model(call.name)
     if linked is not None and forward is not None:
         try:
-            return _bounded(linked(call, forward)), None
+            return _with_forward(linked, call, forward), None
         except CannotKnow as why:
             reason = str(why)
         except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:
@@ -72,13 +74,28 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
     return None, reason
 
 
+def _figures(entry: Entry, call: OpCall) -> Cost:
+    """What the op's model says, where it takes the call's tensors for what they are."""
+    why = sparse_reason(call)
+    if entry.sparse or why is None:
+        return entry.model(call)
+    return stored_cost(entry.name, call, why)
+
+
+def _with_forward(model: GradModel, call: OpCall, forward: OpCall) -> Cost:
+    why = sparse_reason(call) or sparse_reason(forward)
+    if why is not None:
+        raise CannotKnow(why)
+    return _bounded(model(call, forward))
+
+
 def _whole(call: OpCall, forward: OpCall) -> Cost | None:
     """The cost with the forward's sizes, where those tell the bytes that the call itself does not."""
     linked = grad_model(call.name)
     if linked is None:
         return None
     try:
-        found = _bounded(linked(call, forward))
+        found = _with_forward(linked, call, forward)
     except (CannotKnow, ValueError, IndexError, ZeroDivisionError, OverflowError):
         return None  # the call's own FLOPs stand
     return found if found.bytes is not None else None
@@ -170,6 +187,9 @@ def _gradient(forward: OpCall, part: int) -> tuple[Cost | None, str | None]:
         if entry is not None and entry.family in ("view", "query", "allocation"):
             return Cost(), None
         return None, f"no model of the gradient of {forward.name}"
+    sparse = sparse_reason(forward)
+    if sparse is not None:
+        return None, sparse
     try:
         return _bounded(model(forward)[part]), None
     except CannotKnow as why:

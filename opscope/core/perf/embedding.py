@@ -116,7 +116,7 @@ def embedding_renorm(call: OpCall) -> Cost:
 
 
 @op("aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward", family="copy",
-    source="the gradient's rows and the indices, kept as they are")  # fmt: skip
+    sparse=True, source="the gradient's rows and the indices, kept as they are")  # fmt: skip
 def sparse_gradient(call: OpCall) -> Cost:
     """A sparse gradient is the rows with their indices; a bag's rows are written for each index."""
     found = tensors(call)

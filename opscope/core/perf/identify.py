@@ -24,6 +24,8 @@ _CPU_PARTS: Final = (
     ("cores", re.compile(r"\b(\d+)\s*cores?\b", re.IGNORECASE)),
     ("clock", re.compile(r"([\d.]+)\s*GHz\b", re.IGNORECASE)),
 )
+#: How a person describes a CPU.
+CPU_EXAMPLE: Final = "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"
 _CPU_MEMORY: Final = re.compile(r"([\d.]+)\s*GB/s", re.IGNORECASE)
 _CPU_CACHE: Final = re.compile(r"([\d.]+)\s*MB\b", re.IGNORECASE)
 
@@ -174,9 +176,7 @@ def _cpu(text: str) -> tuple[Device | None, str | None]:
     found = {part: pattern.search(text) for part, pattern in _CPU_PARTS}
     missing = [part for part, match in found.items() if match is None]
     if missing:
-        return None, (
-            f"a CPU needs its {' and '.join(missing)}, as in 'CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB'"
-        )
+        return None, f"a CPU needs its {' and '.join(missing)}, as in {CPU_EXAMPLE!r}"
     features, cores, clock = (match.group(1) for match in found.values() if match is not None)
     memory, cache = _CPU_MEMORY.search(text), _CPU_CACHE.search(text)
     try:

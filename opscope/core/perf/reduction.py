@@ -68,7 +68,6 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "trace": (0, 0),
     }
 )
-_KEEPS_TYPE = frozenset(["amax", "amin", "max", "min", "median", "nanmedian", "mode"])
 _INDEX = frozenset(["argmax", "argmin", "count_nonzero"])
 
 

@@ -88,13 +88,18 @@ BackwardModel = Callable[[OpCall], "tuple[Cost, Cost]"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One registered op: its family (``gemm``, ``conv`` …), its model, the source of the formula."""
+    """One registered op: its family (``gemm``, ``conv`` …), its model, the source of the formula.
+
+    ``sparse``: the model holds for sparse tensors too. Any other takes an element for each place of a
+    tensor's sizes, and is not asked about a sparse one (``sparse.stored_cost``).
+    """
 
     name: str
     family: str
     model: Model
     source: str
     view: bool = False
+    sparse: bool = False
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -107,7 +112,9 @@ _WITH_FORWARD: dict[str, GradModel] = {}
 _BACKWARD: dict[str, BackwardModel] = {}
 
 
-def op(*names: str, family: str, source: str = "", view: bool = False) -> Callable[[Model], Model]:
+def op(
+    *names: str, family: str, source: str = "", view: bool = False, sparse: bool = False
+) -> Callable[[Model], Model]:
     """Register a model for the named ops. Raises ValueError where a name is taken."""
 
     def register(model: Model) -> Model:
@@ -115,7 +122,7 @@ def op(*names: str, family: str, source: str = "", view: bool = False) -> Callab
             if name in _ENTRIES:
                 raise ValueError(f"{name} already has a cost model")
             text = source or (model.__doc__ or "").strip().splitlines()[0]
-            _ENTRIES[name] = Entry(name, family, model, text, view)
+            _ENTRIES[name] = Entry(name, family, model, text, view, sparse)
         lookup.cache_clear()
         return model
 

@@ -1,8 +1,8 @@
-"""Sparse tensors: what is known without the number of stored elements, which is data.
+"""Sparse tensors: what is known of them, mostly nothing, as what they store is data.
 
-A structured 2:4 product is counted as the dense one that it stands for; the half that its pattern
-makes needless is in ``masked_flops``. Of an unstructured one only the dense sizes are recorded, from
-which nothing follows.
+A text may tell how many elements an operand stores (``f32[8,8]{csr:12}``): a product with a dense matrix
+follows from that. Which elements they are, and how wide their indices, no text tells. A structured 2:4 product is counted as the dense one that it stands for; the half that its pattern
+makes needless is in ``masked_flops``.
 """
 
 from __future__ import annotations
@@ -22,24 +22,78 @@ from .shapes import (
     tensors,
 )
 
-_STORED = "how many elements the sparse tensor stores is data that no trace records"
+STORED = "what the sparse tensor stores is data that the trace does not record"
+STRIDELESS = "a tensor has no strides, and the trace does not record its layout"
+_INDICES = "the trace does not record a sparse tensor's indices"
+
+
+def sparse_reason(call: OpCall) -> str | None:
+    """Why the sizes of its tensors do not tell what the call touches; None where they do."""
+    found = (*call.input_leaves(), *(call.output_leaves() or ()))
+    layouts = {leaf.layout for leaf in found if leaf is not None and leaf.is_sparse}
+    return None if not layouts else STRIDELESS if layouts == {"other"} else STORED
+
+
+#: Products of matrices: where the first factor is among the tensors.
+_FIRST_FACTOR = {
+    **dict.fromkeys(words("mm bmm mv _sparse_mm smm spmm hspmm"), 0),
+    **dict.fromkeys(words("addmm baddbmm addmv _sparse_addmm sspaddmm _addmm_activation"), 1),
+}
+
+
+def stored_cost(name: str, call: OpCall, why: str) -> Cost:
+    """The cost of a call with a sparse tensor, of the op registered under that name.
+
+    A product of a sparse and a dense matrix is 2·stored·N, N being the columns (of a sparse second
+    factor, the rows) of the dense one. Raises CannotKnow(why) of all else.
+    """
+    word = name.removeprefix("aten::")
+    if word == "sparse_sampled_addmm":
+        pattern, a, b = (need(call, number, "matrix") for number in range(3))
+        if a.is_sparse or b.is_sparse or pattern.stored is None:
+            raise CannotKnow(why)
+        return _stored_product(pattern.stored, sizes(a)[-1], [a, b])
+    if word not in _FIRST_FACTOR:
+        raise CannotKnow(why)
+    a, b = (need(call, _FIRST_FACTOR[word] + number, "matrix") for number in (0, 1))
+    stored = a.stored if a.is_sparse else b.stored
+    if a.is_sparse == b.is_sparse or stored is None:
+        raise CannotKnow(why)
+    left, right = sizes(a), sizes(b)
+    if left[-1] != right[-2 if len(right) > 1 else 0] or left[:-2] != right[:-2]:
+        raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
+    wide = left[-2] if b.is_sparse else right[-1] if len(right) > 1 else 1
+    return _stored_product(stored, wide, [a, b])
+
+
+def _stored_product(stored: int, wide: int, factors: list[TensorSpec]) -> Cost:
+    return cost(None, None, matrix=2 * stored * wide, dtype=promote(factors), reason=_INDICES)
 
 
 @op(
     *words(
         """
         aten::_sparse_mm aten::_sparse_addmm aten::hspmm aten::sspaddmm aten::smm aten::spmm
-        aten::sparse_sampled_addmm aten::_sparse_sparse_matmul aten::_sparse_mm_reduce_impl
-        aten::_sparse_mm_reduce_impl_backward aten::_spsolve
+        aten::sparse_sampled_addmm
         """
     ),
     family="gemm",
-    source="2·stored·N, and what is stored is data",
+    source="2·stored·N with a dense matrix, where the text has what is stored",
+)
+@op(
+    *words(
+        """
+        aten::_sparse_sparse_matmul aten::_sparse_mm_reduce_impl aten::_sparse_mm_reduce_impl_backward
+        aten::_spsolve
+        """
+    ),
+    family="gemm",
+    source="what is stored where is data",
 )
 def sparse_product(call: OpCall) -> Cost:
-    """Known only where the sparse operand is empty, which no size tells."""
+    """Without a layout in the text: known only where the operand is empty, which no size tells."""
     need(call, 0, "operand")
-    raise CannotKnow(_STORED)
+    raise CannotKnow(STORED)
 
 
 @op(
@@ -55,7 +109,7 @@ def sparse_product(call: OpCall) -> Cost:
 )
 def sparse_reduction(call: OpCall) -> Cost:
     """As many operations as elements are stored."""
-    raise CannotKnow(_STORED)
+    raise CannotKnow(STORED)
 
 
 @op(
@@ -76,7 +130,7 @@ def sparse_reduction(call: OpCall) -> Cost:
 )
 def convert(call: OpCall) -> Cost:
     """No arithmetic; the bytes hang on what is stored."""
-    return cost(None, None, reason=_STORED)
+    return cost(None, None, reason=STORED)
 
 
 @op(
@@ -93,6 +147,7 @@ def convert(call: OpCall) -> Cost:
     ),
     family="view",
     view=True,
+    sparse=True,
     source="moves nothing",
 )
 def assemble(call: OpCall) -> Cost:

@@ -55,7 +55,7 @@ def columns(
         forward = forwards[number] if forwards is not None else None
         found, reason = cost(call, forward=forward)
         entry = entry_of(call.name) or (entry_of(forward.name) if forward is not None else None)
-        eligible = entry is not None and entry.family in tensorcore.MATRIX_FAMILIES
+        eligible = tensorcore.eligible(entry)
         ready, why = tensorcore.ready(call, target) if eligible else (None, None)
         rows.append(
             (

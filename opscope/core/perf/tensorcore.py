@@ -68,13 +68,13 @@ _ALWAYS: Final[Mapping[int, int]] = MappingProxyType({8: 4, 6: 16, 4: 32})
 _FP8_STEP: Final = 16
 #: A product below this many multiply-adds is done sooner than a Tensor Core kernel starts up.
 TINY: Final = 16 * 16 * 16
+_SPARSE: Final = "an operand is sparse: it depends on the library and on where its elements are"
 
 # ---------------------------------------------------------------------------------- ops
 
 
-def eligible(name: str) -> bool:
-    """Whether the op's kind could use Tensor Cores in some dtype (DLProf's meaning)."""
-    entry = lookup(name)
+def eligible(entry: Entry | None) -> bool:
+    """Whether such an op could use Tensor Cores in some dtype (DLProf's meaning)."""
     return entry is not None and entry.family in MATRIX_FAMILIES
 
 
@@ -101,6 +101,8 @@ def ready(call: OpCall, target: Target = Target()) -> tuple[bool | None, str | N
     operands = _operands(call)
     if len(operands) < 2:
         return None, NO_SHAPES
+    if any(t.is_sparse for t in operands[:2]):
+        return None, _SPARSE
     dtypes = {t.dtype for t in operands[:2]}
     if "?" in dtypes:
         return None, "the trace gives sizes without element types"
@@ -189,6 +191,8 @@ def unused_reason(call: OpCall, units: Units = None, flops: int | None = None) -
     operands = _operands(call)
     if len(operands) < 2:
         return None
+    if any(t.is_sparse for t in operands[:2]):
+        return _SPARSE
     wide = max((t.dtype for t in operands[:2]), key=lambda d: DTYPE_BITS.get(d, 0))
     if wide == "?":
         return None

@@ -12,15 +12,22 @@ VIEWS = words(
     permute movedim moveaxis swapaxes swapdims numpy_T adjoint mT mH H T squeeze unsqueeze
     flatten unflatten ravel slice select narrow split split_with_sizes unsafe_split
     unsafe_split_with_sizes chunk unsafe_chunk unbind tensor_split hsplit vsplit dsplit
-    as_strided alias detach lift_fresh diagonal unfold real imag view_as_real view_as_complex
-    _conj conj resolve_conj resolve_neg _neg_view atleast_1d atleast_2d atleast_3d set set_data
-    broadcast_to broadcast_tensors values indices _values _indices crow_indices col_indices
-    _nested_view_from_buffer _nested_view_from_jagged _nested_get_values requires_grad
+    as_strided diagonal unfold real imag view_as_real view_as_complex
+    _conj conj resolve_conj resolve_neg _neg_view atleast_1d atleast_2d atleast_3d
+    broadcast_to broadcast_tensors
+    _nested_view_from_buffer _nested_view_from_jagged _nested_get_values
     _test_autograd_multiple_dispatch_view _add_batch_dim _remove_batch_dim _propagate_xla_data
     unflatten_dense_tensors positive linalg_diagonal matrix_H slice_inverse
-    _reshape_from_tensor lift data
+    _reshape_from_tensor
     _nested_get_offsets _nested_get_lengths _nested_get_jagged_dummy
     align_as align_tensors align_to refine_names rename rename_
+    """
+)
+#: Those that move nothing of a sparse tensor either; its transpose, say, is made anew.
+ALIASES = words(
+    """
+    values indices _values _indices crow_indices col_indices alias detach lift lift_fresh set
+    set_data data requires_grad
     """
 )
 QUERIES = words(
@@ -62,7 +69,25 @@ def view(call: OpCall) -> Cost:
     return Cost()
 
 
-@op(*(f"aten::{name}" for name in QUERIES), family="query", view=True, source="moves nothing")
+@op(
+    *(f"aten::{name}" for name in ALIASES),
+    family="view",
+    view=True,
+    sparse=True,
+    source="moves nothing",
+)
+def alias(call: OpCall) -> Cost:
+    """Another name for the same memory, or for a part of it."""
+    return Cost()
+
+
+@op(
+    *(f"aten::{name}" for name in QUERIES),
+    family="query",
+    view=True,
+    sparse=True,
+    source="moves nothing",
+)
 def query(call: OpCall) -> Cost:
     """A question to the host."""
     return Cost()
@@ -72,6 +97,7 @@ def query(call: OpCall) -> Cost:
     *(f"aten::{name}" for name in ALLOCATIONS),
     family="allocation",
     view=True,
+    sparse=True,
     source="writes nothing",
 )
 def allocation(call: OpCall) -> Cost:

@@ -12,6 +12,7 @@ import pytest
 from opscope.core.analysis.devices import trace_target
 from opscope.core.perf import entries, tensorcore
 from opscope.core.perf.kernel_names import fast_algorithm, used
+from opscope.core.perf.registry import lookup
 from opscope.core.perf.tensorcore import NO_UNITS, Target
 from opscope.core.schema import OpCall, TensorSpec
 from opscope.profile import load
@@ -64,7 +65,7 @@ def test_eligible_as_dlprof_reports(shared):
     assert len(rows) > 30
     for row in rows:
         kind = row["Op Type"]
-        assert tensorcore.eligible(f"torch.{kind}") is (row["TC Eligible"] == "yes"), kind
+        assert tensorcore.eligible(lookup(f"torch.{kind}")) is (row["TC Eligible"] == "yes"), kind
 
 
 def test_used_as_dlprof_reports(shared):
@@ -255,6 +256,6 @@ def test_whose_units_a_trace_s_ops_could_use(trace_of, name, cc, units):
 
 
 def test_matrix_families_alone_are_eligible():
-    for name, entry in entries().items():
-        assert tensorcore.eligible(name) is (entry.family in tensorcore.MATRIX_FAMILIES)
-    assert not tensorcore.eligible("nothing::like_it")
+    families = {entry.family for entry in entries().values() if tensorcore.eligible(entry)}
+    assert families == {"gemm", "conv", "attention", "recurrent"}
+    assert not tensorcore.eligible(lookup("nothing::like_it"))

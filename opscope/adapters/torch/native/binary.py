@@ -25,6 +25,14 @@ __all__ = ["BuildError", "Plan", "build", "built", "command", "nvtx_headers", "p
 SOURCE: Final = Path(__file__).with_name("observer.cpp")
 #: A library of its own, for recordings of memory alone; it has no headers of ours.
 MEMORY: Final = Path(__file__).with_name("memory.cpp")
+#: Likewise, for the names of process groups, where there are any.
+GROUPS: Final = Path(__file__).with_name("groups.cpp")
+#: What each is called, and the seconds that it takes to compile, about.
+_NAMES: Final = {
+    "observer": ("observer", 11),
+    "memory": ("memory observer", 5),
+    "groups": ("observer of process groups", 8),
+}
 #: Seconds that the compiler may take, and that one process waits for another that compiles.
 TIMEOUT: Final = 600
 
@@ -104,7 +112,7 @@ def build(wanted: Plan) -> Path:
         raise BuildError("no C++ compiler (c++, g++ or clang++; or set CXX)")
     if not (wanted.torch / "include" / "ATen" / "record_function.h").is_file():
         raise BuildError(f"{wanted.torch} has no headers")
-    what, took = ("observer", 15) if wanted.source == SOURCE else ("memory observer", 5)
+    what, took = _NAMES[wanted.source.stem]
 
     def announce() -> None:
         sys.stderr.write(
@@ -120,17 +128,15 @@ def command(wanted: Plan, output: Path) -> list[str]:
     nvtx = [] if wanted.nvtx is None else [f"-I{wanted.nvtx}", "-DOPSCOPE_NVTX"]
     import torch
 
-    groups = ["-DOPSCOPE_C10D"] if torch.distributed.is_available() else []
     return [
         str(wanted.compiler),
         # NDEBUG: without it RecordFunction.inputs() asserts in each callback
         *("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden"),
-        *("-fno-plt", "-w"),
+        *("-fno-plt", "-w", "-DAT_PER_OPERATOR_HEADERS"),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
         f"-I{include}",
         f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}",
         *nvtx,
-        *groups,
         str(wanted.source),
         *("-o", str(output)),
         f"-L{wanted.torch / 'lib'}",

@@ -67,6 +67,8 @@ std::unique_ptr<Entry> make_entry(
   entry->kept = kept;
   bool shapes = g_shapes.load();
   entry->dynamic = dynamic && shapes;
+  if (shapes)
+    for (const IValue& value : args) entry->dynamic |= holds_data(value);
   entry->head = {op.name, "("};
   std::string device;
   if (shapes) {
@@ -77,7 +79,7 @@ std::unique_ptr<Entry> make_entry(
       if (op.args[at].kind != ArgInfo::kTensor) continue;
       if (!first) entry->head.push_back(", ");
       first = false;
-      write_arg(entry->head, args[at]);
+      write_arg(entry->head, args[at], !varies);
     }
     bool any = false;
     for (size_t at = 0; at < count; ++at) {
@@ -232,10 +234,25 @@ nvtxEventAttributes_t attributes(const Text& text, int64_t payload) {
 }
 #endif
 
+// Whether no error is set, or one of ours, which is forgotten; what interrupts the program (Ctrl-C, while
+// Python's code ran for us) is not.
+inline bool forgiven() {
+  if (!PyErr_Occurred()) return true;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+  PyErr_Clear();
+  return true;
+}
+
+// Under the GIL. False where the program has been interrupted meanwhile, with the error set.
+COLD bool flush() {
+  PyObject* done = g_flush ? PyObject_CallFunctionObjArgs(g_flush, nullptr) : nullptr;
+  if (done) Py_DecRef(done);
+  return done || forgiven();
+}
+
 int flush_in_python(void*) {
   g_flush_asked.store(false);
-  if (g_flush) g_flush();
-  return 0;
+  return flush() ? 0 : -1;
 }
 
 COLD void announce_first(Thread& t, Text& text, int64_t epoch) {
@@ -264,8 +281,9 @@ inline void push(Thread& t, Context& c, Text* text, int64_t payload) {
         c.epoch = 0;
         return;
       }
-      if (!g_flush_asked.exchange(true) && Py_IsInitialized())
-        Py_AddPendingCall(flush_in_python, nullptr);
+      if (!g_flush_asked.exchange(true) && Py_IsInitialized() &&
+          Py_AddPendingCall(flush_in_python, nullptr))
+        g_flush_asked.store(false);  // no room for it now
     }
     t.waiting.store(waiting + 3, std::memory_order_relaxed);  // read and reset by the taker
     if (payload >= 0) t.put(kPayload, payload);

@@ -18,11 +18,12 @@ struct Layout {
   int indirect;      // in what points to it; -1 where there is none
   int code, previous, instruction, owner;
   int c_stack;       // the owner of frames that are no Python code; -1 where there are none
+  int function;      // where there are frames of no function; else -1
 };
 constexpr Layout kLayouts[] = {
-    {0x30B, 56, 8, 32, 48, 56, 69, -1},
-    {0x30C, 56, 0, 0, 8, 56, 70, 3},
-    {0x30D, 72, -1, 0, 8, 56, 70, 3},
+    {0x30B, 56, 8, 32, 48, 56, 69, -1, -1},
+    {0x30C, 56, 0, 0, 8, 56, 70, 3, -1},
+    {0x30D, 72, -1, 0, 8, 56, 70, 3, 16},
 };
 std::atomic<const Layout*> g_layout{nullptr};
 
@@ -38,10 +39,16 @@ const char* first_frame(const Layout& layout, const PyObject* state) {
   return layout.indirect >= 0 && found ? at_offset<const char*>(found, layout.indirect) : found;
 }
 
-// The frame itself, or the next one up that is Python code.
+// Whether a frame is none of the program's: where C calls Python, and, where a class is often called, one
+// that calls __init__ for it.
+inline bool between(const Layout& layout, const char* frame) {
+  return at_offset<char>(frame, layout.owner) == layout.c_stack ||
+      (layout.function >= 0 && at_offset<PyObject*>(frame, layout.function) == &_Py_NoneStruct);
+}
+
+// The frame itself, or the next one up that is the program's.
 const char* python_frame(const Layout& layout, const char* frame) {
-  while (frame && at_offset<char>(frame, layout.owner) == layout.c_stack)
-    frame = at_offset<const char*>(frame, layout.previous);
+  while (frame && between(layout, frame)) frame = at_offset<const char*>(frame, layout.previous);
   return frame;
 }
 

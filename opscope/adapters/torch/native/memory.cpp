@@ -19,7 +19,16 @@
 #include <vector>
 
 extern "C" {
+typedef struct _object PyObject;
 int Py_AddPendingCall(int (*)(void*), void*);
+PyObject* PyObject_CallFunctionObjArgs(PyObject*, ...);
+void Py_IncRef(PyObject*);
+void Py_DecRef(PyObject*);
+int PyErr_ExceptionMatches(PyObject*);
+void PyErr_Clear(void);
+int PyGILState_Ensure(void);
+void PyGILState_Release(int);
+extern PyObject* PyExc_Exception;
 int Py_IsInitialized(void);
 }
 
@@ -94,7 +103,7 @@ Global& global() {
 std::atomic<bool> g_on{false};
 std::atomic<bool> g_flush_asked{false};
 std::atomic<int64_t> g_dropped{0}, g_unwrapped{0};
-void (*g_flush)(void) = nullptr;
+PyObject* g_flush = nullptr;  // a Python function
 
 thread_local Thread* t_thread = nullptr;
 thread_local bool t_left = false;
@@ -113,7 +122,13 @@ thread_local Leaving t_leaving;
 
 int flush_in_python(void*) {
   g_flush_asked.store(false);
-  if (g_flush) g_flush();
+  PyObject* done = PyObject_CallFunctionObjArgs(g_flush, nullptr);
+  if (done) {
+    Py_DecRef(done);
+  } else {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;  // Ctrl-C came meanwhile
+    PyErr_Clear();
+  }
   return 0;
 }
 
@@ -144,8 +159,9 @@ void put(int16_t kind, void* address, int64_t bytes) {
           {time, uint64_t(address), bytes, thread->os_tid, kCpu, kind});
   }
   if (waiting >= kMaxWaiting) g_dropped.fetch_add(1, std::memory_order_relaxed);
-  if (waiting >= kAskFlush && !g_flush_asked.exchange(true) && Py_IsInitialized())
-    Py_AddPendingCall(flush_in_python, nullptr);
+  if (waiting >= kAskFlush && !g_flush_asked.exchange(true) && Py_IsInitialized() &&
+      Py_AddPendingCall(flush_in_python, nullptr))
+    g_flush_asked.store(false);  // no room for it now
   if (timed) {
     int64_t took = now() - time;
     std::lock_guard<std::mutex> guard(thread->lock);
@@ -241,10 +257,13 @@ void drain(Global& g, std::vector<Record>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_memory_abi(void) { return 2; }
+int opscope_memory_abi(void) { return 3; }
 
 // A recording begins: null, or why it cannot.
-const char* opscope_memory_start(void (*flush)(void)) {
+const char* opscope_memory_start(PyObject* flush) {
+  int gil = PyGILState_Ensure();
+  if (!g_flush) Py_IncRef(g_flush = flush);
+  PyGILState_Release(gil);
   static bool watched = false;
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
@@ -262,7 +281,6 @@ const char* opscope_memory_start(void (*flush)(void)) {
   }
   if (!watched) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   watched = true;
-  g_flush = flush;
   drain(g, nullptr);
   g_on.store(true);
   return nullptr;

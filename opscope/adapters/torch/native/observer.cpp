@@ -100,7 +100,7 @@ void drain_all(Global& g, std::vector<char>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_abi(void) { return 4; }
+int opscope_abi(void) { return 5; }
 
 int opscope_has_nvtx(void) {
 #ifdef OPSCOPE_NVTX
@@ -110,18 +110,17 @@ int opscope_has_nvtx(void) {
 #endif
 }
 
-// Once: ``classify`` is a Python callable, code object → file as bytes, empty where not the user's.
-// ``python``: its minor version as in sys.hexversion >> 16, 0 where it has no GIL.
-void opscope_setup(PyObject* classify, void (*flush)(void), int64_t pop_code, int python) {
+// For each adapter: ``classify`` is a Python callable, code object → file as bytes, empty where not the user's;
+// ``flush`` one that has the recorder take what is here. ``python``: its minor version as in sys.hexversion >> 16, 0 where it has no GIL.
+void opscope_setup(PyObject* classify, PyObject* flush, int64_t pop_code, int python) {
   static bool done = false;
   int gil = PyGILState_Ensure();
-  Py_IncRef(classify);
-  sources().classify = classify;
+  keep(sources().classify, classify);
+  keep(g_flush, flush);
   choose_layout(python);
   if (!g_id) g_id = PyUnicode_InternFromString("id");
   if (!g_training) g_training = PyUnicode_InternFromString("training");
   PyGILState_Release(gil);
-  g_flush = flush;
   g_pop_code.store(pop_code);
   if (!done) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   if (!done) watch_names();
@@ -192,6 +191,7 @@ void opscope_take(const void** out) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
   g_due.store(now() + g_flush_ns.load());
+  g_flush_asked.store(false);
   g.taken_events.clear();
   g.taken_threads.clear();
   drain_all(g, &g.taken_events);
@@ -203,6 +203,11 @@ void opscope_take(const void** out) {
   out[3] = reinterpret_cast<const void*>(g.taken_strings.size());
   out[4] = g.taken_threads.data();
   out[5] = reinterpret_cast<const void*>(g.taken_threads.size() / 3);
+}
+
+// From now on objects are named by this function of groups.cpp.
+void opscope_name_objects(const void* (*name)(const void*)) {
+  g_object_name.store(name, std::memory_order_release);
 }
 
 // Whether frames are read without asking Python.

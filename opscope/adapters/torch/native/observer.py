@@ -26,10 +26,11 @@ from opscope.core.record import FLUSH_NS, Recorder, pop_code
 
 from ..dynamo import shielded
 from ..state import Threads, ThreadState
+from .binary import GROUPS, BuildError, build, plan
 
 _log = logging.getLogger(__name__)
 
-ABI: Final = 4
+ABI: Final = 5
 #: One callback in so many is timed (kTimedEvery in state.h), and all that make something new.
 TIMED_EVERY: Final = 64
 #: Likewise of the calls by Python's hooks (kHookTimedEvery).
@@ -81,7 +82,7 @@ class Library:
             raise OSError(f"{path} is of another version")
         library.opscope_setup.argtypes = (
             ctypes.py_object,
-            ctypes.c_void_p,
+            ctypes.py_object,
             ctypes.c_int64,
             ctypes.c_int,
         )
@@ -91,9 +92,16 @@ class Library:
         library.opscope_take.argtypes = (ctypes.c_void_p,)
         library.opscope_counts.argtypes = (ctypes.c_void_p,)
         self.call = library
+        self._groups: ctypes.CDLL | None = None
         #: What Python's hooks call without ctypes, whose calls cost as much as an op.
         self.builtins = {name: self.builtin(name) for name in _BUILTINS}
         self.has_nvtx = bool(library.opscope_has_nvtx())
+
+    def name_groups(self, path: Path) -> None:
+        """Let the library at ``path``, made of groups.cpp, name process groups. Raises OSError where it
+        cannot be loaded."""
+        self._groups = ctypes.CDLL(str(path))  # never unloaded either
+        self.call.opscope_name_objects(self._groups.opscope_object_name)
 
     def builtin(self, name: str, plain_pop: int = 0) -> Callable[..., Any]:
         """One of those, bound to the code of an emitter's plain pop."""
@@ -119,18 +127,15 @@ class NativeMode:
         self._library = library
         self._call = library.call
         self._creating = 0
+        self._asked_groups = False
         self._recorder: Recorder | None = None
         #: What the recording began with.
         self._out = (ctypes.c_int64 * len(_COUNTS))()
         self._before = dict.fromkeys(_COUNTS, 0)
         self._worker_loop: Any = None
         self._sources = Sources()
-        # Kept here: the library calls them as long as it lives.
-        self._classify = shielded(self._file_of)
-        self._flush = ctypes.CFUNCTYPE(None)(shielded(_flush))
-        _alive.append(self)
-        number = emitter.number
-        self._call.opscope_setup(self._classify, self._flush, pop_code(number), _PYTHON)
+        classify, taken = shielded(self._file_of), shielded(flush)
+        self._call.opscope_setup(classify, taken, pop_code(emitter.number), _PYTHON)
         self._call.opscope_options(
             int(options.shapes),
             int(options.source),
@@ -141,8 +146,7 @@ class NativeMode:
         self._emitters = (emitter, session.emitter(session.STEP_FRAMEWORK))
         self._builtins["forget"](None)  # what an adapter before this one told
         threads.make = self._state
-        # While Python goes down its frames are not to be asked for any more.
-        atexit.register(self._call.opscope_ignore)
+        _watch_the_end(self._call)
         _watch_forks()
         _modes.add(self)
 
@@ -150,6 +154,16 @@ class NativeMode:
         """The builtins, where one thread alone runs Python at a time, as those of layers take for
         granted."""
         return self._builtins if _PYTHON else None
+
+    def name_groups(self) -> None:
+        """There are process groups: texts name them from now on, once the library for it is there."""
+        if self._asked_groups:
+            return
+        self._asked_groups = True
+        try:
+            self._library.name_groups(build(plan(GROUPS)))
+        except (BuildError, OSError) as error:
+            _log.warning("opscope: collectives do not name their process groups: %s", error)
 
     def _state(self, number: int) -> ThreadState:
         return NativeState(number, self._builtins)
@@ -281,14 +295,29 @@ class NativeMode:
         return dict(zip(_COUNTS, out, strict=True))
 
 
-_alive: list[NativeMode] = []
+#: Whether no flush has failed.
+_flushed = True
 _modes: weakref.WeakSet[NativeMode] = weakref.WeakSet()
 
 
-def _flush() -> None:
-    recorder = session.recorder()
-    if recorder is not None:
-        recorder.flush()
+def flush() -> None:
+    """Have the recorder, if any, take what native code has. Called by that, in the user's midst: so
+    only what interrupts the program (Ctrl-C) is raised."""
+    global _flushed
+    try:
+        recorder = session.recorder()
+        if recorder is not None:
+            recorder.flush()
+    except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+        if _flushed:
+            _flushed = False
+            _log.exception("opscope: a recording could not be written")
+
+
+@functools.lru_cache(maxsize=1)
+def _watch_the_end(library: ctypes.CDLL) -> None:
+    # While Python goes down its frames are not to be asked for any more.
+    atexit.register(library.opscope_ignore)
 
 
 @functools.lru_cache(maxsize=1)

@@ -80,8 +80,19 @@ void keep(PyObject*& place, PyObject* value) {
   if (old) Py_DecRef(old);
 }
 
-inline void flush_if_due(int64_t time) {
-  if (C10_UNLIKELY(time >= g_due.load(std::memory_order_relaxed)) && g_flush) g_flush();
+// What a builtin returns that was called at ``time`` and may flush.
+inline PyObject* none_or_flush(int64_t time) {
+  bool due = time >= g_due.load(std::memory_order_relaxed);
+  return C10_UNLIKELY(due && !flush()) ? nullptr : answer(_Py_NoneStruct);
+}
+
+// Calls one of Python's own, which may be exchanged while it runs.
+template <class... Arguments>
+COLD PyObject* call(PyObject* function, Arguments... arguments) {
+  Py_IncRef(function);
+  PyObject* result = PyObject_CallFunctionObjArgs(function, arguments..., nullptr);
+  Py_DecRef(function);
+  return result;
 }
 
 // What is open on this thread, outermost first, where this recording is told by these builtins: module
@@ -190,18 +201,17 @@ PyObject* enter_layer(PyObject*, PyObject* module) {
     Layer* layer = layers().table.find(code_key(module));
     if (C10_LIKELY(layer && layer->text >= 0 && enter_known(t, open, *layer, epoch)))
       return answer(_Py_TrueStruct);
+    if (!forgiven()) return nullptr;  // no memory for the list
   }
-  return PyObject_CallFunctionObjArgs(layers().enter, module, nullptr);
+  return call(layers().enter, module);
 }
 
-// Whether a module is in training, and what it returned is to be trained.
+// Whether a module is in training, and what it returned is to be trained. With an error set, which may
+// be a module's own, false.
 inline bool trains(PyObject* module) {
   if (!c10::GradMode::is_enabled()) return false;
   PyObject* training = PyObject_GetAttr(module, g_training);
-  if (!training) {
-    PyErr_Clear();
-    return false;
-  }
+  if (!training) return false;
   Py_DecRef(training);
   return training == &_Py_TrueStruct;
 }
@@ -216,15 +226,14 @@ PyObject* leave_layer(PyObject*, PyObject* const* args, ssize_t) {
   ssize_t top = open ? PyList_Size(open) - 1 : -1;
   Layer* layer = top >= 0 ? layers().table.find(code_key(args[1])) : nullptr;
   if (C10_UNLIKELY(!layer || PyList_GetItem(open, top) != layer->key))
-    return PyObject_CallFunctionObjArgs(layers().leave, args[0], args[1], args[2], nullptr);
+    return call(layers().leave, args[0], args[1], args[2]);
   t.put(g_pop_code.load(std::memory_order_relaxed), time);
   PyList_SetSlice(open, top, top + 1, nullptr);
   // what trains has its forward phase last beyond this
   if (!in_layer(open, top) && !trains(args[1]))
-    return PyObject_CallFunctionObjArgs(layers().left, args[1], args[2], nullptr);
+    return forgiven() ? call(layers().left, args[1], args[2]) : nullptr;
   sample.end();
-  flush_if_due(time);
-  return answer(_Py_NoneStruct);
+  return none_or_flush(time);
 }
 
 // The three of an emitter that only a recorder hears; they are bound to the code of its plain pop.
@@ -235,8 +244,9 @@ PyObject* push_range(PyObject*, PyObject* const* args, ssize_t size) {
   int64_t text = text_number(args[0]);
   if (text < 0) return nullptr;
   if (!g_epoch.load(std::memory_order_relaxed)) return answer(_Py_NoneStruct);
-  if (size == 3) {
-    int64_t seq = PyLong_AsLongLong(args[1]), thread = PyLong_AsLongLong(args[2]);
+  if (size > 1) {
+    int64_t seq = PyLong_AsLongLong(args[1]), thread = size > 2 ? PyLong_AsLongLong(args[2]) : 0;
+    if (!forgiven()) return nullptr;
     if (seq >= 0 && seq < kMaxSeq && uint64_t(thread) < kMaxForwardThread)
       t.put(kPayload, seq | thread << kSeqBits);
   }
@@ -258,8 +268,7 @@ PyObject* pop_range(PyObject* plain, PyObject* const* args, ssize_t size) {
   if (!g_epoch.load(std::memory_order_relaxed)) return answer(_Py_NoneStruct);
   t.put(code, time);
   sample.end();
-  flush_if_due(time);
-  return answer(_Py_NoneStruct);
+  return none_or_flush(time);
 }
 
 PyObject* mark_range(PyObject*, PyObject* const* args, ssize_t) {
@@ -271,24 +280,30 @@ PyObject* mark_range(PyObject*, PyObject* const* args, ssize_t) {
   if (!g_epoch.load(std::memory_order_relaxed)) return answer(_Py_NoneStruct);
   t.put(kMarkBase + text, time);
   sample.end();
-  flush_if_due(time);
-  return answer(_Py_NoneStruct);
+  return none_or_flush(time);
 }
 
-PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, ssize_t)) {
-  return reinterpret_cast<PyCFunction>(function);
+template <ssize_t least, PyObject* (*function)(PyObject*, PyObject* const*, ssize_t)>
+PyObject* counted(PyObject* self, PyObject* const* args, ssize_t size) {
+  if (C10_LIKELY(size >= least)) return function(self, args, size);
+  PyErr_SetString(PyExc_TypeError, "too few arguments");
+  return nullptr;
+}
+template <ssize_t least, PyObject* (*function)(PyObject*, PyObject* const*, ssize_t)>
+PyCFunction fast() {
+  return reinterpret_cast<PyCFunction>(counted<least, function>);
 }
 PyMethodDef kBuiltins[] = {
-    {"switch", fast(switch_thread), kFastcall, nullptr},
-    {"around", fast(set_layers), kFastcall, nullptr},
-    {"begun", fast(steps_begun), kFastcall, nullptr},
-    {"know", fast(know_layer), kFastcall, nullptr},
+    {"switch", fast<3, switch_thread>(), kFastcall, nullptr},
+    {"around", fast<3, set_layers>(), kFastcall, nullptr},
+    {"begun", fast<2, steps_begun>(), kFastcall, nullptr},
+    {"know", fast<3, know_layer>(), kFastcall, nullptr},
     {"forget", forget_layer, kOneArgument, nullptr},
     {"enter", enter_layer, kOneArgument, nullptr},
-    {"leave", fast(leave_layer), kFastcall, nullptr},
-    {"push", fast(push_range), kFastcall, nullptr},
-    {"pop", fast(pop_range), kFastcall, nullptr},
-    {"mark", fast(mark_range), kFastcall, nullptr},
+    {"leave", fast<3, leave_layer>(), kFastcall, nullptr},
+    {"push", fast<1, push_range>(), kFastcall, nullptr},
+    {"pop", fast<0, pop_range>(), kFastcall, nullptr},
+    {"mark", fast<1, mark_range>(), kFastcall, nullptr},
 };
 
 }  // namespace

@@ -5,15 +5,14 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
-#ifdef OPSCOPE_C10D
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#endif
 #include <torch/version.h>
 
 #include <pthread.h>
@@ -52,6 +51,9 @@ int PyFrame_GetLasti(PyObject*) __attribute__((weak));
 PyObject* PyObject_CallFunctionObjArgs(PyObject*, ...);
 char* PyBytes_AsString(PyObject*);
 void PyErr_Clear(void);
+PyObject* PyErr_Occurred(void);  // not a new reference
+int PyErr_ExceptionMatches(PyObject*);
+void PyErr_SetString(PyObject*, const char*);
 void Py_IncRef(PyObject*);
 void Py_DecRef(PyObject*);
 int Py_AddPendingCall(int (*)(void*), void*);
@@ -75,6 +77,7 @@ struct PyMethodDef {
 };
 PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject* self, PyObject* module);
 extern PyObject _Py_NoneStruct, _Py_TrueStruct, PyLong_Type;
+extern PyObject *PyExc_Exception, *PyExc_TypeError;
 }
 
 // Kept out of the way of what every call runs.
@@ -431,7 +434,7 @@ std::atomic<int64_t> g_failures{0};
 std::atomic<bool> g_flush_asked{false};
 // When a pop of Python's is to flush, and how long after a flush that is.
 std::atomic<int64_t> g_due{0}, g_flush_ns{0};
-void (*g_flush)(void) = nullptr;
+PyObject* g_flush = nullptr;  // a Python function, called under the GIL
 at::CallbackHandle g_handle = at::INVALID_CALLBACK_HANDLE;
 
 thread_local Thread* t_thread = nullptr;

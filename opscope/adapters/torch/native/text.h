@@ -19,36 +19,30 @@ struct Hasher {
   }
 };
 
-#ifdef OPSCOPE_C10D
-// call.py: what each c10d::ReduceOp does, by its number, as functional collectives call it.
-const std::string* reduction_name(int kind) {
-  static const std::array<std::string, 9> names = {
-      "sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
-  return kind >= 0 && size_t(kind) < names.size() ? &names[size_t(kind)] : nullptr;
-}
-#endif
-
-// The name of a process group, the kind of a reduction; null for any other value. A group written in
-// Python is not asked: that would wait for the GIL.
+// The name of a process group, the kind of a reduction; null for any other value, and where groups.cpp is
+// not loaded.
+std::atomic<const void* (*)(const void*)> g_object_name{nullptr};
 const std::string* object_name(const IValue& value) {
-#ifdef OPSCOPE_C10D
-  if (!value.isObject()) return nullptr;
-  static const c10::TypePtr type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
-  static const c10::TypePtr reduction = c10::getCustomClassType<c10::intrusive_ptr<c10d::ReduceOp>>();
-  const auto given = value.toObjectRef().type();
-  if (given == reduction) return reduction_name(value.toCustomClass<c10d::ReduceOp>()->op_);
-  if (given != type) return nullptr;
-  const auto group = value.toCustomClass<c10d::ProcessGroup>();
-  if (typeid(*group) != typeid(c10d::ProcessGroup)) return nullptr;
-  return &group->getGroupName();
-#else
-  return nullptr;
-#endif
+  auto ask = value.isObject() ? g_object_name.load(std::memory_order_acquire) : nullptr;
+  return ask ? static_cast<const std::string*>(ask(&value)) : nullptr;
 }
 
 inline bool plain(const c10::TensorImpl* impl) {
   return impl->layout() == c10::kStrided && !impl->has_symbolic_sizes_strides() &&
       !impl->is_nested();
+}
+
+// Whether a tensor that is not plain has sizes that may be read here.
+inline bool has_sizes(const c10::TensorImpl* impl) {
+  return !impl->is_nested() && !impl->has_symbolic_sizes_strides() && !impl->is_python_dispatch();
+}
+
+// How many elements a sparse tensor stores; -1: it is none.
+int64_t stored(const c10::TensorImpl* impl) {
+  if (auto* coo = dynamic_cast<const at::SparseTensorImpl*>(impl)) return coo->values().numel();
+  if (auto* compressed = dynamic_cast<const at::SparseCsrTensorImpl*>(impl))
+    return compressed->values().numel();
+  return -1;
 }
 
 inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
@@ -73,10 +67,10 @@ inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   uint64_t kind = 0x10000 | dtype | uint64_t(uint8_t(device.type())) << 24 |
       uint64_t(uint8_t(device.index())) << 32;
   if (C10_UNLIKELY(!plain(impl))) {
-    hash.add(kind | uint64_t(1) << 41);
-    if (impl->layout() != c10::kStrided && !impl->is_nested() &&
-        !impl->has_symbolic_sizes_strides() && !impl->is_python_dispatch())
-      for (int64_t size : impl->sizes()) hash.add(uint64_t(size));
+    hash.add(kind | uint64_t(1) << 41 | uint64_t(uint8_t(impl->layout())) << 48);
+    if (!has_sizes(impl)) return;
+    for (int64_t size : impl->sizes()) hash.add(uint64_t(size));
+    if (numbers) hash.add(uint64_t(stored(impl)));
     return;
   }
   auto sizes = impl->sizes_default();
@@ -272,7 +266,23 @@ bool row_major(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   return true;
 }
 
-std::string tensor_text(const at::Tensor& tensor) {
+// call.py: the layouts that have no strides.
+const char* strideless_name(const c10::TensorImpl* impl) {
+  switch (impl->layout()) {
+    case c10::Layout::Strided: return impl->is_nested() ? "nested" : nullptr;
+    case c10::Layout::Sparse: return "coo";
+    case c10::Layout::SparseCsr: return "csr";
+    case c10::Layout::SparseCsc: return "csc";
+    case c10::Layout::SparseBsr: return "bsr";
+    case c10::Layout::SparseBsc: return "bsc";
+    case c10::Layout::Mkldnn: return "mkldnn";
+    case c10::Layout::Jagged: return "jagged";
+    default: return "other";
+  }
+}
+
+// With ``counted``, how many elements a sparse tensor stores as well.
+std::string tensor_text(const at::Tensor& tensor, bool counted = false) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   std::string out = dtype_name(c10::typeMetaToScalarType(impl->dtype()));
   if (plain(impl)) {
@@ -282,21 +292,40 @@ std::string tensor_text(const at::Tensor& tensor) {
     if (!row_major(sizes, strides)) out += "{s:" + dims(strides) + "}";
     return out;
   }
-  if (!impl->is_nested() && !impl->has_symbolic_sizes_strides() && !impl->is_python_dispatch())
-    return out + "[" + dims(impl->sizes()) + "]";  // sparse
+  std::string layout;
+  if (const char* name = strideless_name(impl)) {
+    layout = std::string("{") + name;
+    int64_t many = counted && has_sizes(impl) ? stored(impl) : -1;
+    if (many >= 0) layout += ":" + std::to_string(many);
+    layout += "}";
+  }
+  if (has_sizes(impl)) return out + "[" + dims(impl->sizes()) + "]" + layout;
   out += "[";
   for (int64_t dim = 0, count = impl->is_nested() ? impl->dim() : impl->sym_sizes_default().size();
        dim < count; ++dim)
     out += dim ? ",?" : "?";
-  return out + "]";
+  return out + "]" + layout;
 }
 
 bool is_wrapped(const at::Tensor& tensor) {
   return tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
+// Whether a sparse or nested tensor is among them: the sizes of results then depend on data, as of
+// ``values()``.
+bool holds_data(const IValue& value) {
+  if (value.isTensor()) {
+    const c10::TensorImpl* impl = value.toTensor().unsafeGetTensorImpl();
+    return value.toTensor().defined() && !plain(impl) && impl->layout() != c10::Layout::Mkldnn;
+  }
+  if (!value.isList()) return false;
+  for (const IValue& one : value.toListRef())
+    if (holds_data(one)) return true;
+  return false;
+}
+
 // An input: None for a number that stands for a tensor.
-void write_arg(std::vector<std::string>& pieces, const IValue& value) {
+void write_arg(std::vector<std::string>& pieces, const IValue& value, bool counted) {
   auto list = [&](size_t count, auto&& item) {
     std::vector<std::vector<std::string>> items(count);
     bool same = count > 1;
@@ -313,13 +342,13 @@ void write_arg(std::vector<std::string>& pieces, const IValue& value) {
   };
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
-    pieces.push_back(tensor.defined() && !is_wrapped(tensor) ? tensor_text(tensor) : "_");
+    pieces.push_back(tensor.defined() && !is_wrapped(tensor) ? tensor_text(tensor, counted) : "_");
   } else if (value.isTensorList()) {
     auto tensors = value.toTensorVector();
-    list(tensors.size(), [&](auto& into, size_t at) { write_arg(into, IValue(tensors[at])); });
+    list(tensors.size(), [&](auto& into, size_t at) { write_arg(into, IValue(tensors[at]), counted); });
   } else if (value.isList()) {
     auto values = value.toListRef();
-    list(values.size(), [&](auto& into, size_t at) { write_arg(into, values[at]); });
+    list(values.size(), [&](auto& into, size_t at) { write_arg(into, values[at], counted); });
   } else {
     pieces.push_back("_");
   }
