@@ -89,7 +89,7 @@ def both(make, folder, monkeypatch, **options):
 def test_programs(name, tmp_path, monkeypatch):
     warm_up()
     told = both(PROGRAMS[name], tmp_path, monkeypatch)
-    assert told or name == "numbers"  # which calls no module, and no backward
+    assert told or name in ("numbers", "stores that vary")  # which only call ops
 
 
 class Odd(nn.Module):
