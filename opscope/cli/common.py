@@ -189,7 +189,13 @@ def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:
 
 
 def scratch_beside(output: Path) -> tempfile.TemporaryDirectory[str]:
-    """A folder for what becomes ``output``, on its own disk, gone at the end whatever happens."""
-    return tempfile.TemporaryDirectory(
-        prefix=f".{output.name}-", dir=output.parent, ignore_cleanup_errors=True
-    )
+    """A folder for what becomes ``output``, on its own disk, gone at the end whatever happens.
+
+    Ends the command where there can be none.
+    """
+    try:
+        return tempfile.TemporaryDirectory(
+            prefix=f".{output.name}-", dir=output.parent, ignore_cleanup_errors=True
+        )
+    except OSError as error:  # some folders say that they can be written to, and cannot
+        fail(f"{output.parent}: cannot be written to ({error.strerror or error})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -105,6 +106,9 @@ def name_of(command: Sequence[str]) -> str:
 
 def explain_start_failure(error: OSError, command: Sequence[str]) -> tuple[str, int]:
     """One line about a command that did not start, and the status that a shell would give."""
+    if not command[0]:
+        return "'': command not found", 127
     if isinstance(error, FileNotFoundError):
-        return f"{command[0]}: command not found", 127
+        found = "its interpreter (its first line, or its loader) is not found"
+        return f"{command[0]}: {found if shutil.which(command[0]) else 'command not found'}", 127
     return f"{command[0]}: {error.strerror or error}", 126

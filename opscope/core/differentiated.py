@@ -28,7 +28,11 @@ def pair_gradients(
     """
     backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
     differentiates = np.array(
-        [is_hlo(call) and hlo.reading(call).direction == "backward" for call in specs.calls], bool
+        [
+            hlo.reading(call).direction == "backward" if is_hlo(call) else told_backward(call)
+            for call in specs.calls
+        ],
+        bool,
     )
     is_back = backward[meaning.reading[rows]] | differentiates[spec]
     if not is_back.any():
@@ -196,6 +200,11 @@ def _function(call: OpCall | None) -> str | None:
     """The function that the program of an operation was made of, where that is known."""
     found = call.param("function") if is_hlo(call) else None
     return found if isinstance(found, str) else None
+
+
+def told_backward(call: OpCall | None) -> bool:
+    """Whether the spec of a graph's node says that it is backward work, which its name does not tell."""
+    return _param(call, "direction") == "backward"
 
 
 def forward_graph(call: OpCall | None) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.dialects import Reading, hlo
-from opscope.core.differentiated import forward_graph, pair_gradients
+from opscope.core.differentiated import forward_graph, pair_gradients, told_backward
 from opscope.core.interpret import ROLE, Meaning
 from opscope.core.intervals import NONE
 from opscope.core.rangetext import format_call
@@ -99,6 +99,9 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
     elif reading.call is not None and not call.truncated:
         # the name of what ran: a fused kernel has that of its last op, which the spec tells of
         call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
+    if not is_hlo(call) and told_backward(call):
+        params = tuple(param for param in call.params if param[0] != "direction")
+        call, direction = replace(call, params=params), direction or "backward"
     if forward_graph(call) is not None:  # it differentiates a function, or calls what does
         direction = direction or "backward"
     if _DATASET in specs.table["graph"][spec]:

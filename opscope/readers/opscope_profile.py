@@ -291,7 +291,7 @@ def _head(folder: Path) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(folder, f"{META} is not valid JSON ({error})") from error
     version = head.get("version")
-    if head.get("format") != "opscope" or type(version) is not int:
+    if head.get("format") != "opscope" or type(version) is not int or version < 1:
         raise BadInput(folder, f"{META} is not of a profile")
     if version > VERSION:
         raise BadInput(
@@ -357,5 +357,9 @@ def _refuse_bomb(folder: Path, file: Path) -> None:
 
 
 def _damaged(folder: Path, file: Path, error: BaseException) -> BadInput:
+    if isinstance(error, FileNotFoundError):
+        return BadInput(folder, f"{file.name} is missing")
+    if isinstance(error, PermissionError):
+        return BadInput(folder, f"{file.name} may not be read")
     said = (str(error) or type(error).__name__).splitlines()[0][:200]
     return BadInput(folder, f"{file.name} is damaged ({said})")

@@ -95,6 +95,33 @@ def test_a_command_that_does_not_exist_has_the_shell_s_status():
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "status", "why"),
+    [
+        ("#!/nowhere/interpreter\n", 127, "its interpreter"),
+        ("\0not a program", 126, "Exec format error"),
+    ],
+)
+def test_a_program_that_is_there_and_does_not_start_is_not_said_to_be_absent(
+    content, status, why, tmp_path
+):
+    program = tmp_path / "program"
+    program.write_text(content)
+    program.chmod(0o755)
+    with pytest.raises(OSError) as caught:
+        launch.run([str(program)], os.environ)
+    said, found = launch.explain_start_failure(caught.value, [str(program)])
+    assert found == status
+    assert said.startswith(f"{program}: ")
+    assert why in said
+
+
+def test_a_command_that_is_no_word():
+    with pytest.raises(OSError) as caught:
+        launch.run([""], os.environ)
+    assert launch.explain_start_failure(caught.value, [""]) == ("'': command not found", 127)
+
+
 def test_the_caller_s_signals_are_as_they_were():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     assert launch.run([sys.executable, "-c", ""], os.environ) == 0

@@ -283,6 +283,14 @@ def test_options_that_make_no_sense_are_refused_before_anything_runs(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that lies")
+def test_a_folder_that_turns_out_to_take_nothing_is_told_before_anything_runs(tmp_path):
+    done = cli(tmp_path, "run", "-o", "/proc/self/x", "--", "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("opscope: /proc/self: cannot be written to")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_command_that_does_not_exist(tmp_path):
     done = cli(tmp_path, "run", "no-such-program-here")
     assert (done.returncode, done.stderr) == (

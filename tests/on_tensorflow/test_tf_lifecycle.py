@@ -18,7 +18,7 @@ from keras.src.layers.layer import Layer  # noqa: E402
 from keras.src.optimizers.base_optimizer import BaseOptimizer  # noqa: E402
 from tensorflow.python import pywrap_tfe  # noqa: E402
 from tensorflow.python.client import session as sessions  # noqa: E402
-from tensorflow.python.eager import backprop  # noqa: E402
+from tensorflow.python.eager import backprop, tape  # noqa: E402
 from tensorflow.python.eager.polymorphic_function import (  # noqa: E402
     atomic_function,
     tracing_compilation,
@@ -39,6 +39,8 @@ def patched():
         "fast": pywrap_tfe.TFE_Py_FastPathExecute,
         "slow": pywrap_tfe.TFE_Py_Execute,
         "gradient": backprop._gradient_function,
+        "back": pywrap_tfe.TFE_Py_TapeGradient,
+        "tapes": (tape.push_new_tape, tape.push_tape, tape.pop_tape),
         "built": atomic_function.from_func_graph,
         "called": atomic_function.AtomicFunction.__dict__["call_flat"],
         "traced": tracing_compilation._create_concrete_function,

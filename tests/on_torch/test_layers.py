@@ -89,7 +89,7 @@ def both(make, folder, monkeypatch, **options):
 def test_programs(name, tmp_path, monkeypatch):
     warm_up()
     told = both(PROGRAMS[name], tmp_path, monkeypatch)
-    assert told or name == "numbers"  # which calls no module, and no backward
+    assert told or name in ("numbers", "stores that vary")  # which only call ops
 
 
 class Odd(nn.Module):
@@ -682,9 +682,7 @@ def test_builtins_keep_no_count_of_what_they_are_given(tmp_path, monkeypatch):
     finally:
         end()
     assert len(held) == 3
-    drift = {
-        f"{at} {name!r:.40}": now - was
-        for at, (name, was, now) in enumerate(zip(of, before, after, strict=True))
-    }
-    assert [one for one in drift.items() if abs(one[1]) >= 500] == []
+    grown = [now - was for now, was in zip(after, before, strict=True)]
+    assert max(grown) < 1000, grown  # one kept at each call would be 2,000 at least
+    assert min(grown[:6]) > -1000, grown  # names may be given up meanwhile, by others
     assert now - blocks < 2000

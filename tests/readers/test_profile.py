@@ -167,11 +167,12 @@ def change(place: Path, **keys: object) -> None:
     [
         ({"version": 2}, "newer opscope"),
         ({"version": "1"}, "not of a profile"),
+        ({"version": -1}, "not of a profile"),
         ({"format": "other"}, "not of a profile"),
         ({"tables": {"ranges": {"files": ["../../etc/passwd.parquet"]}}}, "does not list"),
         ({"tables": {"ranges": {"files": ["/etc/x.parquet"]}}}, "does not list"),
         ({"tables": {"ranges": 5}}, "does not list"),
-        ({"tables": {"ranges": {"files": ["other.parquet"]}}}, "other.parquet is damaged"),
+        ({"tables": {"ranges": {"files": ["other.parquet"]}}}, "other.parquet is missing"),
     ],
 )
 def test_meta_that_is_wrong_is_refused(tmp_path: Path, keys: dict, complaint: str) -> None:

@@ -43,7 +43,7 @@ _tapeless = pywrap_tfe.TFE_Py_TapeSetIsEmpty
 class _State:
     """What is known of a thread."""
 
-    __slots__ = ("around", "backward", "made", "number", "optimizing", "seq", "source")
+    __slots__ = ("around", "backward", "goes_back", "made", "number", "optimizing", "seq", "source")
 
     def __init__(self) -> None:
         self.number = next(_NUMBERS)
@@ -54,6 +54,8 @@ class _State:
         self.around: list[tuple[int, Source]] = []
         self.seq = 0
         self.optimizing = 0
+        #: A tape is gone back over: see ``tapes``.
+        self.goes_back = False
         #: (op, id of a tensor that it took or made) → its number and source
         self.made: dict[tuple[str, Any], tuple[int, Source]] = {}
 
@@ -195,9 +197,12 @@ class EagerOps:
         if state.around:
             category, seq, source = "backward", state.backward, state.source
         else:
-            category = "optimizer" if state.optimizing else "forward"
             source = NOWHERE if self._sources is None else self._sources.find(_frame(above))
-            if not _tapeless():
+            if state.goes_back:
+                category = "backward"
+            else:
+                category = "optimizer" if state.optimizing else "forward"
+            if not (state.goes_back or _tapeless()):
                 seq = state.seq = state.seq + 1
                 made = state.made
                 if len(made) > MAX_MADE:
@@ -246,7 +251,7 @@ class EagerOps:
     def _end(self, entry: Entry, result: Any) -> None:
         try:
             state = self._local.state
-            if not state.around and not _tapeless():
+            if not (state.around or state.goes_back or _tapeless()):
                 one = result[0] if type(result) is list and result else result
                 state.made[entry.call.name, getattr(one, "_id", None)] = (state.seq, entry.source)
             if entry.known and same(entry.result, result):
@@ -291,6 +296,10 @@ class EagerOps:
         """It is no longer."""
         state = self._local.state
         state.optimizing = max(0, state.optimizing - 1)
+
+    def goes_back(self, now: bool) -> None:
+        """Whether what follows on this thread is a tape's, that is gone back over."""
+        self._local.state.goes_back = now
 
     def enter_gradient(self, name: str, inputs: Any, outputs: Any) -> None:
         """What follows on this thread differentiates the op whose tensors these are."""

@@ -26,6 +26,7 @@ from .profiled import Profiled
 from .programs import Programs
 from .running import GraphRanges
 from .steps import Steps
+from .tapes import Tapes
 
 #: What traces a function: its graph is made in there.
 _TRACING: Final = "_create_concrete_function"
@@ -49,6 +50,7 @@ class Functions:
         self._programs = programs
         self._steps = steps
         self._failed = failed
+        self._tapes = Tapes(eager, graphs, failed)
         self._watched = Patches()
         self._patches = Patches()
         self._ranges: GraphRanges | Profiled | None = None
@@ -60,6 +62,7 @@ class Functions:
             if self._steps is not None:
                 self._watched.wrap(atomic_function.AtomicFunction, "call_flat", self._stepping)
             self._watched.wrap(atomic_function, "from_func_graph", self._built)
+            self._tapes.watch(self._watched)
             self._watched.wrap(backprop, "_gradient_function", self._differentiate)
             # TensorFlow keeps this one in C: it is registered there, not looked up
             pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)

@@ -56,7 +56,7 @@ class Graphs:
         self._emitter = emitter
         self._definition = definition
         self._imported = imported
-        self._nodes = Nodes(sources, self.graph, self._forward, self._pairs)
+        self._nodes = Nodes(sources, self.graph, self._forward, self._pairs, self._of_tapes)
         #: Graphs made again of functions that were traced before us.
         self._again: dict[str, Any] = {}
         self._graphs: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
@@ -64,6 +64,11 @@ class Graphs:
         self._told: set[str] = set()
         #: Of each graph: (from, to, name): the nodes made between differentiate the one named.
         self._gradients: weakref.WeakKeyDictionary[Any, list[tuple[int, int, str]]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+        #: Likewise (from, to): the nodes made between are of tapes that were gone back over.
+        self._taped: weakref.WeakKeyDictionary[Any, list[tuple[int, int]]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -87,6 +92,11 @@ class Graphs:
         forward = _maker(name, inputs, outputs)
         if forward is not None and forward.graph is graph and after > before:
             self._gradients.setdefault(graph, []).append((before, after, forward.name))
+
+    def taped(self, graph: Any, before: int, after: int) -> None:
+        """The nodes made from ``before`` to ``after`` are of a tape that is gone back over."""
+        if after > before:
+            self._taped.setdefault(graph, []).append((before, after))
 
     def graph(self, name: str) -> Any | None:
         """The FuncGraph of a function, as it was traced, or made again from its definition."""
@@ -150,6 +160,9 @@ class Graphs:
 
     def _pairs(self, graph: Any) -> list[tuple[int, int, str]]:
         return self._gradients.get(graph, [])
+
+    def _of_tapes(self, graph: Any) -> list[tuple[int, int]]:
+        return self._taped.get(graph, [])
 
 
 def _maker(name: str, inputs: Any, outputs: Any) -> Any | None:

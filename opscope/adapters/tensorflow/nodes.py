@@ -43,6 +43,8 @@ _DEPTH: Final = 16
 #: The parameter of a call of a function: the function's name; and of what differentiates one.
 FUNCTION: Final = "function"
 FORWARD_GRAPH: Final = "forward_graph"
+#: The parameter of a node whose name does not tell it.
+DIRECTION: Final = "direction"
 #: A node of a gradient that TensorFlow made of a whole function: of which node it is follows.
 _OF_GRADIENT: Final = re.compile(r"gradients(?:_[0-9]+)?/(.+)")
 _GRAD: Final = "_grad"
@@ -75,17 +77,19 @@ class Nodes:
         graph: Callable[[str], Any | None],
         forward: Callable[[str], str | None],
         pairs: Callable[[Any], list[tuple[int, int, str]]],
+        taped: Callable[[Any], list[tuple[int, int]]],
     ) -> None:
         self._sources = sources
         self._graph = graph
         self._forward = forward
         self._pairs = pairs
+        self._taped = taped
 
     def calls(self, graph: Any, name: str) -> Iterator[tuple[str, OpCall]]:
         """Key and call of each node of function ``name`` and of the functions inlined into it."""
         function = self._forward(name)
         gradient = None if function is None else self._gradient(function, function, "")
-        yield from self._calls(graph, "", gradient, None, 0)
+        yield from self._calls(graph, "", gradient, None, False, 0)
 
     def differentiates(self, function: str) -> Iterator[tuple[str, ParamValue]]:
         """The parameter that tells which function this one differentiates, if any."""
@@ -120,13 +124,21 @@ class Nodes:
         return _Gradient(told, prefix, frozenset(op.name for op in graph.get_operations()))
 
     def _calls(
-        self, graph: Any, prefix: str, gradient: _Gradient | None, layer: str | None, depth: int
+        self,
+        graph: Any,
+        prefix: str,
+        gradient: _Gradient | None,
+        layer: str | None,
+        backward: bool,
+        depth: int,
     ) -> Iterator[tuple[str, OpCall]]:
+        """``backward``: what calls this graph is backward work."""
         forward = {
             number: name
             for before, after, name in self._pairs(graph)
             for number in range(before, after)
         }
+        taped = {number for span in self._taped(graph) for number in range(*span)}
         layers = scopes.layers(graph)
         called: dict[str, str] = {}
         operations = graph.get_operations()
@@ -144,6 +156,9 @@ class Nodes:
                 more.append(("forward", prefix + forward[number]))
             elif gradient is not None:
                 more += _differentiates(op.name, gradient)
+            back = backward or number in taped
+            of_tape = ((DIRECTION, "backward"),) if back and not more else ()
+            more += of_tape
             if mine is not None:
                 more.append(("layer", mine))
             if op.type in _CALLS:
@@ -156,6 +171,7 @@ class Nodes:
             for root, chain in _chain(op):
                 fused = tuple(prefix + one.name for one in chain)
                 one = _fused(chain, call, fused)
+                one = replace(one, params=(*one.params, *of_tape))
                 if mine is not None:
                     one = replace(one, params=(*one.params, ("layer", mine)))
                 yield f"{key}:{root}", one
@@ -169,7 +185,7 @@ class Nodes:
                         if function is None or place is None
                         else self._gradient(function, None, place)
                     )
-                    yield from self._calls(body, inner, within, mine or None, depth + 1)
+                    yield from self._calls(body, inner, within, mine or None, back, depth + 1)
 
         for one in getattr(graph, "outputs", ()):
             name = _UNUSUAL.sub("_", one.op.name).lower()

@@ -25,7 +25,7 @@ from opscope.core.rangetext import format_spec
 from opscope.core.schema import OpCall
 
 from .graphs import Origins
-from .nodes import FORWARD_GRAPH, FUNCTION
+from .nodes import DIRECTION, FORWARD_GRAPH, FUNCTION
 from .running import GraphRanges
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _PLANE: Final = "/host:metadata"
 _PROTO: Final = "Hlo Proto"
 #: What an operation has of the node that it was made of.
-_KEPT: Final = ("forward", FORWARD_GRAPH, "layer")
+_KEPT: Final = ("forward", FORWARD_GRAPH, "layer", DIRECTION)
 #: Nodes that are told of what one operation does for several.
 _MAX_FUSED: Final = 16
 #: What XLA writes as ``_`` in a program's name.

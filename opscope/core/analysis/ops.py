@@ -144,7 +144,9 @@ class Ops:
             wanted = meaning.seq.gather(node).to_numpy()
             for lane, ours in grouped(self._lanes(node)):  # processes' forward threads, not events
                 if lane in given:
-                    found[rows[ours]] = given[lane](wanted[ours])
+                    giver = given[lane](wanted[ours])
+                    # what is around a backward op is not what that differentiates
+                    found[rows[ours]] = np.where(giver == node[ours], NONE, giver)
         return found
 
     def _givers(self, chosen: NDArray[np.bool_]) -> dict[int, LookUp]:
