@@ -125,7 +125,7 @@ constexpr uint32_t kTimedEvery = 64;
 constexpr int64_t kLongestSample = 100'000;
 // Likewise of what Python's hooks call. A prime, so that it is not always the same module of a model.
 constexpr int64_t kHookTimedEvery = 17;
-constexpr int64_t kLongestHook = 1'000'000;
+constexpr int64_t kLongestHook = 100'000;
 // Python's: how a builtin is called.
 constexpr int kFastcall = 0x80, kOneArgument = 0x08;
 
