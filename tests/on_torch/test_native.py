@@ -611,12 +611,11 @@ def test_a_recording_tells_what_it_cost(mode, native, tmp_path, monkeypatch):
     assert all(row["time"] > 0 for part, row in costs.items() if part != "other ranges")
     spans = {row["span"] for row in costs.values()}
     assert len(spans) == 1
-    # in ns, as the span is. What is written last is no part of so short a span.
-    assert sum(row["time"] for row in costs.values()) < 100 * spans.pop()
+    assert sum(row["time"] for row in costs.values()) < spans.pop()
     profile = Profile(recording.trace)
     summary = profile.summary().row(0, named=True)
     assert summary["own_time"] == sum(row["time"] for row in costs.values())
-    assert 0 < summary["own_share"] < 100
+    assert 0 < summary["own_share"] < 1
     assert profile.own_costs().height == 4
 
 
