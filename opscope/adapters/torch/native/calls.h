@@ -122,6 +122,13 @@ std::unique_ptr<Entry> make_entry(
 // What tensors among the arguments tell: that a compiler traces, that a function transform is at work.
 struct Kinds {
   bool meta = false, traced = false, transformed = false;
+  explicit Kinds(c10::ArrayRef<IValue> args) {
+    for (const IValue& value : args)
+      if (value.isTensor() && value.toTensor().defined())
+        look(value.toTensor().unsafeGetTensorImpl());
+      else if (value.isDevice())
+        meta |= value.toDevice().is_meta();
+  }
   void look(const c10::TensorImpl* impl) {
     using K = c10::DispatchKey;
     constexpr c10::DispatchKeySet odd(
@@ -138,28 +145,37 @@ struct Kinds {
   }
 };
 
+// What a call reads of its thread, all of it fetched at once.
+inline void fetch(const Thread& t) {
+  auto from = reinterpret_cast<const char*>(&t.ops), to = reinterpret_cast<const char*>(&t.open);
+  for (; from < to; from += kLine) __builtin_prefetch(from);
+}
+
+// What of the tensors the rest will read, likewise.
+inline void fetch(c10::ArrayRef<IValue> args) {
+  for (const IValue& value : args)
+    if (value.isTensor()) {
+      auto impl = reinterpret_cast<const char*>(value.toTensor().unsafeGetTensorImpl());
+      for (size_t at = kLine; at < sizeof(c10::TensorImpl); at += kLine) __builtin_prefetch(impl + at);
+    }
+}
+
 // Of the arguments alone: the place and the direction come into it by ``signature``.
 template <bool numbers>
-uint64_t hash_arguments(const OpInfo& op, c10::ArrayRef<IValue> args, Kinds* kinds) {
-  Hasher hash{0x6f70u ^ uint64_t(&op)};
-  bool shapes = g_shapes.load(std::memory_order_relaxed);
+uint64_t hash_arguments(const OpInfo* of, const OpTraits& op, c10::ArrayRef<IValue> args) {
+  Hasher hash{0x6f70u ^ uint64_t(of)};
+  if (!g_shapes.load(std::memory_order_relaxed)) return hash.state;
   size_t count = std::min<size_t>(args.size(), op.count);
   for (size_t at = 0; at < count; ++at) {
-    const IValue& value = args[at];
-    if (kinds) {
-      if (value.isTensor() && value.toTensor().defined())
-        kinds->look(value.toTensor().unsafeGetTensorImpl());
-      else if (value.isDevice())
-        kinds->meta |= value.toDevice().is_meta();
-    }
-    if (shapes) sign(hash, value, numbers, op.is_plain(at));
+    bool plain = at < 64 ? op.plain >> at & 1 : of->args[at].kind == ArgInfo::kOther;
+    sign(hash, args[at], numbers, plain);
   }
   return hash.state;
 }
 
 inline uint64_t signature(uint64_t arguments, Category category, const Place* place) {
   Hasher hash{arguments};
-  hash.add(uint64_t(place) ^ uint64_t(category) << 56);
+  hash.add(uint64_t(place), uint64_t(category));
   return hash.state | 1;
 }
 
@@ -167,19 +183,19 @@ COLD Entry* new_entry(
     Thread& t, Context& context, const OpInfo& op, Category category, const Place* place,
     c10::ArrayRef<IValue> args, uint64_t key) {
   uint64_t bare =
-      signature(hash_arguments<false>(op, args, nullptr), category, place) ^ 0x5bd1e99500000000ull;
-  if (Entry* found = t.table.find(bare)) return found;
+      signature(hash_arguments<false>(&op, op, args), category, place) ^ 0x5bd1e99500000000ull;
+  if (Entry* found = t.calls_seen.find(bare)) return found;
   Slow slow(t);
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
   auto& variant = g.variants[bare];
   if (variant.all) {  // its numbers are new all the time
-    t.table.insert(bare, variant.all);
+    t.calls_seen.insert(bare, variant.all);
     return variant.all;
   }
   auto there = g.entries.find(key);
   if (there != g.entries.end()) {
-    t.table.insert(key, there->second.get());
+    t.calls_seen.insert(key, there->second.get());
     return there->second.get();
   }
   if (g.entries.size() + g.varying.size() >= kMaxEntries) {
@@ -196,21 +212,18 @@ COLD Entry* new_entry(
   auto made = make_entry(g, op, category, place, args, op.dynamic, false, true);
   Entry* entry = made.get();
   g.entries.emplace(key, std::move(made));
-  t.table.insert(key, entry);
+  t.calls_seen.insert(key, entry);
   return entry;
 }
 
-inline Entry* find_entry(
-    Thread& t, Context& context, const OpInfo& op, Category category, const Place* place,
-    c10::ArrayRef<IValue> args, uint64_t arguments) {
+// Where this thread keeps the call of this signature; null where it is new.
+inline CallSlot* find_call(Thread& t, uint64_t key) {
   int64_t generation = g_generation.load(std::memory_order_acquire);
-  if (t.generation != generation) {
+  if (C10_UNLIKELY(t.generation != generation)) {
     t.generation = generation;
-    t.table = {};
+    t.calls_seen.clear();
   }
-  uint64_t key = signature(arguments, category, place);
-  if (Entry* found = t.table.find(key)) return found;
-  return new_entry(t, context, op, category, place, args, key);
+  return t.calls_seen.slot(key);
 }
 
 #ifdef OPSCOPE_NVTX
@@ -262,10 +275,27 @@ COLD void announce_first(Thread& t, Text& text, int64_t epoch) {
   announce(g, text, epoch);
 }
 
-inline void push(Thread& t, Context& c, Text* text, int64_t payload) {
-  int64_t epoch = c.epoch = g_epoch.load(std::memory_order_relaxed);
-  if (epoch && text->epoch.load(std::memory_order_relaxed) != epoch)
-    announce_first(t, *text, epoch);
+// The last thing before the op.
+inline void record_push(Thread& t, Context& c, int64_t text, int64_t payload) {
+  int64_t waiting = t.waiting.load(std::memory_order_relaxed);
+  if (C10_UNLIKELY(waiting > kAskFlush)) {
+    if (waiting > kMaxWaiting) {  // nobody takes it: better to lose the rest than the program
+      count(t.dropped);
+      c.epoch = 0;
+      return;
+    }
+    if (!g_flush_asked.exchange(true) && Py_IsInitialized() &&
+        Py_AddPendingCall(flush_in_python, nullptr))
+      g_flush_asked.store(false);  // no room for it now
+  }
+  t.waiting.store(waiting + 3, std::memory_order_relaxed);  // read and reset by the taker
+  if (payload >= 0) t.put(kPayload, payload);
+  t.put(text, now());
+}
+
+APART void push(Thread& t, Context& c, Text* text, int64_t payload) {
+  if (c.epoch && text->epoch.load(std::memory_order_relaxed) != c.epoch)
+    announce_first(t, *text, c.epoch);
 #ifdef OPSCOPE_NVTX
   if (g_nvtx.load(std::memory_order_relaxed)) {
     auto event = attributes(*text, payload);
@@ -273,22 +303,7 @@ inline void push(Thread& t, Context& c, Text* text, int64_t payload) {
     c.nvtx = true;
   }
 #endif
-  if (epoch) {
-    int64_t waiting = t.waiting.load(std::memory_order_relaxed);
-    if (C10_UNLIKELY(waiting > kAskFlush)) {
-      if (waiting > kMaxWaiting) {  // nobody takes it: better to lose the rest than the program
-        count(t.dropped);
-        c.epoch = 0;
-        return;
-      }
-      if (!g_flush_asked.exchange(true) && Py_IsInitialized() &&
-          Py_AddPendingCall(flush_in_python, nullptr))
-        g_flush_asked.store(false);  // no room for it now
-    }
-    t.waiting.store(waiting + 3, std::memory_order_relaxed);  // read and reset by the taker
-    if (payload >= 0) t.put(kPayload, payload);
-    t.put(text->id, now());  // the last thing before the op
-  }
+  if (c.epoch) record_push(t, c, text->id, payload);
 }
 
 }  // namespace

@@ -42,8 +42,11 @@ std::unique_ptr<at::ObserverContext> begin_work(Thread& t, const at::RecordFunct
   c.outer_place = t.place;
   c.outer_has_place = t.has_place;
   auto args = fn.inputs();
-  uint64_t arguments = hash_arguments<true>(*op, args, nullptr);
-  c.entry = find_entry(t, c, *op, kCommunication, &kNowhere, args, arguments);
+  uint64_t arguments = hash_arguments<true>(op, *op, args);
+  uint64_t key = signature(arguments, kCommunication, &kNowhere);
+  CallSlot* call = find_call(t, key);
+  c.entry = call ? call->value : new_entry(t, c, *op, kCommunication, &kNowhere, args, key);
+  c.epoch = g_epoch.load(std::memory_order_relaxed);
   ++t.inside;
   push(t, c, c.entry->pushed.load(std::memory_order_acquire), -1);
   return context;

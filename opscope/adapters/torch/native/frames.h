@@ -154,9 +154,14 @@ const Place* known_place(Thread& t, const PyObject* state, uint64_t& key) {
   int count = 0;
   const char* frame = python_frame(*layout, first_frame(*layout, state));
   for (int depth = 0; frame && depth < kFrameDepth && count < kFrames; ++depth) {
-    const bool* whose = t.codes.find(code_key(at_offset<const PyObject*>(frame, layout->code)));
-    if (!whose) return nullptr;
-    if (whose == &kUsers) {  // while its code lives, an instruction's address is of one place
+    const auto* code = at_offset<const PyObject*>(frame, layout->code);
+    uint64_t& recent = t.recent.of(uint64_t(code));
+    if (C10_UNLIKELY((recent & ~uint64_t(1)) != uint64_t(code))) {
+      const bool* whose = t.codes.find(code_key(code));
+      if (!whose) return nullptr;
+      recent = uint64_t(code) | uint64_t(whose == &kUsers);
+    }
+    if (recent & 1) {  // while its code lives, an instruction's address is of one place
       hash.add(at_offset<uint64_t>(frame, layout->instruction));
       ++count;
     }

@@ -84,24 +84,25 @@ void watch_names() {  // for good: the handle is never destroyed
   new auto(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Gone>()));
 }
 
-COLD OpInfo* new_op(Thread& t, const at::RecordFunction& fn, uint64_t key) {
+COLD OpSlot* new_op(Thread& t, const at::RecordFunction& fn, uint64_t key) {
   auto schema = fn.operator_schema();
   if (!schema) return nullptr;
   OpInfo* op = make_op(*schema);
-  t.ops.insert(key, op);
-  return op;
+  OpSlot& slot = t.ops.insert(key, op);
+  slot.traits = *op;
+  return &slot;
 }
 
-// The op of this call; null where it is no operator with a schema.
-inline OpInfo* find_op(Thread& t, const at::RecordFunction& fn) {
+// The op of this call, until the next is asked for; null where it is no operator with a schema.
+inline const OpSlot* find_op(Thread& t, const at::RecordFunction& fn) {
   // The schema's own string, alive as long as the operator: its address is of one overload.
   uint64_t key = uint64_t(fn.name()) * 0x9E3779B97F4A7C15ull;  // odd: no two alike
   int64_t names = g_names.load(std::memory_order_relaxed);
   if (C10_UNLIKELY(t.names != names || t.ops.count > kMaxEntries)) {
     t.names = names;
-    t.ops = {};
+    t.ops.clear();
   }
-  OpInfo* found = t.ops.find(key);
+  const OpSlot* found = t.ops.slot(key);
   return C10_LIKELY(found != nullptr) ? found : new_op(t, fn, key);
 }
 

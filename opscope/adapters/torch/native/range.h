@@ -20,7 +20,7 @@ void fill_nodes(Thread& t, int64_t from, int64_t to, const Place* place, int64_t
 
 // Whether PyTorch will call an op again, further in, to do this one's work.
 inline bool transparent(
-    const OpInfo& op, c10::ArrayRef<IValue> args, c10::impl::LocalDispatchKeySet local) {
+    const OpTraits& op, c10::ArrayRef<IValue> args, c10::impl::LocalDispatchKeySet local) {
   using K = c10::DispatchKey;
   if (local.included_.has(K::FuncTorchDynamicLayerBackMode) &&
       !local.excluded_.has(K::FuncTorchDynamicLayerBackMode))
@@ -67,41 +67,73 @@ constexpr bool kOutputsOnDemand = false;
 void want_outputs(const at::RecordFunction&) {}
 #endif
 
-__attribute__((noinline)) std::unique_ptr<at::ObserverContext> begin(
+// What a mode of the tracer's does for an op that is only traced, it does within it.
+COLD std::unique_ptr<at::ObserverContext> begin_silence(Thread& t) {
+  auto silent = std::unique_ptr<Context>(new (t) Context);
+  silent->thread = &t;
+  silent->silent = true;
+  ++t.silent;
+  return silent;
+}
+
+// Nodes made outside any op, by a torch.autograd.Function: this op, ``c``, is its first.
+COLD void adopt_nodes(Thread& t, const Context& c) {
+  fill_nodes(t, t.filled, c.peeked, c.place, c.peeked - 1);
+}
+
+// The text of a call that this thread has not yet pushed in this recording, or that an NVTX tool hears
+// too.
+APART Text* find_text(
+    Thread& t, Context& c, const at::RecordFunction& fn, c10::ArrayRef<IValue> args, Category category,
+    uint64_t key) {
+  CallSlot* call = find_call(t, key);
+  c.entry = call ? call->value : new_entry(t, c, *c.op, category, c.place, args, key);
+  c.wants = !c.entry->known.load(std::memory_order_acquire);
+  Text* text = c.entry->pushed.load(std::memory_order_acquire);
+  if (c.wants) {
+    want_outputs(fn);
+    size_t count = std::min(args.size(), c.op->args.size());
+    for (size_t at = 0; at < count; ++at)
+      if (c.op->args[at].kind == ArgInfo::kTensor) input_leaves(c.inputs, args[at]);
+  } else if (call && c.epoch) {
+    if (text->epoch.load(std::memory_order_relaxed) != c.epoch) announce_first(t, *text, c.epoch);
+    call->text = text->id;
+    call->epoch = c.epoch;
+  }
+  return text;
+}
+
+APART std::unique_ptr<at::ObserverContext> begin(
     Thread& t, const at::RecordFunction& fn) {
+  fetch(t);
   bool all_levels = g_all_levels.load(std::memory_order_relaxed);
   bool below = t.inside > 0;
-  OpInfo* op = find_op(t, fn);
-  if (!op) return fn.scope() == at::RecordScope::USER_SCOPE ? begin_work(t, fn) : nullptr;
-  if (!op->recorded) return nullptr;
+  const OpSlot* found = find_op(t, fn);
+  if (!found) return fn.scope() == at::RecordScope::USER_SCOPE ? begin_work(t, fn) : nullptr;
+  const OpTraits& op = found->traits;
+  if (!op.recorded) return nullptr;
   auto args = fn.inputs();
   // TorchScript's interpreter gives its whole stack, whose top the arguments are.
-  if (args.size() > op->args.size()) args = args.slice(args.size() - op->args.size());
-  Kinds kinds;
-  uint64_t arguments = hash_arguments<true>(*op, args, &kinds);
+  if (args.size() > op.count) args = args.slice(args.size() - op.count);
+  fetch(args);
+  auto node = torch::autograd::get_current_node();
+  const Kinds kinds(args);
   const auto local = c10::impl::tls_local_dispatch_key_set();
   using K = c10::DispatchKey;
   // What a fake tensor is made of is meta, out of the sight of dispatch modes.
   if (C10_UNLIKELY(
           kinds.traced || (kinds.meta && local.excluded_.has(K::Python)) ||
-          (local.included_.has(K::Python) && tracing()))) {  // a mode on the stack includes Python
-    // What a mode of the tracer's does for this op, it does within it.
-    auto silent = std::unique_ptr<Context>(new (t) Context);
-    silent->thread = &t;
-    silent->silent = true;
-    ++t.silent;
-    return silent;
-  }
+          (local.included_.has(K::Python) && tracing())))  // a mode on the stack includes Python
+    return begin_silence(t);
 
-  bool canonical = !below && !kinds.transformed && !transparent(*op, args, local);
+  bool canonical = !below && !kinds.transformed && !transparent(op, args, local);
   if (!canonical && !all_levels) return nullptr;
   auto context = std::unique_ptr<Context>(new (t) Context);
   Context& c = *context;
   c.thread = &t;
-  c.op = op;
+  c.op = found->value;
   c.canonical = canonical;
 
-  auto node = torch::autograd::get_current_node();
   Category category = kForward;
   int64_t seq = -1;
   uint64_t forward_thread = 0;
@@ -116,14 +148,14 @@ __attribute__((noinline)) std::unique_ptr<at::ObserverContext> begin(
       category = kInput;
     if (g_source.load(std::memory_order_relaxed)) place = t.has_place ? t.place : find_place(t);
     c.peeked = seq >= 0 ? seq : at::sequence_number::peek();
-    c.makes = grad || !op->native;  // nothing of PyTorch's own turns grad mode on
+    c.makes = grad || !op.native;  // nothing of PyTorch's own turns grad mode on
     // One level of a nest carries the number, so that a backward op finds that one.
     if (!canonical) {
       seq = -1;
     } else {
-      if (t.filled >= 0 && c.peeked > t.filled) {
-        // Nodes made outside any op, by a torch.autograd.Function: this op is its first.
-        fill_nodes(t, t.filled, c.peeked, place, c.peeked - 1);
+      if (C10_UNLIKELY(t.filled >= 0 && c.peeked > t.filled)) {
+        c.place = place;
+        adopt_nodes(t, c);
         if (seq < 0) seq = c.peeked - 1;
       }
       t.filled = c.peeked;
@@ -151,21 +183,19 @@ __attribute__((noinline)) std::unique_ptr<at::ObserverContext> begin(
       c.makes = true;
     }
   }
-  if (op->communication) category = kCommunication;
+  if (op.communication) category = kCommunication;
   c.seq = seq;
   c.place = place;
-  c.entry = find_entry(t, c, *op, category, place, args, arguments);
-  c.wants = !c.entry->known.load(std::memory_order_acquire);
-  if (c.wants) {
-    want_outputs(fn);
-    size_t count = std::min(args.size(), op->args.size());
-    for (size_t at = 0; at < count; ++at)
-      if (op->args[at].kind == ArgInfo::kTensor) input_leaves(c.inputs, args[at]);
-  }
+  c.epoch = g_epoch.load(std::memory_order_relaxed);
+  uint64_t key = signature(hash_arguments<true>(c.op, op, args), category, place);
+  const CallSlot* call = find_call(t, key);
+  bool told = call && c.epoch && call->epoch == c.epoch && !g_nvtx.load(std::memory_order_relaxed);
+  int64_t number = told ? call->text : 0;
+  Text* text = C10_LIKELY(told) ? nullptr : find_text(t, c, fn, args, category, key);
   if (c.canonical) ++t.inside;
   c.outer_place = t.place;
   c.outer_has_place = t.has_place;
-  if (op->native && c.forward) {
+  if (op.native && c.forward) {
     t.place = place;
     t.has_place = true;
   } else {
@@ -174,7 +204,10 @@ __attribute__((noinline)) std::unique_ptr<at::ObserverContext> begin(
   int64_t payload = -1;
   if (seq >= 0 && seq < kMaxSeq && forward_thread && forward_thread < kMaxForwardThread)
     payload = seq | int64_t(forward_thread) << kSeqBits;
-  push(t, c, c.entry->pushed.load(std::memory_order_acquire), payload);
+  if (C10_LIKELY(told))
+    record_push(t, c, number, payload);
+  else
+    push(t, c, text, payload);
   return context;
 }
 

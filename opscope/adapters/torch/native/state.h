@@ -80,8 +80,9 @@ extern PyObject _Py_NoneStruct, _Py_TrueStruct, PyLong_Type;
 extern PyObject *PyExc_Exception, *PyExc_TypeError;
 }
 
-// Kept out of the way of what every call runs.
+// Kept out of the way of what every call runs; and what many a call does, only beside it.
 #define COLD __attribute__((cold, noinline))
+#define APART __attribute__((noinline))
 
 namespace {
 
@@ -169,17 +170,21 @@ struct ArgInfo {
   bool is_device = false;
 };
 
-struct alignas(kLine) OpInfo {
+// What every call asks of its op.
+struct OpTraits {
   uint64_t plain = 0;  // a bit for each of the first 64 arguments: whether it is kOther
-  uint32_t count = 0;  // of args
-  int returns = 0;
+  uint32_t count = 0;  // of arguments
   bool recorded = true;
   bool native = false;      // aten: implemented in C++
   bool composite = false;   // decomposes above autograd, unless its device has
   bool own_cpu = false, own_cuda = false;  // ... a kernel of its own
   bool autocast_cpu = false, autocast_cuda = false;
-  bool dynamic = false;
   bool communication = false;
+};
+
+struct OpInfo : OpTraits {
+  int returns = 0;
+  bool dynamic = false;
   std::vector<ArgInfo> args;
   std::string base;      // aten::addmm
   std::string overload;  // as given
@@ -201,9 +206,6 @@ struct alignas(kLine) OpInfo {
     };
     return returns == other.returns && flags(*this) == flags(other) &&
         std::equal(args.begin(), args.end(), other.args.begin(), other.args.end(), alike);
-  }
-  bool is_plain(size_t at) const {
-    return at < 64 ? plain >> at & 1 : args[at].kind == ArgInfo::kOther;
   }
 };
 
@@ -230,33 +232,62 @@ struct Block {
 struct Context;
 
 template <class Value>
+struct Slot {
+  uint64_t key = 0;
+  Value* value = nullptr;
+};
+// Of a call: what is pushed for it, so that neither its entry nor its text need be fetched.
+struct alignas(32) CallSlot : Slot<Entry> {
+  int64_t text = 0;
+  int64_t epoch = 0;  // the recording whose strings have the text, outputs included
+};
+
+struct alignas(kLine) OpSlot : Slot<OpInfo> {
+  OpTraits traits;  // a copy, so that the op itself need not be fetched
+};
+
+template <class Value, class In = Slot<Value>>
 struct Table {  // hash, not 0 → what it stands for, open addressing, of one thread
-  std::vector<std::pair<uint64_t, Value*>> slots{std::vector<std::pair<uint64_t, Value*>>(1024)};
+  std::vector<In> slots{std::vector<In>(1024)};
   size_t mask = 1023;
   size_t count = 0;
   // The hash's upper half: of a product it is the better one.
   static size_t start(uint64_t key) { return key >> 32 ^ key; }
-  Value* find(uint64_t key) const {
-    const auto* all = slots.data();
+  // Null where there is none; until the next insert.
+  In* slot(uint64_t key) {
+    auto* all = slots.data();
     for (size_t at = start(key) & mask;; at = (at + 1) & mask) {
-      if (all[at].first == key) return all[at].second;
-      if (all[at].second == nullptr) return nullptr;
+      if (all[at].key == key) return &all[at];
+      if (all[at].value == nullptr) return nullptr;
     }
   }
-  void insert(uint64_t key, Value* value) {
+  Value* find(uint64_t key) {
+    In* found = slot(key);
+    return found ? found->value : nullptr;
+  }
+  In& insert(uint64_t key, Value* value) {
     if (count * 2 >= slots.size()) {
-      std::vector<std::pair<uint64_t, Value*>> old(slots.size() * 2);
+      std::vector<In> old(slots.size() * 2);
       old.swap(slots);
       mask = slots.size() - 1;
       count = 0;
-      for (auto& [k, v] : old)
-        if (v) insert(k, v);
+      for (auto& one : old)
+        if (one.value) insert(one.key, one.value) = one;
     }
     size_t at = start(key) & mask;
-    while (slots[at].second != nullptr) at = (at + 1) & mask;
-    slots[at] = {key, value};
+    while (slots[at].value != nullptr) at = (at + 1) & mask;
+    slots[at].key = key;
+    slots[at].value = value;
     ++count;
+    return slots[at];
   }
+  COLD void clear() { *this = {}; }
+};
+
+// Codes lately seen, close together: those of a program's ops hardly change.
+struct RecentCodes {
+  uint64_t known[16] = {};  // the code's address, which is even, and whether it is the user's
+  uint64_t& of(uint64_t code) { return known[(code * 0x9E3779B97F4A7C15ull) >> 60]; }
 };
 
 struct NodeSlot {  // which op made autograd node ``seq`` of this thread, and where
@@ -277,9 +308,9 @@ struct alignas(kLine) Thread {
   int64_t names = -1;  // of g_names, when ``ops`` was begun
   const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
   // The second and third: of every call that is recorded.
-  alignas(kLine) Table<OpInfo> ops;
-  Table<Entry> table;
-  alignas(kLine) int64_t generation = 0;  // of the entries in ``table``
+  alignas(kLine) Table<OpInfo, OpSlot> ops;
+  Table<Entry, CallSlot> calls_seen;
+  alignas(kLine) int64_t generation = 0;  // of the entries in ``calls_seen``
   Block* writing = nullptr;  // the writer's end of the buffer
   std::atomic<int64_t> waiting{0};
   std::atomic<int64_t> ops_seen{0};
@@ -288,6 +319,7 @@ struct alignas(kLine) Thread {
   int64_t last_seq = -1;  // the number that the last forward range carried
   uint64_t record_function_id = 0;
   // Of forward ops.
+  alignas(kLine) RecentCodes recent;
   alignas(kLine) Table<const bool> codes;  // whether the user's
   Table<const Place> places;
   std::unique_ptr<NodeSlot[]> nodes;

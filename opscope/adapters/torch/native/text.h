@@ -8,11 +8,12 @@ namespace {
 
 // ------------------------------------------------------------------------------------ hashing
 
+// Each product waits for the one before, so it takes in two values.
 struct Hasher {
   uint64_t state;
-  void add(uint64_t value) {
-    __uint128_t product = __uint128_t(state ^ value) * 0x9E3779B97F4A7C15ull;
-    state = uint64_t(product) ^ uint64_t(product >> 64) ^ (value << 1);
+  void add(uint64_t value, uint64_t other = 0) {
+    __uint128_t product = __uint128_t(state ^ value) * (0x9E3779B97F4A7C15ull ^ other);
+    state = uint64_t(product) ^ uint64_t(product >> 64) ^ (value << 1) ^ (other << 32 | other >> 32);
   }
   void add(const std::string& text) {
     add(std::hash<std::string>{}(text));
@@ -45,6 +46,13 @@ int64_t stored(const c10::TensorImpl* impl) {
   return -1;
 }
 
+COLD void sign_odd(Hasher& hash, const c10::TensorImpl* impl, uint64_t kind, bool numbers) {
+  hash.add(kind | uint64_t(1) << 41 | uint64_t(uint8_t(impl->layout())) << 48);
+  if (!has_sizes(impl)) return;
+  for (int64_t size : impl->sizes()) hash.add(uint64_t(size));
+  if (numbers) hash.add(uint64_t(stored(impl)));
+}
+
 inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!tensor.defined()) {
@@ -58,28 +66,19 @@ inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
       const void* data = tensor.const_data_ptr();
       uint64_t bits[2] = {0, 0};
       std::memcpy(bits, data, std::min<size_t>(impl->itemsize(), 16));
-      hash.add(bits[0]);
-      hash.add(bits[1]);
+      hash.add(bits[0], bits[1]);
     }
     return;
   }
   auto device = impl->device();
   uint64_t kind = 0x10000 | dtype | uint64_t(uint8_t(device.type())) << 24 |
       uint64_t(uint8_t(device.index())) << 32;
-  if (C10_UNLIKELY(!plain(impl))) {
-    hash.add(kind | uint64_t(1) << 41 | uint64_t(uint8_t(impl->layout())) << 48);
-    if (!has_sizes(impl)) return;
-    for (int64_t size : impl->sizes()) hash.add(uint64_t(size));
-    if (numbers) hash.add(uint64_t(stored(impl)));
-    return;
-  }
+  if (C10_UNLIKELY(!plain(impl))) return sign_odd(hash, impl, kind, numbers);
   auto sizes = impl->sizes_default();
   auto strides = impl->strides_default();
   hash.add(kind | uint64_t(sizes.size()) << 48);
-  for (size_t dim = 0; dim < sizes.size(); ++dim) {
-    hash.add(uint64_t(sizes[dim]));
-    hash.add(uint64_t(strides[dim]));
-  }
+  for (size_t dim = 0; dim < sizes.size(); ++dim)
+    hash.add(uint64_t(sizes[dim]), uint64_t(strides[dim]));
 }
 
 void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number);
@@ -90,8 +89,7 @@ inline void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number
   } else if (value.isNone()) {
     hash.add(2);
   } else if (value.isInt()) {
-    hash.add(3);
-    if (numbers || !is_number) hash.add(uint64_t(value.toInt()));
+    hash.add(3, numbers || !is_number ? uint64_t(value.toInt()) : 0);
   } else if (value.isBool()) {
     hash.add(4 + (value.toBool() ? 1 : 0));
   } else {
@@ -101,20 +99,15 @@ inline void sign(Hasher& hash, const IValue& value, bool numbers, bool is_number
 
 void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number) {
   if (value.isDouble()) {
-    hash.add(6);
-    if (numbers) {
-      double number = value.toDouble();
-      uint64_t bits;
-      std::memcpy(&bits, &number, 8);
-      hash.add(bits);
-    }
+    uint64_t bits = 0;
+    double number = value.toDouble();
+    if (numbers) std::memcpy(&bits, &number, 8);
+    hash.add(6, bits);
   } else if (value.isIntList()) {
     const auto& list = value.toListRef();
     hash.add(0x80000000ull + list.size());
-    for (const IValue& one : list) {
-      hash.add(3);
-      if (numbers || !is_number) hash.add(uint64_t(one.toInt()));
-    }
+    if (numbers || !is_number)
+      for (const IValue& one : list) hash.add(3, uint64_t(one.toInt()));
   } else if (value.isTensorList()) {
     const auto& list = value.toListRef();
     hash.add(0x700 + list.size());
