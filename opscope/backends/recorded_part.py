@@ -131,6 +131,8 @@ class _Facts:
     #: ns inside ended steps, and opscope's own of them
     steps_ns: int | None = None
     in_steps: int | None = None
+    #: until when all of these, and ``costs``, are told; 0: an older recording does not say
+    until: int = 0
     gpu: bool = False
 
     @classmethod
@@ -167,6 +169,7 @@ class _Facts:
                     ]
                 elif "in_steps" in line:
                     facts.in_steps, facts.steps_ns = int(line["in_steps"]), int(line["steps_ns"])
+                    facts.until = int(line.get("until", 0))
                 elif "start" in line:
                     facts.start = int(line["start"])
                 elif "stop" in line:
@@ -221,7 +224,7 @@ def _utf8(text: str) -> str:
 def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
     """Each thread's records, an array of (code, value), its chunks joined.
 
-    The loop is over chunks (one a thread every fifth of a second), not over records.
+    The loop is over chunks (one a thread every half second), not over records.
     """
     path = part / recording.EVENTS
     try:
@@ -289,7 +292,9 @@ def _threads(facts: _Facts) -> pl.DataFrame:
 
 
 def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
-    span = None if facts.start is None else max(0, stop - facts.start)
+    # The last write comes after the end of what was recorded, and is told as a cost.
+    end = max(stop, facts.until)
+    span = None if facts.start is None else max(0, end - facts.start)
     steps = (facts.steps_ns, facts.in_steps) if facts.steps_ns else (None, None)
     return pl.DataFrame(
         [(0, part, *cost, span, *steps) for part, cost in facts.costs.items()],

@@ -392,8 +392,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         # What opscope itself cost: ns that a part of it took in ``calls`` calls, of which one in
         # ``one_in`` was timed (null: their number times what one takes). Parts do not overlap;
-        # ``span``: ns that the process recorded, ``steps_span``: of them inside ended steps,
-        # ``steps_time``: of these all parts' own; the same in each of a process's rows.
+        # ``span``: ns that the process recorded, the last write included, ``steps_span``: of them
+        # inside ended steps, ``steps_time``: of these all parts' own; the same in each of a
+        # process's rows.
         "own_costs": {
             "process": "i32",
             "part": "str",

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,8 +175,6 @@ def test_threads_processes_and_clocks(tmp_path: Path) -> None:
     assert json.loads(process["versions"])["python"]
     (clock,) = trace["clocks"].rows(named=True)
     unix = ranges["start"][0] + clock["to_unix_ns"]
-    import time
-
     assert abs(time.time_ns() - unix) < 60 * 10**9
     assert 0 <= clock["error_ns"] < 10**7
 
@@ -197,6 +196,27 @@ def test_what_is_soon_due_is_written_before_a_step_rather_than_in_it(
     assert open_steps == [False] * written
     monkeypatch.undo()
     session.stop()
+
+
+def test_the_last_write_is_in_the_time_that_its_cost_is_held_against(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = record.Recorder._write
+
+    def slow(self: record.Recorder, chunks: list[bytes], memory: bytes) -> None:
+        if not self.running:
+            time.sleep(0.3)
+        write(self, chunks, memory)
+
+    monkeypatch.setattr(record.Recorder, "_write", slow)
+    session.start(RecorderCapture(tmp_path / "rec"))
+    with session.annotate("short"):
+        pass
+    session.stop()
+    trace = collect(tmp_path / "rec")
+    costs = trace["own_costs"]
+    assert 300_000_000 <= costs["time"].sum() <= costs["span"][0]
+    assert trace["ranges"]["end"].max() - trace["ranges"]["start"].min() < 300_000_000
 
 
 def test_a_killed_process_leaves_what_was_flushed(tmp_path: Path) -> None:
