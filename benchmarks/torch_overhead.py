@@ -1,15 +1,16 @@
 """What observing PyTorch costs: µs per op and step-time ratios, ours beside Kineto's.
 
-    python benchmarks/torch_overhead.py [seconds per measurement] [--only=PROGRAM] [--json]
+    python benchmarks/torch_overhead.py [seconds per turn] [--only=PROGRAM] [--variants=ONE;ANOTHER]
+                                        [--processes=3] [--rounds=8] [--json]
 
 Four programs, each with nothing and under: opscope installed with nothing listening, opscope native (with one
 level of each nest, and with all), opscope in dispatch mode (all of it, without source lines, and ops
 alone), a dispatch mode that does nothing, ``emit_nvtx(record_shapes=True)`` where
 CUDA is there (it raises elsewhere), Kineto with shapes, and Kineto with shapes and stacks. Each variant
-has a process of its own, as what one leaves behind slows those after it, and takes turns there with
+has processes of its own, as what one leaves behind slows those after it, and takes turns there with
 nothing. Of a turn's steps the 10th percentile counts, in CPU time of the process, so that another
-program on the machine changes little; of what is added to the turn before, and of the ratio to it, the
-median of all rounds. Read the ratios.
+program on the machine changes little; of what is added to the mean of the turns before and after, and of
+the ratio to it, the median of all rounds, with its standard error. Read the ratios.
 
 "To disk" is the time from the end of the last step until the profile, or Kineto's file, is there.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -37,6 +39,7 @@ import opscope
 from opscope.core.schema import DIRECTIONS
 
 ROUNDS = 8
+PROCESSES = 3
 VARIANTS = (
     "off",
     "native",
@@ -219,57 +222,85 @@ def ops_in_a_step(step):
     return sum(1 for event in done.events() if event.name.startswith("aten::"))
 
 
-def turns(program, variant, seconds):
-    """Rounds of "nothing" and ``variant``, by turns."""
+def turns(program, variant, seconds, rounds):
+    """Rounds of "nothing" and ``variant``, by turns, in this process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     step = PROGRAMS[program]()
     for _ in range(5):
         step()
-    taken = []
-    for _ in range(ROUNDS):
-        base, _, _ = measure("nothing", step, seconds)
-        taken.append((base, *measure(variant, step, seconds)))
-    taken = taken[1:]  # the first round warms up
-    base = statistics.median(base for base, *_ in taken)
+    measure("nothing", step, seconds)  # the first round warms up
+    measure(variant, step, seconds)
+    base, _, _ = measure("nothing", step, seconds)
+    pairs = []
+    for _ in range(rounds):
+        took, stopped, events = measure(variant, step, seconds)
+        after, _, _ = measure("nothing", step, seconds)
+        pairs.append(((base + after) / 2, took))
+        base = after
     ops = ops_in_a_step(step)
+    return {"ops": ops, "pairs": pairs, "events": events, "to_disk_s": stopped}
+
+
+def processes(program, variant, seconds, rounds, count):
+    """``turns`` in ``count`` processes of their own, together."""
+    runs = []
+    for _ in range(count):
+        command = [sys.executable, __file__, str(seconds), f"--rounds={rounds}"]
+        command.append(f"--turns={program}/{variant}")
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{program}, {variant}: {done.stderr[-2000:]}")
+        runs.append(json.loads(done.stdout.splitlines()[-1]))
+    pairs = [pair for run in runs for pair in run["pairs"]]
+    added = [(took - base) / runs[0]["ops"] / 1e3 for base, took in pairs]
     return {
         "program": program,
         "variant": variant,
-        "nothing_us": base / 1e3,
-        "ops": ops,
-        "us_per_op": statistics.median(took - base for base, took, *_ in taken) / ops / 1e3,
-        "ratio": statistics.median(took / base for base, took, *_ in taken),
-        "events": taken[-1][3],
-        "to_disk_s": taken[-1][2],
+        "nothing_us": statistics.median(base for base, _ in pairs) / 1e3,
+        "ops": runs[0]["ops"],
+        "us_per_op": statistics.median(added),
+        "error": error_of_median(added),
+        "ratio": statistics.median(took / base for base, took in pairs),
+        "events": runs[-1]["events"],
+        "to_disk_s": runs[-1]["to_disk_s"],
     }
+
+
+def error_of_median(values):
+    """The standard deviation of the medians of as many values, drawn anew from these."""
+    draw = random.Random(0)
+    return statistics.stdev(
+        statistics.median(draw.choices(values, k=len(values))) for _ in range(300)
+    )
 
 
 def main():
     seconds = next((float(one) for one in sys.argv[1:] if one[0].isdigit()), 1.0)
     options = dict(one[2:].split("=", 1) for one in sys.argv[1:] if one[:2] == "--" and "=" in one)
+    rounds = int(options.get("rounds", ROUNDS))
     if "turns" in options:
-        json.dump(turns(*options["turns"].split("/"), seconds), sys.stdout)
+        json.dump(turns(*options["turns"].split("/"), seconds, rounds), sys.stdout)
         return
+    variants = options["variants"].split(";") if "variants" in options else VARIANTS
     rows = []
     for program in PROGRAMS:
         if options.get("only", "").lower() not in program.lower():
             continue
-        for variant in VARIANTS:
-            command = [sys.executable, __file__, str(seconds), f"--turns={program}/{variant}"]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(f"{program}, {variant}: {done.stderr[-2000:]}")
-            rows.append(json.loads(done.stdout.splitlines()[-1]))
+        for variant in variants:
+            count = int(options.get("processes", PROCESSES))
+            rows.append(processes(program, variant, seconds, rounds, count))
     if "--json" in sys.argv:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{'program':<22}{'variant':<25}{'nothing µs':>11}{'+µs/op':>8}{'ratio':>7}", end="")
+    print(
+        f"{'program':<22}{'variant':<25}{'nothing µs':>11}{'+µs/op':>8}{'±':>6}{'ratio':>7}", end=""
+    )
     print(f"{'events':>9}{'to disk s':>11}{'µs/event':>10}")
     for row in rows:
         stopped, events = row["to_disk_s"], row["events"]
         print(f"{row['program']:<22}{row['variant']:<25}{row['nothing_us']:>11.1f}", end="")
-        print(f"{row['us_per_op']:>8.2f}{row['ratio']:>7.2f}", end="")
+        print(f"{row['us_per_op']:>8.2f}{row['error']:>6.2f}{row['ratio']:>7.3f}", end="")
         if stopped is not None:
             print(f"{events:>9}{stopped:>11.3f}{stopped / max(events, 1) * 1e6:>10.2f}", end="")
         print()
