@@ -205,17 +205,17 @@ def step(number: int | None = None) -> int:
 
     Numbers go up from 0 on each thread unless given.
     """
-    recording, known = _recorder, _steps
-    if recording is None or not known.pushed or _subscribers:
-        if not (known.pushed or _subscribers or emitter(STEP_FRAMEWORK).active):
-            known.number = number = known.number + 1 if number is None else number
+    recording, counted = _recorder, _steps
+    if recording is None or not counted.pushed or _subscribers:
+        if not (counted.pushed or _subscribers or emitter(STEP_FRAMEWORK).active):
+            counted.number = number = counted.number + 1 if number is None else number
             return number  # nobody listens
         end_step()
         return begin_step(number)
     recording.step_turns()
     steps = _emitters[STEP_FRAMEWORK]
     steps.pop()
-    known.number = number = known.number + 1 if number is None else number
+    counted.number = number = counted.number + 1 if number is None else number
     steps.push_once(f"step {number}", "step")
     return number
 

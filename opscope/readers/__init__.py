@@ -55,6 +55,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
             return "nsys" if import_module("opscope.readers.nsys").recognise(place) else "folder"
         if place.exists() and not place.is_file():  # to open a pipe would wait for its writer
             raise BadInput(path, "a pipe or a device: a trace is read more than once, from a file")
+        if _in_profile(place):
+            raise BadInput(path, f"a file of a profile: name its folder, {place.parent}")
         with place.open("rb") as file:
             head = file.read(_HEAD)
     except FileNotFoundError:
@@ -115,3 +117,12 @@ def _join(paths: list[str | os.PathLike[str]] | list[Path], none: str) -> Trace:
         where, _, what = none.rpartition(": ")
         raise BadInput(where or "()", what)
     return concat([open(path) for path in paths])
+
+
+def _in_profile(place: Path) -> bool:
+    """Whether it is one of the files that a profile of ours is made of."""
+    meta = place.parent / "meta.json"
+    if not meta.is_file() or not (place.suffix == ".parquet" or place == meta):
+        return False
+    with meta.open("rb") as file:
+        return b'"format": "opscope"' in file.read(64)

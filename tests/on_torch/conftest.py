@@ -125,3 +125,17 @@ def emitter(watched):
 @pytest.fixture(autouse=True)
 def each_test(fresh_steps):
     """Step numbers begin at 0 in each test."""
+
+
+@pytest.fixture(scope="session")
+def binary():
+    """The native observer, built once and kept in the user's cache."""
+    from opscope.adapters.torch.native.binary import BuildError, build, plan
+
+    try:
+        wanted = plan()
+    except BuildError as error:
+        pytest.skip(str(error))
+    if wanted.compiler is None:
+        pytest.skip("no C++ compiler to build the native observer with")
+    return build(wanted)

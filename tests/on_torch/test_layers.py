@@ -23,20 +23,10 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 from opscope.adapters.torch import modules
-from opscope.adapters.torch.native import BuildError, build, observer, plan
+from opscope.adapters.torch.native import build, observer, plan
 from tests.on_torch.torch_programs import PROGRAMS, warm_up
 
-
-@pytest.fixture(scope="module", autouse=True)
-def binary():
-    """The observer, built once and kept in the user's cache."""
-    try:
-        wanted = plan()
-    except BuildError as error:
-        pytest.skip(str(error))
-    if wanted.compiler is None:
-        pytest.skip("no C++ compiler to build the native observer with")
-    return build(wanted)
+pytestmark = pytest.mark.usefixtures("binary")
 
 
 def tree(folder):

@@ -30,22 +30,12 @@ torch = pytest.importorskip("torch")
 from opscope.adapters.torch import TorchAdapter, state
 from opscope.adapters.torch.call import tensor_spec
 from opscope.adapters.torch.dispatch import OpMode
-from opscope.adapters.torch.native import BuildError, build, plan
+from opscope.adapters.torch.native import build, plan
 from tests.nvtx_tool import build as build_tool
 from tests.nvtx_tool import hear
 from tests.on_torch.torch_programs import PROGRAMS, TEN, Exponential, warm_up
 
-
-@pytest.fixture(scope="module", autouse=True)
-def binary():
-    """The observer, built once and kept in the user's cache."""
-    try:
-        wanted = plan()
-    except BuildError as error:
-        pytest.skip(str(error))
-    if wanted.compiler is None:
-        pytest.skip("no C++ compiler to build the native observer with")
-    return build(wanted)
+pytestmark = pytest.mark.usefixtures("binary")
 
 
 @pytest.fixture

@@ -121,6 +121,17 @@ def test_a_profile_is_opened_as_one(tmp_path: Path) -> None:
     assert readers.open(tmp_path / "p.opscope")["ranges"].equals(trace["ranges"])
 
 
+@pytest.mark.parametrize("name", ["meta.json", "ranges.parquet"])
+def test_a_file_of_a_profile_is_answered_with_its_folder(tmp_path: Path, name: str) -> None:
+    opscope_profile.write(tmp_path / "run.opscope", readers.open(kineto(tmp_path / "a.json")))
+    with pytest.raises(BadInput, match=r"a file of a profile: name its folder, .*run\.opscope"):
+        readers.open(tmp_path / "run.opscope" / name)
+
+
+def test_a_trace_may_have_the_name_of_a_profiles_file(tmp_path: Path) -> None:
+    assert readers.open(kineto(tmp_path / "meta.json"))["ranges"].height == 1
+
+
 def test_every_real_trace_is_recognised(shared: Path) -> None:
     expected = {"kineto": "kineto", "nsys": "nsys"}
     for folder, reader in expected.items():
