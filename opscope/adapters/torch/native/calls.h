@@ -18,6 +18,7 @@ struct Context : at::ObserverContext {
   int64_t epoch = 0;
   int64_t peeked = -1;
   int64_t seq = -1;
+  int64_t hushed = -1;  // g_observing, where calls within pass us by
   bool canonical = false, forward = false, outer_has_place = false, nvtx = false;
   bool timed = false;
   bool makes = false;   // autograd nodes, it may
@@ -149,6 +150,14 @@ struct Kinds {
 inline void fetch(const Thread& t) {
   auto from = reinterpret_cast<const char*>(&t.ops), to = reinterpret_cast<const char*>(&t.open);
   for (; from < to; from += kLine) __builtin_prefetch(from);
+}
+
+// Likewise what the end of a call reads.
+inline void fetch(const Thread& t, const Context& c) {
+  for (size_t at = kLine; at < sizeof c; at += kLine)  // the first is read at once
+    __builtin_prefetch(reinterpret_cast<const char*>(&c) + at);
+  __builtin_prefetch(&t.generation);
+  __builtin_prefetch(&t.told);
 }
 
 // What of the tensors the rest will read, likewise.

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "calls.h"
+#include "reach.h"
 
 namespace {
 

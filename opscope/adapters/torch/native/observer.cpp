@@ -154,15 +154,17 @@ void opscope_observe(int nvtx) {
   }
   g_nvtx.store(nvtx);
 #endif
-  if (g_handle == at::INVALID_CALLBACK_HANDLE)
-    g_handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
-                                         .needsInputs(true)
-                                         .needsOutputs(!kOutputsOnDemand)
-                                         .scopes({at::RecordScope::FUNCTION,
-                                                  at::RecordScope::USER_SCOPE}));
+  if (g_handle != at::INVALID_CALLBACK_HANDLE) return;
+  g_observing.fetch_add(1);  // first: see ``unhush``
+  g_handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                       .needsInputs(true)
+                                       .needsOutputs(!kOutputsOnDemand)
+                                       .scopes({at::RecordScope::FUNCTION,
+                                                at::RecordScope::USER_SCOPE}));
 }
 
 void opscope_ignore(void) {
+  g_observing.fetch_add(1);
   if (g_handle != at::INVALID_CALLBACK_HANDLE) at::removeCallback(g_handle);
   g_handle = at::INVALID_CALLBACK_HANDLE;
   g_nvtx.store(false);

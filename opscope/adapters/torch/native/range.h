@@ -47,32 +47,13 @@ bool tracing() {
   return Modes::get_mode(Key::FAKE) || Modes::get_mode(Key::PROXY) || Modes::get_mode(Key::FUNCTIONAL);
 }
 
-// RecordFunction keeps the outputs of every call if one of its callbacks asks for them, which costs as
-// much as the rest of what it does. They are needed only of calls not seen before: so the callback
-// does not ask, and each such call is asked for by itself once it has begun. The member is private;
-// an explicit instantiation may name it.
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR <= 13  // those where this was tried
-constexpr bool kOutputsOnDemand = true;
-at::StepCallbacks& callbacks_of(at::RecordFunction&);
-template <auto Member>
-struct Reach {
-  friend at::StepCallbacks& callbacks_of(at::RecordFunction& fn) { return fn.*Member; }
-};
-template struct Reach<&at::RecordFunction::step_callbacks_>;
-void want_outputs(const at::RecordFunction& fn) {
-  callbacks_of(const_cast<at::RecordFunction&>(fn)).needs_outputs_ = true;
-}
-#else
-constexpr bool kOutputsOnDemand = false;
-void want_outputs(const at::RecordFunction&) {}
-#endif
-
 // What a mode of the tracer's does for an op that is only traced, it does within it.
-COLD std::unique_ptr<at::ObserverContext> begin_silence(Thread& t) {
+COLD std::unique_ptr<at::ObserverContext> begin_silence(Thread& t, const at::RecordFunction& fn) {
   auto silent = std::unique_ptr<Context>(new (t) Context);
   silent->thread = &t;
   silent->silent = true;
   ++t.silent;
+  hush(t, *silent, fn);
   return silent;
 }
 
@@ -117,6 +98,7 @@ APART std::unique_ptr<at::ObserverContext> begin(
   if (args.size() > op.count) args = args.slice(args.size() - op.count);
   fetch(args);
   auto node = torch::autograd::get_current_node();
+  if (!node) fetch_frames(t);
   const Kinds kinds(args);
   const auto local = c10::impl::tls_local_dispatch_key_set();
   using K = c10::DispatchKey;
@@ -124,7 +106,7 @@ APART std::unique_ptr<at::ObserverContext> begin(
   if (C10_UNLIKELY(
           kinds.traced || (kinds.meta && local.excluded_.has(K::Python)) ||
           (local.included_.has(K::Python) && tracing())))  // a mode on the stack includes Python
-    return begin_silence(t);
+    return begin_silence(t, fn);
 
   bool canonical = !below && !kinds.transformed && !transparent(op, args, local);
   if (!canonical && !all_levels) return nullptr;
@@ -208,6 +190,7 @@ APART std::unique_ptr<at::ObserverContext> begin(
     record_push(t, c, number, payload);
   else
     push(t, c, text, payload);
+  if (canonical && !all_levels) hush(t, c, fn);
   return context;
 }
 
@@ -315,6 +298,7 @@ COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* resu
 
 void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   if (&t != c.thread) return;  // ended by another thread: its own range ends with the recording
+  if (c.hushed >= 0) unhush(t, c);
   if (c.silent) {
     --t.silent;
     return;
@@ -393,9 +377,10 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
 
 void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   if (!context) return;
-  int64_t time = now();  // the first thing after the op
-  Thread& t = this_thread();
   Context& c = *static_cast<Context*>(context);
+  Thread& t = this_thread();
+  fetch(t, c);
+  int64_t time = now();  // the first thing after the op that takes time
   int64_t slow = C10_UNLIKELY(c.timed) ? t.slow_ns.load(std::memory_order_relaxed) : 0;
   t.busy = true;
   try {

@@ -286,9 +286,11 @@ struct Table {  // hash, not 0 → what it stands for, open addressing, of one t
 
 // Codes lately seen, close together: those of a program's ops hardly change.
 struct RecentCodes {
-  uint64_t known[16] = {};  // the code's address, which is even, and whether it is the user's
-  uint64_t& of(uint64_t code) { return known[(code * 0x9E3779B97F4A7C15ull) >> 60]; }
+  uint64_t known[64] = {};  // the code's address, which is even, and whether it is the user's
+  uint64_t& of(uint64_t code) { return known[(code * 0x9E3779B97F4A7C15ull) >> 58]; }
 };
+// Where the frames of the last walk lay: those of the next lie there too, but for the innermost.
+constexpr int kRecentFrames = 16;
 
 struct NodeSlot {  // which op made autograd node ``seq`` of this thread, and where
   std::atomic<int64_t> seq{-1};
@@ -300,6 +302,7 @@ struct alignas(kLine) Thread {
   // The first line: of every call.
   bool busy = false;
   bool has_place = false;
+  bool sought = false;  // ``ready``
   int inside = 0;  // within a canonical op
   int silent = 0;  // within an op that is only traced
   // Written by Python's hooks on this thread.
@@ -307,11 +310,14 @@ struct alignas(kLine) Thread {
   std::atomic<int64_t> calls{0}, slow_ns{0};
   int64_t names = -1;  // of g_names, when ``ops`` was begun
   const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
+  at::StepCallbacks* ready = nullptr;  // those of the next call, as PyTorch keeps them; see reach.h
   // The second and third: of every call that is recorded.
   alignas(kLine) Table<OpInfo, OpSlot> ops;
   Table<Entry, CallSlot> calls_seen;
+  const at::RecordFunctionTLS* told = nullptr;  // what PyTorch tells of it
   alignas(kLine) int64_t generation = 0;  // of the entries in ``calls_seen``
   Block* writing = nullptr;  // the writer's end of the buffer
+  int64_t used = 0;          // what it has of that block; ``Block::used`` is for the reader
   std::atomic<int64_t> waiting{0};
   std::atomic<int64_t> ops_seen{0};
   void* free_context = nullptr;
@@ -319,6 +325,7 @@ struct alignas(kLine) Thread {
   int64_t last_seq = -1;  // the number that the last forward range carried
   uint64_t record_function_id = 0;
   // Of forward ops.
+  alignas(kLine) const char* frames[kRecentFrames] = {};
   alignas(kLine) RecentCodes recent;
   alignas(kLine) Table<const bool> codes;  // whether the user's
   Table<const Place> places;
@@ -355,20 +362,16 @@ struct alignas(kLine) Thread {
   COLD Block* next_block() {
     Block* fresh = new Block;
     writing->next.store(fresh, std::memory_order_release);
+    used = 0;
     return writing = fresh;
   }
   void put(int64_t code, int64_t value) {
-    Block* block = writing;
-    int used = block->used.load(std::memory_order_relaxed);
-    if (C10_UNLIKELY(used == kBlock)) {
-      block = next_block();
-      used = 0;
-    }
+    Block* block = C10_LIKELY(used < kBlock) ? writing : next_block();
     // The line after next, before it is needed: nobody has touched it for long.
     __builtin_prefetch(&block->records[used + 8 < kBlock ? used + 8 : used], 1);
     block->records[used][0] = code;
     block->records[used][1] = value;
-    block->used.store(used + 1, std::memory_order_release);
+    block->used.store(int(++used), std::memory_order_release);
   }
 };
 
@@ -448,6 +451,7 @@ struct alignas(kLine) Switches {
   std::atomic<int64_t> epoch{0};       // the recording; 0: none
   std::atomic<int64_t> names{0};       // how often an operator was taken away
   std::atomic<int64_t> pop_code{kPopBase};
+  std::atomic<int64_t> observing{0};   // how often the callback was added or taken away
   std::atomic<int> creating{0};
   std::atomic<bool> nvtx{false};
   std::atomic<bool> shapes{true}, source{true}, all_levels{false};
@@ -456,6 +460,7 @@ auto& g_generation = g_switches.generation;
 auto& g_epoch = g_switches.epoch;
 auto& g_names = g_switches.names;
 auto& g_pop_code = g_switches.pop_code;
+auto& g_observing = g_switches.observing;
 auto& g_creating = g_switches.creating;
 auto& g_nvtx = g_switches.nvtx;
 auto& g_shapes = g_switches.shapes;

@@ -1,0 +1,91 @@
+// What of PyTorch's RecordFunction is reached past its interface, on the versions where that was tried.
+//
+// Its outputs, of those calls alone that need them; and its callbacks while an op runs whose inner calls
+// nobody records.
+
+#pragma once
+
+#include "calls.h"
+
+namespace {
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction&);
+void on_end(const at::RecordFunction&, at::ObserverContext*);
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR <= 13
+
+// A private member; an explicit instantiation may name it.
+at::StepCallbacks& callbacks_of(at::RecordFunction&);
+template <auto Member>
+struct Reach {
+  friend at::StepCallbacks& callbacks_of(at::RecordFunction& fn) { return fn.*Member; }
+};
+template struct Reach<&at::RecordFunction::step_callbacks_>;
+
+// RecordFunction keeps the outputs of every call if one of its callbacks asks for them, which costs as
+// much as the rest of what it does. They are needed only of calls not seen before: so the callback
+// does not ask, and each such call is asked for by itself once it has begun.
+constexpr bool kOutputsOnDemand = true;
+void want_outputs(const at::RecordFunction& fn) {
+  callbacks_of(const_cast<at::RecordFunction&>(fn)).needs_outputs_ = true;
+}
+
+inline bool ours_alone(const at::StepCallbacks& these) {
+  return these.callbacks_.size() == 1 && these.callbacks_[0].start_ == on_start;
+}
+
+// Half and more of PyTorch's calls are made by an op below it, and copying the arguments of each for
+// callbacks that turn it down costs more than all that is done for the op itself. Each thread keeps the
+// callbacks of its calls ready: where ours is the only one it is taken out of these until the op ends. They lie
+// somewhere behind what PyTorch tells of the thread; what is found there must be equal to the copy in
+// ``fn``, and PyTorch itself must then say that there are no callbacks. Where it does not, none is
+// taken out.
+COLD void find_ready(Thread& t, const at::RecordFunction& fn) {
+  constexpr size_t kFar = 1024;  // 264 bytes in 2.13
+  constexpr auto kScope = at::RecordScope::FUNCTION;
+  const at::StepCallbacks& copy = callbacks_of(const_cast<at::RecordFunction&>(fn));
+  if (!ours_alone(copy)) return;  // another profiler runs: at a later op
+  t.sought = true;
+  const char* own = reinterpret_cast<const char*>(&copy);
+  auto within = reinterpret_cast<const char*>(copy.callbacks_.begin()) - own;
+  t.told = &at::get_record_function_tls_();
+  auto from = reinterpret_cast<uintptr_t>(t.told);
+  for (uintptr_t at = from; at < from + kFar; at += alignof(at::StepCallbacks)) {
+    auto& one = *reinterpret_cast<at::StepCallbacks*>(at);
+    // first whether it is a vector, which lies where this one does
+    if (reinterpret_cast<uintptr_t>(one.callbacks_.begin()) != at + within || !ours_alone(one)) continue;
+    auto ours = one.callbacks_[0];
+    if (ours.end_ != on_end || one.thread_id_ != copy.thread_id_ || one.scope_ != kScope) continue;
+    one.callbacks_.clear();
+    bool none = !at::getStepCallbacksUnlessEmpty(kScope).has_value();
+    one.callbacks_.push_back(ours);
+    if (!none) continue;
+    t.ready = &one;
+    return;
+  }
+}
+
+// The last thing before an op within which nothing is recorded.
+inline void hush(Thread& t, Context& c, const at::RecordFunction& fn) {
+  if (C10_UNLIKELY(!t.sought)) find_ready(t, fn);
+  if (!t.ready || !ours_alone(*t.ready)) return;
+  c.hushed = g_observing.load(std::memory_order_relaxed);
+  t.ready->callbacks_.clear();
+}
+
+// The first thing after it. Who adds or removes callbacks meanwhile has PyTorch gather them anew: what is
+// gathered by then stays as it is, and what is still to be will be.
+inline void unhush(Thread& t, const Context& c) {
+  if (t.ready->callbacks_.empty() && t.told->tls_record_function_enabled_ &&
+      c.hushed == g_observing.load(std::memory_order_acquire))
+    t.ready->callbacks_.push_back({on_start, on_end});
+}
+
+#else
+constexpr bool kOutputsOnDemand = false;
+void want_outputs(const at::RecordFunction&) {}
+inline void hush(Thread&, Context&, const at::RecordFunction&) {}
+inline void unhush(Thread&, const Context&) {}
+#endif
+
+}  // namespace
