@@ -157,7 +157,7 @@ inline void fetch(const Thread& t, const Context& c) {
   for (size_t at = kLine; at < sizeof c; at += kLine)  // the first is read at once
     __builtin_prefetch(reinterpret_cast<const char*>(&c) + at);
   __builtin_prefetch(&t.generation);
-  __builtin_prefetch(&t.told);
+  __builtin_prefetch(&t.tls);
 }
 
 // What of the tensors the rest will read, likewise.

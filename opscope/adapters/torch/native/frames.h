@@ -149,6 +149,7 @@ inline void fetch_frames(const Thread& t) {
   const Layout* layout = g_layout.load(std::memory_order_relaxed);
   if (!layout) return;
   for (const char* frame : t.frames) {
+    if (!frame) break;  // no walk was longer
     __builtin_prefetch(frame + layout->code);
     __builtin_prefetch(frame + layout->owner);
   }

@@ -34,12 +34,11 @@ inline bool ours_alone(const at::StepCallbacks& these) {
   return these.callbacks_.size() == 1 && these.callbacks_[0].start_ == on_start;
 }
 
-// Half and more of PyTorch's calls are made by an op below it, and copying the arguments of each for
-// callbacks that turn it down costs more than all that is done for the op itself. Each thread keeps the
-// callbacks of its calls ready: where ours is the only one it is taken out of these until the op ends. They lie
-// somewhere behind what PyTorch tells of the thread; what is found there must be equal to the copy in
-// ``fn``, and PyTorch itself must then say that there are no callbacks. Where it does not, none is
-// taken out.
+// More than half of PyTorch's calls are made within an op that is recorded, and copying the arguments of each
+// for a callback that turns it down costs more than all that is done for the op itself. PyTorch keeps the
+// callbacks of a thread's next call ready: where ours is the only one, it is taken out of these until the op
+// ends. They lie behind what PyTorch tells of the thread; what is found there must equal the copy in ``fn``,
+// and PyTorch itself must say that there are no callbacks once ours is out. Where it does not, it stays in.
 COLD void find_ready(Thread& t, const at::RecordFunction& fn) {
   constexpr size_t kFar = 1024;  // 264 bytes in 2.13
   constexpr auto kScope = at::RecordScope::FUNCTION;
@@ -48,8 +47,8 @@ COLD void find_ready(Thread& t, const at::RecordFunction& fn) {
   t.sought = true;
   const char* own = reinterpret_cast<const char*>(&copy);
   auto within = reinterpret_cast<const char*>(copy.callbacks_.begin()) - own;
-  t.told = &at::get_record_function_tls_();
-  auto from = reinterpret_cast<uintptr_t>(t.told);
+  t.tls = &at::get_record_function_tls_();
+  auto from = reinterpret_cast<uintptr_t>(t.tls);
   for (uintptr_t at = from; at < from + kFar; at += alignof(at::StepCallbacks)) {
     auto& one = *reinterpret_cast<at::StepCallbacks*>(at);
     // first whether it is a vector, which lies where this one does
@@ -76,7 +75,7 @@ inline void hush(Thread& t, Context& c, const at::RecordFunction& fn) {
 // The first thing after it. Who adds or removes callbacks meanwhile has PyTorch gather them anew: what is
 // gathered by then stays as it is, and what is still to be will be.
 inline void unhush(Thread& t, const Context& c) {
-  if (t.ready->callbacks_.empty() && t.told->tls_record_function_enabled_ &&
+  if (t.ready->callbacks_.empty() && t.tls->tls_record_function_enabled_ &&
       c.hushed == g_observing.load(std::memory_order_acquire))
     t.ready->callbacks_.push_back({on_start, on_end});
 }

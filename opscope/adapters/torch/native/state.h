@@ -314,7 +314,7 @@ struct alignas(kLine) Thread {
   // The second and third: of every call that is recorded.
   alignas(kLine) Table<OpInfo, OpSlot> ops;
   Table<Entry, CallSlot> calls_seen;
-  const at::RecordFunctionTLS* told = nullptr;  // what PyTorch tells of it
+  const at::RecordFunctionTLS* tls = nullptr;  // what PyTorch tells of this thread
   alignas(kLine) int64_t generation = 0;  // of the entries in ``calls_seen``
   Block* writing = nullptr;  // the writer's end of the buffer
   int64_t used = 0;          // what it has of that block; ``Block::used`` is for the reader
