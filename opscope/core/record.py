@@ -45,8 +45,10 @@ _FLAGS: Final = (
 )
 FLUSH_NS: Final = 500_000_000
 CLOCK_NS: Final = 1_000_000_000
-#: Steps shorter than this are not each asked what opscope cost in them.
-TURN_NS: Final = 100_000_000
+#: After this long in steps that follow each other it is asked what opscope cost in them.
+TURN_NS: Final = 1_000_000_000
+#: Early on when they have lasted this part of all before them.
+TURN_PART: Final = 4
 #: Bytes after which a part takes no more.
 MAX_BYTES: Final = 8 << 30
 
@@ -206,15 +208,15 @@ class Recorder:
     def step_turns(self) -> None:
         """The step of this thread ends and its next begins: all three of the above.
 
-        Steps that follow each other within ``TURN_NS`` are reckoned as one: it costs as much as ten
-        ops.
+        Steps that follow each other are reckoned as one for up to ``TURN_NS``: to ask what opscope has
+        cost takes as long as some tens of ops.
         """
         begun, now = self._step, perf_counter_ns()
         if now > self.deadline - FLUSH_NS // 4:
             self.flush()
         if begun is None or begun[0] != threading.get_ident():
             self.step_begins()
-        elif not self._steps_ns or now - begun[1] >= TURN_NS:
+        elif now - begun[1] >= min(TURN_NS, self._steps_ns // TURN_PART):
             spent = self._spent()
             self._steps_ns += now - begun[1]
             self._steps_own += max(0, spent - begun[2])
@@ -294,7 +296,7 @@ class Recorder:
             told += records
             self._fact(cost=part, time=time, calls=calls, one_in=one_in)
         left = max(0, self._records - told)
-        ranges = int(left * record_ns(RECORD.pack))
+        ranges = int(left * record_ns(RECORD.pack)) if left else 0
         self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
         until = perf_counter_ns()  # the last time after ``stop``, by as long as writing took

@@ -6,10 +6,13 @@ import json
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import cost, session
+from opscope.core import cost, record, session
 from opscope.core.cost import Cost, Spent
+from opscope.core.record import Recorder
 from opscope.core.trace import Trace, table_schema
 from opscope.profile import Profile
 from opscope.reports import console
@@ -79,6 +82,39 @@ def test_of_the_steps_what_was_spent_in_them_is_told(tmp_path, monkeypatch, fres
     row = collect(tmp_path)["own_costs"].row(0, named=True)
     assert row["steps_time"] == (130 - 100) + (507 - 500)
     assert 0 < row["steps_span"] < row["span"]
+
+
+@given(steps=st.lists(st.integers(1, 5 * 10**8), min_size=1, max_size=60))
+def test_steps_that_follow_each_other_are_reckoned_together_and_none_is_lost(steps):
+    recorder, time, asked = Recorder("unused"), 0, []
+    recorder.deadline = 1 << 62  # no flush between
+    recorder.spending.append(lambda: asked.append(time) or Spent("a part", time // 10, 1, 1, 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record, "perf_counter_ns", lambda: time)
+        recorder.step_begins()
+        for number, took in enumerate(steps, 1):
+            time += 10 * took
+            recorder.step_turns()
+            # what a program that is killed now does not tell
+            left = time - recorder._steps_ns
+            assert left < max(1, min(record.TURN_NS, recorder._steps_ns // record.TURN_PART))
+            assert recorder._steps_own == recorder._steps_ns // 10
+            assert len(asked) <= 1 + number
+        recorder.step_ends()
+    assert recorder._steps_ns == time
+    assert recorder._steps_own == time // 10
+
+
+def test_what_opscope_cost_is_not_asked_in_each_of_many_short_steps(monkeypatch):
+    recorder, time, asked = Recorder("unused"), 0, []
+    recorder.deadline = 1 << 62
+    recorder.spending.append(lambda: asked.append(time) or Spent("a part", 0, 1, 1, 0))
+    monkeypatch.setattr(record, "perf_counter_ns", lambda: time)
+    recorder.step_begins()
+    for _ in range(10_000):
+        time += 10**6
+        recorder.step_turns()
+    assert 10 <= len(asked) <= 60  # of ten seconds
 
 
 def test_the_latest_figure_of_a_part_counts(tmp_path):

@@ -70,15 +70,15 @@ def steps(monkeypatch):
     told = []
 
     def heard(begin):
-        def begins(number=None):
-            begun = begin(number)
+        def begins(*number):
+            begun = begin(*number)
             if told[-1:] != [begun]:  # one of them may call the other
                 told.append(begun)
             return begun
 
         return begins
 
-    for name in ("step", "begin_step"):
+    for name in ("step", "next_step", "begin_step"):
         monkeypatch.setattr(session, name, heard(getattr(session, name)))
     return told
 
@@ -329,6 +329,52 @@ def test_an_optimizer_that_raises_does_not_stay_open(emitter):
     step(model, optimizer)
     assert emitter.named("aten::addmm")[-1].category == "forward"
     assert all(one.closed for one in emitter.ranges)
+
+
+def test_a_thread_that_a_stopped_capture_could_not_reach_is_left_at_its_next_step(watched):
+    emitter = watched.install()
+    stacks, turn = [], threading.Barrier(2, timeout=60)
+
+    def trains():
+        model = nn.Linear(3, 2)
+        optimizer = sgd(model)
+        for _ in range(2):
+            step(model, optimizer)
+            stacks.append(len(_get_current_dispatch_mode_stack()))
+            turn.wait()
+            turn.wait()
+
+    thread = threading.Thread(target=trains)
+    thread.start()
+    turn.wait()
+    emitter.active = False
+    watched.adapter.listen()
+    turn.wait()
+    turn.wait()
+    turn.wait()
+    thread.join()
+    assert stacks == [1, 0]
+
+
+def test_a_fault_in_counting_steps_never_reaches_the_program(watched, monkeypatch, caplog):
+    """Nothing listens; the hooks are there to count."""
+    before = hooks()
+    watched.emitter.active = False
+    watched.install()
+
+    def fails():
+        raise KeyError("ours")
+
+    monkeypatch.setattr(session, "next_step", fails)
+    model = nn.Linear(3, 2)
+    optimizer = sgd(model)
+    for _ in range(2):
+        step(model, optimizer)
+    assert watched.broken
+    assert hooks() == before
+    assert [one.message for one in caplog.records] == [
+        "opscope: a step could not be counted; PyTorch is no longer observed"
+    ]
 
 
 def test_closure_runs_forward_inside_the_optimizer(emitter):

@@ -71,6 +71,35 @@ class Recording:
         return [row for row in self.ops.to_dicts() if parse(row["text"]).name == name]
 
 
+@pytest.mark.parametrize("mode", ["native", "dispatch"])
+def test_a_capture_that_ends_within_an_optimizer_leaves_the_next_nothing(
+    tmp_path, monkeypatch, mode
+):
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
+    opscope.init(frameworks="torch")
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def closure():
+        session.stop()
+        return torch.zeros(())
+
+    try:
+        session.start(RecorderCapture(tmp_path / "first"))
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step(closure)
+        session.start(RecorderCapture(tmp_path / "second"))
+        with torch.no_grad():
+            torch.ones(3).exp()
+        session.stop()
+    finally:
+        opscope.shutdown()
+    ranges = collect(tmp_path / "second")["ranges"].select(
+        pl.col("category", "text").cast(pl.String)
+    )
+    assert [row["category"] for row in ranges.to_dicts() if "exp" in row["text"]] == ["forward"]
+
+
 #: Programs whose graph several threads make. Their numbers for nodes are the same, and where a
 #: dispatch mode cannot tell whose a node is, it names no source; native knows the thread.
 _THREADED = ("reinforcement",)

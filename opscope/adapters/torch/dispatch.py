@@ -109,6 +109,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         #: The native observer, where it sees the ops instead: then this mode lies on no stack, and
         #: is only the switch that the hooks look at.
         self.native: NativeMode | None = None
+        #: Whether it ever lay on a thread's stack, so that it may still lie there when it is off.
+        self.laid = False
         #: Backward passes running that build a graph of their own (``create_graph=True``).
         self.creating = 0
         self.cost = Cost("ops, dispatch", 64, 2)

@@ -92,6 +92,8 @@ class OptimizerHooks:
         self._phases = phases
         self._failed = failed
         self._steps = Steps(failed) if steps else None
+        #: Optimizers that have begun and not ended, on all threads: those that raised may stay in it.
+        self._inside = 0
         self._handles: list[Any] = []
         self._undo: Callable[[], None] | None = None
 
@@ -119,15 +121,26 @@ class OptimizerHooks:
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         # what ``is_compiling`` asks, in fewer calls
         tracing, compiler = torch.compiler.is_dynamo_compiling, torch.compiler
-        begins, ends = self._before, self._after
+        begins, ends, mode, hooks = self._before, self._after, self._mode, self
+        stepped = None if self._steps is None else self._steps.stepped
 
+        # While nothing listens no thread's state is looked at, which costs as much as all the rest.
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if not (tracing() or compiler._is_compiling_flag):
+            if tracing() or compiler._is_compiling_flag:
+                return
+            if mode.on or mode.laid:
                 begins()
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if not (tracing() or compiler._is_compiling_flag):
+            if tracing() or compiler._is_compiling_flag:
+                return
+            if mode.on or hooks._inside:
                 ends(optimizer)
+            elif stepped is not None:
+                try:
+                    stepped(optimizer)
+                except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                    hooks._failed("a step could not be counted")
 
         return untraced(before), untraced(after)
 
@@ -142,9 +155,11 @@ class OptimizerHooks:
                     enter(self._mode)
                 if state.optimizing and not in_layer(state):
                     self._phases.end(state, OPTIMIZER)  # the last one raised
+                    self._inside -= state.optimizing
                     state.optimizing = 0
                 self._phases.begin(state, OPTIMIZER)
                 state.optimizing += 1
+                self._inside += 1
                 state.switched()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an optimizer step could not be begun")
@@ -154,6 +169,7 @@ class OptimizerHooks:
             state = self._threads.current()
             if state.optimizing:
                 state.optimizing -= 1
+                self._inside -= 1
                 state.switched()
                 self._phases.end(state, OPTIMIZER)
             if self._steps is not None and optimizer is not None and not state.optimizing:

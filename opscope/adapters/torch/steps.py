@@ -61,8 +61,7 @@ class Steps:
         # as it is most of the time: the only optimizer, or of those that end no step
         usual = last is not None and last() is optimizer and not self._round
         if (usual and first is not None and first() is not None) or self._ends(optimizer):
-            # where nothing listens to forward passes, none began step 0, which ends here all the same
-            session.step(1 if session.current_step() < 0 else None)
+            session.next_step()
 
     def _ends(self, optimizer: Any) -> bool:
         first = None if self._first is None else self._first()
