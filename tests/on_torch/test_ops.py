@@ -10,6 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+# An optimizer imports it; PyTorch 2.6 multiplies tensors as it does.
+import torch._dynamo  # noqa: E402
+
 from opscope.core.schema import SameAs, TensorSpec  # noqa: E402
 
 
