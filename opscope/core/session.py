@@ -223,14 +223,7 @@ def step(number: int | None = None) -> int:
 def next_step() -> int:
     """``step()``, where step 0 may have begun untold: what would tell of it is not hooked while nobody
     listens. Returns the number."""
-    counted = _steps
-    number = counted.number + 1 or 1
-    if _recorder is None and not _subscribers and not counted.pushed:
-        steps = _emitters.get(STEP_FRAMEWORK)
-        if steps is not None and not steps.active:
-            counted.number = number
-            return number
-    return step(number)
+    return step(_steps.number + 1 or 1)
 
 
 def begin_step(number: int | None = None) -> int:
