@@ -228,3 +228,97 @@ def test_a_cache_that_is_read_only(state, cache, source, tmp_path, bound_by_mode
         assert Path(told).is_relative_to(temporary)
         assert number_in(told) == 1
     shutil.rmtree(temporary)
+
+
+# ------------------------------------------------------------------------------ other users' files
+
+
+def planted(folder, name, source, number):
+    """A library of another's making, at the place where ours would be."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", f"-DNUMBER_OF={number}", "-x", "c", "-", "-o", folder / name],
+        input="int number(void) { return NUMBER_OF; }\n",
+        text=True,
+        check=True,
+    )
+    return folder / name
+
+
+def only_temporary(cache):
+    """The folder in the temporary directory, where the cache itself cannot be made."""
+    cache.write_text("a file is in its place")
+    return Path(compiled.cache.folders()[1])
+
+
+def folder_is_others(how):
+    return how in ("another's folder", "linked folder")
+
+
+@pytest.mark.parametrize("where", ["cache", "temporary"])
+@pytest.mark.parametrize(
+    "how", ["another's file", "another's folder", "group may write", "link", "linked folder"]
+)
+def test_a_library_that_another_user_could_have_laid_is_not_loaded(
+    how, where, cache, source, tmp_path
+):
+    name = compiled.library_name(source)
+    folder = only_temporary(cache) if where == "temporary" else cache
+    lies = tmp_path / "lies"
+    if how == "link":
+        folder.mkdir(mode=0o700)
+        (folder / name).symlink_to(planted(lies, name, source, 666))
+    elif how == "linked folder":
+        planted(lies, name, source, 666)
+        folder.symlink_to(lies)
+        if where == "cache":  # the user named it: where it leads is checked instead
+            lies.chmod(0o777)
+    else:
+        path = planted(folder, name, source, 666)
+        if how == "group may write":
+            path.chmod(0o775)
+        elif os.geteuid() != 0:
+            pytest.skip("only root can give a file away")
+        else:
+            os.chown(path if how == "another's file" else folder, 12345, 12345)
+    assert cached(name) is None
+    with pytest.raises(OSError, match=r"another user|others may|Too many|[Nn]ot a directory"):
+        compiled.cache.load(folder.resolve() / name if where == "cache" else folder / name)
+    if where == "temporary" and folder_is_others(how):
+        with pytest.raises(BuildError, match=r"another user|[Nn]ot a directory"):
+            built(source)
+    else:
+        assert compiled.cache.load(built(source)).number() == 1
+
+
+def test_a_file_exchanged_after_it_was_checked_is_not_loaded(cache, source, monkeypatch):
+    path, evil = built(source), planted(cache, "evil.so", source, 666)
+    check = compiled.cache._check
+
+    def check_then_exchange(descriptor, checked):
+        check(descriptor, checked)
+        if checked == path:
+            evil.replace(path)
+
+    monkeypatch.setattr(compiled.cache, "_check", check_then_exchange)
+    assert compiled.cache.load(path).number() == 1
+
+
+def test_two_libraries_loaded_through_the_same_descriptor_number_are_two(cache, source):
+    first = compiled.cache.load(built(source))
+    second = compiled.cache.load(built(source, ("-DMORE=10",)))
+    assert [first.number(), second.number()] == [1, 11]
+
+
+def test_a_pipe_in_the_librarys_place_does_not_hang(cache, source):
+    cache.mkdir(mode=0o700)
+    os.mkfifo(cache / compiled.library_name(source))
+    assert cached(compiled.library_name(source)) is None
+
+
+def test_what_is_built_under_a_umask_of_002_is_found_again(cache, source):
+    before = os.umask(0o002)
+    try:
+        assert cached(built(source).name) is not None
+    finally:
+        os.umask(before)

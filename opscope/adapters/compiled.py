@@ -10,11 +10,12 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
+
+from . import cache
 
 _log = logging.getLogger(__name__)
 
@@ -71,12 +72,8 @@ def _kind(source: Path) -> tuple[str, str, tuple[str, ...]]:
 
 
 def cached(name: str) -> Path | None:
-    """The library ``name``, where it is in a cache folder already."""
-    for folder in cache_folders():
-        path = folder / name
-        if path.is_file() and _ours(path):
-            return path
-    return None
+    """The library ``name``, where it is in a cache folder already and is ours."""
+    return cache.find(name)
 
 
 def find_compiler(variable: str, names: tuple[str, ...]) -> str | None:
@@ -97,11 +94,9 @@ def make(
     ``begin`` is told before it is compiled. Raises BuildError where it cannot be made.
     """
     problems = []
-    for folder in cache_folders():
+    for folder in cache.folders():
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _ours(folder) or not os.access(folder, os.W_OK):
-                raise PermissionError("not ours to write")
+            cache.prepare(folder)
             with _locked(folder / f"{name}.lock", timeout):
                 found = cached(name)  # another process may have made it meanwhile
                 if found is None:
@@ -115,18 +110,6 @@ def make(
         except OSError as error:
             problems.append(f"{folder}: {error}")
     raise BuildError("no cache folder can be written: " + "; ".join(problems))
-
-
-def cache_folders() -> list[Path]:
-    """Where libraries are looked for, best first; new ones go to the first that can be written."""
-    chosen = os.environ.get("OPSCOPE_CACHE")
-    if chosen:
-        first = Path(chosen)
-    else:
-        home = os.environ.get("XDG_CACHE_HOME")
-        first = (Path(home) if home else Path.home() / ".cache") / "opscope"
-    # Another user could lay a file for us into a shared folder: the fallback is ours alone.
-    return [first, Path(tempfile.gettempdir()) / f"opscope-{os.getuid()}"]
 
 
 def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -> None:
@@ -148,18 +131,13 @@ def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -
             lines = done.stderr.splitlines() or [""]
             first = next((one for one in lines if "error:" in one), lines[0])
             raise BuildError(f"{line[0]} failed ({done.returncode}): {first[:300]}")
+        temporary.chmod(0o755)  # a umask of 002 would leave it writable to the group
         temporary.replace(path)
     except subprocess.TimeoutExpired:
         raise BuildError(f"{line[0]} took over {timeout:g} s") from None
     finally:
         temporary.unlink(missing_ok=True)
     _log.info("opscope: built %s in %.1f s", path, time.monotonic() - since)
-
-
-def _ours(path: Path) -> bool:
-    """Whether nobody but this user (or root) can have put it there."""
-    status = path.stat()
-    return status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o002
 
 
 @contextlib.contextmanager

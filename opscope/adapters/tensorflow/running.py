@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any, Final
 
+from opscope.adapters import cache
 from opscope.adapters.compiled import BuildError, built
 from opscope.core.emit import domain_number
 from opscope.core.record import pop_code
@@ -53,7 +54,7 @@ class GraphRanges:
         """Build the library, if need be, and find TensorFlow's. Raises BuildError where that fails."""
         framework = _framework(tensorflow)
         try:
-            native = ctypes.CDLL(str(ears_library()))
+            native = cache.load(ears_library())
             _declare(native)
             ranges = cls(native, framework, tensorflow)
             if not native.opscope_install(str(framework).encode()):
@@ -96,7 +97,7 @@ class GraphRanges:
     def _read_inputs(self) -> None:
         """Make what reads the shapes of inputs, or learn why that cannot be."""
         try:
-            self._inputs = ctypes.CDLL(str(inputs_library(self._tensorflow)))
+            self._inputs = cache.load(inputs_library(self._tensorflow))
             readers = self._inputs.opscope_inputs_sign, self._inputs.opscope_inputs_text
             self._native.opscope_inputs(*(ctypes.cast(one, ctypes.c_void_p) for one in readers))
         except (BuildError, AttributeError, OSError) as error:

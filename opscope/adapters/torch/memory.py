@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from opscope.adapters import cache
 from opscope.core import session
 from opscope.core.cost import Spent
 from opscope.core.record import Recorder
@@ -236,7 +237,7 @@ def _records(device: int, events: Iterable[Mapping[str, Any]]) -> Iterable[bytes
 
 @functools.lru_cache(maxsize=1)
 def _load(path: Path) -> Any:
-    library = ctypes.CDLL(str(path))
+    library = cache.load(path)
     if library.opscope_memory_abi() != ABI:
         raise OSError(f"{path} is of another version")
     library.opscope_memory_start.argtypes = (ctypes.py_object,)

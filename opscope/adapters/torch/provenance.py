@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from opscope.adapters.compiled import cache_folders
+from opscope.adapters import cache
 from opscope.adapters.patch import Patches
 
 _log = logging.getLogger(__name__)
@@ -181,9 +181,10 @@ def _save(name: str, kernels: dict[str, Fused]) -> None:
         }
         for kernel, fused in kernels.items()
     }
-    for folder in cache_folders():
+    for folder in cache.folders():
         try:
-            (folder / _FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+            cache.prepare(folder)
+            cache.prepare(folder / _FOLDER)
             with tempfile.NamedTemporaryFile(
                 "w", dir=folder / _FOLDER, suffix=".tmp", delete=False, encoding="utf-8"
             ) as file:
@@ -195,12 +196,14 @@ def _save(name: str, kernels: dict[str, Fused]) -> None:
 
 
 def _load(name: str) -> dict[str, Fused]:
-    for folder in cache_folders():
+    for folder in cache.folders():
         path = folder / _FOLDER / f"{name}.json"
         try:
-            if path.stat().st_uid != os.getuid() or path.stat().st_size > _MAX_FILE:
+            with cache.opened(path) as file:
+                text = os.read(file, _MAX_FILE + 1)
+            if len(text) > _MAX_FILE:
                 continue
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(text.decode("utf-8"))
             loaded = {getattr(one, "__file__", None) for one in list(sys.modules.values())}
             return {
                 str(kernel): Fused(

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from torch.utils.data._utils import worker
 
+from opscope.adapters import cache
 from opscope.adapters.base import Options
 from opscope.adapters.source import Sources
 from opscope.core import session
@@ -77,7 +78,7 @@ class Library:
     """The loaded binary. One a process, never unloaded: ops that run may still end in it."""
 
     def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
+        library = cache.load(path)
         if library.opscope_abi() != ABI:
             raise OSError(f"{path} is of another version")
         library.opscope_setup.argtypes = (
@@ -100,7 +101,7 @@ class Library:
     def name_groups(self, path: Path) -> None:
         """Let the library at ``path``, made of groups.cpp, name process groups. Raises OSError where it
         cannot be loaded."""
-        self._groups = ctypes.CDLL(str(path))  # never unloaded either
+        self._groups = cache.load(path)  # never unloaded either
         self.call.opscope_name_objects(self._groups.opscope_object_name)
 
     def builtin(self, name: str, plain_pop: int = 0) -> Callable[..., Any]:
