@@ -9,7 +9,7 @@ import typer
 import opscope
 
 from . import build as build_command
-from . import common, doctor, kernels, ops, report
+from . import common, doctor, kernels, ops, redact, report
 from . import run as run_command
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.command("report")(report.report)
 app.command("ops")(ops.ops)
 app.command("kernels")(kernels.kernels)
 app.command("doctor")(doctor.doctor)
+app.command("redact")(redact.redact)
 app.command("build")(build_command.build)
 
 

@@ -59,6 +59,12 @@ def run(
         bool,
         typer.Option("--memory", help="Record each allocation of a tensor's memory too (PyTorch)."),
     ] = False,
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private", help="Record no arguments, no host name and no folders of paths."
+        ),
+    ] = False,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Print the report at the end, on stderr.")
     ] = True,
@@ -70,11 +76,14 @@ def run(
     The program's input, output, exit status and signals pass through; what opscope has to say goes
     to stderr. Processes that it starts, torchrun's ranks among them, go into the same profile.
     """
+    from opscope.core.process import PRIVATE
     from opscope.readers.errors import BadInput
 
     settings = _settings(steps, delay, duration, backend)
     if memory:
         settings["OPSCOPE_MEMORY"] = "1"
+    if private:
+        settings[PRIVATE] = "1"
     command = _runnable(command)
     target = _target(output, command, force)
     with common.scratch_beside(target) as scratch:
@@ -87,7 +96,8 @@ def run(
         except OSError as error:
             common.fail(*launch.explain_start_failure(error, command))
         try:
-            profile = _collect(parts, target, command, force, _nothing(steps, delay, duration))
+            why = _nothing(steps, delay, duration)
+            profile = _collect(parts, target, command, force, why, private)
         except (OSError, BadInput) as error:
             said = error.strerror if isinstance(error, OSError) else None
             common.say(f"{target}: not written: {said or error}")
@@ -165,12 +175,13 @@ def _nothing(steps: str | None, delay: float, duration: float | None) -> str:
 
 
 def _collect(
-    parts: Path, target: Path, command: list[str], force: bool, nothing: str
+    parts: Path, target: Path, command: list[str], force: bool, nothing: str, private: bool
 ) -> Profile | None:
     """Turn what the processes left in ``parts`` into ``target``; None where there is nothing to report."""
     from opscope.backends import recorder
+    from opscope.core import redaction
     from opscope.core.clocks import aligned
-    from opscope.core.process import redact
+    from opscope.core.redacted import redacted
     from opscope.profile import Profile
     from opscope.readers import opscope_profile
 
@@ -179,11 +190,13 @@ def _collect(
         common.say(f"nothing was recorded: {nothing}")
         return None
     trace = aligned(_readable(parts))
+    if private:
+        trace = redacted(trace, private=True)
     # where the parts lay is of no use once they are gone
     trace.origin = {
         "format": "opscope",
         "tool": f"opscope {opscope.__version__}",
-        "command": list(redact(command)),
+        "command": list(redaction.private(command) if private else redaction.redact(command)),
     }
     # on a GPU without a source of kernels, device time is not known: CPU time never stands for it
     if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):

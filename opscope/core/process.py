@@ -7,21 +7,15 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-_SECRET_NAME = re.compile(
-    r"(?i)(pass(word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|auth|"
-    r"credential|cookie|signature|\bsig\b|bearer|\bkey$)"
-)
-#: Shapes that are a secret whatever they are called: user:password@ in URLs, well-known token forms.
-_SECRET_VALUE = re.compile(
-    r"(?P<url>[a-z][a-z0-9+.-]*://)[^/\s@]+@"
-    r"|\b(?:hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|eyJ)[\w.-]{8,}"
-)
-HIDDEN: Final = "<redacted>"
+from .redaction import private, private_host, redact
+
+#: Set to 1 where neither the host's name nor the arguments are to be recorded.
+PRIVATE: Final = "OPSCOPE_PRIVATE"
 _IMPORT_TIME: Final = time.time_ns()
 
 #: (rank, world size, local rank) as each launcher names them; the first complete pair counts.
@@ -63,10 +57,12 @@ class Process:
 def current() -> Process:
     """The process that this is called in; nothing is cached, for a fork changes it."""
     rank, world_size, local_rank = ranks(os.environ)
-    command = redact(getattr(sys, "orig_argv", sys.argv))
+    command = tuple(getattr(sys, "orig_argv", sys.argv))
+    host, boot = socket.gethostname(), _text("/proc/sys/kernel/random/boot_id")
+    hidden = os.environ.get(PRIVATE) == "1"
     return Process(
-        host=socket.gethostname(),
-        boot=_text("/proc/sys/kernel/random/boot_id"),
+        host=private_host(host, boot) if hidden else host,
+        boot=boot,
         pid=os.getpid(),
         parent=os.getppid(),
         start_time=_start_time(),
@@ -74,7 +70,7 @@ def current() -> Process:
         world_size=world_size,
         local_rank=local_rank,
         name=Path(sys.argv[0]).name if sys.argv and sys.argv[0] else Path(sys.executable).name,
-        command=command,
+        command=private(command) if hidden else redact(command),
     )
 
 
@@ -90,32 +86,6 @@ def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | Non
                 continue
             return rank, world, local
     return None, None, None
-
-
-def redact(command: Sequence[str]) -> tuple[str, ...]:
-    """The arguments with the values of those that sound secret, and of known token forms, hidden."""
-    shown: list[str] = []
-    hide_next = False
-    for argument in command:
-        name, equals, _ = argument.partition("=")
-        if hide_next and not argument.startswith("--"):
-            shown.append(HIDDEN)
-            hide_next = False
-            continue
-        hide_next = False
-        if _SECRET_NAME.search(name) and (equals or name.startswith("-")):
-            if equals:
-                shown.append(f"{name}={HIDDEN}")
-            else:
-                shown.append(argument)
-                hide_next = True
-            continue
-        shown.append(
-            _SECRET_VALUE.sub(
-                lambda found: f"{found['url']}{HIDDEN}@" if found["url"] else HIDDEN, argument
-            )
-        )
-    return tuple(shown)
 
 
 def versions() -> dict[str, str]:

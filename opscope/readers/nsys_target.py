@@ -6,11 +6,12 @@ The export also holds the whole environment of the program; none of it is read.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import polars as pl
+
+from opscope.core.redaction import redact
 
 from .nsys_source import Source
 from .nsys_strings import TID_BITS, TID_MASK, Codes, Strings, Threads
@@ -18,7 +19,6 @@ from .sqlite import Kind
 
 #: The only rows of TARGET_INFO_SYSTEM_ENV that are read.
 _HOST, _DRIVER, _CUDA = "Hostname", "NvDriverVersion", "CudaDriverVersion"
-_SECRET: Final = re.compile(r"token|secret|passw|api[-_]?key|credential", re.IGNORECASE)
 _SEVERITY: Final = {2: "warning", 3: "error"}
 _MAX_NOTE: Final = 300
 _MAX_NOTES: Final = 200
@@ -47,28 +47,10 @@ def origin_of(source: Source, meta: Mapping[str, str]) -> dict[str, Any]:
         "tool": meta.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems"),
         "version": meta.get("EXPORT_PRODUCT_VERSION"),
         "schema": meta.get("EXPORT_SCHEMA_VERSION"),
-        "command": redacted(command) or None,
+        "command": list(redact(command)) or None,
         "paths": [str(source.path)],
     }
     return {key: value for key, value in found.items() if value is not None}
-
-
-def redacted(command: list[str]) -> list[str]:
-    """The command with the values of arguments that name a secret replaced."""
-    clean: list[str] = []
-    hide_next = False
-    for part in command:
-        name, equals, _ = part.partition("=")
-        if hide_next and not part.startswith("-"):
-            clean.append("<redacted>")
-            hide_next = False
-        elif _SECRET.search(name) and (equals or part.startswith("-")):
-            clean.append(f"{name}=<redacted>" if equals else part)
-            hide_next = not equals
-        else:
-            clean.append(part)
-            hide_next = False
-    return clean
 
 
 def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame:

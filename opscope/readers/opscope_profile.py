@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from opscope.core.process import redact
+from opscope.core.redaction import redact
 from opscope.core.schema import TABLES
 from opscope.core.trace import Trace, conform, table_schema
 from opscope.version import __version__

@@ -1,0 +1,322 @@
+"""What must not leave the machine: secrets in a command line or a text, and on request who and where.
+
+A name is read by its words: its last one decides (``--wandb_key``, ``HF_TOKEN``), so that what only speaks
+of a secret (``--token-file``, ``--max-tokens``, ``--tokenizer``) stays. The forms of tokens are those that
+their issuers document. Every pattern takes time in proportion to the text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+HIDDEN: Final = "<redacted>"
+#: Stands for the arguments of a command in a private profile.
+LEFT_OUT: Final = "<arguments left out>"
+#: Longer texts are cut before they are searched: Linux takes no longer argument.
+_LONGEST: Final = 1 << 17
+
+_SECRETS: Final = frozenset(
+    [
+        "password",
+        "passwords",
+        "passwd",
+        "passphrase",
+        "passcode",
+        "pwd",
+        "pw",
+        "pass",
+        "secret",
+        "secrets",
+        "credential",
+        "credentials",
+        "creds",
+        "apikey",
+        "apikeys",
+        "authtoken",
+        "accesstoken",
+        "bearer",
+        "cookie",
+        "cookies",
+        "authorization",
+        "auth",
+        "signature",
+        "sig",
+        "jwt",
+        "pat",
+        "passkey",
+    ]
+)
+#: Behind a secret's word these say how it is written, not what else it is.
+_FORMS: Final = frozenset(
+    [
+        "value",
+        "text",
+        "string",
+        "str",
+        "data",
+        "b64",
+        "base64",
+        "raw",
+        "plain",
+        "env",
+        "header",
+        "json",
+    ]
+)
+#: Tokens of language models and keys of tables, not of doors.
+_LANGUAGE: Final = frozenset(
+    [
+        "pad",
+        "eos",
+        "bos",
+        "unk",
+        "mask",
+        "sep",
+        "cls",
+        "special",
+        "image",
+        "img",
+        "video",
+        "audio",
+        "vision",
+        "start",
+        "end",
+        "stop",
+        "next",
+        "last",
+        "first",
+        "begin",
+        "max",
+        "min",
+        "num",
+        "n",
+        "per",
+        "each",
+        "extra",
+        "new",
+        "added",
+        "prompt",
+        "output",
+        "input",
+        "task",
+        "class",
+        "register",
+        "think",
+        "separator",
+        "cache",
+        "total",
+    ]
+)
+_TABLES: Final = frozenset(
+    [
+        "sort",
+        "partition",
+        "primary",
+        "foreign",
+        "cache",
+        "group",
+        "order",
+        "dict",
+        "index",
+        "lookup",
+        "label",
+        "feature",
+        "features",
+        "text",
+        "image",
+        "img",
+        "input",
+        "inputs",
+        "output",
+        "outputs",
+        "column",
+        "field",
+        "prompt",
+        "target",
+        "loss",
+        "metric",
+        "data",
+        "checkpoint",
+        "map",
+        "row",
+        "join",
+        "query",
+        "public",
+        "state",
+        "audio",
+        "video",
+        "caption",
+        "response",
+    ]
+)
+#: Values that switch something on or off.
+_SWITCHES: Final = frozenset(
+    ["true", "false", "none", "null", "yes", "no", "on", "off", "auto", "0", "1"]
+)
+#: Options of curl and others whose value is ``user:password``.
+_LOGINS: Final = frozenset(("-u", "--user", "--proxy-user", "--userpwd"))
+
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_NAME: Final = r"[A-Za-z][\w.\-]{0,127}"
+#: name = value or name: value, in JSON (escaped too), YAML, a URL's query, an assignment.
+_PAIR: Final = re.compile(
+    rf"(?:(?<![\w.\-])-{{0,2}}|(?<=%22))(?P<name>{_NAME})"
+    r"(?:\\*[\"'])?(?:%22)?\s{0,4}(?:[:=]|%3[dDaA])\s{0,4}"
+)
+_PAIR_VALUE: Final = re.compile(
+    r"\[[^\]]*\]?|\{[^{}]*\}?|\\+\"[^\"\\]*|\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s&;,'\"}\])\\]+"
+)
+#: An option and its value within a text that a shell will read.
+_OPTION: Final = re.compile(rf"(?<!\S)(?P<name>--?{_NAME})\s{{1,4}}")
+_OPTION_VALUE: Final = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s\-]\S*")
+_HEADER: Final = re.compile(
+    r"(?i)\b(?P<name>(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret))"
+    r"(?P<sign>\s{0,4}:\s{0,4})(?P<value>[^\"'\r\n]+)"
+)
+_BEARER: Final = re.compile(r"(?i)\b(?P<name>bearer)(?P<sign>\s{1,4})(?P<value>[\w.~+/=\-]{6,})")
+_LOGIN: Final = re.compile(r"\b(?P<name>login)(?P<sign>\s{1,4})(?P<value>[A-Za-z0-9_\-]{20,})")
+#: user:password@ in front of a host; in a URL whatever stands before the last @.
+_URL_USER: Final = re.compile(
+    r"(?P<name>[a-z][a-z0-9+.\-]{0,30})(?P<sign>://)(?P<value>[^/\s?#'\"]*)@"
+)
+_USER: Final = re.compile(
+    r"(?<![\w/@.])(?P<name>[A-Za-z][\w.+\-]{0,63})(?P<sign>:)(?P<value>[^\s/@:'\"]{1,256})@(?=[\w\[])"
+)
+_TOKEN: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"hf_[A-Za-z0-9]{8,}|api_org_[A-Za-z0-9]{20,}"  # Hugging Face
+    r"|sk-[\w\-]{8,}|sk_(?:live|test)_\w{10,}|rk_(?:live|test)_\w{10,}"  # OpenAI, Anthropic, Stripe
+    r"|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|gl(?:pat|dt|rt|cbt|ptt|ft|soat)-[\w\-]{8,}"
+    r"|xox[abeprs]-[\w\-]{8,}|xapp-[\w\-]{8,}|hooks\.slack\.com/services/[\w/]+"
+    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}"  # AWS
+    r"|AIza[\w\-]{30,}|ya29\.[\w\-]{10,}|GOCSPX-[\w\-]{10,}"  # Google
+    r"|nvapi-[\w\-]{10,}|npm_[A-Za-z0-9]{20,}|pypi-[\w\-]{16,}|dop_v1_[a-f0-9]{16,}"
+    r"|SG\.[\w\-]{10,}\.[\w\-]{10,}|r8_[A-Za-z0-9]{20,}|gsk_[A-Za-z0-9]{20,}|dapi[a-f0-9]{30,}"
+    r"|wandb_v1_[\w\-]{10,}|local-[a-f0-9]{40}|hvs\.[\w\-]{10,}|tskey-[\w\-]{10,}|lin_api_\w{10,}"
+    r"|eyJ[\w\-]{8,}(?:\.[\w\-]+){0,4}"  # a JSON web token
+    r")"
+)
+_KEY_BLOCK: Final = re.compile(r"(?s)-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*")
+_PATH: Final = re.compile(r"(?<![\w/:.])(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^\s:'\",;()<>|]+[\\/])+")
+
+
+def is_secret(name: str) -> bool:
+    """Whether what goes by this name (an option, a variable, a key) is a secret by its words."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    while len(words) > 1 and (words[-1] in _FORMS or words[-1].isdigit()):
+        words.pop()
+    if not words:
+        return False
+    *before, last = words
+    if last in ("token", "tokens"):
+        doors = {"api", "auth", "access", "secret", "refresh", "bearer", "hf", "hub", "personal"}
+        if last == "tokens" and not doors.intersection(before):
+            return False
+        return not _LANGUAGE.intersection(before)
+    if last in ("key", "keys"):
+        return not (before and before[-1] in _TABLES) and (last == "key" or bool(before))
+    return last in _SECRETS
+
+
+def redact(command: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of a command, as many as there are, with every secret in them hidden."""
+    return tuple(_redacted(command))
+
+
+def redact_text(text: str) -> str:
+    """``text`` with the secrets that are known by their form, or by the name before them, hidden."""
+    text = text[:_LONGEST]
+    text = _KEY_BLOCK.sub(HIDDEN, text)
+    text = _URL_USER.sub(rf"\g<name>://{HIDDEN}@", text)
+    text = _TOKEN.sub(HIDDEN, text)
+    for pattern in (_HEADER, _BEARER, _LOGIN):
+        text = pattern.sub(rf"\g<name>\g<sign>{HIDDEN}", text)
+    text = _USER.sub(rf"\g<name>:{HIDDEN}@", text)
+    text = _hidden(_PAIR, _PAIR_VALUE, text)
+    return _hidden(_OPTION, _OPTION_VALUE, text) if " " in text else text
+
+
+def private(command: Sequence[str]) -> tuple[str, ...]:
+    """The program's own name; its arguments are left out."""
+    if not command:
+        return ()
+    first = os.path.basename(command[0].replace("\\", "/"))
+    return (first,) if len(command) == 1 else (first, LEFT_OUT)
+
+
+def private_host(host: str, boot: str | None) -> str:
+    """A name that is the same for all processes of a machine and tells nobody which it is."""
+    key = hashlib.sha256((boot or "").encode()).digest()
+    return "host-" + hashlib.blake2s(host.encode(), key=key, digest_size=4).hexdigest()
+
+
+def private_text(text: str) -> str:
+    """``text`` without the folders of absolute paths: the name of the file stays."""
+    return _PATH.sub("", redact_text(text))
+
+
+def _hidden(names: re.Pattern[str], values: re.Pattern[str], text: str) -> str:
+    """``text`` with what follows ``names`` that sound secret hidden.
+
+    Behind another name the search goes on in its value: ``--env=TOKEN=…``, ``--url=…?token=…``.
+    """
+    pieces: list[str] = []
+    at = 0
+    while found := names.search(text, at):
+        end = found.end()
+        pieces.append(text[at:end])
+        value = values.match(text, end) if is_secret(found["name"]) else None
+        if value is not None:
+            bare = value[0].strip("\"'\\")
+            switch = bare in ("", HIDDEN) or bare.lower() in _SWITCHES
+            pieces.append(value[0] if switch else _in_its_quotes(value[0]))
+            end = value.end()
+        at = end
+    return "".join(pieces) + text[at:]
+
+
+def _in_its_quotes(value: str) -> str:
+    """What stands in the place of a secret ``value``, with the quotes that it had."""
+    open_ = re.match(r"\\*[\"']?", value)
+    quote = "" if open_ is None or not open_[0].endswith(("'", '"')) else open_[0]
+    # of an escaped quote the closing one is not part of the value
+    return f"{quote}{HIDDEN}{quote if len(quote) == 1 and value[-1] == quote else ''}"
+
+
+def _redacted(command: Sequence[str]) -> Iterator[str]:
+    hiding = False  # the option before takes a secret
+    many = False  # and perhaps several
+    login = False
+    for argument in command:
+        if hiding and not _is_option(argument):
+            keep = argument.lower() in _SWITCHES
+            hiding = many
+            yield argument if keep else HIDDEN
+            continue
+        hiding = False
+        name, equals, value = argument.partition("=")
+        if login and ":" in argument:
+            yield f"{argument.partition(':')[0]}:{HIDDEN}"
+        elif equals and _plain(name) and is_secret(name) and value.lower() not in _SWITCHES:
+            yield f"{name}={HIDDEN}" if value else argument
+        else:
+            hiding = not equals and argument.startswith("-") and _plain(name) and is_secret(name)
+            many = hiding and argument.endswith("s")
+            yield redact_text(argument)
+        login = argument in _LOGINS
+        if argument == "login":
+            hiding = True
+
+
+def _plain(name: str) -> bool:
+    """Whether it is a name alone: an option, a variable, a key of an override."""
+    return re.fullmatch(rf"[-+~/]{{0,2}}{_NAME}", name) is not None
+
+
+def _is_option(argument: str) -> bool:
+    """``--lr`` and the like: a secret may begin with a dash, but hardly with two."""
+    return argument.startswith("--")

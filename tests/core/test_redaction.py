@@ -1,0 +1,222 @@
+"""Secrets are hidden in whatever form they are given, and what is none stays."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opscope.core.redaction import HIDDEN, is_secret, private, private_text, redact, redact_text
+
+S = "S3cr3tX"
+LEAKED = [
+    ["--api-key", S],
+    ["--wandb_key", S],
+    ["--wandb_key=" + S],
+    ["--hubToken", S],
+    ["--hubToken=" + S],
+    ["--password", "-" + S],
+    ["--pw=" + S],
+    ["--auth", S],
+    ["--secrets", S, S],
+    ["--api-keys", S, S, "--lr", "1"],
+    ["--aws-secret-access-key", S],
+    ["--access_token", S],
+    ["-H", f"Authorization: Bearer {S}"],
+    ["-H", f"Authorization: token {S}"],
+    ["-H", f"Proxy-Authorization: Basic {S}"],
+    [f"--header=X-Api-Key: {S}"],
+    ["--h", f"Cookie: a={S}; b={S}"],
+    ["--config", f'{{"api_key": "{S}", "lr": 1}}'],
+    ["--config", f'{{\\"api_key\\": \\"{S}\\"}}'],
+    ["--config", f"{{'password': 'a {S} b {S}'}}"],
+    [f'{{"api_keys": ["{S}", "{S}"]}}'],
+    [f'{{"auth": {{"user": "u", "pw": "{S}"}}}}'],
+    [f"--opt=%7B%22token%22%3A%22{S}%22%7D"],
+    [f"--url=https://h/x?token={S}&y=1"],
+    [f"https://acc.blob/x?sv=1&sig={S}"],
+    [f"https://s3/x?X-Amz-Signature={S}&X-Amz-Credential={S}&X-Amz-Security-Token={S}"],
+    [f"--url=https://me:p@{S}@h/x"],
+    [f"https://{S}@h/x"],
+    [f"user:{S}@host"],
+    ["-u", f"me:{S}"],
+    ["--dsn", f"postgresql://u:{S}@db/x"],
+    ["--dsn", f"host=db password={S} user=u"],
+    ["--conn", f"AccountName=a;AccountKey={S};Foo=1"],
+    ["wandb", "login", S],
+    ["bash", "-c", f"export HF_TOKEN={S}; python t.py --password '{S}' --lr 1"],
+    ["bash", "-c", "wandb login 0123456789abcdef0123456789abcdef" + S],
+    [f"wandb.api_key={S}"],
+    [f"+secrets.openai_key={S}"],
+    ["-e", f"HF_TOKEN={S}"],
+    [f"--env=HF_TOKEN={S}"],
+    [f"PASSWORD={S}", "train.py"],
+    [f"a=1,password={S},b=2"],
+    [f"api-key: {S}"],
+    [f"key={S}"],
+    [f"-----BEGIN RSA PRIVATE KEY-----\n{S}"],
+]
+#: Forms of tokens, as their issuers document them.
+FORMS = [
+    "hf_" + "a" * 34,
+    "sk-proj-" + "a" * 40,
+    "sk-ant-api03-" + "a" * 40,
+    "ghp_" + "A1" * 18,
+    "github_pat_" + "A1" * 30,
+    "glpat-" + "a" * 20,
+    "xoxb-1234567890-abcdef",
+    "AKIA" + "A1" * 8,
+    "AIza" + "a" * 35,
+    "nvapi-" + "a" * 60,
+    "npm_" + "a" * 36,
+    "dapi" + "a1" * 16,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdef",
+]
+KEPT = [
+    "python",
+    "train.py",
+    "--tokenizer",
+    "gpt2",
+    "--max-tokens",
+    "512",
+    "--pad-token",
+    "<pad>",
+    "--eos_token=</s>",
+    "--lr=0.1",
+    "--data",
+    "s3://bucket/x",
+    "--steps",
+    "3:6",
+    "monkey",
+    "--sort-key",
+    "name",
+    "--token-file",
+    "/x/y",
+    "--key_op",
+    "relu",
+    "--num_key_value_heads",
+    "8",
+    "--use_auth_token",
+    "True",
+    "--hf-token",
+    "none",
+    "module:app",
+    "--key-node=Conv",
+    "torch.distributed.run",
+    "--master_addr=10.0.0.1:29500",
+    "image:tag",
+    "--author",
+    "me",
+    "--passes",
+    "3",
+    "--bypass",
+    "x",
+    "--compass=3",
+    "--secretary",
+    "x",
+    "a:b",
+    "hello@host",
+    "C:\\x\\y",
+    "--token-type",
+    "bpe",
+    "--partition",
+    "gpu",
+    "--signature-def",
+    "x",
+    "git+ssh://host/a",
+    "--password-file=/run/x",
+    "--auth-type=oidc",
+    "skip-layers",
+    "risk-model",
+]
+
+
+@pytest.mark.parametrize("command", LEAKED, ids=" ".join)
+def test_secrets_are_hidden(command):
+    shown = redact(command)
+    assert S not in " ".join(shown)
+    assert HIDDEN in " ".join(shown)
+    assert len(shown) == len(command)
+
+
+@pytest.mark.parametrize("token", FORMS)
+@pytest.mark.parametrize("around", ["{}", "--x={}", "a {} b", "https://h/{}/x", '"{}"', "(x,{})"])
+def test_tokens_of_well_known_forms_are_hidden_wherever_they_stand(token, around):
+    (shown,) = redact([around.format(token)])
+    assert token not in shown
+    assert HIDDEN in shown
+
+
+def test_what_is_no_secret_stays():
+    assert list(redact(KEPT)) == KEPT
+    assert (
+        redact_text('{"max_tokens": 512, "tokenizer": "x"}')
+        == '{"max_tokens": 512, "tokenizer": "x"}'
+    )
+
+
+def test_around_a_secret_all_stays_as_it_was():
+    assert redact([f'{{"lr": 1, "api_key": "{S}", "steps": 3}}', f"x?a=1&token={S}&b=2"]) == (
+        f'{{"lr": 1, "api_key": "{HIDDEN}", "steps": 3}}',
+        f"x?a=1&token={HIDDEN}&b=2",
+    )
+
+
+def test_a_private_command_is_its_program():
+    assert private(["/usr/bin/python3", "train.py"]) == ("python3", "<arguments left out>")
+    assert private(["train"]) == ("train",)
+    assert private([]) == ()
+
+
+def test_a_private_text_has_no_folders():
+    text = "aten::mm(f32[2]) @/home/me/x/train.py:42 < C:\\Users\\me\\a.py:3, http://h/x/y"
+    assert private_text(text) == "aten::mm(f32[2]) @train.py:42 < a.py:3, http://h/x/y"
+    assert (
+        private_text("features/conv1/relu:0 and a/b.py:3") == "features/conv1/relu:0 and a/b.py:3"
+    )
+
+
+@given(st.lists(st.text(max_size=40)))
+def test_any_command_keeps_its_number_of_words(command):
+    assert len(redact(command)) == len(command)
+
+
+@given(st.text(alphabet="aA1_-", min_size=1, max_size=12), st.text(min_size=1, max_size=20))
+def test_what_is_hidden_once_is_hidden_for_good(name, value):
+    once = redact([f"--{name}_password={value}"])
+    assert redact(once) == once
+
+
+def test_a_name_is_secret_by_its_last_word():
+    assert all(
+        map(is_secret, ("token", "HF_TOKEN", "apiKey", "db.password", "secret_value", "key"))
+    )
+    assert not any(
+        map(is_secret, ("tokens", "keys", "tokenizer", "max_new_tokens", "token_file", ""))
+    )
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a",
+        "a=.",
+        "a:",
+        "eyJa.",
+        "a.b@",
+        "{",
+        '"',
+        "\\",
+        "a=[",
+        "a={",
+        "--a ",
+        "a://",
+        "x-",
+        "login ",
+        "a='",
+    ],
+)
+def test_no_text_makes_it_slow(piece):
+    """Work in proportion to the text: a pattern that goes back would not end within the suite's time."""
+    text = piece * 40_000
+    assert isinstance(private_text(text), str)
