@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from opscope.core.process import PRIVATE
 from opscope.core.session import Capture
 
 from . import choose, make
@@ -80,8 +79,6 @@ class ProfileCapture:
             if inner is not None:
                 inner.stop()
                 trace = import_module("opscope.backends.recorder").collect(folder.name)
-                if os.environ.get(PRIVATE) == "1":
-                    trace = import_module("opscope.core.redacted").redacted(trace, private=True)
                 write = import_module("opscope.readers.opscope_profile").write
                 write(self.path, trace, force=self._force)
 

@@ -14,8 +14,10 @@ from typing import Any
 import polars as pl
 
 from opscope.core import recording, session
+from opscope.core.process import PRIVATE
 from opscope.core.ranks import with_ranks
 from opscope.core.record import Recorder
+from opscope.core.redacted import redacted
 from opscope.core.trace import Trace, concat
 from opscope.readers.errors import BadInput
 
@@ -88,8 +90,8 @@ def parts(folder: str | os.PathLike[str]) -> list[Path]:
 def collect(folder: str | os.PathLike[str]) -> Trace:
     """All parts below ``folder`` as one trace, kernels merged in where a part has them.
 
-    ``origin["gpu"]`` is set where a process used a GPU whose kernels were not captured. Raises
-    BadInput when there is none, or one is bad.
+    ``origin["gpu"]`` is set where a process used a GPU whose kernels were not captured. With
+    ``OPSCOPE_PRIVATE=1`` it says neither who recorded it nor where. Raises BadInput when there is none, or one is bad.
     """
     found = parts(folder)
     if not found:
@@ -104,7 +106,7 @@ def collect(folder: str | os.PathLike[str]) -> Trace:
     whole = with_ranks(_with_parents(concat(traces), born))
     if gpu:
         whole.origin["gpu"] = True
-    return whole
+    return redacted(whole, private=True) if os.environ.get(PRIVATE) == "1" else whole
 
 
 def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:
