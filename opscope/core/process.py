@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from .redaction import private, private_host, redact
-
 #: Set to 1 where neither the host's name nor the arguments are to be recorded.
 PRIVATE: Final = "OPSCOPE_PRIVATE"
 _IMPORT_TIME: Final = time.time_ns()
@@ -56,12 +54,14 @@ class Process:
 
 def current() -> Process:
     """The process that this is called in; nothing is cached, for a fork changes it."""
+    from . import redaction  # lazy: its patterns take 3 ms to compile
+
     rank, world_size, local_rank = ranks(os.environ)
     command = tuple(getattr(sys, "orig_argv", sys.argv))
     host, boot = socket.gethostname(), _text("/proc/sys/kernel/random/boot_id")
     hidden = os.environ.get(PRIVATE) == "1"
     return Process(
-        host=private_host(host, boot) if hidden else host,
+        host=redaction.private_host(host, boot) if hidden else host,
         boot=boot,
         pid=os.getpid(),
         parent=os.getppid(),
@@ -70,7 +70,7 @@ def current() -> Process:
         world_size=world_size,
         local_rank=local_rank,
         name=Path(sys.argv[0]).name if sys.argv and sys.argv[0] else Path(sys.executable).name,
-        command=private(command) if hidden else redact(command),
+        command=redaction.private(command) if hidden else redaction.redact(command),
     )
 
 
