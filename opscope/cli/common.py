@@ -67,10 +67,12 @@ def fail(what: str, status: int = 2) -> NoReturn:
 
 def say(what: str) -> None:
     """One line on stderr, where there is one that takes it."""
+    from opscope.reports.units import visible  # a file's name may hold a terminal's codes
+
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(f"opscope: {what}\n")
+        sys.stderr.write(f"opscope: {visible(what)}\n")
         sys.stderr.flush()
     except OSError:  # nobody can be told
         discard(sys.stderr)
@@ -110,8 +112,12 @@ def load(paths: list[str], gpu: str | None = None) -> Profile:
         if sys.stderr is None or not sys.stderr.isatty():
             return load_profile(path, gpu=gpu)
         from rich.console import Console
+        from rich.text import Text
 
-        with Console(stderr=True).status(f"reading {', '.join(map(os.path.basename, paths))}"):
+        from opscope.reports.units import visible
+
+        names = visible(", ".join(map(os.path.basename, paths)))
+        with Console(stderr=True).status(Text(f"reading {names}")):
             return load_profile(path, gpu=gpu)
     except UnknownDevice as error:
         fail(f"--gpu {error}")
@@ -185,7 +191,28 @@ def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:
     from opscope.reports import files
 
     frame = frame.head(top) if top else frame
-    emit(files.as_csv(frame) if as_csv else files.rows_as_json(frame))
+    if not as_csv:
+        emit(files.rows_as_json(frame))
+        return
+    warn_of_formulas(frame)
+    text = files.as_csv(frame)
+    if sys.stdout is not None and sys.stdout.isatty():  # a file gets the text as it is
+        from opscope.reports.units import visible
+
+        text = visible(text, kept="\n")
+    emit(text)
+
+
+def warn_of_formulas(*frames: pl.DataFrame) -> None:
+    """Say so where a spreadsheet would take texts of a CSV file for formulas and run them."""
+    from opscope.reports import files
+
+    cells = sum(map(files.formulas, frames))
+    if cells:
+        say(
+            f"{cells} cells of the CSV begin with =, +, - or @: a spreadsheet takes them for formulas;"
+            " import them as text"
+        )
 
 
 def scratch_beside(output: Path) -> tempfile.TemporaryDirectory[str]:

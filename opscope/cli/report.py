@@ -70,10 +70,11 @@ def report(
         names.remove("kernel")  # there are none, which the summary says
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
+        frames = content.frames(profile, names)
+        if "csv" in kinds:
+            common.warn_of_formulas(*frames.values())
         try:
-            made = files.write(
-                content.frames(profile, names), kinds, output_path or Path(), os.path.basename(base)
-            )
+            made = files.write(frames, kinds, output_path or Path(), os.path.basename(base))
         except OSError as error:
             common.fail(f"{output_path or '.'}: {error.strerror or error}")
         for path in made:

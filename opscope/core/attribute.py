@@ -6,6 +6,7 @@ threads and over distinct texts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -19,7 +20,7 @@ from opscope.core.columns import LookUp, at
 from opscope.core.compiled import REGION_NAMES
 from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
-from opscope.core.intervals import NONE, Ints, Nest, nest
+from opscope.core.intervals import NONE, Ints, Nest, nearest, nest
 from opscope.core.named_kernels import Named, named_ranges
 from opscope.core.named_ranges import merge_specs
 from opscope.core.nccl_groups import name_groups
@@ -31,6 +32,10 @@ _Nests: TypeAlias = "dict[tuple[int, ...], tuple[Nest, Ints] | None]"
 
 _PLACE: Final = ("process", "thread")
 _FEW_THREADS: Final = 32
+#: Levels that are climbed row by row; real traces nest less, hostile ones by thousands.
+_DEEP: Final = 64
+#: One row in so many: then sorting these costs less than a flag for each row of the trace.
+_FEW: Final = 64
 #: Why a kernel or copy has no op: a closed list; the first means that it has one.
 REASONS: Final = (
     None,
@@ -94,7 +99,13 @@ class Attribution:
         """
         here: Ints = np.asarray(rows, np.int64).copy()
         pending = np.flatnonzero(here >= 0)
-        while len(pending):
+        for level in itertools.count():
+            if not len(pending):
+                break
+            if level == _DEEP:  # one by one, 60,000 nested ranges take 17 s
+                found = nearest(self.parent.astype(np.int64), wanted)
+                here[pending] = found[here[pending]]
+                break
             pending = pending[~wanted[here[pending]]]
             here[pending] = self.parent[here[pending]]
             pending = pending[here[pending] >= 0]
@@ -105,6 +116,11 @@ class Attribution:
         marked = np.zeros(len(self.parent), bool)
         here = self.parent[rows]
         while len(here := here[here >= 0]):
+            if len(here) * _FEW < len(marked):  # of a deep nest: not all rows for each level
+                here = np.unique(here[~marked[here]])
+                marked[here] = True
+                here = self.parent[here]
+                continue
             fresh = np.zeros(len(marked), bool)  # each once, without a sort
             fresh[here] = True
             fresh &= ~marked

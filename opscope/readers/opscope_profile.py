@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -274,6 +275,7 @@ def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
         raise KeyError(table)
     if not files:
         return pl.LazyFrame(schema=table_schema(name) if kind == "tables" else None)
+    _check(folder, files)
     return pl.scan_parquet(files, glob=False)
 
 
@@ -281,6 +283,7 @@ def _head(folder: Path) -> dict[str, Any]:
     place = folder / META
     try:
         os.fspath(folder).encode()
+        _refuse_pipe(place)
         if place.stat().st_size > _LARGEST_META:
             raise BadInput(folder, f"{META} is larger than any profile's")
         head = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
@@ -324,6 +327,7 @@ def _rows(head: dict[str, Any], kind: str) -> dict[str, int]:
 def _check(folder: Path, files: list[Path]) -> None:
     for file in files:
         try:
+            _refuse_pipe(file)
             pl.scan_parquet(file, glob=False).collect_schema()
         except _DAMAGE as error:
             raise _damaged(folder, file, error) from error
@@ -333,6 +337,7 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
     frames = []
     for file in files:
         try:
+            _refuse_pipe(file)
             _refuse_bomb(folder, file)
             frame = pl.read_parquet(file, glob=False)  # a name may hold brackets
             if own:  # columns that a later version added are left out
@@ -344,6 +349,12 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
     if frames:
         return pl.concat(frames)
     return pl.DataFrame(schema=table_schema(name)) if own else pl.DataFrame()
+
+
+def _refuse_pipe(file: Path) -> None:
+    """To open a pipe would wait for its writer. Raises OSError on what is no file."""
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise OSError("it is no regular file")
 
 
 def _refuse_bomb(folder: Path, file: Path) -> None:

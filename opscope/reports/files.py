@@ -45,6 +45,17 @@ def as_csv(frame: pl.DataFrame) -> str:
     return flat(frame).write_csv()
 
 
+def formulas(frame: pl.DataFrame) -> int:
+    """How many texts of the frame a spreadsheet that opens it as CSV takes for formulas."""
+    import polars as pl
+
+    texts = frame.select(pl.col(pl.String, pl.Categorical).cast(pl.String))
+    if not texts.width:
+        return 0
+    found = texts.select(pl.all().str.contains(r"^\s*[=+@-]").sum())
+    return int(found.sum_horizontal().item())
+
+
 def flat(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with lists and structs as JSON text, since CSV holds only scalars."""
     nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]

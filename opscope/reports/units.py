@@ -98,7 +98,13 @@ def text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float) and not math.isfinite(value):
         return UNKNOWN
-    line = str(value)
+    return visible(str(value))
+
+
+def visible(line: str, kept: str = "") -> str:
+    """``line`` with every control character but those ``kept`` written as its escape."""
     if line.isprintable():
         return line
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in line
+    )

@@ -303,3 +303,43 @@ def test_what_does_not_exist_is_answered_with_what_does(args, complaint, opscope
 def test_usage_errors_exit_2():
     result = CliRunner().invoke(application.app, ["report"])
     assert result.exit_code == 2
+
+
+ESCAPE = "\x1b[31mred"
+
+
+def test_no_name_of_a_file_drives_a_terminal(opscope, tmp_path):
+    result = opscope("report", tmp_path / ESCAPE)
+    assert result.status == 2
+    assert "\x1b" not in result.err
+    assert "\\x1b[31mred" in result.err
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_csv_drives_no_terminal_and_goes_into_a_file_as_it_is(
+    terminal, opscope, trace, tmp_path, monkeypatch
+):
+    import sys
+
+    monkeypatch.chdir(tmp_path)
+    named = trace["kernels"].with_columns(name=pl.lit(f"{ESCAPE}\nk"))
+    Profile(trace.replace(kernels=named)).save("red.opscope")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    out = opscope("kernels", "red.opscope", "--csv").out
+    assert ("\x1b" in out) != terminal
+    assert len(out.splitlines()) > 2
+
+
+def test_formulas_of_a_csv_are_told(opscope, trace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    named = trace["kernels"].with_columns(name=pl.lit('=HYPERLINK("http://x")'))
+    Profile(trace.replace(kernels=named)).save("formula.opscope")
+    result = opscope("kernels", "formula.opscope", "--csv")
+    assert "cells of the CSV begin with =, +, - or @" in result.err
+    assert '"=HYPERLINK(""http://x"")"' in result.out
+    result = opscope("report", "formula.opscope", "--formats", "csv", "--reports", "kernel")
+    assert "cells of the CSV begin with" in result.err
+
+
+def test_a_csv_without_a_formula_says_nothing(opscope, saved):
+    assert opscope("kernels", saved, "--csv").err == ""

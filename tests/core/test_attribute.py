@@ -141,3 +141,29 @@ def test_a_second_process_changes_nothing_of_the_first(made):
     assert [mine[op] if op >= 0 else None for op in alone.kernels.op] == [
         ids[op] if op >= 0 else None for op in both.kernels.op[first]
     ]
+
+
+def test_a_nest_of_any_depth_is_climbed_as_brute_force_does():
+    """A chain deeper than is climbed row by row, beside a short one, in a forest of many."""
+    from opscope.core.attribute import Attribution
+
+    rng = np.random.default_rng(3)
+    for size, deep in ((50, 50), (500, 400), (20_000, 300)):
+        parent = np.where(np.arange(size) < deep, np.arange(size) - 1, rng.integers(-1, deep, size))
+        parent = parent.astype(np.int32)
+        rows = rng.integers(-1, size, 40)
+        wanted = rng.random(size) < 0.01
+        nest = Attribution(None, None, None, parent, None, None)
+        found = nest.climb(rows, wanted)
+        marked = nest.above(rows[rows >= 0])
+        ancestors = set()
+        for row, got in zip(rows.tolist(), found.tolist(), strict=True):
+            here = row
+            while here >= 0 and not wanted[here]:
+                here = int(parent[here])
+            assert got == here
+            here = int(parent[row]) if row >= 0 else -1
+            while here >= 0:
+                ancestors.add(here)
+                here = int(parent[here])
+        assert set(np.flatnonzero(marked).tolist()) == ancestors

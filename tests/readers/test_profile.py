@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -255,3 +256,14 @@ def test_an_extra_table_may_come_in_pieces(tmp_path: Path) -> None:
         found = opscope_profile.read(tmp_path / name)[1]["about"]
         assert found.equals(pl.concat(parts))
     assert (tmp_path / "more/extra.about/0001.parquet").is_file()
+
+
+@pytest.mark.parametrize("name", ["ranges.parquet", "meta.json"])
+def test_a_pipe_in_a_files_place_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    opscope_profile.write(tmp_path / "p", trace())
+    (tmp_path / "p" / name).unlink()
+    os.mkfifo(tmp_path / "p" / name)
+    with pytest.raises(BadInput, match="no regular file"):
+        opscope_profile.read(tmp_path / "p")
+    with pytest.raises(BadInput, match="no regular file"):
+        opscope_profile.scan(tmp_path / "p", "ranges")
