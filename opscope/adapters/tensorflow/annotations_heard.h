@@ -103,9 +103,11 @@ static void stack_pop(void) {
 
 /* TensorFlow's profiler begins or ends: stacks begin anew, as they would without us, and stay enabled. */
 static void enable(_Bool on) {
+    int listening = run & 1;
+    if (listening && on == wanted) return;
     wanted = on;
-    if (run & 1) real_enable(0);
-    real_enable(on || run & 1);
+    if (listening) real_enable(0);
+    real_enable(on || listening);
 }
 
 /* Enable the stack, or leave it as it would be without us. */
@@ -113,7 +115,7 @@ EXPORT void opscope_annotate(int on) {
     int enabled = *generation & 1;
     if (on && !enabled) wanted = 0;
     if (on && enabled && !annotating) wanted = 1;
-    if (on ? !enabled : enabled && !wanted) real_enable(on != 0);
+    if (on ? !enabled : annotating && enabled && !wanted) real_enable(on != 0);
     annotating = on;
 }
 
