@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
@@ -23,11 +23,12 @@ from opscope.core.hlo.wire import VARINT, WireError, varint
 from opscope.core.trace import Trace, concat
 
 from .errors import BadInput
+from .xplane_cupti import MAYBE_NOTE, OVERHEAD_LINE
 from .xplane_device import DETAILS, device_rows, executed, with_kinds
 from .xplane_host import HOST_STATS, Host
 from .xplane_json import JsonSpace
 from .xplane_programs import Programs
-from .xplane_space import Plane, Space
+from .xplane_space import Line, Plane, Space
 
 #: Protobuf's own limit; what claims to be larger once unpacked is no XSpace.
 LARGEST: Final = 2 << 30
@@ -35,7 +36,11 @@ _GZIP: Final = b"\x1f\x8b"
 _BLOCK: Final = 4 << 20
 #: Lines that the profiler's viewer derives from the streams: they would double them.
 _STREAM: Final = re.compile(r"Stream #(\d+)")
+_REST: Final = {"_counters_": "samples of hardware counters and of the device's state, left out"}
+_REST_ELSE: Final = "events of lines that only repeat the streams, left out"
 _DEVICE: Final = re.compile(r"/device:(?:[A-Z_]+):(\d+)")
+#: Whose planes these are, where one process gathered those of several (MergeSubprocessXSpace).
+_SUBPROCESS: Final = re.compile(r" \[(\d{1,9})\]$")
 _SUFFIX: Final = ".xplane.pb"
 
 
@@ -121,6 +126,25 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
     planes = list(space.planes())
     if not planes:
         raise BadInput(place, "an XSpace without planes")
+    processes: dict[int | None, list[Plane]] = {}
+    for plane in planes:
+        found = _SUBPROCESS.search(plane.name)
+        if found:
+            plane.name = plane.name[: found.start()]
+        processes.setdefault(int(found.group(1)) if found else None, []).append(plane)
+    start = _start(planes)
+    traces = [_process(place, space, own, start, pid) for pid, own in processes.items()]
+    for text in space.errors:
+        traces[0].note("error", f"the profiler reported: {text[:200]}")
+    for text in space.warnings:  # such as events that it dropped, for it keeps two million
+        traces[0].note("warning", f"the profiler reported: {text[:200]}")
+    return concat(traces)
+
+
+def _process(
+    place: Path, space: Space | JsonSpace, planes: list[Plane], start: int | None, pid: int | None
+) -> Trace:
+    """The planes of one process."""
     programs = Programs(space.data)
     for plane in planes:
         programs.add(plane)
@@ -136,7 +160,7 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
                 for events in space.batches(plane, line, HOST_STATS):
                     host.add(plane, line, events)
     low = min((line.time for plane in planes for line in plane.lines), default=0)
-    start, pid = _facts(planes)
+    pid = _pid(planes) if pid is None else pid
     made: dict[str, pl.DataFrame] = {
         "processes": pl.DataFrame(
             {
@@ -165,6 +189,10 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
     for name, frames in tables.items():
         if frames:
             made[name] = pl.concat(frames)
+    if "devices" in made:  # a plane that was too large for one message is several
+        made["devices"] = made["devices"].unique(
+            ["process", "device"], keep="first", maintain_order=True
+        )
     if "memops" in made and "calls" in made:
         made["memops"] = with_kinds(made["memops"], made["calls"])
     has_device = any(_DEVICE.match(plane.name) for plane in planes)
@@ -172,26 +200,38 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
         for name in ("kernels", "memops"):
             made.setdefault(name, executed(None))
     trace = Trace.of(made, {"format": "xplane", "paths": [str(place)]})
-    for text in space.errors:
-        trace.note("error", f"the profiler reported: {text[:200]}")
     for what, how_many in counts.items():
         trace.note("info", what, how_many)
     for what, how_many in (*programs.notes(), *host.notes()):
         trace.note("warning", what, how_many)
+    if not host.notes() and _may_lack_buffers(trace):
+        trace.note("info", MAYBE_NOTE)
     return trace
 
 
-def _facts(planes: Sequence[Plane]) -> tuple[int | None, int | None]:
-    """The profile's start (Unix ns) and the process's id, where planes tell."""
-    start: Any = None
-    pid: Any = None
-    for plane in planes:
-        start = plane.stats.get("profile_start_time", start)
-        pid = plane.stats.get("process_id", pid)
-    return (
-        start if isinstance(start, int) else None,
-        pid if isinstance(pid, int) and 0 <= pid < 1 << 31 else None,
+def _may_lack_buffers(trace: Trace) -> bool:
+    """Whether kernels of XLA ran on CUDA devices, none of them in a graph: nothing tells if one would."""
+    kernels, devices = trace["kernels"], trace["devices"]
+    return bool(
+        len(trace["specs"])
+        and devices["cc"].is_not_null().any()
+        and kernels["op_key"].is_not_null().any()
+        and kernels["graph"].null_count() == len(kernels)
     )
+
+
+def _start(planes: Sequence[Plane]) -> int | None:
+    """The profile's start (Unix ns), where a plane tells."""
+    told = [
+        plane.stats["profile_start_time"] for plane in planes if "profile_start_time" in plane.stats
+    ]
+    return told[-1] if told and isinstance(told[-1], int) else None
+
+
+def _pid(planes: Sequence[Plane]) -> int | None:
+    """The process's id, where a plane tells."""
+    told = [plane.stats["process_id"] for plane in planes if "process_id" in plane.stats]
+    return told[-1] if told and isinstance(told[-1], int) and 0 <= told[-1] < 1 << 31 else None
 
 
 def _device(
@@ -202,20 +242,31 @@ def _device(
     tables: dict[str, list[pl.DataFrame]],
     counts: Counter[str],
 ) -> None:
-    if any(key in plane.stats for key in ("core_count", "memory_size", "compute_cap_major")):
+    told = ("gpu_device_name", "core_count", "memory_size", "compute_cap_major")
+    if any(key in plane.stats for key in told):
         tables["devices"].append(device_rows(plane, number))
-    streams = [line for line in plane.lines if _STREAM.match(line.name)]
-    used = streams or [line for line in plane.lines if line.name == "XLA Ops"]
-    derived = sum(len(line.starts) for line in plane.lines if line not in used)
-    if derived:
-        counts["events of lines that only repeat the streams, left out"] += derived
-    for line in used:
-        found = _STREAM.match(line.name)
-        stream = int(found.group(1)) if found else line.number
+    streams = [(line, at) for line in plane.lines if (at := _stream(line)) is not None]
+    used = streams or [(line, line.number) for line in plane.lines if line.name == "XLA Ops"]
+    taken = {id(line) for line, _ in used}
+    for line in plane.lines:
+        if id(line) not in taken and len(line.starts):
+            counts[_REST.get(line.name, _REST_ELSE)] += len(line.starts)
+    for line, stream in used:
         for events in space.batches(plane, line, DETAILS):
             rows = executed(events, plane, line, number, stream, programs)
             if not len(events.number):
                 continue
-            for name, frame in rows.items():
-                if len(frame):
-                    tables[name].append(frame)
+            for name, found in rows.items():
+                if not isinstance(found, pl.DataFrame):
+                    counts[name] += found
+                elif len(found):
+                    tables[name].append(found)
+
+
+def _stream(line: Line) -> int | None:
+    """The stream that a line is of; None for a line that is derived from the streams."""
+    found = _STREAM.match(line.name)
+    if found:
+        return int(found.group(1))
+    # a stream on which the profiler worked too is called after that alone
+    return line.number if line.name == OVERHEAD_LINE else None

@@ -14,7 +14,16 @@ from opscope.core.intervals import nest
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall
 
-from .xplane_programs import Programs, _path
+from .xplane_cupti import (
+    COMMAND_BUFFERS_NOTE,
+    NO_COMMAND_BUFFERS,
+    call_name,
+    is_call,
+    nvtx_domain,
+    nvtx_text,
+    nvtx_thread,
+)
+from .xplane_programs import Programs, path
 from .xplane_space import Event, Events, Line, Plane, nulls
 
 HOST_STATS: Final = frozenset(
@@ -34,9 +43,11 @@ HOST_STATS: Final = frozenset(
         "bytes_reserved",
         "device_id",
         "device_ordinal",
+        "memcpy_details",
+        "Memset_details",
+        "prefix",
     }
 )
-_API: Final = r"^(?:cu|hip|cuda|ncclGroup)[A-Z_]\w*$"
 _FRAME: Final = r"^\$([^\s:]+):(\d+) (.*)$"
 #: A call of a jitted function of JAX.
 _CALL: Final = r"^PjitFunction\((.*)\)$"
@@ -54,6 +65,7 @@ class Host:
         self._calls: list[pl.DataFrame] = []
         self._memory: list[pl.DataFrame] = []
         self._threads: dict[int, tuple[int | None, str]] = {}
+        self._without_buffers = 0
 
     def add(self, plane: Plane, line: Line, events: Events) -> None:
         """Take a batch of a line's events."""
@@ -61,7 +73,11 @@ class Host:
         if not many:
             return
         number = line.number
-        self._threads[number] = (number if 0 < number < 1 << 31 else None, line.name)
+        nvtx = nvtx_thread(line.name)
+        if nvtx is not None:  # beside the thread's own line, numbered by itself
+            number = nvtx
+        if nvtx is None or number not in self._threads:
+            self._threads[number] = (number if 0 < number < 1 << 31 else None, line.name)
         distinct, inverse = np.unique(events.number, return_inverse=True)
         known = [plane.events.get(int(one), Event("")).name for one in distinct]
         operation, run = self._operations(events, plane, many)
@@ -78,17 +94,23 @@ class Host:
                     for title in ("correlation_id", "step_num", "device_id")
                 },
                 "tf_op": _strings(events, "tf_op", many),
+                "copied": _strings(events, "memcpy_details", many).zip_with(
+                    _strings(events, "memcpy_details", many).is_not_null(),
+                    _strings(events, "Memset_details", many),
+                ),
             }
         )
         memory = frame["name"].str.contains(_MEMORY).fill_null(False)
         if memory.any():
             self._allocations(events, frame, memory, many)
-        is_call = frame["correlation_id"].is_not_null() & frame["name"].str.contains(_API)
-        is_call = is_call.fill_null(False)
+        called = frame.select(is_call()).to_series()
         self._calls.append(
-            frame.filter(is_call).select("thread", "start", "end", "name", "correlation_id")
+            frame.filter(called).select(
+                "thread", "start", "end", call_name().alias("name"), "correlation_id"
+            )
         )
-        self._frames.append(_named(frame.filter(~is_call & ~memory)))
+        self._without_buffers += int((frame["name"] == NO_COMMAND_BUFFERS).sum())
+        self._frames.append(_named(frame.filter(~called & ~memory)))
 
     def _operations(self, events: Events, plane: Plane, many: int) -> tuple[pl.Series, pl.Series]:
         """The call's text of every event that is an HLO operation, and the number of its run."""
@@ -99,12 +121,12 @@ class Host:
             )
         distinct, place = self._programs.distinct(events, plane, many)
         texts: list[str | None] = []
-        for operation, module, program, tf_op, name in distinct:
+        for operation, module, program, tf_op, name, prefix in distinct:
             if not operation:
                 texts.append(None)
                 continue
             graph = self._programs.graph(module or "", program)
-            texts.append(self._programs.text(graph, operation, _path(tf_op, name)))
+            texts.append(self._programs.text(graph, operation, path(tf_op, name, prefix)))
         return pl.Series(texts, dtype=pl.String).gather(place), _integers(events, "run_id", many)
 
     def _allocations(
@@ -187,8 +209,8 @@ class Host:
         return made
 
     def notes(self) -> list[tuple[str, int]]:
-        """What was left out."""
-        return []
+        """What the reader of the report must know."""
+        return [(COMMAND_BUFFERS_NOTE, self._without_buffers)] if self._without_buffers else []
 
 
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
@@ -199,11 +221,13 @@ def _named(frame: pl.DataFrame) -> pl.DataFrame:
     is_tf = tf_op.str.contains(_TF_OP).fill_null(False) & ~tf_op.str.starts_with("XlaModule")
     is_frame = name.str.contains(_FRAME)
     is_call = name.str.contains(_CALL)
+    is_nvtx = name.str.starts_with("NVTX:").fill_null(False)
     return frame.select(
         "thread",
         "start",
         "end",
         pl.when(is_op).then(pl.lit("xla"))
+        .when(is_nvtx).then(nvtx_domain(name))
         .when(is_step).then(pl.lit("opscope.step"))
         # files without their folders: whether they are the user's or a library's nobody knows
         .when(is_frame).then(pl.lit("runtime"))
@@ -213,6 +237,7 @@ def _named(frame: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_step & ~is_op).then(pl.lit("step"))
         .when(is_call & ~is_op).then(pl.lit("graph")).alias("category"),
         pl.when(is_op).then(pl.col("operation"))
+        .when(is_nvtx).then(nvtx_text(name))
         .when(is_step).then(pl.format("step {}", pl.col("step_num")))
         .when(is_frame).then(pl.format(
             "{}({}): {}", name.str.extract(_FRAME, 1), name.str.extract(_FRAME, 2),

@@ -18,7 +18,9 @@ import polars as pl
 from .errors import BadInput
 from .xplane_space import Event, Events, Line, Plane
 
-_NUMBERS: Final = frozenset({"program_id", "run_id", "correlation_id", "step_num", "context_id"})
+_NUMBERS: Final = frozenset(
+    {"program_id", "run_id", "correlation_id", "step_num", "cuda_graph_id", "cuda_graph_node_id"}
+)
 
 
 #: The name of a process: torch.profiler's are commands, of TensorFlow's old timeline jobs.
@@ -55,6 +57,7 @@ class JsonSpace:
     def __init__(self, path: Path, data: bytes) -> None:
         self.data = b""
         self.errors: list[str] = []
+        self.warnings: list[str] = []
         self.hosts: list[str] = []
         if data.count(b"{") + data.count(b"[") > MOST:
             raise BadInput(path, f"of over {MOST} values, which no trace viewer shows")

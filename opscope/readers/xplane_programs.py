@@ -19,7 +19,9 @@ from opscope.core.schema import OpCall
 from .xplane_space import Event, Events, Plane
 
 _PROTO: Final = "Hlo Proto"
-_SHORT: Final = ("hlo_op", "hlo_module", "program_id", "tf_op", "name")
+_SHORT: Final = ("hlo_op", "hlo_module", "program_id", "tf_op", "name", "prefix")
+#: Annotations of XLA's own (xla/backends/gpu/runtime/annotation.cc), which name no op.
+_XLA: Final = ("XlaModule:", "Thunk:")
 _NUMBER: Final = re.compile(r"[.\d]+\Z")
 _VERSION: Final = re.compile(r"(\w+)_version\Z")
 
@@ -102,19 +104,19 @@ class Programs:
         """``op_key`` of each event: ``jit_step(56)/dot.3``, TensorFlow's ``net/MatMul:MatMul``, or null."""
         distinct, inverse = self.distinct(events, plane, many)
         keys: list[str | None] = []
-        for operation, module, program, tf_op, name in distinct:
+        for operation, module, program, tf_op, name, prefix in distinct:
             if operation:
                 graph = self.graph(module or "", program)
-                self.text(graph, operation, _path(tf_op, name))
+                self.text(graph, operation, path(tf_op, name, prefix))
                 keys.append(f"{graph}/{operation}")
             else:
-                keys.append(tf_op if tf_op and not tf_op.startswith("XlaModule:") else None)
+                keys.append(tf_op if tf_op and not tf_op.startswith(_XLA) else None)
         return pl.Series(keys, dtype=pl.String).gather(inverse)
 
     def distinct(
         self, events: Events, plane: Plane, many: int
     ) -> tuple[list[tuple[Any, ...]], Any]:
-        """The distinct (hlo_op, hlo_module, program_id, tf_op, name) of events, and each event's place.
+        """The distinct (hlo_op, hlo_module, program_id, tf_op, name, prefix) of events, and each event's place.
 
         What an event's own statistics do not say, its row in the table of events may.
         """
@@ -167,7 +169,10 @@ class Programs:
         return list(self._bad.items())
 
 
-def _path(tf_op: str | None, name: str | None) -> str | None:
+def path(tf_op: str | None, name: str | None, prefix: str | None) -> str | None:
+    """An operation's path. XLA:GPU tells what a module's paths have in common apart, as ``prefix``."""
+    if name and prefix:
+        return name if name.startswith(prefix) else f"{prefix}/{name}"
     if name and "/" in name:
         return name
-    return tf_op if tf_op and not tf_op.startswith("XlaModule:") else None
+    return tf_op if tf_op and not tf_op.startswith(_XLA) else None

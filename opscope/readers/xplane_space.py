@@ -33,6 +33,8 @@ from .xplane_wire import Bytes, entries, passes, texts
 BATCH: Final = 1 << 20
 #: Repeats of a statistic in a table of names, and names in it, beyond which the file is no trace.
 MAX_NAMES: Final = 1 << 22
+#: A tree of annotations, a statistic for each that was ever pushed, which nothing here asks for.
+_SCOPES: Final = "/host:__ScopeRangeCallStack__"
 #: A statistic's field for each kind of value.
 _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _BYTES, _REFERENCE = range(2, 8)
 
@@ -89,6 +91,9 @@ class Space:
         message = fields(data, 0, len(data))
         self._planes = spans(message, 1)
         self.errors = [data[slice(*span)].decode("utf-8", "replace") for span in spans(message, 2)]
+        self.warnings = [
+            data[slice(*span)].decode("utf-8", "replace") for span in spans(message, 3)
+        ]
         self.hosts = [data[slice(*span)].decode("utf-8", "replace") for span in spans(message, 4)]
 
     def planes(self) -> Iterator[Plane]:
@@ -100,6 +105,8 @@ class Space:
         data = self.data
         message = fields(data, start, end)
         names: dict[int, str] = {}
+        if text(data, message, 2) == _SCOPES:
+            return Plane(_SCOPES, {}, names, {}, [])
         for entry in _entries(data, message, 5):
             names[number(entry, 1)] = text(data, entry, 2)
         stats = _stats(data, message, 6, names)

@@ -3,7 +3,9 @@
  * One line an event, fields separated by blanks: name, thread, domain, then the event's own. Texts
  * are hexadecimal, so that nothing in them needs escaping. Built with -DOPSCOPE_REFUSE it also
  * exports an extension entry point that fails, as Nsight Systems 2022 and 2023 do: the nvtx package
- * then believes that the domain is disabled although events would arrive.
+ * then believes that the domain is disabled although events would arrive. Built with -DOPSCOPE_ASK_ALL it
+ * attaches as they do: it asks for modules 1, 5, 2 and 4, fills all their slots, and attaches to nothing
+ * where one is refused or is too small.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -91,6 +93,29 @@ static int NVTX_API pop(nvtxDomainHandle_t domain) {
     return 0;
 }
 
+#ifdef OPSCOPE_ASK_ALL
+static void NVTX_API nothing(void) {}
+
+static int all_modules(const NvtxExportTableCallbacks *callbacks) {
+    static const struct { NvtxCallbackModule module; unsigned slots; } asked[] = {
+        {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_SIZE},
+        {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_SIZE},
+        {NVTX_CB_MODULE_CUDA, NVTX_CBID_CUDA_SIZE},
+        {NVTX_CB_MODULE_CUDART, NVTX_CBID_CUDART_SIZE},
+    };
+    for (int i = 0; i < 4; i++) {
+        NvtxFunctionTable table = NULL;
+        unsigned int size = 0;
+        if (!callbacks->GetModuleFunctionTable(asked[i].module, &table, &size) || !table ||
+            size < asked[i].slots)
+            return 0;
+        if (asked[i].module != NVTX_CB_MODULE_CORE2) /* its functions are filled below */
+            for (unsigned id = 1; id < asked[i].slots; id++) *table[id] = (NvtxFunctionPointer)nothing;
+    }
+    return 1;
+}
+#endif
+
 /* Each library that carries the NVTX headers attaches by itself: this runs once for each. */
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     NvtxGetExportTableFunc_t get_export_table) {
@@ -98,6 +123,9 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
         (const NvtxExportTableCallbacks *)get_export_table(NVTX_ETID_CALLBACKS);
     NvtxFunctionTable table = NULL;
     unsigned int size = 0;
+#ifdef OPSCOPE_ASK_ALL
+    if (!callbacks || !all_modules(callbacks)) return 0;
+#endif
     if (!callbacks || !callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE2, &table, &size) ||
         size <= NVTX_CBID_CORE2_DomainCreateA)
         return 0;

@@ -57,6 +57,23 @@ tf.nn.softmax(x)
     assert pushes == pops
 
 
+def test_a_tool_that_wants_every_module_hears_graph_ops_too(tmp_path):
+    """Nsight Systems attaches to none of a library's modules where it refuses one."""
+    program = """
+import opscope, tensorflow as tf
+opscope.init()
+@tf.function
+def step(x):
+    return tf.nn.relu(tf.matmul(x, x, transpose_b=True))
+for _ in range(3):
+    step(tf.ones((2, 3)))
+"""
+    heard = hear(program, build(tmp_path, "-DOPSCOPE_ASK_ALL"), tmp_path, **QUIET)
+    ran = [one.text for one in heard.of("push", domain="TSL")]
+    assert sum(text.startswith("MatMul:") for text in ran) == 3
+    assert len(ran) == len(heard.of("pop", domain="TSL"))
+
+
 def test_keras_steps_and_layers(tool, tmp_path):
     program = """
 import opscope, keras, numpy as np

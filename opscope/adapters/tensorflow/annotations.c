@@ -1,9 +1,10 @@
 /* Hears what TensorFlow says of the graph ops that it runs, and records it or passes it on to NVTX.
  *
- * TensorFlow wraps each op of a graph in tsl::profiler::RangePush and RangePop, once annotations are
- * enabled and tsl::profiler::DefaultProfilerDomain returns something. In CPU builds that is never so.
- * Here the entries of these three functions in the loaded libraries' import tables are exchanged,
- * and put back when nothing listens any more. No lock is taken per op, and no GIL.
+ * Once annotations are enabled TensorFlow pushes the name of each op of a graph to its AnnotationStack,
+ * where its own profiler finds it, and pops it afterwards; where an NVTX tool hears TensorFlow, which
+ * only GPU builds allow, it pushes a range to that tool instead. The entries of these functions in the
+ * loaded libraries' import tables are exchanged for ours, which call them and note the op, and put back
+ * when nothing listens any more. No lock is taken per op, and no GIL.
  *
  * A thread's records go to blocks of its own, which opscope_take hands over: (text + base, time) is a
  * push, (pop code, time) a pop, as in opscope/core/recording.py. Times are CLOCK_MONOTONIC.
@@ -32,6 +33,7 @@
 #define MAX_BLOCKS 4096         /* 256 MiB: pushes beyond are dropped and counted */
 #define CACHE 4096              /* texts that a thread finds without a lock */
 #define MAX_TEXTS (1u << 20)
+#define MAX_DEPTH 256           /* ranges within ranges of a thread: those beyond are dropped and counted */
 
 #if defined(__x86_64__)
 #define JUMP_SLOT R_X86_64_JUMP_SLOT
@@ -61,7 +63,8 @@ typedef struct Thread {
     uint64_t upto;
     _Atomic int gone;
     uint32_t run;               /* the listening that the depths below are of */
-    int depth, dropped;         /* open ranges that are recorded; that are not */
+    int depth, dropped;         /* open ranges; those beyond, of which nothing is told */
+    uint8_t told[MAX_DEPTH];    /* of each open range to whom it was told */
     const void *context;        /* of the op that is about to be announced … */
     const void *params;         /* … which these were given to */
     struct { uint64_t hash; Text *text; uint32_t id; } cache[CACHE];
@@ -112,14 +115,6 @@ static Thread *this_thread(void) {
     return mine = thread;
 }
 
-/* What the thread knows of an earlier listening is void. */
-static inline void heed(Thread *thread, uint32_t listening) {
-    if (thread->run == listening) return;
-    thread->run = listening;
-    thread->depth = thread->dropped = 0;
-    thread->context = NULL;
-}
-
 static int64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -145,79 +140,7 @@ static int put(Thread *thread, int64_t code, int64_t value, int must) {
 
 #include "annotations_nvtx.h"
 
-/* ------------------------------------------------------------ in TensorFlow's functions' place */
-
-static uint64_t (*inputs_sign)(const void *);
-static int (*inputs_text)(const void *, const char *, char *, int);
-
-/* Put the text into the thread's cache: with the shapes of the op's inputs, where the parameters are its. */
-static __attribute__((noinline)) void find(Thread *thread, uint64_t hash, const char *text,
-                                           const void *params) {
-    char with_shapes[4096];
-    if (params && inputs_text(params, text, with_shapes, sizeof with_shapes)) text = with_shapes;
-    Text *found = text_of(hash, text);
-    if (found) {
-        thread->cache[hash % CACHE].hash = hash;
-        thread->cache[hash % CACHE].text = found;
-        thread->cache[hash % CACHE].id = found->id;
-    }
-}
-
-static char ours;               /* the domain that TensorFlow gets where it has none of its own */
-static void *(*real_domain)(void);
-static void (*real_push)(void *, const char *);
-static void (*real_pop)(void *);
-
-static void *domain_now(void) {
-    void *domain = real_domain();
-    return domain || !(run & 1) ? domain : &ours;
-}
-
-static void push(void *domain, const char *text) {
-    uint32_t listening = atomic_load_explicit(&run, memory_order_acquire);
-    Thread *thread = listening & 1 ? this_thread() : NULL;
-    if (!thread || !text) {
-        if (domain != &ours) real_push(domain, text);
-        return;
-    }
-    heed(thread, listening);
-    uint64_t hash = hash_of(text, strlen(text));
-    const void *params = thread->context ? thread->params : NULL;
-    if (params) {
-        thread->context = NULL;
-        hash = mixed(hash, inputs_sign(params));
-    }
-    __auto_type cached = &thread->cache[hash % CACHE];
-    if (cached->hash != hash || !cached->text) find(thread, hash, text, params);
-    Text *found = cached->hash == hash ? cached->text : NULL;
-    if (domain != &ours) real_push(domain, found ? found->text : text);
-    if (!found || thread->dropped) {
-        thread->dropped++;
-        lost++;
-        return;
-    }
-    if (to_nvtx && domain == &ours) nvtx_push(found);
-    if (recording && !put(thread, text_base + cached->id, now(), 0)) {
-        if (to_nvtx && domain == &ours) ((int (*)(void *))functions[POP])(nvtx_domain);
-        thread->dropped++;
-        lost++;
-        return;
-    }
-    thread->depth++;
-}
-
-static void pop(void *domain) {
-    if (domain != &ours) real_pop(domain);
-    Thread *thread = mine;
-    if (!thread || thread->run != run) return;
-    if (thread->dropped) {
-        thread->dropped--;
-    } else if (thread->depth) {
-        thread->depth--;
-        if (recording) put(thread, pop_code, now(), 1);
-        if (to_nvtx && domain == &ours) ((int (*)(void *))functions[POP])(nvtx_domain);
-    }
-}
+#include "annotations_heard.h"
 
 /* ------------------------------------------------------------------- shapes of what is run */
 /* TensorFlow makes an op's context, then announces the op, on the same thread. While shapes are
@@ -259,9 +182,19 @@ EXPORT int opscope_shapes(int wanted) {
 /* ------------------------------------------------------------------------- the import tables */
 
 static const struct { const char *symbol; void *replacement; void **real; } replaced[] = {
-    {"_ZN3tsl8profiler21DefaultProfilerDomainEv", (void *)domain_now, (void **)&real_domain},
-    {"_ZN3tsl8profiler9RangePushEPNS0_14ProfilerDomainEPKc", (void *)push, (void **)&real_push},
-    {"_ZN3tsl8profiler8RangePopEPNS0_14ProfilerDomainE", (void *)pop, (void **)&real_pop},
+    {"_ZN3tsl8profiler15AnnotationStack14PushAnnotationESt17basic_string_viewIcSt11char_traitsIcEE",
+     (void *)stack_push, (void **)&real_stack_push},
+    {"_ZN3tsl8profiler15AnnotationStack13PopAnnotationEv", (void *)stack_pop,
+     (void **)&real_stack_pop},
+    {"_ZN3tsl8profiler15AnnotationStack6EnableEb", (void *)enable, (void **)&real_enable},
+    {"_ZN3tsl8profiler9RangePushEPNS0_14ProfilerDomainEPKc", (void *)range_push,
+     (void **)&real_range_push},
+    {"_ZN3tsl8profiler6detail9RangePushEPNS0_14ProfilerDomainEPNS0_6StringEmPKvm",
+     (void *)titled_push, (void **)&real_titled_push},
+    {"_ZN3tsl8profiler8RangePopEPNS0_14ProfilerDomainE", (void *)range_pop,
+     (void **)&real_range_pop},
+    {"_ZN3tsl8profiler14RegisterStringEPNS0_14ProfilerDomainERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+     (void *)register_string, (void **)&real_register},
     {"_ZN10tensorflow15OpKernelContextC1EPNS0_6ParamsEi", (void *)context_begins,
      (void **)&real_context},
     {"_ZN10tensorflow15OpKernelContextD1Ev", (void *)context_ends, (void **)&real_context_end},
@@ -269,7 +202,7 @@ static const struct { const char *symbol; void *replacement; void **real; } repl
      (void **)&real_record},
     {"_ZN3tsl8profiler15TraceMeRecorder5StartEim", (void *)start_tracer, (void **)&real_start},
 };
-enum { NEEDED = 3, REPLACED = 7, MAX_PATCHES = 96 };
+enum { NEEDED = 3, REPLACED = sizeof replaced / sizeof *replaced, MAX_PATCHES = 128 };
 
 #include "annotations_tables.h"
 
@@ -282,6 +215,8 @@ EXPORT int opscope_install(const char *framework) {
         *replaced[i].real = dlsym(library, replaced[i].symbol);
         if (!*replaced[i].real && i < NEEDED) return 0;
     }
+    *(void **)&generation = dlsym(library, "_ZN3tsl8profiler15AnnotationStack11generation_E");
+    if (!generation) return 0;
     *(void **)&trace_level = dlsym(library, "_ZN3tsl8profiler8internal13g_trace_levelE");
     dl_iterate_phdr(patch_library, NULL);
     return patched;

@@ -15,19 +15,24 @@ typedef struct {
     const void *message;
 } Event;
 enum { PUSH = 4, POP = 5, REGISTER = 10, CREATE = 12, INITIALIZE = 15, CORE2_SIZE = 16 };
+enum { FIRST = 1, LAST = 6, MOST = 16 }; /* modules of functions, and slots of the largest */
 enum { CALLBACKS = 1, VERSION_INFO = 3, CORE2 = 5, NVTX_VERSION_3 = 3, ASCII = 1, REGISTERED = 3 };
 
-static Function functions[CORE2_SIZE];
-static Function *slots[CORE2_SIZE + 1];  /* the last ends the table */
+static Function filled[LAST + 1][MOST];
+static Function *slots[LAST + 1][MOST + 1];  /* the last of a module ends its table */
+static Function *const functions = filled[CORE2];
 static void *nvtx_domain;
 static uint32_t registered;
 static _Atomic int to_nvtx;
 
-static int module_table(int module, Function ***out, unsigned *bytes) {
-    if (module != CORE2) return 0;
-    for (int i = 1; i < CORE2_SIZE; i++) slots[i] = &functions[i];
-    if (out) *out = slots;
-    if (bytes) *bytes = CORE2_SIZE;
+/* The slots that a tool fills. Of the other modules none is called, but Nsight Systems asks for 1, 5, 2
+ * and 4, and attaches to none where one of them is refused. Numbers of slots: nvtxTypes.h, NVTX_CBID_*_SIZE. */
+static int module_table(int module, Function ***out, unsigned *count) {
+    static const unsigned sizes[LAST + 1] = {0, 16, 9, 15, 7, CORE2_SIZE, 7};
+    if (module < FIRST || module > LAST) return 0;
+    for (unsigned i = 1; i < sizes[module]; i++) slots[module][i] = &filled[module][i];
+    if (out) *out = slots[module];
+    if (count) *count = sizes[module];
     return 1;
 }
 static void set_version(uint32_t version) { (void)version; }

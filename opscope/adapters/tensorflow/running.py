@@ -24,7 +24,6 @@ DOMAIN: Final = "TSL"
 #: Where texts and threads of this source are numbered from: apart from those of other sources.
 TEXTS: Final = SOURCE_TEXTS + (1 << 39)
 THREADS: Final = SOURCE_THREADS + (1 << 19)
-_ENABLE: Final = "_ZN3tsl8profiler15AnnotationStack6EnableEb"
 _GENERATION: Final = "_ZN3tsl8profiler15AnnotationStack11generation_E"
 
 
@@ -41,11 +40,8 @@ class GraphRanges:
         self._inputs: Any = None
         #: Why sizes that a graph does not know are not told, once that was tried.
         self.sizes_lack: str | None = None
-        library = ctypes.CDLL(str(framework))
-        self._enable = getattr(library, _ENABLE)
-        self._enable.argtypes, self._enable.restype = [ctypes.c_bool], None
-        self._generation = ctypes.c_int.in_dll(library, _GENERATION)
-        self._enabled = False
+        #: Odd while TensorFlow tells its annotations.
+        self._generation = ctypes.c_int.in_dll(ctypes.CDLL(str(framework)), _GENERATION)
         self._shapes = self._operations = False
         self.nvtx = bool(native.opscope_nvtx(DOMAIN.encode()))
 
@@ -69,13 +65,14 @@ class GraphRanges:
         self._native.opscope_install(str(self._framework).encode())
         numbers = (TEXTS, pop_code(domain_number(DOMAIN)), THREADS, CHUNK)
         self._native.opscope_listen(record, nvtx and self.nvtx, *numbers)
+        self._native.opscope_annotate(True)
         self.keep()
 
     def keep(self, shapes: bool = False, operations: bool = False) -> None:
         """A graph is about to run; with ``shapes`` the sizes of its ops' inputs are told too.
 
-        With ``operations`` those are heard that XLA runs. TensorFlow's profiler turns annotations
-        off when it stops: they are turned on again.
+        With ``operations`` those are heard that XLA runs. Annotations that something turned off past
+        the import tables are turned on again.
         """
         if shapes != self._shapes:
             self._shapes = shapes
@@ -86,8 +83,7 @@ class GraphRanges:
             self._native.opscope_operations(operations)
             self._operations = operations
         if not self._generation.value & 1:
-            self._enable(True)
-            self._enabled = True
+            self._native.opscope_annotate(True)
 
     @property
     def operations(self) -> int:
@@ -107,10 +103,9 @@ class GraphRanges:
     def silence(self) -> None:
         """Put TensorFlow's functions back."""
         self._native.opscope_listen(0, 0, *(0,) * 4)
+        self._native.opscope_annotate(False)
         self._native.opscope_uninstall()
-        if self._enabled and self._generation.value & 1:
-            self._enable(False)
-        self._enabled = self._shapes = self._operations = False
+        self._shapes = self._operations = False
 
     @property
     def domain(self) -> dict[str, Any]:
@@ -216,6 +211,7 @@ def _declare(native: Any) -> None:
         ("opscope_installed", ctypes.c_int, []),
         ("opscope_inputs", None, [ctypes.c_void_p, ctypes.c_void_p]),
         ("opscope_shapes", ctypes.c_int, [ctypes.c_int]),
+        ("opscope_annotate", None, [ctypes.c_int]),
         ("opscope_operations", ctypes.c_int, [ctypes.c_int]),
         ("opscope_operation_count", ctypes.c_uint32, []),
         ("opscope_listen", None, [ctypes.c_int, ctypes.c_int, number, number, number, number]),
