@@ -79,6 +79,7 @@ def gpu_vendor(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) 
     Asking the driver would initialise CUDA, which forked children could then not use.
     """
     dev = root / "dev"
+    names: tuple[str, ...]
     if any(dev.glob("nvidia[0-9]*")) or (dev / "dxg").exists():
         found, names = "nvidia", ("CUDA_VISIBLE_DEVICES",)
     elif (dev / "kfd").exists() and _amd_nodes(root):

@@ -179,7 +179,7 @@ def _gpu() -> Check:
         "no CUDA or HIP driver",
         "profiles hold CPU times of ops; reading GPU traces made elsewhere works",
     )
-    for platform, library, names in (
+    for runtime, library, names in (
         ("CUDA", "nvcuda.dll" if windows else "libcuda.so.1", ("cuInit", "cuDeviceGetCount")),
         ("HIP", "amdhip64.dll" if windows else "libamdhip64.so", ("hipInit", "hipGetDeviceCount")),
     ):
@@ -192,9 +192,9 @@ def _gpu() -> Check:
         status = begin(0) or count_devices(ctypes.byref(count))
         if count.value and not status:
             several = "s" if count.value > 1 else ""
-            return Check("GPU", True, f"{count.value} {platform} device{several}")
-        look = "see nvidia-smi" if platform == "CUDA" else "see rocm-smi"
-        said = f"{platform} driver present, no device (error {status})"
+            return Check("GPU", True, f"{count.value} {runtime} device{several}")
+        look = "see nvidia-smi" if runtime == "CUDA" else "see rocm-smi"
+        said = f"{runtime} driver present, no device (error {status})"
         without = Check("GPU", False, said, look)
     from opscope.backends import gpu_vendor
 
