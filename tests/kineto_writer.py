@@ -91,7 +91,9 @@ class KinetoWriter:
     properties: list[Mapping[str, Any]] = field(default_factory=list)
     met: Mapping[int, int] = field(default_factory=dict)
 
-    def write(self, path: str | Path, calls: Iterable[Call], work: Iterable[Work], end: int) -> None:
+    def write(
+        self, path: str | Path, calls: Iterable[Call], work: Iterable[Work], end: int
+    ) -> None:
         """The file ``path`` of what was recorded until ``end``."""
         events: list[str] = []
         threads = set()
