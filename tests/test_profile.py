@@ -83,6 +83,23 @@ def test_what_an_older_analysis_stored_is_worked_out_anew(profile, tmp_path: Pat
     assert_frame_equal(again.summary(), profile.summary())
 
 
+def test_a_profile_saved_while_graph_zero_was_taken_for_a_graph_is_read_right(
+    profile, tmp_path: Path, monkeypatch
+):
+    from opscope.core import trace
+
+    path = tmp_path / "p.opscope"
+    zero = profile.trace["kernels"].with_columns(graph=0, graph_node=0)
+    with monkeypatch.context() as older:
+        older.setattr(trace, "_ZERO_IS_NONE", {})
+        older.setattr(opscope.profile, "ANALYSIS", opscope.profile.ANALYSIS - 1)
+        Profile(profile.trace.replace(kernels=zero)).save(path)
+    again = opscope.load(path)
+    assert again.kernels()["op"].to_list() == profile.kernels()["op"].to_list()
+    assert_frame_equal(again.summary(), profile.summary())
+    assert_frame_equal(again.ops(), profile.ops(), categorical_as_str=True)
+
+
 def test_unknown_is_null_with_a_reason(profile):
     missing = profile.missing_costs()
     assert dict(missing.select("op", "why").iter_rows()) == {

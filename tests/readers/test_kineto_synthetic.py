@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.core.trace import Trace
+from opscope.profile import Profile
 from opscope.readers import BadInput, kineto, kineto_json
 
 BASE = 1_700_000_000_000_000_000
@@ -417,3 +418,43 @@ def test_a_text_of_quotes_that_never_ends_is_gone_through_once() -> None:
     text = b'{"name": "' + rb"\"" * 300_000
     assert kineto_json._scan(Path("t.json"), text) == (0, False)
     assert list(kineto_json._objects(text)) == []
+
+
+# ------------------------------------------------------------------------------------ graphs
+
+
+@pytest.mark.parametrize("kind", ["kernel", "gpu_memcpy", "gpu_memset"])
+def test_what_has_graph_id_zero_was_launched_by_no_graph(tmp_path: Path, kind: str) -> None:
+    """Kineto writes the 0 on all of a GPU's work since 2026: taken for a node it costs each its op."""
+    events = [
+        event("cpu_op", "aten::add", 1000, 50, 7, 8),
+        event("cuda_runtime", "cudaLaunchKernel", 1010, 5, 7, 8, correlation=1),
+        event(kind, "Memcpy HtoD (Pageable -> Device)", 1020, 9, 0, 7, device=0, stream=7,
+              correlation=1, graph__id=0, graph__node__id=0),
+    ]  # fmt: skip
+    profile = Profile(kineto.read(write(tmp_path / "t.json", events)))
+    frame = profile.kernels() if kind == "kernel" else profile.memops()
+    assert frame.select(pl.col("op").cast(pl.String), "graph_node").rows() == [("aten::add", None)]
+    assert profile.unattributed().is_empty()
+
+
+def test_a_graphs_own_kernel_keeps_its_numbers(tmp_path: Path) -> None:
+    node = (5 << 32) | 3
+    events = [
+        event("cuda_runtime", "cudaGraphLaunch", 1010, 5, 7, 8, correlation=1),
+        event("kernel", "k", 1020, 9, 0, 7, device=0, stream=7, correlation=1, graph__id=5,
+              graph__node__id=node),
+    ]  # fmt: skip
+    kernels = kineto.read(write(tmp_path / "t.json", events))["kernels"]
+    assert kernels.select("graph", "graph_node").rows() == [(5, node)]
+
+
+@pytest.mark.parametrize("written", [4_294_967_295, -1])
+def test_a_wait_for_the_device_has_no_stream(tmp_path: Path, written: int) -> None:
+    """CUPTI's number of it; Kineto wrote it without a sign, and writes -1 (``streamIdForTrace``)."""
+    events = [
+        *launch(),
+        event("cuda_sync", "Context Sync", 1100, 9, 0, 1, cuda_sync_kind="Context Sync",
+              stream=written, correlation=9, device=0, context=1),
+    ]  # fmt: skip
+    assert kineto.read(write(tmp_path / "t.json", events))["syncs"]["stream"].to_list() == [None]

@@ -239,6 +239,27 @@ def test_graph_nodes_of_both_tables(nsys_file, ids, table):
     assert trace["kernels"].select("graph", "graph_node").rows() == [(3, 12)]
 
 
+def test_graph_and_node_zero_are_none(nsys_file, ids):
+    """CUPTI says 0 of what no graph launched; an export may keep it where others leave null."""
+    none = {"graphNodeId": 0, "graphId": 0}
+    copy = {
+        "start": 5, "end": 6, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 2,
+        "globalPid": ids.gpid(), "bytes": 4, "copyKind": 1, "graphNodeId": 0,
+    }  # fmt: skip
+    node = {"start": 5, "end": 6, "globalTid": ids.gtid(4003), "nameId": 0, "graphNodeId": 11,
+            "originalGraphNodeId": 0}  # fmt: skip
+    trace = nsys.read(
+        nsys_file(
+            CUPTI_ACTIVITY_KIND_KERNEL=[kernel(1, 2, 1, ids, **none)],
+            CUPTI_ACTIVITY_KIND_MEMCPY=[copy],
+            CUDA_GRAPH_NODE_EVENTS=[node],
+        )
+    )
+    assert trace["kernels"].select("graph", "graph_node").rows() == [(None, None)]
+    assert trace["memops"]["graph_node"].to_list() == [None]
+    assert trace["graph_nodes"]["original_node"].to_list() == [None]
+
+
 def test_graphs_traced_as_a_whole_are_told_and_counted(nsys_file, ids):
     graph = {
         "start": 10, "end": 90, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 2,
