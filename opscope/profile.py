@@ -37,7 +37,7 @@ from opscope.core.trace import Trace
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
-ANALYSIS: Final = 9
+ANALYSIS: Final = 10
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -15,8 +16,12 @@ from typing import Final
 from opscope.core import session
 from opscope.core.session import Capture
 
+from .gpu_runtime import platform
+
 _log = logging.getLogger(__name__)
 
+#: Values of a list of visible devices that hide all.
+_HIDE: Final = ("", "-1", "NoDevFiles")
 #: What nsys sets in the processes that it starts.
 _NSYS_SIGNS: Final = ("NSYS_PROFILING_SESSION_ID", "QUADD_INJECTION_PROXY")
 
@@ -36,21 +41,21 @@ def choose(in_process: bool = True, environ: Mapping[str, str] = os.environ) -> 
     """
     if under_nsys(environ):
         return Choice("emit", "running under Nsight Systems, which records the ranges itself")
-    gpu = has_gpu(environ)
+    gpu = gpu_vendor(environ)
     nsys = shutil.which("nsys", path=environ.get("PATH"))
-    if gpu and nsys and not in_process:
+    if gpu == "nvidia" and nsys and not in_process:
         return Choice("nsys", f"a GPU, and {nsys}")
     if in_process and jax_alone():
         return Choice(
             "xplane", "JAX is loaded: its profiler gives the operations, the recorder the ranges"
         )
-    if not gpu:
-        return Choice("recorder", "no NVIDIA GPU is visible: ranges are recorded in the process")
+    if gpu is None:
+        return Choice("recorder", "no GPU is visible: ranges are recorded in the process")
     if not has_torch():
-        return Choice("recorder", "a GPU, but neither nsys nor PyTorch to see its kernels with")
+        return Choice("recorder", "a GPU, but no profiler to see its kernels with (nsys, PyTorch)")
     torch = sys.modules.get("torch")
-    if torch is not None and getattr(torch.version, "cuda", None) is None:
-        return Choice("recorder", "a GPU, but this PyTorch is built without CUDA")
+    if torch is not None and platform(torch) is None:
+        return Choice("recorder", "a GPU, but this PyTorch is built without CUDA and ROCm")
     return Choice(
         "kineto", "a GPU and PyTorch: its profiler gives the kernels, the recorder the ops"
     )
@@ -64,14 +69,43 @@ def under_nsys(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def has_gpu(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> bool:
-    """Whether an NVIDIA GPU is visible, by its device file.
+    """Whether a GPU is visible whose kernels can be captured, NVIDIA's or AMD's."""
+    return gpu_vendor(environ, root) is not None
+
+
+def gpu_vendor(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> str | None:
+    """``nvidia`` or ``amd``, by the driver's device file; None where there is none, or it is hidden.
 
     Asking the driver would initialise CUDA, which forked children could then not use.
     """
-    hidden = environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and hidden.strip() in ("", "-1", "NoDevFiles"):
-        return False
-    return any((root / "dev").glob("nvidia[0-9]*")) or (root / "dev" / "dxg").exists()
+    dev = root / "dev"
+    names: tuple[str, ...]
+    if any(dev.glob("nvidia[0-9]*")) or (dev / "dxg").exists():
+        found, names = "nvidia", ("CUDA_VISIBLE_DEVICES",)
+    elif (dev / "kfd").exists() and _amd_nodes(root):
+        found, names = (
+            "amd",
+            ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+        )
+    else:
+        return None
+    hidden = any(environ.get(name, "0").strip() in _HIDE for name in names)
+    return None if hidden else found
+
+
+def _amd_nodes(root: Path) -> bool:
+    """Whether one of the nodes of ``/dev/kfd`` is a GPU; taken for granted where they are not told.
+
+    The file is there on any machine with the driver loaded; a CPU is a node too, without SIMDs.
+    """
+    told = [*(root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")]
+    found = []
+    for path in told:
+        try:
+            found.append(re.search(r"^simd_count [1-9]", path.read_text(), re.MULTILINE))
+        except OSError:  # of a GPU that a container may not use
+            continue
+    return not told or any(found)
 
 
 def jax_alone() -> bool:

@@ -1,28 +1,30 @@
-"""Kernels by torch.profiler's CUDA activities, ops by our recorder, merged on one clock."""
+"""Kernels by torch.profiler's activities of the GPU, ops by our recorder, merged on one clock."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import numpy as np
 import polars as pl
 
 from opscope.core.clockfit import ClockFit, fit
-from opscope.core.intervals import Ints
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace
 
+from . import gpu_runtime
 from .beside import Beside, clock_of, hits, joined, probes
+from .gpu_runtime import PROBE_CALL
+from .kineto_threads import unseen, with_os_threads
 from .onclock import to_unix
+
+_log = logging.getLogger(__name__)
 
 #: The profiler's trace, beside the events of the part it belongs to.
 TRACE: Final = "kineto.json"
-#: The call whose times are bracketed: cheap, blocks nothing, and Kineto records it.
-PROBE_CALL: Final = "cudaStreamQuery"
 #: What the profiler's trace gives; its own ranges would double the recorder's.
 _TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs")
 
@@ -38,8 +40,8 @@ class Profiler(Protocol):
 class Cuda(Protocol):
     """What is asked of the CUDA runtime."""
 
-    def probe(self) -> None:
-        """One call of ``PROBE_CALL``; nothing while a CUDA graph is being captured."""
+    def probe(self) -> bool:
+        """One call that ``PROBE_CALL`` names, legal at any time; False where there is none to make."""
 
     def synchronize(self) -> None:
         """Wait for the GPU."""
@@ -80,9 +82,9 @@ class KinetoCapture(Beside):
             self._profiler = None
             raise SessionError(f"torch.profiler cannot start: {error}") from error
 
-    def _touch(self) -> None:
+    def _touch(self) -> bool:
         assert self._cuda is not None
-        self._cuda.probe()
+        return self._cuda.probe()
 
     def _settle(self) -> None:
         assert self._cuda is not None
@@ -104,13 +106,16 @@ class _TorchCuda:
 
         self._torch = torch
         if not torch.cuda.is_available():
-            raise SessionError("PyTorch sees no CUDA device")
+            raise SessionError("PyTorch sees no GPU")
+        self._call = gpu_runtime.driver_version_call(torch)
+        if self._call is None:
+            _log.warning("the GPU runtime that PyTorch uses was not found: no clock can be probed")
 
-    def probe(self) -> None:
-        cuda = self._torch.cuda
-        # a query would invalidate a graph capture
-        if not cuda.is_current_stream_capturing():
-            cuda.current_stream().query()
+    def probe(self) -> bool:
+        if self._call is None:
+            return False
+        self._call()
+        return True
 
     def synchronize(self) -> None:
         self._torch.cuda.synchronize()
@@ -137,64 +142,35 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
     The probes in the part say how the clocks lie; where none can be found in ``kernels``, the two
     Unix clocks do. Either is noted with its error. Durations stay as they were.
     """
-    calls, threads = _with_os_threads(kernels["calls"], ranges["threads"])
     guess = to_unix(kernels) - to_unix(ranges)
-    clock, note = clock_of(_fit(ranges, calls, guess), guess, "kernels")
-    changed = {"threads": pl.concat([ranges["threads"], threads])}
+    fitted, met = _fit(ranges, kernels["calls"], guess)
+    clock, note = clock_of(fitted, guess, "kernels")
+    calls, unclear = with_os_threads(kernels["calls"], ranges, clock, met)
+    known = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
     with_threads = kernels.replace(calls=calls) if kernels.has("calls") else kernels
-    merged = joined(ranges, with_threads, _TAKEN, clock, "kineto", changed)
+    merged = joined(ranges, with_threads, _TAKEN, clock, "kineto", {"threads": known})
     merged.origin["kernels"] = kernels.origin
     merged.note(*note)
+    if unclear:
+        merged.note(
+            "warning",
+            "GPU runtime calls whose thread is not known: the profiler's number of it is that of "
+            "several threads",
+            unclear,
+        )
     return merged
 
 
-def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> ClockFit | None:
-    """The fit over all threads' probes and their calls; None where none is found."""
+def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> tuple[ClockFit | None, pl.DataFrame]:
+    """The fit over the probes and their calls, None where they are not found; and which thread of the
+    profiler's made the calls that the system's ``thread`` is known to have made: number, thread."""
     asked = probes(ranges)
-    queries = calls.filter(pl.col("name").cast(pl.String) == PROBE_CALL).sort("start")
-    pieces: list[tuple[Ints, ...]] = []
-    for thread in np.unique(asked[:, 2]):
-        mine = asked[asked[:, 2] == thread]
-        theirs = queries.filter(pl.col("thread") == int(thread))
-        start, end = theirs["start"].to_numpy(), theirs["end"].to_numpy()
-        rows = hits(mine, start, end, guess)
-        if rows is not None:
-            hit = rows >= 0
-            pieces.append((mine[hit, 0], mine[hit, 1], start[rows[hit]], end[rows[hit]]))
-    if not pieces:
-        return None
-    return fit(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-
-
-def _with_os_threads(
-    calls: pl.DataFrame, threads: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Calls with system thread ids, and rows for threads that the recorder has not seen.
-
-    Kineto numbers a thread that it has not met by the low 32 bits of its pthread id, signed or not.
-    """
-    known = threads.filter(pl.col("pthread_id").is_not_null())
-    low = pl.col("pthread_id") & 0xFFFFFFFF
-    names = pl.concat(
-        [
-            known.select(low.alias("alias"), "thread"),
-            known.select((low - (1 << 32)).alias("alias"), "thread"),
-            known.select(pl.col("pthread_id").alias("alias"), "thread"),
-        ]
-    ).unique("alias", keep="none")
-    own = threads["thread"].implode()
-    names = names.filter(~pl.col("alias").is_in(own))
-    renamed = calls.with_columns(
-        pl.col("thread").replace(names["alias"], names["thread"]).alias("thread")
-    )
-    unseen = renamed.select(pl.col("thread").drop_nulls().unique().sort()).filter(
-        ~pl.col("thread").is_in(own)
-    )
-    rows = unseen.select(
-        pl.lit(0, pl.Int32).alias("process"),
-        "thread",
-        pl.lit(None, pl.Int64).alias("os_tid"),
-        pl.lit(None, pl.Int64).alias("pthread_id"),
-        pl.lit(None, pl.String).alias("name"),
-    )
-    return renamed, rows.cast(dict(threads.schema))  # type: ignore[arg-type]
+    seen = calls.filter(pl.col("name").cast(pl.String).str.contains(PROBE_CALL)).sort("start")
+    start, end = seen["start"].to_numpy(), seen["end"].to_numpy()
+    rows = hits(asked, start, end, guess)
+    if rows is None:
+        return None, pl.DataFrame(schema={"number": pl.Int64, "thread": pl.Int64})
+    hit = rows >= 0
+    pairs = {"number": seen["thread"].gather(rows[hit]), "thread": asked[hit, 2]}
+    fitted = fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]])
+    return fitted, pl.DataFrame(pairs).unique()

@@ -63,9 +63,9 @@ class XPlaneCapture(Beside):
         except RuntimeError as error:
             raise SessionError(f"jax.profiler cannot start: {error}") from error
 
-    def _touch(self) -> None:
+    def _touch(self) -> bool:
         with self._jax.profiler.TraceAnnotation(PROBE):
-            pass
+            return True
 
     def _settle(self) -> None:
         for array in self._jax.live_arrays():

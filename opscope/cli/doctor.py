@@ -169,24 +169,38 @@ _distributions = functools.cache(importlib.metadata.packages_distributions)
 
 
 def _gpu() -> Check:
-    """What the CUDA driver itself says; loading it starts no context on any GPU."""
+    """What the driver itself says, CUDA's or HIP's; loading it starts no context on any GPU."""
     import ctypes
 
-    library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
-    try:
-        driver = ctypes.CDLL(library)
-    except OSError:
-        return Check(
-            "GPU",
-            False,
-            "no CUDA driver",
-            "profiles hold CPU times of ops; reading GPU traces made elsewhere works",
-        )
-    count = ctypes.c_int(0)
-    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    if status or not count.value:
-        return Check("GPU", False, f"driver present, no device (error {status})", "see nvidia-smi")
-    return Check("GPU", True, f"{count.value} CUDA device{'s' if count.value > 1 else ''}")
+    windows = os.name == "nt"
+    without = Check(
+        "GPU",
+        False,
+        "no CUDA or HIP driver",
+        "profiles hold CPU times of ops; reading GPU traces made elsewhere works",
+    )
+    for runtime, library, names in (
+        ("CUDA", "nvcuda.dll" if windows else "libcuda.so.1", ("cuInit", "cuDeviceGetCount")),
+        ("HIP", "amdhip64.dll" if windows else "libamdhip64.so", ("hipInit", "hipGetDeviceCount")),
+    ):
+        try:
+            driver = ctypes.CDLL(library)
+            begin, count_devices = (getattr(driver, name) for name in names)
+        except (OSError, AttributeError):
+            continue
+        count = ctypes.c_int(0)
+        status = begin(0) or count_devices(ctypes.byref(count))
+        if count.value and not status:
+            several = "s" if count.value > 1 else ""
+            return Check("GPU", True, f"{count.value} {runtime} device{several}")
+        look = "see nvidia-smi" if runtime == "CUDA" else "see rocm-smi"
+        said = f"{runtime} driver present, no device (error {status})"
+        without = Check("GPU", False, said, look)
+    from opscope.backends import gpu_vendor
+
+    if gpu_vendor() == "amd":  # PyTorch's wheels bring HIP along; the system needs none
+        return Check("GPU", True, "an AMD GPU, by /dev/kfd; HIP is not installed for the system")
+    return without
 
 
 def _nsys() -> Check:

@@ -106,7 +106,7 @@ def _settings(
     from .child import Plan
 
     if backend == "kineto" and not has_gpu():
-        common.fail("--backend kineto: no NVIDIA GPU is visible here; recorder needs none")
+        common.fail("--backend kineto: no GPU is visible here; recorder needs none")
     try:
         return Plan.of(steps=steps, delay=delay, duration=duration, backend=backend).environment()
     except ValueError as error:

@@ -22,7 +22,7 @@ from opscope.core.trace import Trace
 GRAPH_LAUNCH: Final = r"^(cu|cuda|hip)GraphLaunch"
 LAUNCH: Final = (
     r"^(cu|cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC|Ex|_C|_ptsz|_v\d+)?"
-    r"|^hipExtLaunchKernel|^hipExtModuleLaunchKernel|^hipHccModuleLaunchKernel"
+    r"|^hip(HccModule|Drv)LaunchKernel|^hipExtLaunchMultiKernel|^hipLaunchByPtr"
 )
 _GRAPH_TEXT: Final = r"^CUDA graph (\d+) {}$"
 _BEGIN: Final = r"StreamBeginCapture"

@@ -21,6 +21,13 @@ _POLARS: Final[Mapping[str, Any]] = {
 #: Columns that number things within one trace and are moved apart when traces are joined.
 _RENUMBERED: Final = {"process": "process", "parent": "process", "clock_domain": "clock_domain"}
 _RANGE_IDS: Final = {"ranges": "id", "counters": "range_id"}
+#: CUPTI numbers CUDA graphs and their nodes from 1 and says 0 of what no graph launched. Kineto writes
+#: that 0 for every kernel, copy and set since 2026; taken for a node it costs each of them its op.
+_ZERO_IS_NONE: Final[Mapping[str, tuple[str, ...]]] = {
+    "kernels": ("graph", "graph_node"),
+    "memops": ("graph_node",),
+    "graph_nodes": ("graph", "node", "original_node"),
+}
 
 
 def table_schema(table: str) -> dict[str, Any]:
@@ -29,17 +36,21 @@ def table_schema(table: str) -> dict[str, Any]:
 
 
 def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """``frame`` with the table's columns, in order, absent ones null. Raises ValueError on others."""
+    """``frame`` with the table's columns, in order, absent ones null. Raises ValueError on others.
+
+    A CUDA graph or node numbered 0 is none: null.
+    """
     schema = table_schema(table)
     extra = set(frame.columns) - set(schema)
     if extra:
         raise ValueError(f"table {table!r} has no column {', '.join(sorted(extra))}")
-    if frame.schema == schema:
-        return frame
-    return frame.select(
-        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
-        for name, dtype in schema.items()
-    )
+    if frame.schema != schema:
+        frame = frame.select(
+            pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
+            for name, dtype in schema.items()
+        )
+    zero = [name for name in _ZERO_IS_NONE.get(table, ()) if (frame[name] == 0).any()]
+    return frame.with_columns(pl.col(zero).replace(0, None)) if zero else frame
 
 
 @dataclass(slots=True)

@@ -9,11 +9,9 @@ import numpy as np
 import polars as pl
 
 from opscope.core.columns import spread
+from opscope.core.graphs import LAUNCH
 
 from .kineto_columns import NONE, Columns
-
-#: Calls that run a kernel on the device, which the range profiler each measures.
-_LAUNCHES = r"^(cuda|cu|hip)(Launch\w*Kernel\w*|ModuleLaunchKernel|ExtModuleLaunchKernel|LaunchCooperative\w*)(_v[0-9]+|ExC)?$"
 
 
 def counters(
@@ -34,7 +32,8 @@ def counters(
     rows = columns["metrics"]
     start = rows.column("start")
     order = np.argsort(start, kind="stable")
-    launches = calls.filter(pl.col("name").cast(pl.String).str.contains(_LAUNCHES)).sort("start")
+    # the range profiler measures each call that runs a kernel on the device
+    launches = calls.filter(pl.col("name").cast(pl.String).str.contains(LAUNCH)).sort("start")
     linked = len(launches) == len(order)
     correlation = launches["correlation"].to_list() if linked else [None] * len(order)
     device = [None if value == NONE else value for value in rows.column("device").tolist()]

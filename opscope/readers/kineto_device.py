@@ -16,6 +16,8 @@ from .kineto_links import Placed, launches_by_flow, owners
 
 _COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?|Copy(\w+)To(\w+)")
 _SET = re.compile(r"Memset \((\w+)\)")
+#: CUPTI's number of the stream that a wait for a whole device has, as Kineto wrote it and writes it.
+_NO_STREAM: Final = [(1 << 32) - 1, -1]
 _LETTER: Final = {"Host": "H", "Device": "D"}
 
 
@@ -82,13 +84,14 @@ def memops(placed: Placed, calls: pl.DataFrame) -> pl.DataFrame:
 def syncs(placed: Placed, calls: pl.DataFrame) -> pl.DataFrame:
     """The ``syncs`` table."""
     rows = placed.columns["sync"]
-    return pl.DataFrame(
+    frame = pl.DataFrame(
         {
             **_device(placed, rows, calls, rows.column("correlation")),
             "kind": placed.name(rows, "kind"),
             "event_id": nullable(rows.column("event_id")),
         }
     )
+    return frame.with_columns(pl.col("stream").replace(_NO_STREAM, None))
 
 
 def allocations(placed: Placed) -> pl.DataFrame:

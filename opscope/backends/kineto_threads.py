@@ -1,0 +1,105 @@
+"""Threads as Kineto numbers them, found among those that our recorder saw.
+
+CUPTI tells of a thread the low 32 bits of its pthread id, as a signed integer. Kineto writes the
+system's id in its place for threads that it has met, which without CPU activities are none, and since
+October 2024 the absolute value of any number. So half of all threads stand in the trace under a number
+that is no part of their pthread id, and two may stand there under one. On AMD's GPUs Kineto writes the
+system's id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.clockfit import ClockFit
+from opscope.core.intervals import Ints
+from opscope.core.trace import Trace
+
+_LOW: Final = 1 << 32
+_SIGN: Final = 1 << 31
+
+
+def with_os_threads(
+    calls: pl.DataFrame, ranges: Trace, clock: ClockFit, met: pl.DataFrame
+) -> tuple[pl.DataFrame, int]:
+    """``calls`` with the system's thread ids, and how many calls have none because several fit.
+
+    ``met`` (number, thread) are threads known from calls of ours. A number that several threads have
+    is that of the one whose ranges are around the call, by ``clock``: a thread may get the pthread id
+    of one that has ended. Where that does not tell either, the thread is null. A number that no
+    thread has stays.
+    """
+    names = pl.concat([numbers(ranges["threads"]), met.select("number", "thread")]).unique()
+    shared = names.filter(pl.len().over("number") > 1)
+    single = names.filter(pl.len().over("number") == 1)
+    thread = calls["thread"].replace(single["number"], single["thread"])
+    unclear = 0
+    spans = _spans(ranges, clock.error_ns)
+    for (number,), part in shared.group_by("number"):
+        rows = np.flatnonzero((calls["thread"] == number).fill_null(False).to_numpy())
+        if len(rows):
+            found = _by_time(clock.apply(calls["start"].gather(rows).to_numpy()), part, spans)
+            thread = thread.scatter(rows, found)
+            unclear += found.null_count()
+    return calls.with_columns(thread.alias("thread")), unclear
+
+
+def numbers(threads: pl.DataFrame) -> pl.DataFrame:
+    """Every number that Kineto may have for a thread: number, thread."""
+    known = threads.filter(pl.col("pthread_id").is_not_null()).select(
+        pl.col("pthread_id").alias("whole"), "thread"
+    )
+    low = pl.col("whole") & (_LOW - 1)
+    signed = low - pl.when(low >= _SIGN).then(_LOW).otherwise(0)
+    # of the one number that has no absolute value in 32 bits Kineto makes 0
+    positive = pl.when(low == _SIGN).then(0).otherwise(signed.abs())
+    forms = [
+        known.select(form.cast(pl.Int64).alias("number"), "thread")
+        for form in (pl.col("whole"), low, signed, positive)
+    ]
+    own = threads.select(pl.col("thread").alias("number"), "thread").drop_nulls()
+    return pl.concat([own, *forms]).unique()
+
+
+def unseen(calls: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
+    """Rows for ``threads`` of those that made calls and that the recorder has not seen."""
+    rows = calls.select(pl.col("thread").drop_nulls().unique().sort()).filter(
+        ~pl.col("thread").is_in(threads["thread"].implode())
+    )
+    schema = dict(threads.schema)
+    kept = {"process": pl.lit(0), "thread": pl.col("thread")}
+    return rows.select(
+        kept.get(name, pl.lit(None)).cast(dtype).alias(name) for name, dtype in schema.items()
+    )
+
+
+def _spans(ranges: Trace, error: int) -> pl.DataFrame:
+    """From when to when each thread has ranges: thread, first, last; wider by the clock's error."""
+    return (
+        ranges["ranges"]
+        .group_by("thread")
+        .agg(
+            (pl.col("start").min() - error).alias("first"),
+            (pl.col("end").max() + error).alias("last"),
+        )
+    )
+
+
+def _by_time(time: Ints, candidates: pl.DataFrame, spans: pl.DataFrame) -> pl.Series:
+    """For each time the one thread of the candidates that has ranges around it; null for none, several."""
+    part = candidates.join(spans, on="thread")
+    many = len(part)
+    if not many:
+        return pl.Series([None] * len(time), dtype=pl.Int64)
+    edges = np.concatenate((part["first"].to_numpy(), part["last"].to_numpy() + 1))
+    order = np.argsort(edges, kind="stable")
+    sign = np.repeat((1, -1), many)
+    open_now = np.cumsum(sign[order])
+    which = np.cumsum((sign * np.tile(np.arange(many), 2))[order])
+    place = np.searchsorted(edges[order], time, side="right") - 1
+    one = (place >= 0) & (open_now[place] == 1)
+    thread = part["thread"].to_numpy()[np.where(one, which[place], 0)]
+    return pl.Series(thread).set(pl.Series(~one), None)

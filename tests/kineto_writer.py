@@ -1,0 +1,220 @@
+"""Writes Kineto's JSON as its sources say it is written: what stands for torch.profiler's export.
+
+Read at pytorch/kineto, ``libkineto/src``, of autumn 2025 to summer 2026:
+
+* ``output_json.cpp`` at 002d9919: ``sanitizeTid`` (every tid, streams too), ``transToRelativeTime`` and
+  ``handleActivity`` (µs after ``baseTimeNanoseconds``, three digits; no ``External id`` without CPU
+  activity), ``handleGenericLink`` (an arrow's end for every call that begins none), ``handleTraceStart``,
+  ``handleResourceInfo``, ``finalizeTrace``;
+* ``CuptiActivity.h`` at 032aa9ee: ``visitTypedMetadata`` of kernels, copies, sets and calls,
+  ``addGraphNodeTypedMetadata`` (``graph id`` and ``graph node id`` on all of them, 0 where no graph
+  launched them), ``addChannelTypedMetadata``, ``streamIdForTrace``, ``memcpyName``;
+* ``CuptiCbidRegistry.cpp`` at 54d69b2f: which runtime calls are left out, which begin an arrow, and that
+  of driver calls launches alone are written;
+* ``CuptiActivityProfiler.cpp``, ``handleRuntimeActivity``: CUPTI's thread id, unless the thread was
+  recorded, which CUDA activities alone do not do;
+* ``ActivityType.cpp``: the categories' names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Runtime calls that are never written.
+BLOCKED = frozenset(
+    {
+        "cudaGetDevice", "cudaSetDevice", "cudaGetLastError", "cudaEventCreate",
+        "cudaEventCreateWithFlags", "cudaEventDestroy",
+    }
+)  # fmt: skip
+#: Calls that begin an arrow; ``cudaMemcpy`` to ``cudaMemset2DAsync`` do as well.
+ARROWS = frozenset(
+    {
+        "cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cudaGraphLaunch",
+        "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaStreamWaitEvent", "cuLaunchKernel",
+        "cuLaunchKernelEx",
+    }
+)  # fmt: skip
+#: Driver calls that are written.
+DRIVER = frozenset({"cuLaunchKernel", "cuLaunchKernelEx"})
+#: CUPTI's numbers of some runtime calls.
+CBID = {
+    "cudaDriverGetVersion": 1, "cudaMemcpyAsync": 41, "cudaMemsetAsync": 51,
+    "cudaDeviceSynchronize": 165, "cudaLaunchKernel": 211, "cudaGraphLaunch": 311,
+    "cuLaunchKernel": 307,
+}  # fmt: skip
+INT_MIN = -(1 << 31)
+
+
+@dataclass(slots=True)
+class Call:
+    """A runtime or driver call: ns of the profiler's clock, and the pthread id of its thread."""
+
+    name: str
+    start: int
+    end: int
+    pthread: int
+    correlation: int
+
+
+@dataclass(slots=True)
+class Work:
+    """What ran on the device: ``kind`` is ``kernel``, ``gpu_memcpy`` or ``gpu_memset``."""
+
+    kind: str
+    name: str
+    start: int
+    end: int
+    correlation: int
+    stream: int = 7
+    device: int = 0
+    context: int = 1
+    bytes: int = 0
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (128, 1, 1)
+    registers: int = 32
+    shared: int = 0
+    graph: int = 0
+    graph_node: int = 0
+
+
+@dataclass(slots=True)
+class KinetoWriter:
+    """One export. ``met`` are threads that CPU activity recorded: pthread id → the system's id."""
+
+    pid: int
+    base: int
+    properties: list[Mapping[str, Any]] = field(default_factory=list)
+    met: Mapping[int, int] = field(default_factory=dict)
+
+    def write(
+        self, path: str | Path, calls: Iterable[Call], work: Iterable[Work], end: int
+    ) -> None:
+        """The file ``path`` of what was recorded until ``end``."""
+        events: list[str] = []
+        threads = set()
+        for call in calls:
+            written = self._call(call)
+            if written is not None:
+                events += written
+                threads.add(self.thread(call.pthread))
+        devices = set()
+        for each in work:
+            events += self._work(each)
+            devices.add((each.device, each.stream))
+        for thread in sorted(threads):
+            events.append(self._name(self.pid, thread, f"thread {thread}"))
+        for device, stream in sorted(devices):
+            events.append(self._name(device, stream, f"stream {stream} "))
+        events.append(
+            '\n  {\n    "name": "Record Window End", "ph": "i", "s": "g",\n'
+            f'    "pid": "", "tid": "", "ts": {self._micros(end)}\n  }}'
+        )
+        Path(path).write_text(
+            '\n  {\n    "schemaVersion": 1,\n    "deviceProperties": [\n    '
+            + ",".join(json.dumps(each) for each in self.properties)
+            + '\n    ],\n      "cuda_runtime_version": 13000,\n      "cuda_driver_version": 13000,'
+            f'\n  "displayTimeUnit": "ms",\n  "baseTimeNanoseconds": {self.base},\n  "traceEvents": ['
+            + ",".join(events)
+            + f'\n  ],\n  "traceName": "{path}"\n}}'
+        )
+
+    def thread(self, pthread: int) -> int:
+        """A thread's number: CUPTI's, or the system's where it was met; ``sanitizeTid`` comes after."""
+        return self.met.get(pthread, signed32(pthread))
+
+    def _micros(self, time: int) -> str:
+        since = max(0, time - self.base)
+        return f"{since // 1000}.{since % 1000:03}"
+
+    def _call(self, call: Call) -> list[str] | None:
+        driver = call.name.startswith("cu") and not call.name.startswith("cuda")
+        if call.name in BLOCKED or (driver and call.name not in DRIVER):
+            return None
+        arrow = call.name in ARROWS or call.name.startswith(("cudaMemcpy", "cudaMemset"))
+        args = {"cbid": CBID.get(call.name, 0), "correlation": call.correlation}
+        category = "cuda_driver" if driver else "cuda_runtime"
+        place = self.pid, sanitize_tid(self.thread(call.pthread))
+        return self._activity(category, call.name, place, call.start, call.end, args, arrow)
+
+    def _work(self, work: Work) -> list[str]:
+        args: dict[str, Any] = {
+            "device": work.device,
+            "context": work.context,
+            "stream": work.stream,
+            "correlation": work.correlation,
+        }
+        if work.kind == "kernel":
+            args = {"queued": 0, **args} | {
+                "registers per thread": work.registers,
+                "shared memory": work.shared,
+                "blocks per SM": work.grid[0] / 132,
+                "warps per SM": work.grid[0] * work.block[0] / 32 / 132,
+                "grid": list(work.grid),
+                "block": list(work.block),
+                "est. achieved occupancy %": 50,
+                "occupancy": {"activeBlocksPerMultiprocessor": 8, "limitingFactors": "REGS"},
+            }
+        else:
+            args["bytes"] = work.bytes
+            if work.end > work.start:
+                args["memory bandwidth (GB/s)"] = work.bytes / (work.end - work.start)
+        args |= {"graph id": work.graph, "graph node id": work.graph_node}
+        if work.kind == "kernel":
+            args["priority"] = 0
+        args |= {"channel": 12, "channel_type": 1}
+        place = work.device, sanitize_tid(work.stream)
+        return self._activity(work.kind, work.name, place, work.start, work.end, args, False)
+
+    def _activity(
+        self,
+        category: str,
+        name: str,
+        place: tuple[int, int],
+        start: int,
+        end: int,
+        args: Mapping[str, Any],
+        arrow: bool,
+    ) -> list[str]:
+        where = f'"pid": {place[0]}, "tid": {place[1]}'
+        length = max(0, end - start)
+        told = ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in args.items())
+        events = [
+            f'\n  {{\n    "ph": "X", "cat": "{category}", "name": {json.dumps(name)}, {where},\n'
+            f'    "ts": {self._micros(start)}, "dur": {length // 1000}.{length % 1000:03},\n'
+            f'    "args": {{\n      {told}\n    }}\n  }}'
+        ]
+        if args["correlation"] > 0:
+            phase, bound = ("s", "") if arrow else ("f", ', "bp": "e"')
+            events.append(
+                f'\n  {{\n    "ph": "{phase}", "id": {args["correlation"]}, {where}, '
+                f'"ts": {self._micros(start)},\n    "cat": "ac2g", "name": "ac2g"{bound}\n  }}'
+            )
+        return events
+
+    def _name(self, pid: int, tid: int, name: str) -> str:
+        return (
+            f'\n  {{\n    "name": "thread_name", "ph": "M", "ts": 0.000, "pid": {pid}, '
+            f'"tid": {sanitize_tid(tid)},\n    "args": {{\n      "name": "{name}"\n    }}\n  }}'
+        )
+
+
+def signed32(number: int) -> int:
+    """The low 32 bits as a signed integer: CUPTI's id of a thread, of its pthread id."""
+    low = number & 0xFFFFFFFF
+    return low - (1 << 32) if low >> 31 else low
+
+
+def sanitize_tid(tid: int) -> int:
+    """``sanitizeTid``: the absolute value in 32 bits, 0 where there is none."""
+    tid = signed32(tid)
+    return 0 if tid == INT_MIN else abs(tid)
+
+
+def memcpy_name(kind: str, source: str, target: str) -> str:
+    """``memcpyName``."""
+    return f"Memcpy {kind} ({source} -> {target})"
