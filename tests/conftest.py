@@ -67,7 +67,7 @@ def bound_by_modes():
     return give_up
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def trace_of():
     """A trace from lists of rows: ``trace_of(ranges=[{...}], kernels=[{...}])``."""
     import polars as pl
