@@ -67,7 +67,7 @@ def bound_by_modes():
     return give_up
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def trace_of():
     """A trace from lists of rows: ``trace_of(ranges=[{...}], kernels=[{...}])``."""
     import polars as pl
@@ -87,3 +87,14 @@ def trace_of():
         return Trace.of(frames, origin)
 
     return build
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """PyTorch on two GPUs that are not there, CUDA not initialised: its own lazy initialisation runs."""
+    torch = pytest.importorskip("torch")
+    from tests.cuda_stand_in.cuda_driver import Driver
+
+    driver = Driver()
+    driver.install(torch, lambda *what: monkeypatch.setattr(*what, raising=False))
+    return driver

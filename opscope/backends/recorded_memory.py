@@ -35,8 +35,9 @@ def allocations(
     """The ``allocations`` table of one process, by time; releases have negative bytes.
 
     ``devices`` are the facts of the devices observed: ``memory`` (its number), and of a GPU ``total``
-    and ``reserved``, bytes in use as the recording ended. ``total`` runs: on the CPU it counts what was
-    allocated since the recording began, on a GPU all that is in use. ``clocks`` are readings of
+    and ``reserved``, bytes in use as the recording ended, or paused, after so many ``changes``.
+    ``total`` runs: on the CPU it counts what was allocated since the recording began, on a GPU all that
+    is in use. ``clocks`` are readings of
     (recorder's time, Unix time, error), by which a GPU's Unix times are put on the recorder's clock.
     Appends to ``notes`` what was left out. Raises BadInput where the file is not of this format.
     """
@@ -46,6 +47,7 @@ def allocations(
     frame = pl.DataFrame({name: data[name] for name in _DTYPE.names or ()})
     frame = frame.with_row_index("order").with_columns(
         pl.Series("time", _times(data, clocks)),
+        pl.Series("piece", _pieces(data["device"], devices)),
         pl.col("address").cast(pl.Int64, strict=False),
         pl.when(pl.col("thread") != 0).then(pl.col("thread").cast(pl.Int64)).alias("thread"),
     )
@@ -57,18 +59,24 @@ def allocations(
         ]
     ).sort("time", "order")
     ends = pl.DataFrame(
-        {
-            "device": [int(one["memory"]) for one in devices],
-            "end": [one.get("total") for one in devices],
-            "end_reserved": [one.get("reserved") for one in devices],
-        },
-        schema={"device": pl.Int16, "end": pl.Int64, "end_reserved": pl.Int64},
-    ).unique("device", keep="last")
-    changes, grown = pl.col("bytes").over("device"), pl.col("grown").over("device")
-    rows = both.join(ends, on="device", how="left", maintain_order="left").with_columns(
+        [
+            (device, piece, fact.get("total"), fact.get("reserved"))
+            for device, facts in _by_device(devices).items()
+            for piece, fact in enumerate(facts)
+        ],
+        schema={"device": pl.Int16, "piece": pl.Int32, "end": pl.Int64, "end_reserved": pl.Int64},
+        orient="row",
+    )
+    of = ("device", "piece")
+    changes, grown = pl.col("bytes"), pl.col("grown")
+    rows = both.join(ends, on=of, how="left", maintain_order="left").with_columns(
         # from the end back where that is known, so that lost events before the first do no harm
-        (changes.cum_sum() + (pl.col("end") - changes.sum()).fill_null(0)).alias("total"),
-        (grown.cum_sum() + pl.col("end_reserved") - grown.sum()).alias("reserved"),
+        (changes.cum_sum().over(of) + (pl.col("end") - changes.sum().over(of)).fill_null(0)).alias(
+            "total"
+        ),
+        (grown.cum_sum().over(of) + pl.col("end_reserved") - grown.sum().over(of)).alias(
+            "reserved"
+        ),
     )
     rows = rows.filter(pl.col("address").is_not_null())
     return rows.select(
@@ -81,6 +89,30 @@ def allocations(
         "total",
         "reserved",
     )
+
+
+def _by_device(devices: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
+    """The facts of each device, in order: one for each piece of its history."""
+    found: dict[int, list[Mapping[str, Any]]] = {}
+    for fact in devices:
+        of = found.setdefault(int(fact["memory"]), [])
+        if of and of[-1].get("changes") is None:  # no more than one piece is told
+            of.clear()
+        of.append(fact)
+    return found
+
+
+def _pieces(
+    device: np.ndarray[Any, Any], devices: Sequence[Mapping[str, Any]]
+) -> np.ndarray[Any, Any]:
+    """For each record which piece of its device's history it is in: between two lie changes untold."""
+    piece = np.zeros(len(device), np.int32)
+    for number, facts in _by_device(devices).items():
+        ends = np.cumsum([int(fact.get("changes") or 0) for fact in facts[:-1]])
+        if len(ends):
+            here = np.flatnonzero(device == number)
+            piece[here] = np.searchsorted(ends, np.arange(len(here)), side="right")
+    return piece
 
 
 def _read(path: Path) -> np.ndarray[Any, Any]:
@@ -141,6 +173,7 @@ def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFr
         "device",
         "thread",
         "time",
+        "piece",
         "address",
         pl.when("unsized")
         .then(-pl.col("earlier"))
@@ -159,6 +192,7 @@ def _reservations(frame: pl.DataFrame) -> pl.DataFrame:
         "device",
         "thread",
         "time",
+        "piece",
         pl.lit(None, pl.Int64).alias("address"),
         pl.lit(0, pl.Int64).alias("bytes"),
         grown.alias("grown"),

@@ -188,7 +188,7 @@ class _Facts:
 
 
 def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
-    sizes = {name: line.get(name) for name in ("total", "reserved")}
+    sizes = {name: line.get(name) for name in ("total", "reserved", "changes")}
     return {
         "memory": int(line["memory"]),
         **{name: None if size is None else int(size) for name, size in sizes.items()},

@@ -144,18 +144,21 @@ def _when_jax_begins(what: Callable[[], None]) -> None:
 
 
 def _cuda_in_use() -> bool:
+    from opscope.adapters.cuda import in_use
+
     cuda = sys.modules.get("torch.cuda")
-    # while it is being initialised it does not say so yet, and the device count is already asked for
-    return cuda is not None and (cuda.is_initialized() or hasattr(cuda._tls, "is_initializing"))
+    return cuda is not None and in_use(cuda)
 
 
 def _when_cuda_begins(what: Any) -> None:
     """Call ``what`` when PyTorch initialises CUDA in this process, at once where it has already."""
     import wrapt
 
+    from opscope.adapters.cuda import when_in_use
+
     def imported(torch: Any) -> None:
         try:
-            torch.cuda._lazy_call(what)
+            when_in_use(torch.cuda, what)
         except AttributeError as error:  # private, so it may go: then there are no kernels
             _log.warning("opscope: kernels are not recorded: %s", error)
 

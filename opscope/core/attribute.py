@@ -45,10 +45,12 @@ REASONS: Final = (
     "the trace has no op ranges",
     "replayed from a CUDA graph whose capture is not in the trace",
     "names no op, as other kernels of the trace do",
+    "replayed from a CUDA graph that runs nodes at once and does not number them",
+    "replayed from a CUDA graph that any of several captures may have made",
 )
-HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES, NO_CAPTURE, UNNAMED = range(
-    len(REASONS)
-)
+HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES, NO_CAPTURE, UNNAMED = range(7)
+#: By ``Replayed.why``.
+_OF_GRAPH: Final = np.array([NO_CAPTURE, NO_CAPTURE, 7, 8], np.uint8)
 
 
 @dataclass(slots=True)
@@ -140,11 +142,13 @@ def attribute(trace: Trace) -> Attribution:
     is_op = _ops(ranges, meaning)
     is_op[named.first :] = False  # they hold what names them and nothing else
     pushpop = (ranges["kind"] == "pushpop").fill_null(True).to_numpy()
-    graph = replayed(trace, links["kernels"])
+    graphs = replayed(trace, links)
     used = np.zeros(len(calls), bool)
-    for link in (*links.values(), *((graph.call,) if graph else ())):
+    for link in links.values():
         used[link[link >= 0]] = True
-    keep = graph is not None and bool(graph.has_node.any())
+    for graph in graphs.values():
+        used[graph.call[graph.call >= 0]] = True
+    keep = any(bool(graph.has_node.any()) for graph in graphs.values())
     parent, call_op, nests = _open_ops(ranges, is_op & pushpop, calls, used, keep)
     _open_ranges(ranges, is_op & ~pushpop, calls, used, call_op)
     why = _reasons(calls, used, call_op, set(nests), bool(is_op.any()))
@@ -152,8 +156,8 @@ def attribute(trace: Trace) -> Attribution:
     launched = {name: _launched(link, call_op, why) for name, link in links.items()}
     add_parameters(trace, meaning, is_op, launched["kernels"].op)
     name_groups(ranges, meaning, is_op)
-    if graph is not None:
-        _follow_graph(graph, launched["kernels"], call_op, nests, _is_region(meaning))
+    for name, graph in graphs.items():
+        _follow_graph(graph, launched[name], call_op, nests, _is_region(meaning))
     _take_named(named, launched["kernels"], is_op)
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
 
@@ -215,7 +219,7 @@ def _launched(
 
 def _follow_graph(
     graph: Replayed,
-    kernels: Launched,
+    launched: Launched,
     call_op: NDArray[np.int32],
     nests: _Nests,
     is_region: NDArray[np.bool_],
@@ -232,13 +236,15 @@ def _follow_graph(
         tree, rows = nested
         here = graph.has_node & (graph.node_process == key[0]) & (graph.node_thread == key[1])
         op[here] = at(rows, tree.innermost(graph.node_time[here]))
-    replaying = kernels.op[graph.kernels]
+    replaying = launched.op[graph.rows]
     region = (op < 0) & at(is_region, replaying, False)
     op = np.where(region, replaying, op)
-    kernels.op[graph.kernels] = op
-    kernels.reason[graph.kernels] = np.where(op >= 0, HAS_OP, NO_CAPTURE)
-    kernels.inferred[graph.kernels] = (graph.inferred | region) & (op >= 0)
-    kernels.replay[graph.kernels] = kernels.call[graph.kernels]
+    launched.op[graph.rows] = op
+    why = _OF_GRAPH[graph.why]
+    why[launched.call[graph.rows] < 0] = NO_LAUNCH
+    launched.reason[graph.rows] = np.where(op >= 0, HAS_OP, why)
+    launched.inferred[graph.rows] = (graph.inferred | region) & (op >= 0)
+    launched.replay[graph.rows] = launched.call[graph.rows]
 
 
 def _is_region(meaning: Meaning) -> NDArray[np.bool_]:

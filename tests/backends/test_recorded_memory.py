@@ -93,3 +93,36 @@ def test_a_gpus_totals_are_those_of_its_end_and_its_times_are_put_on_our_clock(t
         (0, None, 100_400, 100, 1100, 4096),
         (0, None, 500_000, -40, 1060, 4096),
     ]
+
+
+def test_the_totals_of_a_device_are_its_own_however_their_changes_lie_between(tmp_path):
+    unix = 1_700_000_000_000_000_000
+    clocks = [(0, unix, 10), (1_000_000, unix + 1_000_000, 10)]
+    rows = [
+        (unix + 10, 1, 100, 0, 0, ALLOCATED),
+        allocated(20, 100, 8),
+        (unix + 30, 1, 1000, 0, 1, ALLOCATED),
+        (unix + 40, 1, 100, 0, 0, RELEASED),
+        allocated(50, 200, 16),
+    ]
+    devices = [*CPU, *({"memory": n, "total": 5 * n, "reserved": 9} for n in (0, 1))]
+    frame, _ = read(tmp_path, rows, devices, clocks)
+    assert frame.select("device", "total").rows() == [(0, 100), (-1, 8), (1, 5), (0, 0), (-1, 24)]
+
+
+def test_a_history_that_paused_has_the_totals_of_each_of_its_pieces(tmp_path):
+    unix = 1_700_000_000_000_000_000
+    clocks = [(0, unix, 10), (1_000_000, unix + 1_000_000, 10)]
+    rows = [
+        (unix + 10, 1, 100, 0, 0, ALLOCATED),
+        (unix + 20, 2, 50, 0, 0, ALLOCATED),
+        # here the program had its own, and allocated 1,000 bytes
+        (unix + 90, 3, 7, 0, 0, ALLOCATED),
+    ]
+    devices = [
+        {"memory": 0, "total": 150, "reserved": 512, "changes": 2},
+        {"memory": 0, "total": 1157, "reserved": 2048, "changes": 1},
+    ]
+    frame, _ = read(tmp_path, rows, devices, clocks)
+    assert frame["total"].to_list() == [100, 150, 1157]
+    assert frame["reserved"].to_list() == [512, 512, 2048]

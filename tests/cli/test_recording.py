@@ -41,29 +41,11 @@ class Kineto:
 
 
 @pytest.fixture
-def torch(monkeypatch):
-    """A PyTorch that has only what tells of CUDA's beginning."""
-    cuda = types.ModuleType("torch.cuda")
-    cuda._tls = types.SimpleNamespace()
-    cuda.ready, cuda.calls = False, []
-    cuda.is_initialized = lambda: cuda.ready
-    cuda._lazy_call = lambda call: call() if cuda.ready else cuda.calls.append(call)
-    module = types.ModuleType("torch")
-    module.cuda = cuda
-    monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+def torch(gpus, monkeypatch):
+    """PyTorch's own initialisation of CUDA; its profiler is not started."""
     monkeypatch.setattr(kineto, "KinetoCapture", Kineto)
     monkeypatch.setattr(Kineto, "log", [])
-
-    def initialise():
-        cuda._tls.is_initializing = True
-        for call in cuda.calls:
-            call()
-        del cuda._tls.is_initializing
-        cuda.ready = True
-
-    cuda.initialise = initialise
-    yield cuda
+    yield gpus.cuda
     session.stop()
 
 
@@ -80,7 +62,7 @@ def test_kernels_begin_when_cuda_does_and_nothing_before_is_lost(torch, tmp_path
     session.start(RecordingWithKernels(tmp_path))
     work("on the host")
     assert Kineto.log == []
-    torch.initialise()
+    torch.init()
     assert Kineto.log == ["start"]
     work("on the device")
     session.stop()
@@ -90,14 +72,14 @@ def test_kernels_begin_when_cuda_does_and_nothing_before_is_lost(torch, tmp_path
 
 
 def test_a_window_that_opens_later_has_kernels_at_once(torch, tmp_path):
-    torch.initialise()
+    torch.init()
     session.start(RecordingWithKernels(tmp_path))
     assert Kineto.log == ["start"]
 
 
 def test_cuda_outside_the_window_starts_nothing(torch, tmp_path):
     RecordingWithKernels(tmp_path)
-    torch.initialise()
+    torch.init()
     assert Kineto.log == []
     assert list(tmp_path.iterdir()) == []
 
@@ -106,7 +88,7 @@ def test_without_a_profiler_the_ranges_go_on(torch, tmp_path, monkeypatch, caplo
     monkeypatch.setattr(Kineto, "fails", True)
     session.start(RecordingWithKernels(tmp_path))
     work("before")
-    torch.initialise()
+    torch.init()
     work("after")
     session.stop()
     assert texts(tmp_path) == ["after", "before"]
@@ -140,7 +122,7 @@ def test_on_a_machine_for_both_the_framework_that_begins_first_is_profiled(torch
     work("before")
     jax.backends()
     work("operations")
-    torch.initialise()  # too late: one profiler at a time
+    torch.init()  # too late: one profiler at a time
     session.stop()
     assert (jax.log, Kineto.log) == (["start", "stop"], [])
     assert texts(tmp_path) == ["before", "operations"]
@@ -148,7 +130,7 @@ def test_on_a_machine_for_both_the_framework_that_begins_first_is_profiled(torch
 
 def test_on_a_machine_for_both_pytorchs_kernels_are_profiled(torch, jax, tmp_path):
     session.start(RecordingWithEither(tmp_path))
-    torch.initialise()
+    torch.init()
     jax.backends()
     session.stop()
     assert (jax.log, Kineto.log) == ([], ["start", "stop"])
@@ -161,7 +143,7 @@ def test_a_process_that_records_nothing_leaves_nothing(tmp_path):
 
 
 def test_a_recording_beside_a_gpu_says_so(torch, tmp_path):
-    torch.initialise()
+    torch.init()
     session.start(Recording(tmp_path))
     work("x")
     session.stop()

@@ -1,5 +1,6 @@
 """CUDA graphs, by a graph of our own: what is captured and replayed has ranges that name it."""
 
+# ruff: noqa: E402 - without torch nothing below can be imported
 from __future__ import annotations
 
 import gc
@@ -8,6 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 graphs = pytest.importorskip("torch.cuda.graphs")
+
+from opscope.adapters.torch.graphs import classes
+from opscope.core import capturing
 
 
 class Graph:
@@ -32,10 +36,38 @@ class Refusing(Graph):
         raise RuntimeError("no capture")
 
 
-@pytest.fixture
-def graph(monkeypatch):
-    monkeypatch.setattr(graphs, "CUDAGraph", Graph)
-    return Graph
+class Invalid(Graph):
+    def capture_begin(self):
+        pass
+
+    def capture_end(self):
+        raise RuntimeError("the capture was invalidated")
+
+
+class AcceleratorGraph:
+    """What stands for ``torch.accelerator.Graph``, whose capture is told everything when it is made."""
+
+    def __init__(self):
+        self.log = []
+
+    def capture_begin(self):
+        self.log.append(("begin", None, "global"))
+
+    def capture_end(self):
+        self.log.append("end")
+
+    def replay(self):
+        self.log.append("replay")
+        return "replayed"
+
+
+@pytest.fixture(params=["cuda", "accelerator"])
+def graph(request, monkeypatch):
+    if request.param == "cuda":
+        monkeypatch.setattr(graphs, "CUDAGraph", Graph)
+        return Graph
+    monkeypatch.setattr(torch.accelerator, "Graph", AcceleratorGraph, raising=False)
+    return AcceleratorGraph
 
 
 def named(emitter):
@@ -46,7 +78,7 @@ def test_a_capture_holds_its_ops_and_a_replay_names_it(watched, graph):
     emitter = watched.install()
     first, second = graph(), graph()
     for one in (first, second):
-        one.capture_begin(pool=7)
+        one.capture_begin()
         torch.ones(2).add(1)
         one.capture_end()
     assert first.replay() == "replayed"
@@ -67,7 +99,7 @@ def test_a_capture_holds_its_ops_and_a_replay_names_it(watched, graph):
         "CUDA graph 2 capture",
     ]
     assert all(one.closed for one in emitter.ranges)
-    assert first.log == [("begin", 7, "global"), "end", "replay", "replay"]
+    assert first.log == [("begin", None, "global"), "end", "replay", "replay"]
     assert not watched.broken
 
 
@@ -136,7 +168,54 @@ def test_the_methods_are_put_back_and_graphs_are_not_kept(watched, graph):
     assert dict(vars(graph)) == before
 
 
-def test_the_real_class_has_what_is_patched():
+def test_what_a_capture_is_given_reaches_it(watched, monkeypatch):
+    monkeypatch.setattr(graphs, "CUDAGraph", Graph)
+    watched.install()
+    one = Graph()
+    one.capture_begin(pool=7, capture_error_mode="relaxed")
+    one.capture_end()
+    assert one.log == [("begin", 7, "relaxed"), "end"]
+
+
+def test_a_capture_is_known_whether_or_not_something_listens(watched, graph):
+    emitter = watched.install()
+    emitter.active = False
+    watched.adapter.listen()
+    one = graph()
+    one.capture_begin()
+    assert capturing.capturing_graph()
+    one.capture_end()
+    assert not capturing.capturing_graph()
+    emitter.active = True
+    watched.adapter.listen()
+    one.capture_begin()
+    assert capturing.capturing_graph()
+    one.capture_end()
+    assert not capturing.capturing_graph()
+
+
+def test_a_capture_that_is_refused_or_cannot_be_ended_is_over(watched, monkeypatch):
+    monkeypatch.setattr(graphs, "CUDAGraph", Refusing)
+    watched.install()
+    with pytest.raises(RuntimeError, match="no capture"):
+        Refusing().capture_begin()
+    assert not capturing.capturing_graph()
+    monkeypatch.undo()
+    watched.adapter.uninstall()
+    monkeypatch.setattr(graphs, "CUDAGraph", Invalid)
+    watched.install()
+    one = Invalid()
+    one.capture_begin()
+    with pytest.raises(RuntimeError, match="invalidated"):
+        one.capture_end()
+    assert not capturing.capturing_graph()
+
+
+def test_the_real_classes_have_what_is_patched():
     """Where torch moves these, its captures would silently have no ranges."""
-    for name in ("capture_begin", "capture_end", "replay"):
-        assert name in vars(graphs.CUDAGraph)
+    found = classes()
+    assert graphs.CUDAGraph in found
+    assert len(found) == 1 + hasattr(torch.accelerator, "Graph")
+    for one in found:
+        for name in ("capture_begin", "capture_end", "replay"):
+            assert name in vars(one)

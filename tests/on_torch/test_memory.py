@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
 import os
 import threading
 import time
@@ -16,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import opscope
-from opscope.adapters.torch import memory
+from opscope.adapters.torch import gpu_memory, memory
 from opscope.adapters.torch.native.binary import MEMORY, BuildError, build, plan
 from opscope.backends.recorder import RecorderCapture, collect
 from opscope.core import session
@@ -285,104 +286,255 @@ def test_without_a_compiler_the_recording_says_so(record, monkeypatch):
 # ----------------------------------------------------------------------------- the GPU's history
 
 
-class Cuda:
-    """PyTorch's history of a GPU's memory, as it is asked for and read."""
-
-    def __init__(self, monkeypatch, enabled=False):
-        self.enabled = enabled
-        self.asked = []
-        self.events = []
-        monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
-        monkeypatch.setattr(torch.cuda, "_lazy_call", lambda what: what())
-        monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: self.enabled, raising=False)
-        monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", self.switch)
-        monkeypatch.setattr(
-            torch.cuda.memory, "_snapshot", lambda: {"device_traces": [self.events]}
-        )
-        stats = {"requested_bytes.all.current": 900, "reserved_bytes.all.current": 2048}
-        monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats)
-
-    def switch(self, enabled="all", **options):
-        self.enabled = enabled is not None
-        self.asked.append((enabled, options.get("context")))
+def notes(trace):
+    return trace["notes"]["what"].to_list()
 
 
-@pytest.fixture
-def cuda(monkeypatch):
-    return Cuda(monkeypatch)
+def on_gpu(trace, device=0):
+    return trace["allocations"].filter(pl.col("device") == device)
 
 
-def test_a_gpus_history_becomes_allocations(record, cuda):
+def test_a_gpus_history_becomes_allocations(record, gpus):
     def run():
-        now = time.time_ns() // 1000
-        for name, address, size in (
-            ("segment_alloc", 4096, 2048),
-            ("alloc", 4096, 700),
-            ("alloc", 4800, 300),
-            ("free_requested", 4096, 700),
-            ("free_completed", 4096, 700),
-            ("snapshot", 0, 0),
-        ):
-            cuda.events.append(
-                {"action": name, "addr": address, "size": size, "stream": 0, "time_us": now}
-            )
+        torch.cuda.init()
+        gone = gpus.allocate(700)
+        gpus.allocate(300)
+        gpus.release(gone)
+        gpus.allocate(50, device=1)
 
     trace = record(run)
-    rows = trace["allocations"].filter(pl.col("device") == 0)
+    rows = on_gpu(trace)
+    first, second = rows["address"][0], rows["address"][1]
     assert rows.select("thread", "address", "bytes", "total", "reserved").rows() == [
-        (None, 4096, 700, 1300, 2048),
-        (None, 4800, 300, 1600, 2048),
-        (None, 4096, -700, 900, 2048),
+        (None, first, 700, 700, 1024),
+        (None, second, 300, 1000, 1536),
+        (None, first, -700, 300, 1536),
     ]
+    assert on_gpu(trace, 1).select("bytes", "total", "reserved").rows() == [(50, 50, 512)]
     clock = trace["clocks"]["to_unix_ns"][0]
     assert abs(rows["time"][0] + clock - time.time_ns()) < 10_000_000_000
-    assert cuda.asked == [("all", None), (None, None)]
+    assert not torch._C._cuda_isHistoryEnabled()
     (cost,) = costs_of(trace, "memory, GPU")  # reading the history
     assert (cost["calls"], cost["one_in"]) == (1, 1)
     assert cost["time"] > 0
 
 
+def test_what_was_there_before_counts_in_the_totals(record, gpus):
+    torch.cuda.init()
+    gpus.allocate(5000)
+    assert on_gpu(record(lambda: gpus.allocate(100)))["total"].to_list() == [5100]
+
+
 def test_until_cuda_is_initialised_one_call_is_queued_and_then_the_recording_that_runs_is_served(
-    binary, tmp_path, cuda, monkeypatch
+    binary, tmp_path, gpus
 ):
-    queued = []
-    monkeypatch.setattr(torch.cuda, "_lazy_call", queued.append)
+    queue = torch.cuda._queued_calls
+    before = len(queue)
     opscope.init(["torch"], memory=True)
     try:
         for number in range(3):
             session.start(RecorderCapture(tmp_path / str(number)))
-            assert len(queued) == 1
+            assert len(queue) == before + 1
             if number == 2:
-                queued.pop()()
-                assert cuda.enabled
+                torch.cuda.init()
+                gpus.allocate(10)
             session.stop()
-            assert not cuda.enabled
+            assert not torch._C._cuda_isHistoryEnabled()
         session.start(RecorderCapture(tmp_path / "3"))
-        assert len(queued) == 1
+        gpus.allocate(10)
         session.stop()
-        queued.pop()()  # with no recording
-        assert not cuda.enabled
     finally:
         session.stop()
         opscope.shutdown()
+    found = [collect(tmp_path / str(n)) for n in (2, 3)]
+    assert [on_gpu(one)["total"].to_list() for one in found] == [[10], [20]]
 
 
-def test_a_history_that_the_program_keeps_is_left_alone(record, monkeypatch):
-    cuda = Cuda(monkeypatch, enabled=True)
-    trace = record(lambda: None)
-    assert cuda.asked == []
-    assert cuda.enabled
+def test_initialised_between_two_recordings_nothing_begins_before_the_next(binary, tmp_path, gpus):
+    opscope.init(["torch"], memory=True)
+    try:
+        session.start(RecorderCapture(tmp_path / "0"))
+        session.stop()
+        torch.cuda.init()
+        assert not torch._C._cuda_isHistoryEnabled()
+        session.start(RecorderCapture(tmp_path / "1"))
+        gpus.allocate(10)
+        session.stop()
+    finally:
+        session.stop()
+        opscope.shutdown()
+    assert on_gpu(collect(tmp_path / "1"))["total"].to_list() == [10]
+
+
+def test_a_history_that_the_program_keeps_is_left_alone(record, gpus):
+    torch.cuda.memory._record_memory_history(max_entries=77)
+
+    def run():
+        assert torch._C._cuda_isHistoryEnabled()
+        gpus.allocate(10)
+
+    trace = record(run)
+    assert [e["action"] for e in gpus.rings[0].entries] == ["segment_alloc", "alloc"]
+    assert gpus.rings[0].max_entries == 77
     assert costs_of(trace, "memory, GPU") == []
-    what = "the GPU's memory is not recorded: the program keeps its own history of it"
-    assert what in trace["notes"]["what"].to_list()
+    assert on_gpu(trace).is_empty()
+    assert gpu_memory.THEIRS in notes(trace)
 
 
-def test_a_history_that_cannot_be_read_costs_nothing_else(record, cuda, monkeypatch):
-    def broken():
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("legacy", [True, False])
+def test_a_history_that_the_program_begins_is_as_without_us(record, gpus, early, legacy):
+    """Ours gives way, what it had is kept, and goes on when theirs has ended."""
+    begin, end = (True, False) if legacy else ("all", None)
+    many = {"trace_alloc_max_entries" if legacy else "max_entries": 50}
+    history = torch.cuda.memory._record_memory_history
+    seen = []
+
+    def run():
+        if not early:
+            torch.cuda.init()
+            gpus.allocate(1)
+        history(begin, **many)  # the first use of CUDA, perhaps: ours is queued and may not begin
+        gpus.allocate(2)
+        kept = torch.cuda.memory._snapshot()["device_traces"][0]
+        seen.append([(e["action"], e["size"]) for e in kept])
+        seen.append((torch._C._cuda_isHistoryEnabled(), gpus.rings[0].max_entries))
+        history(end)
+        seen.append(len(torch.cuda.memory._snapshot()["device_traces"][0]))
+        gpus.allocate(4)
+
+    trace = record(run)
+    assert seen == [[("segment_alloc", 512), ("alloc", 2)], (True, 50), 0]
+    rows = on_gpu(trace).select("bytes", "total").rows()
+    assert rows == ([(4, 6)] if early else [(1, 1), (4, 7)])
+    assert notes(trace).count(gpu_memory.THEIRS) == 1
+    assert not gpus.rings[0].enabled
+    assert not gpus.rings[0].entries
+
+
+def test_a_history_of_the_programs_that_outlives_the_recording_is_kept(record, gpus):
+    torch.cuda.init()
+
+    def run():
+        torch.cuda.memory._record_memory_history()
+        gpus.allocate(10)
+
+    record(run)
+    assert gpus.rings[0].enabled
+    assert [e["size"] for e in gpus.rings[0].entries] == [512, 10]
+
+
+def test_a_program_without_a_history_sees_none_and_cannot_end_ours(record, gpus):
+    torch.cuda.init()
+
+    def run():
+        gpus.allocate(10)
+        assert not torch._C._cuda_isHistoryEnabled()
+        assert torch.cuda.memory._snapshot()["device_traces"] == [[], []]
+        assert torch.cuda.memory.memory_snapshot() == []
+        torch.cuda.memory._record_memory_history(None)
+        gpus.allocate(20)
+
+    assert on_gpu(record(run))["bytes"].to_list() == [10, 20]
+
+
+def test_a_history_that_is_refused_leaves_ours_running(record, gpus):
+    torch.cuda.init()
+
+    def run():
+        gpus.allocate(10)
+        with pytest.raises(RuntimeError, match="expected state"):
+            torch.cuda.memory._record_memory_history("some")
+        gpus.allocate(20)
+
+    assert on_gpu(record(run))["bytes"].to_list() == [10, 20]
+
+
+def test_the_history_is_bounded_and_says_what_is_lost(record, gpus, monkeypatch):
+    """Reading takes time and memory for each event: devices share what is kept."""
+    monkeypatch.setattr(gpu_memory, "MAX_EVENTS", 8)
+    torch.cuda.init()
+
+    def run():
+        for size in range(1, 10):
+            gpus.allocate(size)
+        assert gpus.rings[0].max_entries == 4
+
+    trace = record(run)
+    rows = on_gpu(trace)
+    assert rows["bytes"].to_list() == [8, 9]
+    assert rows["total"].to_list() == [36, 45]
+    assert any("before the last 4 changes is not known" in what for what in notes(trace))
+
+
+def test_what_is_not_counted_is_not_kept_where_pytorch_can_leave_it_out(record, gpus):
+    torch.cuda.init()
+
+    def run():
+        gpus.release(gpus.allocate(10))
+        skips = (
+            "skip_actions" in inspect.signature(torch.cuda.memory._record_memory_history).parameters
+        )
+        kept = {e["action"] for e in gpus.rings[0].entries}
+        assert ("free_completed" in kept) is not skips
+
+    assert on_gpu(record(run))["bytes"].to_list() == [10, -10]
+
+
+def test_a_history_that_cannot_be_read_costs_nothing_else(record, gpus, monkeypatch):
+    def broken(pool=None):
         raise RuntimeError("no snapshot")
 
-    monkeypatch.setattr(torch.cuda.memory, "_snapshot", broken)
+    monkeypatch.setattr(torch._C, "_cuda_memorySnapshot", broken)
+    torch.cuda.init()
     trace = record(lambda: torch.empty(9001))
     assert len(of_size(trace, 4 * 9001)) == 2
-    assert not cuda.enabled
-    assert any("GPU's memory is not known" in what for what in trace["notes"]["what"])
+    assert not gpus.rings[0].enabled
+    assert any("GPU's memory is not known" in what for what in notes(trace))
+
+
+def test_the_functions_of_the_history_are_put_back(record, gpus):
+    names = (
+        "_cuda_record_memory_history", "_cuda_record_memory_history_legacy",
+        "_cuda_isHistoryEnabled", "_cuda_memorySnapshot",
+    )  # fmt: skip
+    before = [getattr(torch._C, name) for name in names]
+    torch.cuda.init()
+    record(lambda: None)
+    assert [getattr(torch._C, name) for name in names] == before
+
+
+def test_of_two_threads_one_that_initialises_cuda_and_one_that_begins_a_recording_both_go_on(
+    binary, tmp_path, gpus
+):
+    """Neither waits for the other's lock: PyTorch's is held while the queue runs."""
+    running, done = threading.Event(), threading.Event()
+
+    def slow():
+        running.set()
+        done.wait(20)
+
+    torch.cuda._lazy_call(slow)
+    initialising = threading.Thread(target=torch.cuda.init, daemon=True)
+    opscope.init(["torch"], memory=True)
+    try:
+        initialising.start()
+        assert running.wait(20)
+
+        def capture():
+            session.start(RecorderCapture(tmp_path / "x"))
+
+        recording = threading.Thread(target=capture, daemon=True)
+        recording.start()
+        recording.join(20)
+        assert not recording.is_alive()
+        done.set()
+        initialising.join(20)
+        assert not initialising.is_alive()
+        gpus.allocate(10)
+        session.stop()
+    finally:
+        done.set()
+        session.stop()
+        opscope.shutdown()
+    assert on_gpu(collect(tmp_path / "x"))["bytes"].to_list() == [10]

@@ -5,7 +5,7 @@ thread (ops), what stands around each module's call (layers), the
 optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
 loader's ``__next__`` (phases), CUDA graphs, what Inductor compiled, and the start of new threads. While
 nothing listens, only the optimizer's hooks stay, once a step, to count steps, and those that hear of
-new process groups and of what is compiled.
+new process groups, of what is compiled, and of graphs being captured.
 """
 
 from __future__ import annotations
@@ -78,10 +78,14 @@ class TorchAdapter:
             if options.steps:
                 phases.entering(state, training)
 
-        self._always = [OptimizerHooks(mode, threads, phases, self._failed, options.steps)]
+        graphs = CudaGraphs(emitter, threads, self._failed)
+        self._always = [
+            OptimizerHooks(mode, threads, phases, self._failed, options.steps),
+            graphs.captures,
+        ]
         self._parts = [
             NewThreads(mode),
-            CudaGraphs(emitter, threads, self._failed),
+            graphs,
             HigherOrder(emitter, sources, options.shapes, self._failed),
             Rules(),
         ]

@@ -3,6 +3,7 @@
 Ops within a capture are recorded as ever: nothing of theirs runs then, and the ranges say which op put
 which node into the graph. A replay runs none of them; its range has the number of the capture's, so that
 the kernels of a replay find their capture among several of one length (``core/graphs.py``).
+``torch.cuda.CUDAGraph`` and, from 2.13, ``torch.accelerator.Graph`` are classes apart, each over C++.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import functools
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import torch.cuda.graphs
 
 from opscope.adapters.patch import Patches
+from opscope.core import capturing
 from opscope.core.emit import Emitter
 from opscope.core.schema import GRAPH_CAPTURE, GRAPH_REPLAY
 
@@ -23,13 +25,19 @@ from .dynamo import untraced
 from .modules import close
 from .state import Threads
 
-_METHODS: Final = ("capture_begin", "capture_end", "replay")
+
+def classes() -> list[type]:
+    """The classes whose methods capture and replay a graph, as far as this PyTorch has them."""
+    accelerator = getattr(torch, "accelerator", None)
+    found = (torch.cuda.graphs.CUDAGraph, getattr(accelerator, "Graph", None))
+    return [one for one in found if isinstance(one, type)]
 
 
 class CudaGraphs:
-    """Wraps the methods of ``torch.cuda.CUDAGraph`` while something listens.
+    """Wraps ``replay`` while something listens; ``captures`` is to be there always.
 
-    ``torch.cuda.graph``, ``make_graphed_callables`` and Inductor's graphs all go through it.
+    ``torch.cuda.graph``, ``make_graphed_callables`` and Inductor's graphs all go through
+    ``CUDAGraph``.
     """
 
     def __init__(self, emitter: Emitter, threads: Threads, failed: Callable[[str], None]) -> None:
@@ -37,19 +45,14 @@ class CudaGraphs:
         self._threads = threads
         self._failed = failed
         self._patches = Patches()
+        self.captures = Captures(self._begin, self._end)
         #: By id: a graph that is captured again is another graph.
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = itertools.count(1)
 
     def install(self) -> None:
-        if self._patches:
-            return
-        owner = torch.cuda.graphs.CUDAGraph
-        for name, make in zip(_METHODS, (self._begin, self._end, self._replay), strict=True):
-            original = owner.__dict__.get(name)
-            if original is not None:
-                ours = untraced(functools.wraps(original)(make(original)), below=False)
-                self._patches.set(owner, name, ours)
+        if not self._patches:
+            _wrap(self._patches, replay=self._replay)
 
     def uninstall(self) -> None:
         self._patches.restore()
@@ -64,7 +67,12 @@ class CudaGraphs:
 
     def _begin(self, original: Any) -> Any:
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            done = original(graph, *args, **kwargs)
+            capturing.graph_begins(graph)
+            try:
+                done = original(graph, *args, **kwargs)
+            except BaseException:
+                capturing.graph_ends(graph)
+                raise
             try:
                 number = self._number(graph, again=True)
                 if self._emitter.active:
@@ -82,6 +90,7 @@ class CudaGraphs:
             try:
                 return original(graph, *args, **kwargs)
             finally:
+                capturing.graph_ends(graph)
                 try:
                     state, text = self._threads.current(), GRAPH_CAPTURE.format(self._number(graph))
                     if text in state.open:  # else captured since before the recording
@@ -110,3 +119,31 @@ class CudaGraphs:
                     emitter.pop()
 
         return replay
+
+
+class Captures:
+    """Wraps the beginning and the end of captures, whether or not something listens.
+
+    They are rare and slow. A recording that begins in the midst of one has to know of it.
+    """
+
+    def __init__(self, begin: Callable[[Any], Any], end: Callable[[Any], Any]) -> None:
+        self._begin = begin
+        self._end = end
+        self._patches = Patches()
+
+    def install(self) -> None:
+        if not self._patches:
+            _wrap(self._patches, capture_begin=self._begin, capture_end=self._end)
+
+    def uninstall(self) -> None:
+        self._patches.restore()
+
+
+def _wrap(patches: Patches, **methods: Callable[[Any], Any]) -> None:
+    for owner in classes():
+        for name, make in methods.items():
+            original = vars(owner).get(name)
+            if original is not None:
+                ours = untraced(functools.wraps(original)(make(original)), below=False)
+                patches.set(owner, name, ours)

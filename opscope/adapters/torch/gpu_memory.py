@@ -1,0 +1,269 @@
+"""The GPU's memory by PyTorch's own history of its allocator, which the program may want for itself.
+
+There is one history in a process (``torch.cuda.memory._record_memory_history``). A second start of it
+keeps what is in it and puts its own settings in place of the first's; an end empties it. So the program's
+comes first: ours ends before it begins, and goes on when it has ended, and while ours runs the program
+sees none (``_snapshot``, which then also costs it nothing for our events). These calls are met where
+Python hands them to C++, because programs import the Python functions by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter_ns
+from typing import Any, Final
+
+import torch
+
+from opscope.adapters.cuda import in_use, when_in_use
+from opscope.adapters.patch import Patches
+from opscope.core.cost import Spent
+from opscope.core.record import Recorder
+from opscope.core.recording import ALLOCATED, MEMORY_RECORD, RELEASED, RESERVED, UNRESERVED
+
+_log = logging.getLogger(__name__)
+
+#: Events that the history keeps, of all devices; those before the last so many are lost. It is read as
+#: a whole, into Python objects of which a million took 3.3 s and 865 MiB: a quarter of that at most.
+MAX_EVENTS: Final = 250_000
+#: What the history calls what counts here. A block is released when it is no longer the program's
+#: (``free_requested``), as ``torch.cuda.memory_allocated`` and torch.profiler have it.
+_KINDS: Final[Mapping[str, int]] = {
+    "alloc": ALLOCATED,
+    "free_requested": RELEASED,
+    "segment_alloc": RESERVED,
+    "segment_map": RESERVED,
+    "segment_free": UNRESERVED,
+    "segment_unmap": UNRESERVED,
+}
+#: What does not count and can be left out from PyTorch 2.11 on: a third of all.
+_SKIPPED: Final = ("free_completed", "snapshot", "oom")
+_RECORD: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
+
+THEIRS: Final = "the GPU's memory is not recorded while the program keeps its own history of it"
+
+
+class History:
+    """Begins with a recording, as soon as CUDA is in use, and ends before it does."""
+
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+        self._queued = False
+        self._ours = False
+        #: Calls under way by which the program begins its own.
+        self._beginning = 0
+        self._left: list[bytes] = []
+        self._pid = 0
+        self._patches = Patches()
+        self._entries = MAX_EVENTS
+        # Held while CUDA is asked for something only where it is in use, see ``adapters/cuda.py``.
+        self._lock = threading.RLock()
+        self._own = threading.local()
+
+    def begin(self, recorder: Recorder) -> None:
+        """``recorder`` records; ``end`` comes before another begins."""
+        if not torch.backends.cuda.is_built():
+            return
+        self._pid = os.getpid()
+        self._left = []
+        self._recorder = recorder
+        self._watch()
+        if in_use(torch.cuda):
+            self._start()
+        elif not self._queued:  # once: what is queued there stays until CUDA is in use
+            self._queued = True
+            when_in_use(torch.cuda, self._start)
+
+    def end(self) -> None:
+        """The history is read and switched off, if it is ours; what it had is there to ``take``."""
+        if os.getpid() != self._pid:  # forked: who held it may not be here
+            self._lock = threading.RLock()
+        with self._lock:
+            recorder, self._recorder = self._recorder, None
+            if recorder is not None:
+                self._patches.restore()
+                if self._ours and os.getpid() == self._pid:  # a forked child has no GPU
+                    self._read(recorder)
+                self._ours = False
+
+    def take(self) -> list[bytes]:
+        """Records that are new, of Unix time."""
+        left = self._left[:]  # what is added meanwhile is not deleted
+        del self._left[: len(left)]
+        return left
+
+    # -------------------------------------------------------------------------------- ours
+
+    def _start(self) -> None:
+        """Called by PyTorch when it initialises CUDA, or at once where it has."""
+        with self._lock:
+            self._queued = False
+            recorder = self._recorder
+            if recorder is None or self._ours or os.getpid() != self._pid:
+                return
+            try:
+                with self._calling():
+                    if self._beginning or torch._C._cuda_isHistoryEnabled():
+                        recorder.note("warning", THEIRS)
+                        return
+                    self._switch_on()
+            except Exception as error:  # noqa: BLE001 - raised into the user's program otherwise
+                _log.warning("opscope: the GPU's memory is not recorded: %s", error)
+                recorder.note("warning", f"the GPU's memory is not recorded: {error}")
+
+    def _switch_on(self) -> None:
+        """Raises what PyTorch does."""
+        memory = torch.cuda.memory
+        known = inspect.signature(memory._record_memory_history).parameters
+        more = {"skip_actions": list(_SKIPPED)} if "skip_actions" in known else {}
+        self._entries = max(1, MAX_EVENTS // max(1, torch.cuda.device_count()))
+        memory._record_memory_history(
+            "all", context=None, stacks="python", max_entries=self._entries, **more
+        )
+        self._ours = True
+
+    def _read(self, recorder: Recorder) -> None:
+        """Keep what the history has; it is switched off."""
+        begin = perf_counter_ns()
+        try:
+            with self._calling():
+                found = _history(recorder, self._entries)
+            self._left.extend(found)
+        except Exception:  # noqa: BLE001 - a recording, and the program, go on without it
+            _log.exception("opscope: the GPU's memory history could not be read")
+            recorder.note("warning", "the GPU's memory is not known: its history was not read")
+        self._ours = False
+        read = Spent("memory, GPU", perf_counter_ns() - begin, 1, 1, 0)
+        recorder.spending.append(lambda: read)
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """What this thread asks of the history inside, opscope asks."""
+        self._own.inside = True
+        try:
+            yield
+        finally:
+            self._own.inside = False
+
+    def _passes(self) -> bool:
+        """Whether a call is none of the program's that is ours to answer."""
+        inside = getattr(self._own, "inside", False)
+        return inside or self._recorder is None or os.getpid() != self._pid
+
+    # ------------------------------------------------------------------------------- theirs
+
+    def _watch(self) -> None:
+        library = torch._C
+        for name in (*_RECORD, "_cuda_isHistoryEnabled", "_cuda_memorySnapshot"):
+            if hasattr(library, name) and not self._patches.has(library, name):
+                make = self._recording if name in _RECORD else getattr(self, name[5:])
+                self._patches.wrap(library, name, make)
+
+    def _recording(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def record_memory_history(*args: Any, **kwargs: Any) -> Any:
+            if self._passes():
+                return original(*args, **kwargs)
+            enabled = args[0] if args else kwargs.get("enabled")
+            if enabled is None or enabled is False:
+                return self._they_end(original, args, kwargs)
+            return self._they_begin(original, args, kwargs)
+
+        return record_memory_history
+
+    def _they_begin(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        with self._lock:
+            ours, recorder = self._ours, self._recorder
+            self._beginning += 1
+            if ours and recorder is not None:
+                self._read(recorder)
+                recorder.note("warning", THEIRS)
+        try:
+            # without our lock: it may initialise CUDA, and that begin a recording, and ours
+            done = original(*args, **kwargs)
+        except BaseException:
+            self._beginning -= 1
+            if ours:
+                self._start()
+            raise
+        self._beginning -= 1
+        return done
+
+    def _they_end(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self._ours:
+            return None  # theirs does not run, and ours is not theirs to empty
+        done = original(*args, **kwargs)
+        if in_use(torch.cuda):
+            self._start()
+        return done
+
+    def _isHistoryEnabled(self, original: Callable[[], bool]) -> Callable[[], bool]:
+        @functools.wraps(original)
+        def is_history_enabled() -> bool:
+            return original() and (self._passes() or not self._ours)
+
+        return is_history_enabled
+
+    def _memorySnapshot(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def memory_snapshot(*args: Any, **kwargs: Any) -> Any:
+            if self._passes() or not self._ours:
+                return original(*args, **kwargs)
+            if (
+                args and isinstance(args[0], tuple) and len(args[0]) == 3
+            ):  # pool, with traces or not
+                args = ((*args[0][:2], False), *args[1:])
+            found = original(*args, **kwargs)
+            if "device_traces" in found:
+                found["device_traces"] = [[] for _ in found["device_traces"]]
+            return found
+
+        return memory_snapshot
+
+
+def _history(recorder: Recorder, entries: int) -> list[bytes]:
+    """What the history has, as records of Unix time; it is switched off."""
+    try:
+        found = []
+        for device, events in enumerate(torch.cuda.memory._snapshot()["device_traces"]):
+            if not events:
+                continue
+            records = list(_records(device, events))
+            # torch.cuda.memory_stats has nothing before CUDA says that it is initialised
+            stats = torch._C._cuda_memoryStats(device)
+            recorder.fact(
+                memory=device,
+                total=_current(stats, "requested_bytes"),
+                reserved=_current(stats, "reserved_bytes"),
+                changes=len(records),
+            )
+            if len(events) >= entries:
+                recorder.note(
+                    "warning",
+                    f"the GPU's memory before the last {entries} changes is not known: no more are kept",
+                )
+            found.append(b"".join(records))
+        return found
+    finally:
+        torch.cuda.memory._record_memory_history(None)
+
+
+def _current(stats: Mapping[str, Any], what: str) -> int | None:
+    """Bytes now, of the nested dictionary of statistics."""
+    found = stats.get(what, {}).get("all", {}).get("current")
+    return found if isinstance(found, int) else None
+
+
+def _records(device: int, events: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
+    for event in events:
+        kind = _KINDS.get(event["action"])
+        if kind is not None:
+            # the middle of the microsecond that is told
+            time = event["time_us"] * 1000 + 500
+            yield MEMORY_RECORD.pack(time, event["addr"], event["size"], 0, device, kind)
