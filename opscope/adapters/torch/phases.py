@@ -23,6 +23,9 @@ from .steps import Steps
 from .threads import enter, leave
 
 FORWARD, BACKWARD, OPTIMIZER, INPUT = "forward", "backward", "optimizer", "input"
+#: The node of the graph that this thread evaluates. On an accelerator that is a thread of its own, in
+#: which nothing is open: what a checkpoint computes again there, or differentiates, begins no phase.
+_node: Final = torch._C._current_autograd_node
 #: Nodes stamped with their forward thread at one time, so that a huge graph does not stall.
 MAX_STAMPS: Final = 100_000
 
@@ -64,7 +67,7 @@ class Phases:
         The forward phase lasts, loss included, until the backward pass, the optimizer or the
         next batch; where the model is not trained, until it returns.
         """
-        if state.open:
+        if state.open or _node() is not None:
             return
         if training and torch.is_grad_enabled() and Steps.begin():
             prepared = self._prepared.get(FORWARD) or self._prepare(FORWARD)
@@ -230,7 +233,7 @@ class BackwardAndInput:
                 enter(self._mode)
             state = self._threads.current()
             # what is compiled is differentiated when it is traced
-            if not state.backward and COMPILE not in state.open:
+            if not state.backward and COMPILE not in state.open and _node() is None:
                 self._phases.begin(state, BACKWARD)
             state.backward += 1
             if len(self._threads.makers) > 1:
