@@ -1,12 +1,17 @@
-"""The programs that gpu_check.sh profiles. Usage: python scripts/gpu_programs.py NAME RESULT.json [device]
+"""The programs that gpu_check.sh profiles.
+
+Usage: python scripts/gpu_programs.py NAME RESULT.json [--device cpu] [--profile TRACE.json.gz]
 
 Each is a training of a few steps; what it knows of itself goes to RESULT.json, for gpu_results.py to
-compare with what opscope saw. ``overhead`` profiles itself.
+compare with what opscope saw. ``--profile`` runs it under plain torch.profiler, for the same purpose.
+``overhead`` profiles itself. Those of streams, graphs and processes are in gpu_programs_cuda.py.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import faulthandler
 import json
 import os
 import shutil
@@ -20,7 +25,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-STEPS = 6
+#: Of most programs; of ``long``, of which opscope chooses a window.
+STEPS, LONG = 6, 80
 #: Of ``overhead``: turns of each variant, and steps that are timed in one.
 ROUNDS, TIMED = 3, 20
 #: Width, batch, length and blocks: multiples of 64, as Tensor Cores like it; on a CPU, where only the
@@ -68,10 +74,30 @@ def training(device, **options):
 
     def step(run=model):
         optimizer.zero_grad()
-        loss_of(run).backward()
+        loss = loss_of(run)
+        loss.backward()
         optimizer.step()
+        return loss.detach()
 
     return step, model, x
+
+
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def repeated(step, device, count=STEPS):
+    """``step`` so often, and how long one took (ms, all but the first two)."""
+    begin = 0.0
+    for number in range(count):
+        if number == 2:
+            wait(device)
+            begin = time.perf_counter()
+        last = step()
+    wait(device)
+    timed = {"step_ms": (time.perf_counter() - begin) / (count - 2) * 1e3} if count > 2 else {}
+    return {"steps": count, "loss": None if last is None else float(last), **timed}
 
 
 def counted(step):
@@ -81,6 +107,55 @@ def counted(step):
     with FlopCounterMode(display=False) as counter:
         step()
     return counter.get_total_flops()
+
+
+def eager(device):
+    """float32, as it comes: what the other programs are variations of."""
+    step, _, _ = training(device)
+    return repeated(step, device)
+
+
+def long(device):
+    """More steps than anyone would look at: of these opscope chooses a window."""
+    step, _, _ = training(device)
+    return repeated(step, device, LONG)
+
+
+def scaler(device):
+    """float16 with gradients scaled: where they overflow, GradScaler leaves the optimizer's step out."""
+    model, x = training(device)[1:]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    scaling = torch.amp.GradScaler(device, init_scale=2.0**10)
+    overflows, stepped = {2, 3}, []
+    optimizer.register_step_post_hook(lambda *_: stepped.append(1))
+
+    def one(number):
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.float16 if device == "cuda" else torch.bfloat16):
+            loss = model(x).float().pow(2).mean()
+        scaling.scale(loss * (float("inf") if number in overflows else 1.0)).backward()
+        scaling.step(optimizer)
+        scaling.update()
+
+    for number in range(STEPS):
+        one(number)
+    return {"steps": STEPS, "optimizer_steps": len(stepped), "skipped": len(overflows)}
+
+
+def loader(device):
+    """Batches from two workers, pinned in a thread, copied without waiting."""
+    from torch.utils.data import DataLoader, TensorDataset
+
+    model, x = training(device)[1:]
+    data = TensorDataset(torch.randn(STEPS * len(x), *x.shape[1:]))
+    batches = DataLoader(data, len(x), num_workers=2, pin_memory=device == "cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for (batch,) in batches:
+        optimizer.zero_grad()
+        model(batch.to(device, non_blocking=True)).float().pow(2).mean().backward()
+        optimizer.step()
+    wait(device)
+    return {"steps": STEPS, "copied_bytes": STEPS * x.numel() * x.element_size()}
 
 
 def amp(device):
@@ -94,81 +169,32 @@ def amp(device):
             torch.autocast(device, torch.bfloat16),
             torch.nn.attention.sdpa_kernel(math) if device == "cpu" else every(),
         ):
-            step()
+            return step()
 
     flops = counted(mixed)
-    for _ in range(STEPS):
-        mixed()
+    found = repeated(mixed, device)
     # one more step was counted, and recorded as well
-    return {"steps": STEPS + 1, "matrix_flops": flops * (STEPS + 1)}
+    return found | {"steps": STEPS + 1, "matrix_flops": flops * (STEPS + 1)}
 
 
 def compiled(device):
     """torch.compile: one graph, each generated kernel with its ops and lines."""
     step, model, _ = training(device)
     run = torch.compile(model)
-    for _ in range(STEPS):
-        step(run)
+    found = repeated(lambda: step(run), device)
     counters = torch._dynamo.utils.counters
-    return {
-        "steps": STEPS,
+    return found | {
         "graphs": counters["stats"]["unique_graphs"],
         "breaks": sum(counters["graph_break"].values()),
     }
 
 
-def graph(device):
-    """A whole training step captured, and a second graph of the same length beside it."""
-    step, _, _x = training(device)
-    other, _, _ = training(device)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-            other()
-    torch.cuda.current_stream().wait_stream(side)
-    captured = []
-    for one in (step, other):
-        made = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(made):
-            one()
-        captured.append(made)
-    for _ in range(STEPS):
-        for made in captured:
-            made.replay()
-    torch.cuda.synchronize()
-    return {"graphs": len(captured), "replays": STEPS * len(captured), "warm": 6}
-
-
-def streams(device):
-    """Two streams at once, that wait for each other by events."""
-    torch.manual_seed(0)
-    width, batch, length, _ = SIZES[device]
-    first, second = torch.cuda.Stream(), torch.cuda.Stream()
-    a = torch.randn(batch * length, width, device=device)
-    b = torch.randn(width, width, device=device)
-    torch.cuda.synchronize()
-    for _ in range(STEPS):
-        with torch.cuda.stream(first):
-            left = a @ b
-            ready = first.record_event()
-        with torch.cuda.stream(second):
-            right = torch.relu(a)
-            second.wait_event(ready)
-            left.add_(right)
-    torch.cuda.synchronize()
-    products = 2 * batch * length * width * width
-    return {"streams": 2, "matrix_flops": products * STEPS, "steps": 0}
-
-
 def memory(device):
     """What the allocator itself counts as its peak."""
     step, _, _ = training(device, momentum=0.9)
-    for _ in range(STEPS):
-        step()
+    found = repeated(step, device)
     stats = torch.cuda.memory_stats()
-    return {name: stats[f"{name}_bytes.all.{when}"] for name, when in
+    return found | {name: stats[f"{name}_bytes.all.{when}"] for name, when in
             (("requested", "peak"), ("reserved", "peak"))} | {
         "in_use": stats["requested_bytes.all.current"]
     }  # fmt: skip
@@ -184,16 +210,12 @@ def overhead(device):
         count = TIMED
         for _ in range(3):
             step()
-        wait()
+        wait(device)
         begin = time.perf_counter()
         for _ in range(count):
             step()
-        wait()
+        wait(device)
         return (time.perf_counter() - begin) / count
-
-    def wait():
-        if device == "cuda":
-            torch.cuda.synchronize()
 
     def ours(backend, **options):
         folder = tempfile.mkdtemp()
@@ -236,24 +258,54 @@ def overhead(device):
     }
 
 
+def profiled(name, device, trace):
+    """What ``PROGRAMS[name]`` tells, run under torch.profiler alone; its trace goes to ``trace``."""
+    from torch.profiler import ProfilerActivity, profile
+
+    wanted = [ProfilerActivity.CPU]
+    if device == "cuda":
+        wanted.append(ProfilerActivity.CUDA)
+    with profile(activities=wanted) as profiler:
+        found = PROGRAMS[name](device)
+        wait(device)
+    profiler.export_chrome_trace(trace)
+    return found
+
+
 PROGRAMS = {
-    one.__name__: one for one in (amp, compiled, graph, streams, memory, overhead)
+    one.__name__: one
+    for one in (eager, amp, memory, long, compiled, scaler, loader, overhead)
 }  # fmt: skip
 
 
 def main():
-    name, result = sys.argv[1:3]
-    device = sys.argv[3] if len(sys.argv) > 3 else "cuda"
-    found = {
-        "program": name,
-        "device": device,
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name")
+    parser.add_argument("result")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--profile", metavar="TRACE")
+    options = parser.parse_args()
+    limit = os.environ.get("GPU_CHECK_SECONDS")
+    if limit:  # a program that hangs says where, before it is ended
+        faulthandler.dump_traceback_later(max(1.0, float(limit) - 5), exit=False)
+    import gpu_programs_cuda
+
+    PROGRAMS.update(gpu_programs_cuda.programs(sys.modules[__name__]))
+    if options.profile is None:
+        found = PROGRAMS[options.name](options.device)
+    else:
+        found = profiled(options.name, options.device, options.profile)
+    about = {
+        "program": options.name,
+        "device": options.device,
         "torch": torch.__version__,
-        **PROGRAMS[name](device),
+        "python": sys.version.split()[0],
+        "name": torch.cuda.get_device_name() if torch.cuda.is_initialized() else None,
     }
-    temporary = f"{result}.tmp"
+    temporary = f"{options.result}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(found, file, indent=1)
-    os.replace(temporary, result)
+        json.dump(about | found, file, indent=1)
+    os.replace(temporary, options.result)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Compares what opscope saw of gpu_check.sh's programs with what these know of themselves.
+"""Compares what opscope saw of one of gpu_check.sh's programs with what is known of it otherwise.
 
-Usage: python scripts/gpu_results.py FOLDER   (NAME.opscope and NAME.json of each program)
-Writes FOLDER/results.txt, and exits with 1 where a check fails. A program that left nothing failed.
+Usage: python scripts/gpu_results.py NAME FOLDER
+Reads of FOLDER what there is of NAME.opscope (the profile), NAME.json (what the program told under
+opscope), NAME.bare.json (without), NAME.plain.json and NAME.plain.trace.json.gz (under torch.profiler);
+writes NAME.checks.json: {"checks": {what: true, false or null for not to be told}, "facts": [lines]}.
 """
 
 from __future__ import annotations
@@ -13,6 +15,11 @@ from pathlib import Path
 import polars as pl
 
 import opscope
+
+try:
+    from gpu_plain import compared
+except ImportError:  # run as a module of the tests
+    from scripts.gpu_plain import compared
 
 #: What share of launched kernel time must have its op.
 ATTRIBUTED = 0.99
@@ -35,7 +42,16 @@ def attribution(profile):
     with_op = launched.filter(pl.col("op_id").is_not_null())["duration"].sum()
     row = profile.summary().row(0, named=True)
     total = kernels["duration"].sum()
+    moved = profile.memops()
+    every = [(one, one.filter(pl.col("op_id").is_not_null())) for one in (kernels, moved)]
+    device, of_ops = (sum(pair[k]["duration"].sum() for pair in every) for k in range(2))
     return {
+        f"at least {ATTRIBUTED:.0%} of GPU time has an op": device > 0
+        and of_ops >= ATTRIBUTED * device,
+        "the rest has a reason": all(
+            one.filter(pl.col("op_id").is_null() & pl.col("reason").is_null()).is_empty()
+            for one in (kernels, moved)
+        ),
         "kernels were captured": len(kernels) > 0,
         f"at least {ATTRIBUTED:.0%} of launched kernel time has an op": len(launched) > 0
         and with_op >= ATTRIBUTED * launched["duration"].sum(),
@@ -154,6 +170,152 @@ def memory(profile, known):
     }
 
 
+def eager(profile, known):
+    """float32: no product may be said to have run on Tensor Cores for certain, nor none to be known."""
+    kernels = kernels_of(profile)
+    products = kernels.filter(pl.col("op_type").is_in(["gemm", "attention"]))
+    device, why = profile.device
+    rated = profile.efficiency()
+    over = rated.filter((pl.col("efficiency") > 1) & pl.col("over_reason").is_null())
+    return attribution(profile) | {
+        "all steps were seen": profile.summary()["steps"].item() == known["steps"],
+        "matrix products have FLOPs": len(products) > 0
+        and products["matrix_flops"].is_not_null().all(),
+        f"the device's peaks are known ({device.name if device else why})": device is not None
+        and bool(device.vector),
+        "ops have roofs": rated["efficiency"].is_not_null().any(),
+        "no op is faster than its roof without a reason": not len(over),
+        "kernels have the thread that launched them": kernels["call_start"].is_not_null().mean()
+        >= ATTRIBUTED,
+        "forward, backward and optimizer are told apart": {"forward", "backward", "optimizer"}
+        <= set(kernels["direction"].cast(pl.String).drop_nulls()),
+        "the clocks agree to within a microsecond": not any(
+            "by the Unix clock" in one or "may fall to a neighbour" in one
+            for one in profile.notes()["what"].cast(pl.String)
+        ),
+    }
+
+
+def steps(profile, known):
+    """``--steps 3:6``: three steps alike, and no others."""
+    kernels = profile.kernels()
+    each = kernels.filter(pl.col("step").is_not_null()).group_by("step").len().sort("step")
+    return attribution(profile) | {
+        f"the steps 3, 4 and 5 were recorded ({each['step'].to_list()})": each["step"].to_list()
+        == [3, 4, 5],
+        f"as many kernels in each ({each['len'].to_list()})": each["len"].n_unique() == 1,
+        "hardly any kernel is of no step": kernels["step"].is_null().mean() <= 0.01,
+    }
+
+
+def window(profile, known):
+    """Without an option: some steps of many, all of them whole."""
+    kernels = profile.kernels()
+    each = kernels.filter(pl.col("step").is_not_null()).group_by("step").len().sort("step")
+    inner = each["len"][1:-1]
+    return attribution(profile) | {
+        f"steps were recorded ({len(each)} of {known['steps']})": len(each) >= 3,
+        "as many kernels in each but the first and the last": len(inner) > 0
+        and inner.n_unique() == 1,
+    }
+
+
+def scaler(profile, known):
+    """A step that GradScaler leaves out is one too."""
+    return attribution(profile) | {
+        "each iteration is a step, those that were left out too": profile.summary()["steps"].item()
+        == known["steps"],
+    }
+
+
+def loader(profile, known):
+    memops = profile.memops().with_columns(text("kind", "op", "layer"))
+    copied = memops.filter((pl.col("kind") == "HtoD") & (pl.col("bytes") > 4096))
+    return attribution(profile) | {
+        f"each batch was copied ({copied['bytes'].sum()} of {known['copied_bytes']} bytes at least)": (
+            copied["bytes"].sum() >= known["copied_bytes"]
+        ),
+        "copies have the op that asked for them": len(copied) > 0
+        and copied["op_id"].is_not_null().all(),
+        "all steps were seen": profile.summary()["steps"].item() == known["steps"],
+    }
+
+
+def copies(profile, known):
+    memops = profile.memops().with_columns(text("kind", "op", "reason"))
+    big = memops.filter(pl.col("bytes") == known["bytes"])
+    count = dict(big.group_by("kind").len().iter_rows())
+    # copies of the graph, and of each run before it
+    runs = known["replays"] + known["plain"]
+    return attribution(profile) | {
+        "the program's result is right": known["right"],
+        f"each run copied to, on and from the GPU ({count})": all(
+            count.get(kind) == runs for kind in ("HtoD", "DtoD", "DtoH")
+        ),
+        "copies in replays have the op that was captured": big.filter(
+            pl.col("op") == "aten::copy_"
+        ).height
+        == 3 * runs,
+    }
+
+
+def branches(profile, known):
+    kernels = kernels_of(profile)
+    replayed = kernels.filter(
+        pl.col("inferred").fill_null(False) | pl.col("graph_node").is_not_null()
+    )
+    elementwise = pl.col("name").str.contains("elementwise")
+    products = replayed.filter(pl.col("op").str.starts_with("aten::mm"))
+    cosines = replayed.filter(pl.col("op").str.starts_with("aten::cos"))
+    expected = known["replays"] * known["each"]
+    return attribution(profile) | {
+        f"each branch's cosines are theirs ({len(cosines)} of {expected})": len(cosines) == expected
+        and cosines.select(elementwise.all()).item(),
+        f"and the products theirs ({len(products)}, at least {expected})": len(products) >= expected
+        and not products.select(elementwise.any()).item(),
+    }
+
+
+def fork(profile, known):
+    kernels = profile.kernels()
+    each = kernels.group_by("process").len()
+    with_ops = kernels.filter(pl.col("op_id").is_not_null()).group_by("process").len()
+    return attribution(profile) | {
+        "the parent has no CUDA": not known["parent_used_cuda"],
+        f"each worker's kernels were recorded ({each['len'].to_list()})": len(each)
+        == known["workers"]
+        and each["len"].n_unique() == 1,
+        "each worker's kernels have ops": len(with_ops) == known["workers"],
+    }
+
+
+def history(profile, known):
+    bare = known.get("bare") or {}
+    said = [one for one in profile.notes()["what"].cast(pl.String) if "history" in one]
+    return attribution(profile) | {
+        f"the program's own history is whole ({known['events']} of {bare.get('events')} events)": (
+            known["events"] == bare.get("events")
+        ),
+        "and still on when the program ends it": known["still_on"],
+        "the report says what it cost ours": bool(said),
+    }
+
+
+def nccl(profile, known):
+    groups = profile.groups()
+    ops = profile.ops().with_columns(text("op"))
+    gathers = ops.filter(pl.col("op").str.contains("c10d::.*(all_?gather|broadcast|allreduce)"))
+    return attribution(profile) | {
+        f"the group is told ({groups.select('group', 'rank', 'size', 'backend').to_dicts()})": (
+            len(groups) > 0 and groups["size"].to_list()[0] == 1
+        ),
+        "the backend is NCCL": "nccl" in str(groups["backend"].to_list()).lower(),
+        f"the collectives are ops ({len(gathers)})": len(gathers) >= 3 * known["collectives"],
+        "the process has its rank": profile.trace["processes"]["rank"].drop_nulls().to_list()[:1]
+        == [0],
+    }
+
+
 def overhead(profile, known):
     ratio = known["ratio"]
     return {
@@ -164,38 +326,96 @@ def overhead(profile, known):
     }
 
 
-CHECKS = {one.__name__: one for one in (lenet, amp, compiled, graph, streams, memory, overhead)}
+CHECKS = {
+    one.__name__: one
+    for one in (
+        lenet, eager, amp, graph, streams, memory, steps, window, compiled, copies, branches, fork,
+        scaler, loader, history, nccl, overhead,
+    )
+}  # fmt: skip
+#: A profile of these is of part of the program, or of another number of its runs.
+PARTS, TIMES = {"steps", "window", "lenet"}, {"fork": 2}
+
+
+def told(folder, name):
+    """What the program knows of itself; of the run without opscope under ``bare`` and ``plain``."""
+    found = {}
+    for key in ("bare", "plain", None):
+        path = folder / (f"{name}.{key}.json" if key else f"{name}.json")
+        if path.exists():
+            read = json.loads(path.read_text(encoding="utf-8"))
+            if key:
+                found[key] = read
+            else:
+                found |= read
+    return found
+
+
+def same_result(known):
+    """Whether the program computed the same with and without opscope, and what a step took."""
+    bare = known.get("bare") or {}
+    checks = {}
+    if known.get("loss") is not None and bare.get("loss") is not None:
+        near = abs(known["loss"] - bare["loss"]) <= 1e-3 * abs(bare["loss"])
+        checks["the program computes the same with opscope"] = near
+    times = {
+        name: one["step_ms"]
+        for name, one in (("alone", bare), ("torch.profiler", known.get("plain") or {}), ("opscope", known))
+        if one.get("step_ms")
+    }  # fmt: skip
+    said = ", ".join(f"{name} {time:.3f}" for name, time in times.items())
+    return checks, [f"ms a step: {said}"] if times else []
+
+
+def about(profile):
+    """Lines on a profile that no check asks for."""
+    lines = [f"{key} = {value}" for key, value in profile.summary().row(0, named=True).items()]
+    for row in profile.unattributed().head(5).iter_rows(named=True):
+        lines.append(f"without an op: {row}")
+    kernels = profile.kernels()
+    if len(kernels):
+        cores = kernels.group_by("tensor_core").agg(pl.col("duration").sum())
+        lines.append(f"kernel time by Tensor Cores: {dict(cores.iter_rows())}")
+        bare = kernels.filter(pl.col("op_id").is_null()).with_columns(text("name", "reason"))
+        worst = bare.group_by("name", "reason").agg(pl.col("duration").sum(), pl.len())
+        for row in worst.sort("duration", descending=True).head(5).iter_rows(named=True):
+            lines.append(f"kernel without an op: {row}")
+    device, why = profile.device
+    lines.append(f"device: {device.name if device else why}")
+    lines += [f"note: {what}" for what in profile.notes()["what"].cast(pl.String)]
+    return lines
 
 
 def checked(folder, name):
-    """The checks of one program; one that fails where it left nothing, or could not be compared."""
-    profile, known = folder / f"{name}.opscope", folder / f"{name}.json"
+    """(checks, facts) of one program; a check fails where it left nothing, or could not be compared."""
+    checks, facts = {}, []
     try:
-        told = json.loads(known.read_text(encoding="utf-8")) if name != "lenet" else {}
-        return CHECKS[name](opscope.load(profile) if name != "overhead" else None, told), told
-    except Exception as error:  # noqa: BLE001 - the other programs are still to be compared
-        return {f"it ran and could be compared ({type(error).__name__}: {error})": False}, {}
+        known = told(folder, name)
+        profile = opscope.load(folder / f"{name}.opscope") if name != "overhead" else None
+        checks |= CHECKS[name](profile, known)
+        more, lines = same_result(known)
+        checks |= more
+        facts += lines
+        plain = folder / f"{name}.plain.trace.json.gz"
+        if plain.exists() and name not in PARTS:
+            more, lines = compared(profile, plain, TIMES.get(name, 1))
+            checks |= more
+            facts += lines
+        if profile is not None:
+            facts += about(profile)
+        for variant, ratio in known.get("ratio", {}).items():
+            facts.append(f"{known['step_ms'][variant]:9.3f} ms  {ratio:5.2f}  {variant}")
+    except Exception as error:  # noqa: BLE001 - what was compared until then is still told
+        checks[f"it ran and could be compared ({type(error).__name__}: {error})"] = False
+    return checks, facts
 
 
 def main():
-    folder = Path(sys.argv[1])
-    lines = [f"opscope {opscope.__version__}"]
-    failed = 0
-    for name in CHECKS:
-        found, told = checked(folder, name)
-        lines.append(f"{name}: {told.get('torch', '')} {told.get('device', '')}".rstrip(": "))
-        for what, passed in found.items():
-            failed += not passed
-            lines.append(f"  {'pass' if passed else 'FAIL'}  {what}")
-        for variant, ratio in told.get("ratio", {}).items():
-            lines.append(f"        {told['step_ms'][variant]:9.3f} ms  {ratio:5.2f}  {variant}")
-        if (folder / f"{name}.opscope").exists():
-            row = opscope.load(folder / f"{name}.opscope").summary().row(0, named=True)
-            lines += [f"        {key} = {value}" for key, value in row.items()]
-    report = "\n".join([*lines, f"{failed} checks failed"]) + "\n"
-    (folder / "results.txt").write_text(report, encoding="utf-8")
-    print(report)
-    sys.exit(bool(failed))
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    checks, facts = checked(folder, name)
+    text = json.dumps({"checks": checks, "facts": facts}, indent=1, default=str)
+    (folder / f"{name}.checks.json").write_text(text, encoding="utf-8")
+    sys.exit(not all(one is not False for one in checks.values()))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,11 @@ _IMPORT_TIME: Final = time.time_ns()
 _RANK_NAMES: Final = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"),
+    # not SLURM_NTASKS, which a batch script has too, where SLURM_PROCID is 0 and nothing is a rank
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
 #: Import name → where its version lies; only what the program itself has imported is looked at.
 _FRAMEWORKS: Final = (
@@ -77,7 +80,7 @@ def current() -> Process:
 def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:
     """``(rank, world size, local rank)`` from what torchrun, MPI or Slurm set; ``None`` where unset.
 
-    Slurm sets its variables in plain batch scripts too: a world of one is no rank.
+    What Slurm starts as a step of one task is no rank: so a shell is started too.
     """
     for names in _RANK_NAMES:
         rank, world, local = (_number(environ.get(name)) for name in names)

@@ -257,6 +257,44 @@ def test_gradient_accumulation_is_one_step(emitter, steps):
     assert phases(emitter) == [*["forward", "backward"] * 4, "optimizer"] * 2
 
 
+@pytest.mark.parametrize("listening", [True, False])
+def test_a_step_that_the_gradient_scaler_leaves_out_is_a_step_too(watched, steps, listening):
+    emitter = watched.install()
+    emitter.active = listening
+    watched.adapter.listen()
+    model = nn.Linear(3, 2)
+    optimizer = sgd(model)
+    stepped = []
+    optimizer.register_step_post_hook(lambda *_: stepped.append(1))
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for factor in (1.0, float("inf"), float("inf"), 1.0):
+        optimizer.zero_grad()
+        scaler.scale(factor * model(torch.ones(2, 3)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert len(stepped) == 2
+    assert steps[-1] == 4 if listening else len(steps) == 4
+    assert not watched.broken
+
+
+def test_a_gradient_scaler_that_is_switched_off_counts_nothing_twice(emitter, steps):
+    model = nn.Linear(3, 2)
+    optimizer = sgd(model)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    for _ in range(3):
+        scaler.scale(model(torch.ones(2, 3)).sum()).backward()
+        scaler.step(optimizer)
+    assert steps == [0, 1, 2, 3]
+
+
+def test_the_gradient_scaler_is_put_back(watched):
+    before = torch.amp.GradScaler.step
+    watched.install()
+    assert torch.amp.GradScaler.step is not before
+    watched.adapter.uninstall()
+    assert torch.amp.GradScaler.step is before
+
+
 @pytest.mark.parametrize("other_alive", [False, True])
 def test_two_optimizers_make_one_step(emitter, steps, other_alive):
     """A GAN: whether or not it is known beforehand that there are two, rounds become steps."""

@@ -369,11 +369,40 @@ def test_groups_made_before_a_capture_are_told_when_it_begins(watched, alone):
     assert not watched.broken
 
 
+def test_a_group_that_is_split_off_its_parent_is_told(watched, alone, monkeypatch):
+    """As device meshes make theirs on GPUs: by ncclCommSplit, past the helper that makes all others."""
+    from torch.distributed import distributed_c10d
+
+    helper = distributed_c10d._new_process_group_helper
+
+    def split_group(parent_pg=None, split_ranks=None, **kwargs):
+        with pytest.MonkeyPatch.context() as past:
+            past.setattr(distributed_c10d, "_new_process_group_helper", helper)
+            return torch.distributed.new_group(split_ranks[0], group_desc="mesh_dp")
+
+    for owner in (distributed_c10d, torch.distributed.device_mesh, torch.distributed):
+        monkeypatch.setattr(owner, "split_group", split_group, raising=False)
+    torch.distributed.init_process_group("gloo", init_method=alone, rank=0, world_size=1)
+    emitter = watched.install()
+    told = len(emitter.specs)
+    made = torch.distributed.split_group(split_ranks=[[0]])
+    assert [spec.partition(" = ")[0] for spec in emitter.specs[told:]] == [
+        f"process_group/{made.group_name}"
+    ]
+    assert 'description="mesh_dp"' in emitter.specs[-1]
+    assert not watched.broken
+    torch.distributed.destroy_process_group()
+
+
 def test_uninstalled_nothing_of_groups_is_patched(watched):
     from torch.distributed import device_mesh, distributed_c10d
 
     def hooked():
-        return distributed_c10d._new_process_group_helper, device_mesh.DeviceMesh.__init__
+        return (
+            distributed_c10d._new_process_group_helper,
+            device_mesh.DeviceMesh.__init__,
+            *(getattr(one, "split_group", None) for one in (distributed_c10d, torch.distributed)),
+        )
 
     before = hooked()
     watched.install()

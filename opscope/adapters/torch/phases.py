@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
@@ -23,6 +25,9 @@ from .steps import Steps
 from .threads import enter, leave
 
 FORWARD, BACKWARD, OPTIMIZER, INPUT = "forward", "backward", "optimizer", "input"
+#: The node of the graph that this thread evaluates. On an accelerator that is a thread of its own, in
+#: which nothing is open: what a checkpoint computes again there, or differentiates, begins no phase.
+_node: Final = torch._C._current_autograd_node
 #: Nodes stamped with their forward thread at one time, so that a huge graph does not stall.
 MAX_STAMPS: Final = 100_000
 
@@ -64,7 +69,7 @@ class Phases:
         The forward phase lasts, loss included, until the backward pass, the optimizer or the
         next batch; where the model is not trained, until it returns.
         """
-        if state.open:
+        if state.open or _node() is not None:
             return
         if training and torch.is_grad_enabled() and Steps.begin():
             prepared = self._prepared.get(FORWARD) or self._prepare(FORWARD)
@@ -96,10 +101,16 @@ class OptimizerHooks:
         self._inside = 0
         self._handles: list[Any] = []
         self._undo: Callable[[], None] | None = None
+        #: Calls of ``GradScaler.step`` that run, and on which thread which optimizer has stepped in one.
+        self._scaling = 0
+        self._scaled = threading.local()
+        self._patches = Patches()
 
     def install(self) -> None:
         if self._steps is not None:
             self._steps.install()
+            if not self._patches:
+                self._patches.wrap(GradScaler, "step", self._scaled_step)
         before, after = self._hooks()
         self._handles = [
             optimizers.register_optimizer_step_pre_hook(before),
@@ -109,6 +120,7 @@ class OptimizerHooks:
         self._undo = session.on_optimizer(self._before, lambda: self._after(None))
 
     def uninstall(self) -> None:
+        self._patches.restore()
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -134,6 +146,8 @@ class OptimizerHooks:
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if tracing() or compiler._is_compiling_flag:
                 return
+            if hooks._scaling:
+                hooks._scaled.stepped = True
             if mode.on or hooks._inside:
                 ends(optimizer)
             elif stepped is not None:
@@ -143,6 +157,32 @@ class OptimizerHooks:
                     hooks._failed("a step could not be counted")
 
         return untraced(before), untraced(after)
+
+    def _scaled_step(self, step: Any) -> Any:
+        """``GradScaler.step``, which leaves the optimizer's step out where gradients overflow: the
+        training step ends there all the same."""
+
+        @functools.wraps(step)
+        def scaled(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self._scaling += 1
+            self._scaled.stepped = False
+            try:
+                done = step(scaler, optimizer, *args, **kwargs)
+            finally:
+                self._scaling -= 1
+            if not self._scaled.stepped:
+                self._left_out(optimizer)
+            return done
+
+        return untraced(scaled, below=False)
+
+    def _left_out(self, optimizer: Any) -> None:
+        try:
+            # one that is none of PyTorch's, or that hides behind another, has no hooks
+            if self._steps is not None and isinstance(optimizer, optimizers.Optimizer):
+                self._steps.stepped(optimizer)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a step could not be counted")
 
     def _before(self) -> None:
         try:
@@ -230,7 +270,7 @@ class BackwardAndInput:
                 enter(self._mode)
             state = self._threads.current()
             # what is compiled is differentiated when it is traced
-            if not state.backward and COMPILE not in state.open:
+            if not state.backward and COMPILE not in state.open and _node() is None:
                 self._phases.begin(state, BACKWARD)
             state.backward += 1
             if len(self._threads.makers) > 1:

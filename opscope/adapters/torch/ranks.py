@@ -55,6 +55,10 @@ class Ranks:
         from torch.distributed import device_mesh, distributed_c10d
 
         self._patches.wrap(distributed_c10d, "_new_process_group_helper", self._making)
+        # by ncclCommSplit, as device meshes do on GPUs: a group that no helper makes
+        for owner in (distributed_c10d, device_mesh, torch.distributed):
+            if hasattr(owner, "split_group"):
+                self._patches.wrap(owner, "split_group", self._splitting)
         self._patches.wrap(device_mesh.DeviceMesh, "__init__", self._meshing)
 
     def uninstall(self) -> None:
@@ -91,6 +95,19 @@ class Ranks:
             return made
 
         return _new_process_group_helper
+
+    def _splitting(self, split: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(split)
+        def split_group(*args: Any, **kwargs: Any) -> Any:
+            made = split(*args, **kwargs)
+            try:
+                self._find()
+                self._tell()
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed("a process group could not be described")
+            return made
+
+        return split_group
 
     def _meshing(self, begin: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(begin)

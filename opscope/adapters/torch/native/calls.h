@@ -18,6 +18,7 @@ struct Context : at::ObserverContext {
   int64_t epoch = 0;
   int64_t peeked = -1;
   int64_t seq = -1;
+  uint64_t forward_thread = 0;  // that ``seq`` is of
   int64_t hushed = -1;  // g_observing, where calls within pass us by
   bool canonical = false, forward = false, outer_has_place = false, nvtx = false;
   bool timed = false;

@@ -6,14 +6,17 @@
 
 namespace {
 
-void fill_nodes(Thread& t, int64_t from, int64_t to, const Place* place, int64_t op_seq) {
+void fill_nodes(
+    Thread& t, int64_t from, int64_t to, const Place* place, int64_t op_seq, uint64_t op_thread) {
   if (!t.nodes) t.nodes = std::make_unique<NodeSlot[]>(kNodes);
   if (to - from > int64_t(kNodes)) from = to - int64_t(kNodes);
   for (int64_t seq = from; seq < to; ++seq) {
     NodeSlot& slot = t.nodes[size_t(seq) & (kNodes - 1)];
     if (slot.seq.load(std::memory_order_relaxed) == seq) continue;  // an op within made it
     slot.place.store(place, std::memory_order_relaxed);
-    slot.op_seq.store(op_seq, std::memory_order_relaxed);
+    slot.op.store(
+        op_seq >= 0 && op_thread < kMaxForwardThread ? op_seq | int64_t(op_thread) << kSeqBits : -1,
+        std::memory_order_relaxed);
     slot.seq.store(seq, std::memory_order_release);
   }
 }
@@ -59,7 +62,7 @@ COLD std::unique_ptr<at::ObserverContext> begin_silence(Thread& t, const at::Rec
 
 // Nodes made outside any op, by a torch.autograd.Function: this op, ``c``, is its first.
 COLD void adopt_nodes(Thread& t, const Context& c) {
-  fill_nodes(t, t.filled, c.peeked, c.place, c.peeked - 1);
+  fill_nodes(t, t.filled, c.peeked, c.place, c.peeked - 1, t.record_function_id);
 }
 
 // The text of a call that this thread has not yet pushed in this recording, or that an NVTX tool hears
@@ -156,7 +159,9 @@ APART std::unique_ptr<at::ObserverContext> begin(
         NodeSlot& slot = maker->nodes[size_t(number) & (kNodes - 1)];
         if (slot.seq.load(std::memory_order_acquire) == number) {
           place = slot.place.load(std::memory_order_relaxed);
-          seq = slot.op_seq.load(std::memory_order_relaxed);
+          int64_t op = slot.op.load(std::memory_order_relaxed);
+          seq = op < 0 ? -1 : op & (kMaxSeq - 1);
+          if (op >= 0) forward_thread = uint64_t(op >> kSeqBits);
         }
       }
     }
@@ -167,6 +172,7 @@ APART std::unique_ptr<at::ObserverContext> begin(
   }
   if (op.communication) category = kCommunication;
   c.seq = seq;
+  c.forward_thread = forward_thread;
   c.place = place;
   c.epoch = g_epoch.load(std::memory_order_relaxed);
   uint64_t key = signature(hash_arguments<true>(c.op, op, args), category, place);
@@ -309,7 +315,10 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   if (c.makes) {
     int64_t peeked = at::sequence_number::peek();
     if (peeked > c.peeked) {
-      fill_nodes(t, c.peeked, peeked, c.place, c.seq >= 0 ? c.seq : t.last_seq);
+      bool own = c.seq >= 0;
+      fill_nodes(
+          t, c.peeked, peeked, c.place, own ? c.seq : t.last_seq,
+          own ? c.forward_thread : t.record_function_id);
       t.filled = peeked;
     }
   }

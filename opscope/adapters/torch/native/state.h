@@ -294,7 +294,9 @@ constexpr int kRecentFrames = 16;
 
 struct NodeSlot {  // which op made autograd node ``seq`` of this thread, and where
   std::atomic<int64_t> seq{-1};
-  std::atomic<int64_t> op_seq{-1};
+  // The number of that op, or of the one that it differentiates, and the forward thread that the number
+  // is of, as in a payload: an accelerator's backward pass runs in a thread of its own.
+  std::atomic<int64_t> op{-1};
   std::atomic<const Place*> place{nullptr};
 };
 

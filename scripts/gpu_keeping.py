@@ -1,0 +1,30 @@
+"""``opscope run`` that keeps what its processes wrote: python gpu_keeping.py FOLDER run … (as opscope's).
+
+The parts are what a fault of the merging shows in; the profile has them merged already.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+
+def main():
+    from opscope.cli import main as opscope
+    from opscope.cli import run
+
+    keep = Path(sys.argv.pop(1))
+    collect = run._collect
+
+    def keeping(parts, *args, **kwargs):
+        shutil.rmtree(keep, ignore_errors=True)
+        shutil.copytree(parts, keep)
+        return collect(parts, *args, **kwargs)
+
+    run._collect = keeping
+    opscope()
+
+
+if __name__ == "__main__":
+    main()
