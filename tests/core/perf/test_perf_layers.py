@@ -64,7 +64,7 @@ def test_its_backward_is_twice_its_forward(steps, batch, features, hidden):
 
 def test_a_projection_of_a_packed_sequence_is_a_weight_and_has_no_gates():
     weights = "f32[32,6], f32[32,3], f32[32], f32[32], f32[3,8]"
-    packed = "aten::lstm.data(f32[10,6], i64[4], [f32[1,4,3], f32[1,4,8]], [%s])" % weights
+    packed = f"aten::lstm.data(f32[10,6], i64[4], [f32[1,4,3], f32[1,4,8]], [{weights}])"
     found = cost(packed)
     assert found.matrix_flops == 2 * 10 * (32 * 6 + 32 * 3 + 3 * 8)
     assert found.vector_flops == 22 * 10 * 8
