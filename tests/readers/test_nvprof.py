@@ -12,7 +12,7 @@ import pytest
 
 from opscope.core.attribute import attribute
 from opscope.readers import nsys, nvprof
-from opscope.readers.demangle import demangled
+from opscope.core.demangle import demangled
 from opscope.readers.errors import BadInput
 
 
