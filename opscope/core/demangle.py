@@ -29,7 +29,7 @@ _AGAIN: Final = re.compile(r"S[0-9A-Z]*_|T[0-9]*_")
 _BIT_INT: Final = re.compile(r"DB(\d+)_")
 _OTHERWISE: Final = re.compile(r"Dp|sp|cv")
 #: The child's processor seconds a symbol, bytes in all, and how many symbols may use these up.
-_SECONDS: Final = 1.0
+_SECONDS: Final = 0.5
 _MEMORY: Final = 1 << 29
 _TRIES: Final = 3
 #: Wall seconds for all symbols of a trace together, on a machine however busy.
