@@ -44,6 +44,13 @@ DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
         "c128": 128,
     }
 )
+#: What kind of number each is: its first letter does not tell (``bf16``, ``bool``).
+FLOATS: Final = frozenset(
+    {"f64", "f32", "tf32", "f16", "bf16", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"}
+    | {"f8e8m0fnu", "f6e2m3fn", "f6e3m2fn", "f4e2m1"}
+)
+INTEGERS: Final = frozenset({"i64", "i32", "i16", "i8", "i4", "u64", "u32", "u16", "u8", "u4"})
+COMPLEX: Final = frozenset({"c32", "c64", "c128"})
 #: What NumPy and the frameworks call these, where they agree.
 DTYPE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -12,10 +12,10 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.demangle import all_demangled
 from opscope.core.trace import Trace
 
 from . import cuda_calls
-from .demangle import demangled
 from .errors import BadInput
 from .nsys_cuda import COPIES, SYNCS
 from .nsys_strings import Codes, constant, labels, named
@@ -114,7 +114,7 @@ class _Strings:
         codes = Codes()
         found = codes.of(ids)
         texts = [self._texts.get(key) for key in codes.keys]
-        return named(found, list(map(demangled, texts)) if symbols else texts)
+        return named(found, all_demangled(texts) if symbols else texts)
 
     def text(self, identity: int | None) -> str | None:
         return None if identity is None else self._texts.get(identity)

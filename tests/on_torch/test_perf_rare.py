@@ -391,3 +391,26 @@ def test_quantised_products_count_as_others():
         a @ b
     assert cost_of("quantized::matmul", a, b).flops == counter.get_total_flops()
     assert math.prod((2, 3, 5)) * 4 * 2 == counter.get_total_flops()
+
+
+# ------------------------------------------------------------------ layers that are one op
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.integers(1, 6)
+)
+def test_an_encoder_layer_in_one_op_does_what_its_parts_do(batch, length, heads, each, inner):
+    width = heads * each
+    layer = torch.nn.TransformerEncoderLayer(width, heads, inner, dropout=0.0, batch_first=True)
+    x = torch.ones(batch, length, width)
+    plain = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
+    with plain, FlopCounterMode(display=False) as counter:
+        layer(x)  # in training it is not one op
+    weights = (
+        layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias,
+        layer.self_attn.out_proj.weight, layer.self_attn.out_proj.bias,
+        layer.norm1.weight, layer.norm1.bias, layer.norm2.weight, layer.norm2.bias,
+        layer.linear1.weight, layer.linear1.bias, layer.linear2.weight, layer.linear2.bias,
+    )  # fmt: skip
+    whole = cost_of("aten::_transformer_encoder_layer_fwd", x, *weights, num_heads=heads)
+    assert whole.matrix_flops == counter.get_total_flops()

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from opscope.core.attribute import attribute
+from opscope.core.demangle import demangled
 from opscope.readers import nsys, nvprof
-from opscope.readers.demangle import demangled
 from opscope.readers.errors import BadInput
 
 

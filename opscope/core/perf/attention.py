@@ -323,33 +323,6 @@ def paged(call: OpCall) -> Cost:
     )
 
 
-@op(
-    "aten::_native_multi_head_attention",
-    "aten::_triton_multi_head_attention",
-    "aten::_transformer_encoder_layer_fwd",
-    "aten::multi_head_attention_forward",
-    family="attention",
-    source="projections as gemm, attention as SDPA",
-)
-def multi_head(call: OpCall) -> Cost:
-    """Three projections in, attention over heads, one projection out."""
-    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
-    qs, ks = sizes(q), sizes(k)
-    if call.name.endswith("_transformer_encoder_layer_fwd") or len(qs) != 3:
-        raise CannotKnow("the layer's inner sizes are not recorded")
-    first = call.name.startswith("aten::_")  # [B, N, E]; the function's default is [N, B, E]
-    batch, queries, keys = (qs[0], qs[1], ks[1]) if first else (qs[1], qs[0], ks[0])
-    embed = qs[2]
-    projections = 2 * batch * embed * embed * (2 * queries + 2 * keys)
-    every = batch * queries * keys
-    return cost(
-        [q, k, v, *tensors(call)[3:]],
-        [q],
-        matrix=projections + 4 * every * embed,
-        dtype=promote([q, k, v]),
-    )
-
-
 @backward_of(
     "aten::_flash_attention_forward",
     "aten::_efficient_attention_forward",

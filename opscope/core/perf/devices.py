@@ -12,6 +12,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final
 
+from opscope.core.schema import DTYPE_BITS, FLOATS
+
 #: tomli is the standard library's tomllib under its older name.
 _toml: Final[Any] = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
@@ -76,8 +78,8 @@ class Device:
 
 def width_class(dtype: str) -> str:
     """The key of a dtype's rate: every 8-bit float is ``f8``, integers by their width."""
-    if dtype[:1] == "f" and dtype[2:3] == "e":  # f8e4m3fn, f6e2m3fn, f4e2m1
-        return dtype[:2]
+    if dtype in FLOATS and DTYPE_BITS[dtype] <= 8:  # f8e4m3fn, f6e2m3fn, f4e2m1
+        return f"f{DTYPE_BITS[dtype]}"
     return {"u8": "i8", "u4": "i4", "c64": "f32", "c128": "f64", "c32": "f16"}.get(dtype, dtype)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import FLOATS, OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, op
 from .shapes import cost, int_param, need, numel, output, outputs, product, sizes, span, tensors
@@ -68,7 +68,7 @@ def embedding_bag(call: OpCall) -> Cost:
         bags = sizes(indices)[0]
     else:
         raise CannotKnow("the number of bags is not recorded")
-    weights = next((t for t in found[3:] if t.dtype[:1] in "fb" and numel(t) == count), None)
+    weights = next((t for t in found[3:] if t.dtype in FLOATS and numel(t) == count), None)
     # empty bags add nothing, so that this counts each bag as having a row
     flops = max(count - bags, 0) * width
     if weights is not None:

@@ -30,6 +30,7 @@ from . import (  # noqa: F401
     sorting,
     sparse,
     statistics,
+    transformer,
     unknowable,
     views,
     widening,

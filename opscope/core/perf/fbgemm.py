@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import INTEGERS, OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op, with_forward
 from .shapes import (
@@ -61,7 +61,7 @@ class Lookup:
 
 
 def _number(dtype: str) -> bool:
-    return dtype[:1] in "iu" and dtype != "u8"
+    return dtype in INTEGERS and dtype != "u8"
 
 
 def read_lookup(call: OpCall) -> Lookup:

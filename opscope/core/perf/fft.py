@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log2
 
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import COMPLEX, OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op, word_of, words
 from .shapes import as_ints, axes, cost, need, need_output, output, product, sizes
@@ -84,7 +84,7 @@ def stft(call: OpCall) -> Cost:
     shape = sizes(out) if "istft" not in call.name else sizes(x)
     bins = points[0] // 2 + 1 if call.param("onesided", True) is not False else points[0]
     frames = product(shape) // max(bins, 1)
-    if out.dtype[:1] != "c" and "istft" not in call.name:
+    if out.dtype not in COMPLEX and "istft" not in call.name:
         frames //= 2
     flops = transform_flops(frames, points[0], real=True) + frames * points[0]
     return cost([x], [out], vector=flops, dtype=x.dtype)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import COMPLEX, OpCall, TensorSpec
 
 from .hlo import topk
 from .linalg import bidiagonal, lu, qr, svd
@@ -69,7 +69,7 @@ def library(call: OpCall) -> Cost:
     return cost(
         [*reads],
         None if writes is None else [*writes],
-        matrix=4 * flops if a.dtype.startswith("c") else flops,
+        matrix=4 * flops if a.dtype in COMPLEX else flops,
         dtype=a.dtype,
         reason=reason,
     )

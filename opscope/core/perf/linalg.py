@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import COMPLEX, OpCall, TensorSpec
 
 from .registry import CannotKnow, Cost, op, word_of, words
 from .shapes import (
@@ -89,7 +89,7 @@ def _matrix(call: OpCall, number: int = 0) -> tuple[TensorSpec, int, int, int]:
 
 
 def _real(dtype: str, flops: int) -> int:
-    return 4 * flops if dtype.startswith("c") else flops
+    return 4 * flops if dtype in COMPLEX else flops
 
 
 @op(*(f"aten::{name}" for name in FACTORS), family="linalg",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.schema import OpCall
+from opscope.core.schema import FLOATS, INTEGERS, OpCall
 
 from .registry import CannotKnow, Cost, op
 from .shapes import (
@@ -118,12 +118,12 @@ def moe_sum(call: OpCall) -> Cost:
 )
 def rotary(call: OpCall) -> Cost:
     """Each pair of a query's or key's elements is turned by its angle."""
-    found = [t for t in tensors(call) if t.dtype[:1] in "fb"]
+    found = [t for t in tensors(call) if t.dtype in FLOATS]
     if not found:
         raise CannotKnow(NO_SHAPES)
     turned = found[:2] if len(found) > 2 else found[:1]
     flops = 3 * sum(map(numel, turned))
-    positions = [t for t in tensors(call) if t.dtype[:1] == "i"]
+    positions = [t for t in tensors(call) if t.dtype in INTEGERS]
     return cost([*turned, *positions], turned, vector=flops, dtype=turned[0].dtype)
 
 

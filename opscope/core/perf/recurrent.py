@@ -37,6 +37,8 @@ KINDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 )
 #: cudnnRNNMode_t: RELU, TANH, LSTM, GRU.
 _MODES: Final = ("rnn", "rnn", "lstm", "gru")
+#: One layer in one direction: input, both matrices, both biases, the states (which are matrices too).
+_ONEDNN: Final = "mkldnn_rnn_layer"
 _SOURCE = "2 a weight and token; gates LSTM 22, GRU 17, RNN 3 a unit and token"
 
 
@@ -53,7 +55,15 @@ def _kind(call: OpCall) -> str:
 
 
 def _weights(call: OpCall) -> list[TensorSpec]:
-    """The two-dimensional tensors after the input: the weight matrices of all layers."""
+    """The weight matrices of all layers: of oneDNN's layer its two, else the two-dimensional tensors of
+    the list of weights, or where no list was recorded those after the input."""
+    if _ONEDNN in call.name:
+        return tensors(call)[1:3]
+    told = lists(call)
+    if told:
+        weights = [t for t in told[0 if "_rnn" in call.name else -1] if len(t.shape) == 2]
+        if weights:
+            return weights
     found = [t for t in tensors(call)[1:] if len(t.shape) == 2]
     if found and len(tensors(call)[0].shape) == 2 and len(found) % 2:
         found = found[:-1]  # batch sizes never are matrices; an odd one is a state
@@ -75,14 +85,15 @@ def _weights(call: OpCall) -> list[TensorSpec]:
 def layer(call: OpCall) -> Cost:
     """All layers and both directions: their weight matrices are all among the inputs."""
     x = need(call, 0, "input")
-    kind = "lstm" if "mkldnn" in call.name else _kind(call)
+    kind = "lstm" if _ONEDNN in call.name else _kind(call)
     gates, each = KINDS[kind]
     shape = sizes(x)
     tokens = product(shape[:-1])
     weights = _weights(call)
     if weights:
         matrix = 2 * tokens * sum(map(numel, weights))
-        units = sum(sizes(w)[0] for w in weights) // (2 * gates)
+        wide = sizes(weights[0])[0]  # a projection has fewer rows, and no gates
+        units = sum(sizes(w)[0] for w in weights if sizes(w)[0] == wide) // (2 * gates)
     else:
         matrix, units = _from_parameters(call, gates, shape[-1], tokens)
     out = outputs(call)
@@ -176,10 +187,10 @@ def gates_only(call: OpCall) -> Cost:
 )
 def layer_backward(call: OpCall) -> Cost:
     """Data gradients and weight gradients, each as many multiply-adds as the forward."""
-    if "mkldnn" in call.name:
-        raise CannotKnow("the layer's inner sizes are not recorded")
     forward = layer(OpCall(call.name.replace("_backward", ""), call.inputs, None, call.params))
     writes = outputs(call)
+    if writes is None and _ONEDNN in call.name:  # the gradients of all that the forward took
+        writes = tensors(call)[:7]
     return cost(
         distinct_tensors(call),
         writes,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from opscope.core.schema import OpCall, ParamValue, TensorSpec
+from opscope.core.schema import INTEGERS, OpCall, ParamValue, TensorSpec
 
 from .registry import CannotKnow, Cost, backward_of, op, word_of, words
 from .shapes import (
@@ -68,6 +68,8 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "trace": (0, 0),
     }
 )
+#: What sums and products of become i64.
+_COUNTED: Final = INTEGERS | {"bool"}
 _INDEX = frozenset(["argmax", "argmin", "count_nonzero"])
 
 
@@ -115,7 +117,7 @@ def reduction(call: OpCall) -> Cost:
             raise CannotKnow("the trace does not record which dimensions are reduced")
         keep = bool(call.param("keepdim", call.param("keepdims", False)))
         dtype = "bool" if word in ("all", "any") else "i64" if word in _INDEX else x.dtype
-        if word in ("sum", "prod") and x.dtype[:1] in "iub":
+        if word in ("sum", "prod") and x.dtype in _COUNTED:
             dtype = "i64"
         dtype = dtype_param(call, dtype)
         recorded = TensorSpec(dtype, reduced_shape(shape, dim, keep))
@@ -172,7 +174,7 @@ def scan(call: OpCall) -> Cost:
     length = shape[axes(dim, len(shape))[0]] if shape else 1
     rows = product(shape) // max(length, 1)
     each = 4 if "exp" in call.name else 1
-    kind = "i64" if x.dtype[:1] in "iub" and "sum" in call.name else x.dtype
+    kind = "i64" if x.dtype in _COUNTED and word_of(call.name) in ("cumsum", "cumprod") else x.dtype
     out = result(call, shape, dtype_param(call, kind))
     writes = [out]
     if word_of(call.name) in ("cummax", "cummin"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import COMPLEX, OpCall, TensorSpec
 
 from .conv import gradients
 from .linalg import FACTORS
@@ -80,7 +80,7 @@ def matrix_exp_backward(call: OpCall) -> Cost:
     if len(shape) < 2:
         raise CannotKnow(f"not a matrix: {list(shape)}")
     flops = product(shape[:-2]) * FACTORS["matrix_exp"](2 * shape[-2], 2 * shape[-1])
-    real = 4 * flops if x.dtype.startswith("c") else flops
+    real = 4 * flops if x.dtype in COMPLEX else flops
     return cost([x, grad], [x], matrix=real, dtype=x.dtype)
 
 

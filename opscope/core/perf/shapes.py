@@ -7,7 +7,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from opscope.core.schema import DTYPE_BITS, Arg, Dim, OpCall, ParamValue, SameAs, TensorSpec, leaves
+from opscope.core.schema import (
+    COMPLEX,
+    DTYPE_BITS,
+    INTEGERS,
+    Arg,
+    Dim,
+    OpCall,
+    ParamValue,
+    SameAs,
+    TensorSpec,
+    leaves,
+)
 
 from .registry import CannotKnow, Cost, in_place, is_dispatched
 
@@ -306,12 +317,11 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(out)
 
 
-_CLASS: Final = {"b": 0, "i": 1, "u": 1, "f": 2, "t": 2, "c": 3}
 _NARROW: Final = ("f16", "bf16")
 
 
 def _rank_of(dtype: str) -> int:
-    return 0 if dtype == "bool" else 2 if dtype == "bf16" else _CLASS.get(dtype[:1], 2)
+    return 0 if dtype == "bool" else 1 if dtype in INTEGERS else 3 if dtype in COMPLEX else 2
 
 
 def promote(operands: Sequence[TensorSpec]) -> str:

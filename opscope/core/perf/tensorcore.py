@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from opscope.core.schema import DTYPE_BITS, OpCall, TensorSpec
+from opscope.core.schema import DTYPE_BITS, FLOATS, OpCall, TensorSpec
 
 from .registry import CannotKnow, Entry, lookup, word_of
 from .shapes import NO_SHAPES, tensors
@@ -170,7 +170,7 @@ def required_alignment_reason(
     if isinstance(target.units, str) or not bits:
         return None
     if bits in _ALWAYS:
-        step = _FP8_STEP if dtype.startswith("f8") else _ALWAYS[bits]
+        step = _FP8_STEP if dtype in FLOATS and bits == 8 else _ALWAYS[bits]
         misaligned = _misaligned(call, operands, step, free=("M",))
         if misaligned is not None:
             return misaligned
