@@ -37,7 +37,7 @@ from opscope.core.trace import Trace
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
-ANALYSIS: Final = 9
+ANALYSIS: Final = 10
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
@@ -80,6 +80,10 @@ class Profile:
     def _executed(self) -> pl.DataFrame:
         return executed_kernels(self._ops)
 
+    @cached_property
+    def _executed_memops(self) -> pl.DataFrame:
+        return executed_memops(self._ops)
+
     @property
     def cpu_only(self) -> bool:
         """Whether the program ran without a GPU, so that the CPU is the device."""
@@ -103,7 +107,7 @@ class Profile:
 
     def _summary(self) -> pl.DataFrame:
         ops = self._ops_frame if self.cpu_only else None
-        return summary(self.trace, self._executed, executed_memops(self._ops), ops)
+        return summary(self.trace, self._executed, self._executed_memops, ops)
 
     def op_totals(self) -> pl.DataFrame:
         """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""
@@ -114,20 +118,20 @@ class Profile:
         return self._frame("kernel_totals", lambda: totals.kernel_totals(self._executed))
 
     def unattributed(self) -> pl.DataFrame:
-        """One row per reason for which time has no op: reason, kernels, time (ns), share."""
+        """One row per reason for which time has no op: see ``core.analysis.totals.unattributed``."""
         return self._frame("unattributed", self._unattributed)
 
     def _unattributed(self) -> pl.DataFrame:
         if self.cpu_only:
             return unattributed_on_cpu(self.trace, self.summary(), self.ops)
-        return totals.unattributed(self._executed)
+        return totals.unattributed(self._executed, self._executed_memops)
 
     def missing_costs(self) -> pl.DataFrame:
         """The ops whose FLOPs or bytes are not known, by device time: see
         ``core.analysis.coverage.missing_costs``."""
         return self._frame(
             "missing_costs",
-            lambda: missing_costs(self._ops, self._executed, executed_memops(self._ops)),
+            lambda: missing_costs(self._ops, self._executed, self._executed_memops),
         )
 
     @cached_property

@@ -134,7 +134,9 @@ def test_what_inductor_takes_from_its_cache_is_known_too(ran):
 def without_places(content):
     """What is in a compiled file, less where this environment and this clone lie: names of folders."""
     places = {sys.prefix, sys.exec_prefix, Path(torch.__file__).parent, Path(__file__).parents[2]}
-    for place in sorted({str(p) for p in places} | {os.path.realpath(p) for p in places}, key=len, reverse=True):
+    for place in sorted(
+        {str(p) for p in places} | {os.path.realpath(p) for p in places}, key=len, reverse=True
+    ):
         content = content.replace(place.encode(), b"")
     return content
 
