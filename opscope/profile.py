@@ -11,6 +11,7 @@ import polars as pl
 
 from opscope.core import ranks
 from opscope.core.analysis import distributed, totals
+from opscope.core.analysis.by_range import range_totals
 from opscope.core.analysis.coverage import missing_costs
 from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.efficiency import (
@@ -20,6 +21,7 @@ from opscope.core.analysis.efficiency import (
     replays,
 )
 from opscope.core.analysis.executed import executed_kernels, executed_memops
+from opscope.core.analysis.gaps import gaps, gaps_on_cpu
 from opscope.core.analysis.kernels import kernel_pieces, kernels_frame, memops_frame
 from opscope.core.analysis.memory import memory_by_op, memory_peaks
 from opscope.core.analysis.op_frame import ops_frame
@@ -46,6 +48,8 @@ _STORED: Final[Mapping[str, str | None]] = {
     "op_totals": None,
     "kernel_totals": None,
     "unattributed": None,
+    "gaps": None,
+    "range_totals": None,
     "missing_costs": None,
     "communication": None,
     "collectives": None,
@@ -126,6 +130,22 @@ class Profile:
             return unattributed_on_cpu(self.trace, self.summary(), self.ops)
         return totals.unattributed(self._executed, self._executed_memops)
 
+    def gaps(self) -> pl.DataFrame:
+        """What ``unattributed`` counts by reason, by user range, phase and the thread's state too: see
+        ``core.analysis.gaps``."""
+        return self._frame("gaps", self._gaps)
+
+    def _gaps(self) -> pl.DataFrame:
+        if self.cpu_only:
+            whole = self.summary()["device_time"].item() or 0
+            return gaps_on_cpu(self._ops, self._ops_frame, whole)
+        return gaps(self._ops)
+
+    def range_totals(self) -> pl.DataFrame:
+        """One row per user range, by time: see ``core.analysis.by_range.range_totals``."""
+        frame = self._ops_frame if self.cpu_only else None
+        return self._frame("range_totals", lambda: range_totals(self._ops, self._executed, frame))
+
     def missing_costs(self) -> pl.DataFrame:
         """The ops whose FLOPs or bytes are not known, by device time: see
         ``core.analysis.coverage.missing_costs``."""
@@ -170,7 +190,7 @@ class Profile:
 
     def efficiency(self, *by: str) -> pl.DataFrame:
         """The roofline of every op that counts; with ``by`` (``op``, ``layer``, ``direction``,
-        ``step``, or ``kernel`` alone) its sums: see ``core.analysis.efficiency``. Efficiencies are
+        ``step``, ``range``, or ``kernel`` alone) its sums: see ``core.analysis.efficiency``. Efficiencies are
         null without a device.
         """
         found = self._efficiency

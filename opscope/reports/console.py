@@ -184,6 +184,8 @@ def summary(profile: Profile) -> Table:
         line(f"  {what}", units.time(part), _of(part, whole))
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
+        for what, part in _parts_of(profile.gaps(), gap):
+            line(f"      {what}", units.time(part.get("time")), _gap(part, on_cpu))
     if not on_cpu:
         line(
             "launched", units.share(row.get("launched_share")), "of device time has a launch record"
@@ -322,6 +324,12 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             made.append(
                 frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
             )
+        elif name == "gaps":
+            made.append(frame_table("Outside any op", profile.gaps(), "nothing: all has its op"))
+        elif name == "range":
+            frame = profile.range_totals()
+            keys = [key for key in frame.columns if key not in ("matrix_flops", "vector_flops")]
+            made.append(totals("User ranges", frame, keys, top, "nothing ran"))
         elif name in roofs.GROUPS:
             made.append(roofs.roofline(profile, name, top))
         elif name == "utilization":
@@ -410,6 +418,24 @@ def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:
     kernels = _plural(gap.get("kernels") or None, "kernel")
     copies = _plural(gap.get("copies") or None, "copy or set", "copies and sets")
     return ", ".join(filter(None, (share, kernels, copies)))
+
+
+#: Parts of a gap that the summary names.
+_PARTS: Final = 3
+
+
+def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The largest parts of what has one reason, where something tells them apart."""
+    parts = [row for row in gaps.to_dicts() if row["reason"] == gap["reason"]]
+    named = [(_part(row), row) for row in parts]
+    return [one for one in named[:_PARTS] if one[0]]
+
+
+def _part(row: Mapping[str, Any]) -> str:
+    """``in 'evaluate', backward, waiting for the device``; nothing where nothing is told."""
+    inside = [f"in {units.text(row['range'])!r}" if row["range"] else ""]
+    told = (units.text(row[key]) if row[key] else "" for key in ("phase", "state"))
+    return ", ".join(filter(None, (*inside, *told)))
 
 
 def _tensor_share(row: Mapping[str, Any]) -> str:

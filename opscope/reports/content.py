@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 REPORTS: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
     "summary": lambda profile: profile.summary(),
     "unattributed": lambda profile: profile.unattributed(),
+    "gaps": lambda profile: profile.gaps(),
+    "range": lambda profile: profile.range_totals(),
     "detail": lambda profile: profile.op_totals(),
     "kernel": lambda profile: profile.kernel_totals(),
     "roofline": lambda profile: profile.efficiency("op"),
@@ -40,6 +42,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "kernels": "kernel",
     "missing_costs": "missing",
     "efficiency": "roofline",
+    "ranges": "range",
     "mfu": "utilization",
 }
 #: Units and meaning of the columns that CSV, JSON and Parquet hold; times are ns, sizes bytes.
@@ -75,6 +78,9 @@ COLUMNS: Final[Mapping[str, str]] = {
     "direction": "forward, backward, optimizer, input or communication",
     "layer": "path of the module that called the op",
     "source": "file and line of the user's code, innermost first",
+    "range": "the innermost range of the user's own (annotate, record_function, NVTX)",
+    "phase": "input, forward, backward, optimizer; else what the program calls it",
+    "state": "what the thread did, where the trace tells: running, waiting for the device, why off the CPU",
     "inputs": "dtypes, shapes and layouts of the inputs, in the notation of range-text.md",
     "outputs": "the same of the outputs",
     "dtypes": "the distinct dtypes of inputs and outputs",

@@ -133,7 +133,7 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
     one of them, a thread that waits is not outside any op.
     """
     attributed = int(ops["self_time"].sum())
-    outside = sum(int((last - first).sum()) for _, _, (first, last) in _outside(trace, ops))
+    outside = sum(int((last - first).sum()) for _, _, (first, last) in outside_ops(trace, ops))
     top = ops.filter(pl.col("parent_id").is_null())
     busy = sum(
         union_length(part["start"].to_numpy(), part["end"].to_numpy())
@@ -163,7 +163,7 @@ def _time_of(ops: pl.DataFrame) -> int:
     return int(ops["self_time"].sum())
 
 
-def _outside(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
+def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
     """(process, thread, intervals): time of the steps' own threads inside steps, outside any op."""
     steps = ended_steps(trace["ranges"])
     top = ops.filter(pl.col("parent_id").is_null())
@@ -181,6 +181,12 @@ def ended_steps(ranges: pl.DataFrame) -> pl.DataFrame:
     """The step ranges that something ended: the one that a last optimizer step began is none."""
     unclosed = pl.col("attrs").str.contains('"unclosed":true', literal=True).fill_null(False)
     return ranges.filter((pl.col("category") == "step") & ~unclosed)
+
+
+def compiles(trace: Trace) -> pl.DataFrame:
+    """The ranges in which a program was compiled."""
+    phases = trace["ranges"].filter(pl.col("category") == "phase")
+    return phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
 
 
 def _wall_time(trace: Trace) -> int | None:
@@ -220,12 +226,11 @@ def unattributed_on_cpu(
     """
     whole, rest = summary["kernel_time"].item(), summary["unattributed_time"].item()
     compiling = 0
-    phases = trace["ranges"].filter(pl.col("category") == "phase")
-    compiles = phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
-    if len(compiles):
-        for process, thread, outside in _outside(trace, ops()):
+    compiled = compiles(trace)
+    if len(compiled):
+        for process, thread, outside in outside_ops(trace, ops()):
             here = (pl.col("process") == process) & (pl.col("thread") == thread)
-            mine = compiles.filter(here)
+            mine = compiled.filter(here)
             spans = merge(mine["start"].to_numpy(), mine["end"].to_numpy())
             first, last = intersect(spans, outside)
             compiling += int((last - first).sum())

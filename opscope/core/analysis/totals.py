@@ -152,7 +152,7 @@ def unattributed(kernels: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
     ``time`` adds up to the summary's ``device_unattributed_time``, ``kernel_time`` to its
     ``unattributed_time``.
     """
-    whole = kernels["duration"].sum() + memops["duration"].sum()
+    whole = sum(int(part["duration"].sum()) for part in (kernels, memops))
     duration, is_kernel = pl.col("duration"), pl.col("kernel")
     return (
         pl.concat(
