@@ -77,8 +77,7 @@ def _range_of(ops: Ops, launched: Launched) -> pl.Series:
     inside = launched_in(ops, launched.call)
     if not len(distinct):
         return inside
-    each, place = np.unique(distinct, return_inverse=True)
-    each = each.astype(np.int64)
+    each, place = np.unique(distinct.astype(np.int64), return_inverse=True)
     code = np.full(len(rows), NONE, np.int32)
     code[rows >= 0] = place
     return first(inside, gather(ops.user_range(each, ops.forward_of(each)), code)).alias("range")

@@ -82,7 +82,7 @@ def gaps_on_cpu(ops: Ops, frame: pl.DataFrame, whole: int) -> pl.DataFrame:
     trace, role = ops.attribution.trace, ops.attribution.meaning.role
     telling = trace["ranges"].filter(pl.Series((role == ROLE["user"]) | (role == ROLE["phase"])))
     compiling = compiles(trace)
-    parts = [pl.DataFrame(schema={**{name: pl.String for name in _BY}, "time": pl.Int64})]
+    parts = [pl.DataFrame(schema={**dict.fromkeys(_BY, pl.String), "time": pl.Int64})]
     for process, thread, outside in outside_ops(trace, frame):
         here = (pl.col("process") == process) & (pl.col("thread") == thread)
         states = _States(trace, here)

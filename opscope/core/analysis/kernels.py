@@ -137,9 +137,9 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
     layer = gather(about.layer, code)
     bare = np.flatnonzero((launched.op < 0) & (launched.call >= 0))
     if len(bare):  # no op tells where it is; its launch does
-        place = _called(calls, launched.call[bare])
-        step = step.scatter(bare, ops.context.step(*place))
-        layer = layer.scatter(bare, ops.context.layer(*place))
+        where = _called(calls, launched.call[bare])
+        step = step.scatter(bare, ops.context.step(*where))
+        layer = layer.scatter(bare, ops.context.layer(*where))
     columns = [
         about.call["op"],
         about.call["op_type"],
