@@ -11,6 +11,7 @@ import polars as pl
 
 from opscope.core import ranks
 from opscope.core.analysis import distributed, totals
+from opscope.core.analysis.by_range import range_totals
 from opscope.core.analysis.coverage import missing_costs
 from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.efficiency import (
@@ -20,6 +21,7 @@ from opscope.core.analysis.efficiency import (
     replays,
 )
 from opscope.core.analysis.executed import executed_kernels, executed_memops
+from opscope.core.analysis.gaps import gaps, gaps_on_cpu
 from opscope.core.analysis.kernels import kernel_pieces, kernels_frame, memops_frame
 from opscope.core.analysis.memory import memory_by_op, memory_peaks
 from opscope.core.analysis.op_frame import ops_frame
@@ -29,7 +31,7 @@ from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.clocks import aligned
-from opscope.core.columns import pieces
+from opscope.core.columns import as_text, pieces
 from opscope.core.naming import name_devices
 from opscope.core.perf.devices import Device
 from opscope.core.trace import Trace
@@ -46,6 +48,8 @@ _STORED: Final[Mapping[str, str | None]] = {
     "op_totals": None,
     "kernel_totals": None,
     "unattributed": None,
+    "gaps": None,
+    "range_totals": None,
     "missing_costs": None,
     "communication": None,
     "collectives": None,
@@ -55,6 +59,9 @@ _STORED: Final[Mapping[str, str | None]] = {
 class Profile:
     """A trace, attributed. Every method's frame is worked out when first asked for, then kept.
 
+    Their text columns are String. Where a frame has many millions of rows, ``categories=True`` gives it
+    with Categorical ones, as it is kept: 4 bytes a value for 16.
+
     ``stored`` are frames that ``save`` left: they are taken as they are.
     """
 
@@ -62,6 +69,7 @@ class Profile:
         self.trace = trace
         self._stored = stored or {}
         self._frames: dict[str, pl.DataFrame] = {}
+        self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -80,22 +88,35 @@ class Profile:
     def _executed(self) -> pl.DataFrame:
         return executed_kernels(self._ops)
 
+    @cached_property
+    def _executed_memops(self) -> pl.DataFrame:
+        return executed_memops(self._ops)
+
     @property
     def cpu_only(self) -> bool:
         """Whether the program ran without a GPU, so that the CPU is the device."""
         return not (self.trace.has("kernels") or self.trace.origin.get("gpu"))
 
-    def ops(self) -> pl.DataFrame:
+    def _out(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        """What is handed out: the frame with its texts as String, made once."""
+        kept = self._texts.get(name)
+        if kept is None or kept[0] is not frame:
+            kept = self._texts[name] = frame, as_text(frame)
+        return kept[1]
+
+    def ops(self, *, categories: bool = False) -> pl.DataFrame:
         """One row per op instance; see ``core.analysis.op_frame.ops_frame``."""
-        return self._ops_frame
+        return self._ops_frame if categories else self._out("ops", self._ops_frame)
 
-    def kernels(self) -> pl.DataFrame:
+    def kernels(self, *, categories: bool = False) -> pl.DataFrame:
         """One row per kernel execution; see ``core.analysis.kernels.kernels_frame``."""
-        return self._frame("kernels", lambda: kernels_frame(self._ops, self._executed))
+        frame = self._frame("kernels", lambda: kernels_frame(self._ops, self._executed))
+        return frame if categories else self._out("kernels", frame)
 
-    def memops(self) -> pl.DataFrame:
-        """One row per copy or set."""
-        return self._frame("memops", lambda: memops_frame(self._ops))
+    def memops(self, *, categories: bool = False) -> pl.DataFrame:
+        """One row per copy or set; see ``core.analysis.kernels.memops_frame``."""
+        frame = self._frame("memops", lambda: memops_frame(self._ops))
+        return frame if categories else self._out("memops", frame)
 
     def summary(self) -> pl.DataFrame:
         """One row; see ``core.analysis.summary.summary``."""
@@ -103,31 +124,47 @@ class Profile:
 
     def _summary(self) -> pl.DataFrame:
         ops = self._ops_frame if self.cpu_only else None
-        return summary(self.trace, self._executed, executed_memops(self._ops), ops)
+        return summary(self.trace, self._executed, self._executed_memops, ops)
 
     def op_totals(self) -> pl.DataFrame:
         """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""
-        return self._frame("op_totals", lambda: totals.op_totals(self._ops))
+        return self._given("op_totals", lambda: totals.op_totals(self._ops))
 
     def kernel_totals(self) -> pl.DataFrame:
         """One row per kernel name, by time."""
-        return self._frame("kernel_totals", lambda: totals.kernel_totals(self._executed))
+        return self._given("kernel_totals", lambda: totals.kernel_totals(self._executed))
 
     def unattributed(self) -> pl.DataFrame:
-        """One row per reason for which time has no op: reason, kernels, time (ns), share."""
-        return self._frame("unattributed", self._unattributed)
+        """One row per reason for which time has no op: see ``core.analysis.totals.unattributed``."""
+        return self._given("unattributed", self._unattributed)
 
     def _unattributed(self) -> pl.DataFrame:
         if self.cpu_only:
-            return unattributed_on_cpu(self.trace, self.summary(), self.ops)
-        return totals.unattributed(self._executed)
+            return unattributed_on_cpu(self.trace, self.summary(), lambda: self._ops_frame)
+        return totals.unattributed(self._executed, self._executed_memops)
+
+    def gaps(self) -> pl.DataFrame:
+        """What ``unattributed`` counts by reason, by user range, phase and the thread's state too: see
+        ``core.analysis.gaps``."""
+        return self._given("gaps", self._gaps)
+
+    def _gaps(self) -> pl.DataFrame:
+        if self.cpu_only:
+            whole = self.summary()["device_time"].item() or 0
+            return gaps_on_cpu(self._ops, self._ops_frame, whole)
+        return gaps(self._ops)
+
+    def range_totals(self) -> pl.DataFrame:
+        """One row per user range, by time: see ``core.analysis.by_range.range_totals``."""
+        frame = self._ops_frame if self.cpu_only else None
+        return self._given("range_totals", lambda: range_totals(self._ops, self._executed, frame))
 
     def missing_costs(self) -> pl.DataFrame:
         """The ops whose FLOPs or bytes are not known, by device time: see
         ``core.analysis.coverage.missing_costs``."""
-        return self._frame(
+        return self._given(
             "missing_costs",
-            lambda: missing_costs(self._ops, self._executed, executed_memops(self._ops)),
+            lambda: missing_costs(self._ops, self._executed, self._executed_memops),
         )
 
     @cached_property
@@ -137,14 +174,14 @@ class Profile:
     def communication(self) -> pl.DataFrame:
         """One row per process: communication's share of the time, how much of it is hidden, and how
         long the process waited for others; see ``core.analysis.distributed.communication``."""
-        return self._frame(
+        return self._given(
             "communication", lambda: distributed.communication(self.attribution, self._exchanged)
         )
 
     def collectives(self) -> pl.DataFrame:
         """One row per process group, kind of collective, dtype and reduction: bytes, time, waiting,
         bandwidth."""
-        return self._frame("collectives", lambda: distributed.collectives(self._exchanged))
+        return self._given("collectives", lambda: distributed.collectives(self._exchanged))
 
     def groups(self) -> pl.DataFrame:
         """One row per process and process group: its ranks; see ``core.ranks.groups``."""
@@ -156,7 +193,7 @@ class Profile:
 
     def clocks(self) -> pl.DataFrame:
         """One row per machine: how its clock was put on the first's, and to within what (ns)."""
-        return distributed.clocks(self.trace)
+        return as_text(distributed.clocks(self.trace))
 
     @cached_property
     def device(self) -> tuple[Device | None, str | None]:
@@ -166,28 +203,32 @@ class Profile:
 
     def efficiency(self, *by: str) -> pl.DataFrame:
         """The roofline of every op that counts; with ``by`` (``op``, ``layer``, ``direction``,
-        ``step``, or ``kernel`` alone) its sums: see ``core.analysis.efficiency``. Efficiencies are
+        ``step``, ``range``, or ``kernel`` alone) its sums: see ``core.analysis.efficiency``. Efficiencies are
         null without a device.
         """
         found = self._efficiency
         if by == ("kernel",):
-            return kernel_efficiency(self._ops, self.kernels(), found)
-        return group_efficiency(found, *by) if by else found
+            kernels = self.kernels(categories=True)
+            return as_text(kernel_efficiency(self._ops, kernels, found))
+        return as_text(group_efficiency(found, *by) if by else found)
 
     @cached_property
     def _efficiency(self) -> pl.DataFrame:
-        return op_efficiency(self._ops, self._ops_frame, self.kernels(), self.device[0])
+        return op_efficiency(
+            self._ops, self._ops_frame, self.kernels(categories=True), self.device[0]
+        )
 
     def utilization(self) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU), one row per step and process."""
-        return step_utilization(
+        found = step_utilization(
             self.trace["ranges"],
             self._ops_frame,
             self.device[0],
             again=pl.Series(self._ops.recomputed(self._ops.rows)),
-            kernels=None if self.cpu_only else self.kernels(),
+            kernels=None if self.cpu_only else self.kernels(categories=True),
             replays=replays(self._ops),
         )
+        return as_text(found)
 
     def own_costs(self) -> pl.DataFrame:
         """What opscope itself cost, a row for each part and process: ``schema.TABLES`` says how."""
@@ -195,15 +236,15 @@ class Profile:
 
     def memory(self) -> pl.DataFrame:
         """One row per process and device: the most memory in use; see ``core.analysis.memory``."""
-        return self._frame("memory", lambda: memory_peaks(self.trace))
+        return self._given("memory", lambda: memory_peaks(self.trace))
 
     def memory_by_op(self) -> pl.DataFrame:
         """One row per op that allocated memory: what of it was in use at the peak, and all of it."""
-        return self._frame("memory_by_op", lambda: memory_by_op(self._ops))
+        return self._given("memory_by_op", lambda: memory_by_op(self._ops))
 
     def compiled(self) -> pl.DataFrame:
         """One row per compiled region and what ran in it; see ``core.analysis.regions``."""
-        return self._frame("compiled", lambda: compiled_regions(self._ops))
+        return self._given("compiled", lambda: compiled_regions(self._ops))
 
     def notes(self) -> pl.DataFrame:
         """What the reader of the trace had to tell: severity, what, how_many."""
@@ -219,7 +260,7 @@ class Profile:
         kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         for name, table in _STORED.items():
             # what is as long as the trace is made a piece at a time, when it is written
-            kept[name] = getattr(self, name)() if table is None else self._beside(name, table)
+            kept[name] = self._kept(name) if table is None else self._beside(name, table)
         opscope_profile.write(path, self.trace, kept, {"analysis": ANALYSIS}, force)
 
     def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
@@ -227,10 +268,18 @@ class Profile:
         if name == "kernels" and name not in self._frames and name not in self._stored:
             parts = kernel_pieces(self._ops, self._executed)
         else:
-            frame: pl.DataFrame = getattr(self, name)()
+            frame = self._kept(name)
             parts = (frame[part] for part in pieces(len(frame)))
         for part in parts:
             yield part.drop(set(part.columns) & set(self.trace[table].columns))
+
+    def _kept(self, name: str) -> pl.DataFrame:
+        """The frame of the method ``name`` as it is kept, texts as categories."""
+        getattr(self, name)(**({} if _STORED[name] is None else {"categories": True}))
+        return self._frames[name]
+
+    def _given(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        return self._out(name, self._frame(name, make))
 
     def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         if name not in self._frames:
@@ -262,8 +311,7 @@ class Profile:
 def _schema(name: str) -> Mapping[str, pl.DataType]:
     """The columns of a frame: what a trace in which nothing happened on a GPU gives."""
     empty = Profile(Trace.of({"kernels": pl.DataFrame(schema={"name": pl.Categorical})}))
-    frame: pl.DataFrame = getattr(empty, name)()
-    return frame.schema
+    return empty._kept(name).schema
 
 
 def load(path: Path | Sequence[Path], *, gpu: str | None = None) -> Profile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ _patches = Patches()
 
 
 def wrap(owner: Any, name: str) -> None:
-    """Let each call of ``owner.name`` be a range; a second time changes nothing."""
+    """Let each call of ``owner.name`` be an op; a second time changes nothing."""
     original = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
     method = isinstance(original, (staticmethod, classmethod))
     function = original.__func__ if method else original
@@ -41,12 +42,14 @@ def _name_of(owner: Any) -> str:
 
 
 def _ranged(function: Any, name: str) -> Any:
+    names = _positional(function)
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        user = session.emitter(session.USER_FRAMEWORK)
+        user = session.emitter(session.WRAP_FRAMEWORK)
         if not user.active:
             return function(*args, **kwargs)
-        user.push(user.prepare(_describe(name, args, kwargs)))
+        user.push(user.prepare(_describe(name, names, args, kwargs)))
         try:
             return function(*args, **kwargs)
         finally:
@@ -55,10 +58,24 @@ def _ranged(function: Any, name: str) -> Any:
     return call
 
 
-def _describe(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> OpCall:
-    inputs = tuple(found for value in args if (found := _arg(value)) is not None)
+def _positional(function: Any) -> tuple[str, ...]:
+    """The names of the parameters that may be given by position, where Python knows them."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin
+        return ()
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(one.name for one in found if one.kind in by_position)
+
+
+def _describe(
+    name: str, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
+) -> OpCall:
+    """The call: tensors are its inputs, numbers and texts its parameters, by name."""
+    inputs: tuple[Arg, ...] = ()
     params: list[tuple[str, ParamValue]] = []
-    for key, value in kwargs.items():
+    unnamed = (f"arg{place}" for place in range(len(names), len(args)))
+    for key, value in (*zip((*names, *unnamed), args, strict=False), *kwargs.items()):
         found = _arg(value)
         if found is not None:
             inputs += (found,)

@@ -56,6 +56,7 @@ MEANING: Final[Mapping[str, str]] = {
     "syncs": "waits for the device",
     "allocations": "device memory over time",
     "counters": "hardware counters per kernel",
+    "thread_states": "when threads ran and waited: what the time outside ops is",
     "samples": "values over time, such as utilization",
     "devices": "the GPUs' limits, for efficiency",
 }

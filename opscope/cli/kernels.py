@@ -24,7 +24,7 @@ def kernels(
     With --each every execution is a row, with the operator that launched it.
     """
     profile = common.load(file, gpu)
-    frame = profile.kernels() if each else profile.kernel_totals()
+    frame = profile.kernels(categories=True) if each else profile.kernel_totals()
     sort = sort or ("duration" if each else "total")
     empty = "no kernels in this profile: it was taken without a GPU, or kernels were not captured"
     listing = common.Listing("Kernels", _EACH if each else _SHOWN, empty)

@@ -28,7 +28,7 @@ def ops(
     That is the time on the device; on a CPU-only profile, the operator's self time.
     """
     profile = common.load(file, gpu)
-    frame = profile.ops() if each else profile.op_totals()
+    frame = profile.ops(categories=True) if each else profile.op_totals()
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
     listing = common.Listing(title, shown, "no ops in this profile")
     listing.write(frame, sort, top, columns, csv, json, width)

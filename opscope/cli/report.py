@@ -12,7 +12,7 @@ from . import common
 
 _SHOWN = "summary,detail,kernel"
 _WRITTEN = (
-    "summary,unattributed,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
+    "summary,unattributed,gaps,range,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
     "utilization,compiled,memory,memory_by_op,communication,collectives,groups,meshes,clocks,"
     "missing,own_costs,notes"
 )
@@ -24,7 +24,7 @@ def report(
         str | None,
         typer.Option(
             "--reports",
-            help="Comma-separated: summary, unattributed, detail, kernel, roofline (by op; also"
+            help="Comma-separated: summary, unattributed, gaps, range, detail, kernel, roofline (by op; also"
             " roofline_kernel, roofline_layer, roofline_step), utilization, compiled, memory,"
             " memory_by_op, communication, collectives, groups, meshes, clocks, missing, own_costs,"
             " notes.",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from opscope.core.collectives import add_parameters
 from opscope.core.columns import LookUp, at
 from opscope.core.compiled import REGION_NAMES
+from opscope.core.dialects import LAYER
 from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
 from opscope.core.intervals import NONE, Ints, Nest, nearest, nest
@@ -30,6 +31,8 @@ from opscope.core.trace import Trace
 #: Per (process, thread): the nesting of its op ranges, and the range row of each of its intervals.
 _Nests: TypeAlias = "dict[tuple[int, ...], tuple[Nest, Ints] | None]"
 
+#: The domain of what a framework's runtime does inside.
+RUNTIME: Final = "runtime"
 _PLACE: Final = ("process", "thread")
 _FEW_THREADS: Final = 32
 #: Levels that are climbed row by row; real traces nest less, hostile ones by thousands.
@@ -254,7 +257,7 @@ def _is_region(meaning: Meaning) -> NDArray[np.bool_]:
 
 
 def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:
-    """Which ranges are ops; where a process has none, its user ranges stand for them.
+    """Which ranges are ops; where a process has none, its user ranges and layers stand for them.
 
     A library that annotates its own calls (cuDF, a C++ server) has no other ops; in a framework's
     process a user range around a kernel that no op holds must not hide the gap.
@@ -262,9 +265,12 @@ def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:
     role = meaning.role
     held = (ranges["end"] > ranges["start"]).fill_null(False).to_numpy()
     is_op: NDArray[np.bool_] = (role == ROLE["op"]) & held
+    theirs = np.array([(one.layer or "").startswith(LAYER) for one in meaning.readings], bool)
     # what a framework's runtime does inside is no op of anybody's
     user = (
-        (role == ROLE["user"]) & held & (ranges["domain"] != "runtime").fill_null(True).to_numpy()
+        ((role == ROLE["user"]) | theirs[meaning.reading])
+        & held
+        & (ranges["domain"] != RUNTIME).fill_null(True).to_numpy()
     )
     if user.any():
         process = ranges["process"].fill_null(NONE).to_numpy()

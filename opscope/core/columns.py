@@ -51,6 +51,22 @@ def gather(values: pl.Series, codes: NDArray[Any]) -> pl.Series:
     return column
 
 
+#: Rows from which on a text for each distinct value is made first, and the rows share them.
+_MANY: Final = 10_000
+
+
+def as_text(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with String columns for its Categorical ones; 16 bytes a row, the texts being shared."""
+    told = [column for column in frame.get_columns() if column.dtype == pl.Categorical]
+    if len(frame) < _MANY:
+        return frame.with_columns(column.cast(pl.String) for column in told)
+    made = []
+    for column in told:
+        codes, texts = compact(column)
+        made.append(pl.Series(column.name, texts, pl.String).gather(codes.astype(np.uint32)))
+    return frame.with_columns(made)
+
+
 def matching(column: pl.Series, pattern: str) -> NDArray[np.bool_]:
     """Which rows of a Categorical column match a regular expression; each distinct text once."""
     distinct = column.unique().drop_nulls()

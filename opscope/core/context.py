@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.attribute import Attribution
+from opscope.core.attribute import RUNTIME, Attribution
 from opscope.core.columns import spread
-from opscope.core.dialects import Reading
+from opscope.core.dialects import LAYER, Reading
 from opscope.core.intervals import NONE, Ints, Nest, depth, nest
 from opscope.core.schema import Frame
 
@@ -68,11 +68,11 @@ class Context:
         return self._find("layer", process, thread, time)
 
     def user(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
-        """The innermost user range open at each time."""
+        """The innermost user range open at each time, Categorical; null outside any."""
         return self._find("user", process, thread, time)
 
     def phase(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
-        """The phase (``forward``, ``backward``, ``optimizer`` …) open at each time."""
+        """The phase (``input``, ``forward``, ``backward``, ``optimizer`` …) open at each time."""
         return self._find("phase", process, thread, time)
 
     def source(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
@@ -104,15 +104,13 @@ class Context:
         meaning = self._attribution.meaning
         text_of: Callable[[Reading], str | None] = _TEXT[kind]
         names = [
-            meaning.texts[number]
-            if kind in ("user", "phase") and text_of(reading) is not None
-            else text_of(reading)
-            for number, reading in enumerate(meaning.readings)
+            text_of(reading) or text if text_of(reading) is not None else None
+            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
         ]
         wanted = np.array([name is not None for name in names], bool)
         chosen = wanted[meaning.reading]
-        if kind == "user":
-            chosen &= ~self._attribution.is_op
+        if kind == "user" and chosen.any():  # what a framework's runtime does inside is nobody's
+            chosen &= (self._ranges["domain"] != RUNTIME).fill_null(True).to_numpy()
         rows = np.flatnonzero(chosen)
         texts = [name or "" for name in names]
         value = meaning.reading.copy()
@@ -131,7 +129,8 @@ class Context:
             tree = nest(start[here], end[here])
             nests[int(number), int(on)] = (tree, rows[here])
             if kind in _CHAINED:
-                _chain(tree, rows[here], value, texts, *_CHAINED[kind])
+                joiner, alone = _CHAINED[kind]
+                _chain(tree, rows[here], value, texts, joiner(), alone)
         return _Enclosing(nests, value, texts)
 
 
@@ -148,12 +147,24 @@ def _step(reading: Reading) -> str | None:
     return None if reading.role != "step" or reading.step is None else str(reading.step)
 
 
+def is_user_range(reading: Reading) -> bool:
+    """Whether it is a range of the user's own, and no framework's: no node, no mark of a phase."""
+    return reading.role == "user" and reading.direction is None and reading.key is None
+
+
+def _phase(reading: Reading) -> str | None:
+    """The phase that a range is, "" where its text names it."""
+    if reading.role not in ("phase", "user"):
+        return None
+    return reading.direction or ("" if reading.role == "phase" else None)
+
+
 _TEXT: Final[dict[str, Callable[[Reading], str | None]]] = {
     "layer": _layer,
     "source": _source,
     "step": _step,
-    "user": lambda reading: "" if reading.role == "user" else None,
-    "phase": lambda reading: "" if reading.role == "phase" else None,
+    "user": lambda reading: "" if is_user_range(reading) else None,
+    "phase": _phase,
 }
 
 
@@ -161,17 +172,40 @@ def _join_source(outer: str, inner: str) -> str:
     return " < ".join([*inner.split(" < "), *outer.split(" < ")][:FRAMES_SHOWN])
 
 
-def _join_layer(outer: str, inner: str) -> str:
-    # a full path already names what encloses it; Kineto's "nn.Module: X_0" names itself alone
-    prefix = "nn.Module: "
-    if not inner.startswith(prefix):
-        return inner
-    return f"{outer}/{inner[len(prefix) :]}" if outer else inner[len(prefix) :]
+def _layer_joiner() -> Callable[[str, str], str]:
+    """Joins the path of layers with one inside them.
+
+    A module's path already names the modules around it; Kineto's ``nn.Module: X_0`` and a user's
+    ``layer:block1`` name themselves alone. A module inside a user's layer goes on from the module
+    around that: ``Net``, ``layer:attention``, ``Net.query`` is ``Net.attention.query``.
+    """
+    modules: dict[str, str] = {}  # the module's path of each joined one that a user's layer is in
+
+    def join(outer: str, inner: str) -> str:
+        alone = "nn.Module: "
+        if inner.startswith(alone):
+            own, mark = inner[len(alone) :], "/"
+        elif inner.startswith(LAYER):
+            own, mark = inner[len(LAYER) :], "."
+            modules[f"{outer}{mark}{own}" if outer else own] = modules.get(outer, outer)
+        elif outer in modules:
+            around = modules[outer]
+            own, mark = inner, "."
+            if around and f"{inner}.".startswith(f"{around}."):
+                own = inner[len(around) + 1 :]
+            if not own:
+                return outer
+            modules[f"{outer}{mark}{own}"] = inner
+        else:
+            return inner
+        return f"{outer}{mark}{own}" if outer else own
+
+    return join
 
 
-_CHAINED: Final[dict[str, tuple[Callable[[str, str], str], bool]]] = {
-    "source": (_join_source, False),
-    "layer": (_join_layer, True),
+_CHAINED: Final[dict[str, tuple[Callable[[], Callable[[str, str], str]], bool]]] = {
+    "source": (lambda: _join_source, False),
+    "layer": (_layer_joiner, True),
 }
 
 

@@ -98,7 +98,7 @@ def _no_mark(prepared: Prepared) -> None:
 
 
 class Emitter:
-    """One a framework (NVTX domain ``opscope.<framework>``). Got from ``session.emitter``.
+    """One a framework (NVTX domain ``opscope.<framework>``, or ``domain``). Got from ``session.emitter``.
 
     ``push``, ``pop`` and ``mark`` are exchanged when a sink comes or goes, so that none of them asks
     who listens. **Look them up at each call** (``emitter.push(p)``): a saved ``emitter.push`` goes
@@ -127,8 +127,8 @@ class Emitter:
     pop: _Pop
     mark: Callable[[Prepared], None]
 
-    def __init__(self, framework: str) -> None:
-        self.domain = f"opscope.{framework}"
+    def __init__(self, framework: str, domain: str | None = None) -> None:
+        self.domain = domain or f"opscope.{framework}"
         self._number = domain_number(self.domain)
         live = open_domain(self.domain)
         self._nvtx = None if live is None else NvtxSink(self.domain, live)

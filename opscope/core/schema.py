@@ -412,6 +412,14 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "steps_span": "i64",
             "steps_time": "i64",
         },
+        # What a thread did: ``running``, or why it was off the CPU, as the scheduler recorded it.
+        "thread_states": {
+            "process": "i32",
+            "thread": "i64",
+            "start": "i64",
+            "end": "i64",
+            "state": "cat",
+        },
         # severity: info, warning, error. how_many: how many records it is about.
         "notes": {
             "severity": "str",

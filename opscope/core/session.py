@@ -28,6 +28,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 #: Steps have a domain of their own: they end where an iteration ends, inside or across user ranges.
 STEP_FRAMEWORK: Final = "step"
 USER_FRAMEWORK: Final = "user"
+#: The user's functions that are ops (``opscope.wrap``) have one too: a range of the user's is no op.
+WRAP_FRAMEWORK: Final = "wrap"
+#: Domains whose ranges mean something else than the user's own.
+_TAKEN: Final = ("kineto", "python", "runtime", "NCCL", "TSL", "TensorRT")
 
 
 class SessionError(RuntimeError):
@@ -83,6 +87,22 @@ def emitter(framework: str) -> Emitter:
                 found = Emitter(framework)
                 found.listen(_recorder)
                 _emitters[framework] = found
+    return found
+
+
+def user_emitter(domain: str | None = None) -> Emitter:
+    """The emitter of the user's ranges, in ``opscope.user`` or in an NVTX domain of the user's choice."""
+    if domain is None:
+        return emitter(USER_FRAMEWORK)
+    key = f"domain {domain}"
+    found = _emitters.get(key)
+    if found is None:
+        with _lock:
+            found = _emitters.get(key)
+            if found is None:
+                found = Emitter(USER_FRAMEWORK, domain)
+                found.listen(_recorder)
+                _emitters[key] = found
     return found
 
 
@@ -319,20 +339,32 @@ def phase(name: str) -> Iterator[None]:
 class annotate:
     """A range of the user's own in ``opscope.user``: a context manager, and a decorator.
 
+    A text that begins with ``layer:`` makes it a layer, within those around it. ``domain`` is another
+    NVTX domain to have it in: ValueError where that is a framework's, or a category is given too.
+
     A decorated coroutine or generator has a range for each stretch that it runs, from a resumption to
     the next wait. A block must not wait (``await``, ``yield``): ranges nest on a thread, and what else
     runs there meanwhile would be inside, or end it.
     """
 
-    __slots__ = ("_pushed", "category", "text")
+    __slots__ = ("_pushed", "category", "domain", "text")
 
-    def __init__(self, text: str, category: str | None = None) -> None:
+    def __init__(
+        self, text: str, category: str | None = None, *, domain: str | None = None
+    ) -> None:
+        if domain is not None and (category or not domain or _is_taken(domain)):
+            raise ValueError(
+                "a category is told in opscope's own domain only"
+                if category
+                else f"not a domain for a range of your own: {domain!r}"
+            )
+        self.domain = domain
         self.text = text if type(text) is str else str(text)  # a number is as good a name
         self.category = category
         self._pushed: list[bool] = []
 
     def __enter__(self) -> annotate:
-        user = emitter(USER_FRAMEWORK)
+        user = user_emitter(self.domain)
         active = user.active
         if active:
             user.push(user.prepare(self.text, self.category))
@@ -346,18 +378,25 @@ class annotate:
         trace: TracebackType | None,
     ) -> None:
         if self._pushed.pop():
-            emitter(USER_FRAMEWORK).pop()
+            user_emitter(self.domain).pop()
 
     def __call__(self, function: _Function) -> _Function:
         if resumed.suspends(function):
-            return resumed.inside(function, lambda: annotate(self.text, self.category))
+            return resumed.inside(function, self._again)
 
         @functools.wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
-            with annotate(self.text, self.category):
+            with self._again():
                 return function(*args, **kwargs)
 
         return inside  # type: ignore[return-value]
+
+    def _again(self) -> annotate:
+        return annotate(self.text, self.category, domain=self.domain)
+
+
+def _is_taken(domain: str) -> bool:
+    return domain in _TAKEN or domain.startswith("opscope.")
 
 
 # ------------------------------------------------------------------------------ exit and fork

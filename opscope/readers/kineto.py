@@ -25,6 +25,7 @@ from opscope.core.trace import Trace, conform
 
 from . import kineto_device as device
 from . import kineto_links as links
+from . import kineto_other as other
 from .errors import BadInput
 from .kineto_columns import Columns, Inexact
 from .kineto_counters import counters
@@ -47,9 +48,11 @@ def read(path: str | PathLike[str]) -> Trace:
         if b"cuda_profiler_range" in file.body:
             metrics += decode_metrics(file.body, "cuda_profiler_range")
     unpaired = links.pair(columns)
+    number = links.numbers(columns.places)
+    left_out = other.left_out(columns, number)
+    taken = other.adopt(columns, number)
     if not any(len(rows) for rows in columns.kinds.values()):
         raise BadInput(path, "traceEvents holds nothing that torch.profiler records")
-    number = links.numbers(columns.places)
     files = links.processes(columns, number)
     base = _base(file.meta)
     placed = links.Placed(columns, number, files, base)
@@ -65,14 +68,15 @@ def read(path: str | PathLike[str]) -> Trace:
     )
     tables["ranges"] = ranges(placed)
     recovered = lost = 0
-    if _traced_gpu(columns, file.meta):
+    if _traced_gpu(columns, file.meta) or left_out:
         tables["calls"] = calls
         tables["kernels"], recovered = device.kernels(placed, calls)
         tables["memops"] = device.memops(placed, calls)
         tables["syncs"] = device.syncs(placed, calls)
         if not len(tables["kernels"]):
             lost = int(matching(calls["name"], LAUNCH).sum())
-    if lost:  # CUPTI's range profiler, which counts, lets none be recorded
+    unread = left_out if "kernels" in tables and not len(tables["kernels"]) else {}
+    if lost or unread:  # CUPTI's range profiler, which counts, lets none be recorded
         del tables["kernels"]
         if not len(tables["memops"]):
             del tables["memops"]
@@ -93,7 +97,7 @@ def read(path: str | PathLike[str]) -> Trace:
         "version": str(file.meta.get("schemaVersion", "")),
         "paths": [str(path)],
         "resolution_ns": 1 if columns.fractional else 1000,
-        **({"gpu": True} if lost else {}),
+        **({"gpu": True} if lost or unread else {}),
     }
     trace = Trace.of(tables, origin)
     _notes(trace, file, columns, unpaired, recovered)
@@ -101,6 +105,12 @@ def read(path: str | PathLike[str]) -> Trace:
         trace.note(
             "warning", "kernels were launched and none is in the file: they were not captured", lost
         )
+    for category, count in sorted(left_out.items()):
+        what = f"events of category {category!r} are left out: they may have run on a device"
+        trace.note("warning", what, count)
+    for category, count in sorted(taken.items()):
+        what = f"events of category {category!r} ran on a device: they are taken for kernels"
+        trace.note("info", what, count)
     if unlinked:
         trace.note("warning", unlinked, len(columns["metrics"]))
     return trace

@@ -64,8 +64,10 @@ CATEGORIES: Final = {
     "kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy", "gpu_memset": "memset",
     "memset": "memset", "cuda_runtime": "call", "cuda_driver": "call", "runtime": "call",
     "hip_runtime": "call", "hip_driver": "call", "cuda_sync": "sync", "gpu_user_annotation":
-    "gpu_user", "cuda_profiler_range": "metrics",
+    "gpu_user", "cuda_profiler_range": "metrics", "mtia_ccp_events": "kernel",
 }  # fmt: skip
+#: How the host's side of any device's library is called: mtia_runtime, xpu_driver, privateuse1_runtime.
+_CALLS: Final = ("_runtime", "_driver")
 #: Flows from a launch to what it launched; ``fwdbwd`` joins a forward op and its backward node.
 LAUNCH_FLOWS: Final = frozenset({"ac2g", "async_cpu_to_gpu", "async", "async_gpu"})
 FLOWS: Final = LAUNCH_FLOWS | {"fwdbwd", "forward_backward"}
@@ -76,7 +78,7 @@ def kind_of(phase: str, category: str) -> str:
     """Which kind of row an event is; what no kind takes is named after itself, to be counted."""
     low = category.lower()
     if phase == "X":
-        return CATEGORIES.get(low, f"?{category}")
+        return CATEGORIES.get(low) or ("call" if low.endswith(_CALLS) else "other")
     if phase in ("B", "E") and (CATEGORIES.get(low) in HOST or (phase == "E" and not low)):
         return "open"
     if phase in ("s", "f") and low in FLOWS:
@@ -243,6 +245,19 @@ def _device(columns: Columns, kind: str, events: list[Event], times: Times) -> N
     columns[kind].blocks.append(data)
 
 
+def _other(columns: Columns, kind: str, events: list[Event], times: Times) -> None:
+    """Rows as kernels are; ``told``: the arguments are those of something that ran on a device."""
+    _device(columns, "kernel", events, times)
+    data = columns["kernel"].blocks.pop()
+    args = [event.args or _EMPTY for event in events]
+    data["told"] = np.array(
+        [a.stream is not None or a.device is not None or a.correlation is not None for a in args],
+        np.bool_,
+    )
+    data["category"] = columns.categories.of([event.cat for event in events])
+    columns[kind].blocks.append(data)
+
+
 def _device_of(event: Event, args: Args) -> int | None:
     if args.device is not None:
         return args.device
@@ -348,6 +363,7 @@ _GATHER: Final[dict[str, Callable[[Columns, str, list[Event], Times], None]]] = 
     **dict.fromkeys(HOST, _host),
     **dict.fromkeys(DEVICE, _device),
     "call": _calls,
+    "other": _other,
     "flow": _flows,
     "instant": _instants,
     "open": _host,

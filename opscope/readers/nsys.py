@@ -24,6 +24,7 @@ from .errors import BadInput
 from .nsys_nvtx import read_ranges
 from .nsys_source import Folder, Source
 from .nsys_strings import Codes, Strings, Threads
+from .nsys_threads import read_states
 from .sqlite import MAGIC, Database
 
 _REPORTS: Final = (".nsys-rep", ".qdrep", ".qdstrm")
@@ -137,6 +138,9 @@ def _read(source: Source, gpu: str | None) -> Trace:
         notes += ranges.notes
     present = {name: frame for name, frame in tables.items() if frame is not None}
     notes += _mend(present)
+    states = read_states(source, threads)
+    if states is not None:
+        present["thread_states"] = states
     processes = threads.processes
     _renumber(present, processes)
     if "calls" in present and "kernels" not in present:

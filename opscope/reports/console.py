@@ -159,7 +159,6 @@ def summary(profile: Profile) -> Table:
     """The figures that every report begins with, attributed and unattributed time among them."""
     row = _first(profile.summary())
     on_cpu = profile.cpu_only
-    captured = on_cpu or row.get("kernel_time") is not None
     lines: list[tuple[str, str, str]] = []
 
     def line(what: str, value: str, remark: str = "") -> None:
@@ -177,18 +176,22 @@ def summary(profile: Profile) -> Table:
         )
     else:
         line("device busy", units.time(row.get("device_busy")), _of_wall(row))
-        remark = _plural(row.get("kernels"), "kernel") if captured else "kernels were not captured"
-        line("kernel time", units.time(row.get("kernel_time")), remark)
-    line("  attributed", units.time(row.get("attributed_time")), _share_of_all(row))
-    line("  unattributed", units.time(row.get("unattributed_time")), _rest(row))
+        for what, value, remark in _ran(row):
+            line(what, value, remark)
+    whole = row.get("device_time")
+    for what in ("attributed", "unattributed"):
+        part = row.get(f"device_{what}_time")
+        line(f"  {what}", units.time(part), _of(part, whole))
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
+        for what, part in _parts_of(profile.gaps(), gap):
+            line(f"      {what}", units.time(part.get("time")), _gap(part, on_cpu))
     if not on_cpu:
         line(
             "launched", units.share(row.get("launched_share")), "of device time has a launch record"
         )
     known = "of op time" if on_cpu else "of launched device time"
-    line("FLOPs known", units.share(row.get("flops_share")), known)
+    line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row))
     line("bytes known", units.share(row.get("bytes_share")), known)
     if not on_cpu:
         line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
@@ -321,6 +324,12 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             made.append(
                 frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
             )
+        elif name == "gaps":
+            made.append(frame_table("Outside any op", profile.gaps(), "nothing: all has its op"))
+        elif name == "range":
+            frame = profile.range_totals()
+            keys = [key for key in frame.columns if key not in ("matrix_flops", "vector_flops")]
+            made.append(totals("User ranges", frame, keys, top, "nothing ran"))
         elif name in roofs.GROUPS:
             made.append(roofs.roofline(profile, name, top))
         elif name == "utilization":
@@ -369,21 +378,64 @@ def _of_wall(row: Mapping[str, Any]) -> str:
     )
 
 
-def _rest(row: Mapping[str, Any]) -> str:
-    """The unattributed share, from the times: one minus the other share would round."""
-    rest, whole = row.get("unattributed_time"), row.get("kernel_time")
-    return units.share(rest / whole) if rest is not None and whole else units.UNKNOWN
+def _of(part: int | None, whole: int | None) -> str:
+    """A share, from the times: one minus another share would round."""
+    return units.share(part / whole) if part is not None and whole else ""
 
 
-def _share_of_all(row: Mapping[str, Any]) -> str:
-    share = row.get("attributed_share")
-    return "" if share is None else units.share(share)
+def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The lines that say what the device's time is made of: kernels, and copies and sets."""
+    whole, kernels = row.get("device_time"), row.get("kernel_time")
+    if kernels is None or whole is None:
+        return [("kernel time", units.UNKNOWN, "kernels were not captured")]
+    lines = [("device time", units.time(whole), "kernels, copies and sets")]
+    named = {"kernel": "  kernel time", "copy or set": "  copy time"}
+    attributed = (row["attributed_time"], row["device_attributed_time"] - row["attributed_time"])
+    counts = (row.get("kernels"), row.get("copies"))
+    for (one, what), time, known, count in zip(
+        named.items(), (kernels, whole - kernels), attributed, counts, strict=True
+    ):
+        remark = [_plural(count, one, "copies and sets" if one != "kernel" else None)]
+        if time:
+            remark.append(f"{units.share(known / time)} attributed")
+        if count or one == "kernel":
+            lines.append((what, units.time(time), ", ".join(remark)))
+    return lines
+
+
+def _among_kernels(row: Mapping[str, Any]) -> str:
+    """The share among kernels, where copies, whose FLOPs are known to be none, make it another."""
+    share = row.get("kernel_flops_share")
+    if share is None or not row.get("copies"):
+        return ""
+    return f"; {units.share(share)} of launched kernel time"
 
 
 def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:
     share = "" if gap.get("share") is None else units.share(gap["share"])
-    kernels = "" if on_cpu else _plural(gap.get("kernels"), "kernel")
-    return ", ".join(filter(None, (share, kernels)))
+    if on_cpu:
+        return share
+    kernels = _plural(gap.get("kernels") or None, "kernel")
+    copies = _plural(gap.get("copies") or None, "copy or set", "copies and sets")
+    return ", ".join(filter(None, (share, kernels, copies)))
+
+
+#: Parts of a gap that the summary names.
+_PARTS: Final = 3
+
+
+def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The largest parts of what has one reason, where something tells them apart."""
+    parts = [row for row in gaps.to_dicts() if row["reason"] == gap["reason"]]
+    named = [(_part(row), row) for row in parts]
+    return [one for one in named[:_PARTS] if one[0]]
+
+
+def _part(row: Mapping[str, Any]) -> str:
+    """``in 'evaluate', backward, waiting for the device``; nothing where nothing is told."""
+    inside = [f"in {units.text(row['range'])!r}" if row["range"] else ""]
+    told = (units.text(row[key]) if row[key] else "" for key in ("phase", "state"))
+    return ", ".join(filter(None, (*inside, *told)))
 
 
 def _tensor_share(row: Mapping[str, Any]) -> str:

@@ -44,7 +44,8 @@ def test_the_summary_s_first_lines_give_attributed_and_unattributed_time(opscope
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert lines[0] == "Summary"
     assert lines[1].startswith("wall time 190 µs 2 steps, 1 process, 1 device")
-    assert "kernel time 19.0 µs 7 kernels" in lines
+    assert "device time 19.0 µs kernels, copies and sets" in lines
+    assert "kernel time 19.0 µs 7 kernels, 94.7 % attributed" in lines
     assert "attributed 18.0 µs 94.7 %" in lines
     assert "unattributed 1.00 µs 5.3 %" in lines
     assert "no launch record 1.00 µs 5.3 %, 1 kernel" in lines
@@ -94,7 +95,14 @@ def test_json_has_a_key_a_report_summary_first_and_null_for_the_unknown(opscope,
     assert summary["kernel_time"] == TOTAL
     assert summary["attributed_time"] + summary["unattributed_time"] == TOTAL
     assert report["unattributed"] == [
-        {"reason": "no launch record", "kernels": 1, "time": 1_000, "share": 1_000 / TOTAL}
+        {
+            "reason": "no launch record",
+            "kernels": 1,
+            "copies": 0,
+            "kernel_time": 1_000,
+            "time": 1_000,
+            "share": 1_000 / TOTAL,
+        }
     ]
     (custom,) = {row["flops"] for row in report["detail"] if row["op"] == "mine::op"}
     assert custom is None

@@ -77,14 +77,19 @@ def test_kernels_and_reasons(shared: Path, name: str):
     count, time, reasons = EXPECTED[name]
     summary = profile.summary().row(0, named=True)
     assert (summary["kernels"], summary["kernel_time"]) == (count, time)
-    assert {reason: (kernels, ns) for reason, kernels, ns, _ in profile.unattributed().rows()} == (
-        reasons
-    )
+    rows = profile.unattributed().select("reason", "kernels", "kernel_time").rows()
+    assert {reason: (kernels, ns) for reason, kernels, ns in rows if kernels} == reasons
     if time is None:  # not captured
         assert summary["attributed_time"] is summary["attributed_share"] is None
         return
     without = sum(ns for _, ns in reasons.values())
     assert (summary["attributed_time"], summary["unattributed_time"]) == (time - without, without)
+    copies = profile.memops()
+    assert (summary["copies"] or 0) == len(copies)
+    assert summary["device_time"] == time + copies["duration"].sum()
+    lost = without + copies.filter(pl.col("reason").is_not_null())["duration"].sum()
+    assert summary["device_unattributed_time"] == lost == profile.unattributed()["time"].sum()
+    assert summary["device_attributed_time"] == summary["device_time"] - lost
     share = (time - without) / time if time else None
     assert summary["attributed_share"] == (None if share is None else pytest.approx(share))
 

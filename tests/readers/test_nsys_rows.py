@@ -328,6 +328,38 @@ def test_samples_allocations_and_diagnostics(nsys_file, ids):
     assert ("warning", "Nsight Systems: buffers were lost", 3) in trace["notes"].rows()
 
 
+def test_what_the_scheduler_recorded_of_a_thread_is_its_states(nsys_file, event, ids):
+    """Of processes that did something; from one event to the next of the thread."""
+    sched = {"cpu": 0, "globalTid": ids.gtid(), "threadState": 0}
+    trace = nsys.read(
+        nsys_file(
+            ("x",),
+            NVTX_EVENTS=[event(start=1, end=90, text="range")],
+            ENUM_SCHEDULING_THREAD_BLOCK=[
+                {"id": 0, "name": "NonBlocked", "label": "NonBlocked"},
+                {"id": 7, "name": "CondVar", "label": "CondVar"},
+            ],
+            SCHED_EVENTS=[
+                {**sched, "start": 30, "isSchedIn": 1, "threadBlock": 0},
+                {**sched, "start": 10, "isSchedIn": 1, "threadBlock": 0},
+                {**sched, "start": 20, "isSchedIn": 0, "threadBlock": 7},
+                {**sched, "start": 50, "isSchedIn": 0, "threadBlock": 0},
+                {**sched, "start": 60, "isSchedIn": 1, "threadBlock": None},
+                {**sched, "start": 70, "isSchedIn": 1, "globalTid": (77 << 24) + 1},
+                {**sched, "start": 80, "isSchedIn": 0, "globalTid": (77 << 24) + 1},
+            ],
+        )
+    )
+    states = trace["thread_states"].select("start", "end", pl.col("state").cast(pl.String))
+    assert states.rows() == [
+        (10, 20, "running"),
+        (20, 30, "off the CPU: condvar"),
+        (30, 50, "running"),
+        (50, 60, "off the CPU"),
+    ]
+    assert len(trace["processes"]) == 1
+
+
 def test_the_command_is_kept_without_its_secrets(nsys_file, event):
     words = ["--lr=1", "--api-key=abc", "--hf-token", "xyz", "train"]
     rows = [{"name": "PROCESS_0:COMMAND", "value": "python"}]

@@ -29,7 +29,7 @@ _PRICED: Final = (
     "dtype",
     "note",
 )
-_ABOUT: Final = ("op_id", "op", "inputs", "direction", "layer", "step")
+_ABOUT: Final = ("op_id", "op", "inputs", "direction", "layer", "step", "range")
 #: What is not known of an op of which kernels are missing.
 _ROOF: Final = ("ideal_time", "efficiency", "attainable_flops", "bound", "over_reason")
 #: Copies that leave the device's memory.
@@ -40,7 +40,7 @@ _SUMS: Final = ("matrix_flops", "vector_flops", "bytes")
 def op_efficiency(
     ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame, device: Device | None
 ) -> pl.DataFrame:
-    """One row per time that an op which counts ran: op_id, op, inputs, direction, layer, step,
+    """One row per time that an op which counts ran: op_id, op, inputs, direction, layer, step, range,
     duration (ns), the cost's columns, and the roofline.
 
     ``frame`` is ``ops_frame(ops)``, ``kernels`` the profile's kernels. An op that a CUDA graph
@@ -188,7 +188,7 @@ def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> p
 
 
 def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
-    """``op_efficiency`` by op name, layer, direction or step: sums, and their ratios.
+    """``op_efficiency`` by op name, layer, direction, step or user range: sums, and their ratios.
 
     Adds calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes, ``attained_flops``
     (FLOP/s) and ``attained_bandwidth`` (bytes/s) of the calls where they are known and none is missing

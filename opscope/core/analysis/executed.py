@@ -72,9 +72,11 @@ def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFram
 
 
 def executed_memops(ops: Ops) -> pl.DataFrame:
-    """One row per copy or set: device, start, end, duration (ns), launched, bytes."""
-    table = ops.attribution.trace["memops"]
-    return _where(table, ops.attribution.memops).with_columns(table["bytes"])
+    """One row per copy or set: device, start, end, duration (ns), launched, bytes, reason."""
+    table, launched = ops.attribution.trace["memops"], ops.attribution.memops
+    return _where(table, launched).with_columns(
+        table["bytes"], spread("reason", list(REASONS), launched.reason)
+    )
 
 
 def _where(table: pl.DataFrame, launched: Launched) -> pl.DataFrame:

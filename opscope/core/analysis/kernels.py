@@ -10,11 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.costs import cost_column
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops import Ops, first
 from opscope.core.attribute import REASONS, Launched
 from opscope.core.columns import at, gather, matching, pieces, spread
 from opscope.core.compiled import GENERATED, region_as_layer
-from opscope.core.intervals import NONE
+from opscope.core.intervals import NONE, Ints
 
 _ABOUT: Final = (
     "call_start",
@@ -27,14 +27,13 @@ _ABOUT: Final = (
     "layer",
     "step",
     "source",
+    "range",
     "inputs",
     "outputs",
     "dtypes",
     "params",
 )
 _WHERE: Final = ("process", "device", "context", "stream", "start", "end", "duration")
-#: How many of what the op says come before the step, which its replay says.
-_STEP: Final = _ABOUT.index("step") - _ABOUT.index("op")
 #: The columns of ``kernels_frame``, in order.
 KERNEL_COLUMNS: Final = (
     *_WHERE,
@@ -131,28 +130,44 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
     code[launched.op >= 0] = place
     about = ops.describe(distinct.astype(np.int64), inherit=True)
     step = gather(about.step, code)
+    inside = first(launched_in(ops, launched.call), gather(about.range, code))
     again = np.flatnonzero(launched.replay >= 0)
     if len(again):  # the op was captured in one step, its kernels run in others
-        calls_of = launched.replay[again]
-        process, thread, time = (
-            calls[name].fill_null(NONE).gather(calls_of).to_numpy()
-            for name in ("process", "thread", "start")
-        )
-        step = step.scatter(again, ops.context.step(process, thread, time))
+        step = step.scatter(again, ops.context.step(*_called(calls, launched.replay[again])))
+    layer = gather(about.layer, code)
+    bare = np.flatnonzero((launched.op < 0) & (launched.call >= 0))
+    if len(bare):  # no op tells where it is; its launch does
+        where = _called(calls, launched.call[bare])
+        step = step.scatter(bare, ops.context.step(*where))
+        layer = layer.scatter(bare, ops.context.layer(*where))
     columns = [
         about.call["op"],
         about.call["op_type"],
         about.direction,
         about.seq,
-        about.layer,
-        about.source,
-        *(about.call[name] for name in ("inputs", "outputs", "dtypes", "params")),
     ]
     return [
         gather(calls["start"], launched.call).alias("call_start"),
         gather(calls["end"], launched.call).alias("call_end"),
         gather(ranges["id"], launched.op).alias("op_id"),
-        *(gather(column, code) for column in columns[:_STEP]),
+        *(gather(column, code) for column in columns),
+        layer.alias("layer"),
         step.alias("step"),
-        *(gather(column, code) for column in columns[_STEP:]),
+        gather(about.source, code),
+        inside.alias("range"),
+        *(gather(about.call[name], code) for name in ("inputs", "outputs", "dtypes", "params")),
     ]
+
+
+def launched_in(ops: Ops, call: NDArray[np.int32]) -> pl.Series:
+    """The innermost user range open at each of the calls' start (-1: null), Categorical."""
+    return ops.context.user(*_called(ops.attribution.trace["calls"], call)).alias("range")
+
+
+def _called(calls: pl.DataFrame, call: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
+    """Process, thread and start (ns) of calls; what no range has for -1."""
+    process, thread, time = (
+        gather(calls[name].fill_null(NONE), call).fill_null(NONE - 1).to_numpy()
+        for name in ("process", "thread", "start")
+    )
+    return process, thread, time

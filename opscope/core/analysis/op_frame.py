@@ -55,6 +55,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
             "layer": described.layer,
             "step": described.step,
             "source": described.source,
+            "range": described.range,
             **{name: described.call[name] for name in _CALL},
             **costs_of(ops, rows),
             "kernels": with_descendants(times.kernels, times.parent),

@@ -15,7 +15,7 @@ from opscope.core.analysis.costs import Costs, costs
 from opscope.core.analysis.op_times import Times, times
 from opscope.core.attribute import Attribution
 from opscope.core.columns import LookUp, at, gather, grouped, pieces, spread
-from opscope.core.context import Context
+from opscope.core.context import Context, is_user_range
 from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints, merge
 from opscope.core.schema import DIRECTIONS
@@ -36,6 +36,7 @@ class Described:
     layer: pl.Series
     step: pl.Series
     source: pl.Series
+    range: pl.Series
     call: pl.DataFrame
 
 
@@ -227,7 +228,7 @@ class Ops:
         return pl.DataFrame([gather(self.readings[name], code) for name in _INHERITED])
 
     def describe(self, rows: Ints, *, inherit: bool = False) -> Described:
-        """Direction, layer, step, source and call of op rows (-1: all null).
+        """Direction, layer, step, source, user range and call of op rows (-1: all null).
 
         An op that names its layer itself has that one. A backward op has the layer, the source and,
         where its own text gives none, the shapes of its forward op. With ``inherit`` an op without
@@ -257,6 +258,7 @@ class Ops:
             layer,
             self.context.step(*self._places(rows)).alias("step"),
             source,
+            self.user_range(rows, forward),
             call,
         )
 
@@ -282,6 +284,26 @@ class Ops:
             np.where(at(told, reading, False), NONE, source),
         ]
 
+    def user_range(self, rows: Ints, forward: Ints) -> pl.Series:
+        """The innermost user range around op rows; of a backward op that on its forward op's thread.
+
+        Autograd works on threads of its own while the user's waits, inside the user's ranges.
+        """
+        process, thread, time = self._places(rows)
+        found = self.context.user(process, thread, time)
+        bare = np.flatnonzero((forward >= 0) & found.is_null().to_numpy())
+        if len(bare):
+            of = self._places(forward[bare])[1]
+            found = found.scatter(bare, self.context.user(process[bare], of, time[bare]))
+        meaning = self.attribution.meaning
+        user = np.array([is_user_range(one) for one in meaning.readings], bool)
+        own = np.flatnonzero(at(user, at(meaning.reading, rows), False))
+        if len(own):  # an op that is one itself lies in the next
+            around = at(self.attribution.parent, rows[own]).astype(np.int64)
+            around = self.attribution.climb(around, user[meaning.reading])
+            found = found.scatter(own, spread("", meaning.texts, at(meaning.reading, around)))
+        return found.alias("range")
+
     def _lines(self, rows: Ints, forward: Ints) -> tuple[pl.Series, pl.Series]:
         """Layer and source of op rows, those of ``forward`` (-1: none) among them."""
         layer, source = self._own_lines(rows)
@@ -290,8 +312,8 @@ class Ops:
             place = np.full(len(rows), NONE, np.int64)
             place[paired] = np.arange(len(paired))
             their_layer, their_source = self._own_lines(forward[paired])
-            layer = _first(gather(their_layer, place), layer)
-            source = _first(source, gather(their_source, place))
+            layer = first(gather(their_layer, place), layer)
+            source = first(source, gather(their_source, place))
         return layer.alias("layer"), source.alias("source")
 
     def _own_lines(self, rows: Ints) -> tuple[pl.Series, pl.Series]:
@@ -299,11 +321,12 @@ class Ops:
         places = self._places(rows)
         meaning = self.attribution.meaning
         code = at(meaning.reading, rows)
-        layer = spread("layer", [one.layer for one in meaning.readings], code)
+        told = [one.layer if one.role != "layer" else None for one in meaning.readings]
+        layer = spread("layer", told, code)
         source = gather(self.readings["source"], code)
         return (
-            _first(layer, self.context.layer(*places)),
-            _first(source, self.context.source(*places)),
+            first(layer, self.context.layer(*places)),
+            first(source, self.context.source(*places)),
         )
 
     def _places(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
@@ -325,6 +348,7 @@ def _is_node(reading: Reading) -> bool:
     return reading.role == "op" and reading.direction == "backward"
 
 
-def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
+def first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
+    """Each row's preferred value, the other where it has none."""
     column: pl.Series = preferred.zip_with(preferred.is_not_null(), otherwise)
     return column

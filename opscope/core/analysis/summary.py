@@ -14,6 +14,9 @@ from opscope.core.trace import Trace
 
 SCHEMA: Final = {
     "wall_time": pl.Int64,
+    "device_time": pl.Int64,
+    "device_attributed_time": pl.Int64,
+    "device_unattributed_time": pl.Int64,
     "device_busy": pl.Int64,
     "kernel_time": pl.Int64,
     "attributed_time": pl.Int64,
@@ -21,12 +24,14 @@ SCHEMA: Final = {
     "attributed_share": pl.Float64,
     "launched_share": pl.Float64,
     "flops_share": pl.Float64,
+    "kernel_flops_share": pl.Float64,
     "bytes_share": pl.Float64,
     "tensor_core_time": pl.Int64,
     "steps": pl.Int64,
     "processes": pl.Int64,
     "devices": pl.Int64,
     "kernels": pl.Int64,
+    "copies": pl.Int64,
     "own_time": pl.Int64,
     "own_share": pl.Float64,
     "own_steps_share": pl.Float64,
@@ -40,12 +45,14 @@ def summary(
 ) -> pl.DataFrame:
     """One row: times in ns, shares in 0 … 1, null where the trace cannot tell.
 
-    ``kernel_time`` = ``attributed_time`` + ``unattributed_time``, exactly. On a GPU it is the summed
-    duration of the kernels. ``ops`` is given for a CPU-only profile, where it is the self time of
-    the ops, and what is unattributed is thread time inside steps outside any op.
+    ``device_time`` = ``device_attributed_time`` + ``device_unattributed_time``, exactly: on a GPU the
+    summed duration of the kernels, copies and sets. ``kernel_time`` = ``attributed_time`` +
+    ``unattributed_time`` likewise, of the kernels alone. ``ops`` is given for a CPU-only profile,
+    where both are the self time of the ops and, unattributed, thread time inside steps outside any op.
     ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
-    ``flops_share``: device time with known FLOPs over that with a launch record; ``bytes_share``:
-    the same of known bytes. What the two leave out is in ``coverage.missing_costs``. ``own_time`` is
+    ``flops_share``: device time with known FLOPs over that with a launch record, copies among it,
+    whose FLOPs are known to be none; ``kernel_flops_share``: the same among kernels alone;
+    ``bytes_share``: the first of known bytes. What the two leave out is in ``coverage.missing_costs``. ``own_time`` is
     opscope's own, all parts and processes; ``own_share`` that over the time that they recorded,
     ``own_steps_share`` what of it fell into steps over the steps' time.
     """
@@ -56,6 +63,7 @@ def summary(
         "processes": len(trace["processes"]) or _distinct(trace, "process"),
         "devices": _devices(kernels, memops),
         "kernels": len(kernels) if trace.has("kernels") else None,
+        "copies": len(memops) if trace.has("memops") else None,
     }
     row |= _own(trace["own_costs"])
     if ops is not None:
@@ -67,7 +75,8 @@ def summary(
 
 def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
     total = int(kernels["duration"].sum())
-    attributed = _time(kernels, pl.col("reason").is_null())
+    has_op = pl.col("reason").is_null()
+    attributed, copied = _time(kernels, has_op), _time(memops, has_op)
     columns = ["device", "start", "end"]
     busy = 0
     both = pl.concat([kernels.select(columns), memops.select(columns)])
@@ -78,11 +87,15 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
     free = pl.Series(matching(kernels["op_type"], rf"\A({'|'.join(FREE)})\z"))
     known = pl.col("flops").is_not_null() | pl.lit(free)
     with_launch = _time(kernels, launched) + _time(memops, launched)
-    with_flops = _time(kernels, launched & known) + _time(memops, launched)
+    of_kernels, kernels_known = _time(kernels, launched), _time(kernels, launched & known)
+    with_flops = kernels_known + _time(memops, launched)
     sized = pl.col("bytes").is_not_null() & launched
     with_bytes = _time(kernels, sized) + _time(memops, sized)
     tensor = _time(kernels, pl.col("tensor_core").fill_null(False))
     return {
+        "device_time": whole,
+        "device_attributed_time": attributed + copied,
+        "device_unattributed_time": whole - attributed - copied,
         "device_busy": busy,
         "kernel_time": total,
         "attributed_time": attributed,
@@ -90,6 +103,7 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
         "attributed_share": attributed / total if total else None,
         "launched_share": with_launch / whole if whole else None,
         "flops_share": with_flops / with_launch if with_launch else None,
+        "kernel_flops_share": kernels_known / of_kernels if of_kernels else None,
         "bytes_share": with_bytes / with_launch if with_launch else None,
         "tensor_core_time": tensor if kernels["tensor_core"].is_not_null().any() else None,
     }
@@ -119,7 +133,7 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
     one of them, a thread that waits is not outside any op.
     """
     attributed = int(ops["self_time"].sum())
-    outside = sum(int((last - first).sum()) for _, _, (first, last) in _outside(trace, ops))
+    outside = sum(int((last - first).sum()) for _, _, (first, last) in outside_ops(trace, ops))
     top = ops.filter(pl.col("parent_id").is_null())
     busy = sum(
         union_length(part["start"].to_numpy(), part["end"].to_numpy())
@@ -130,6 +144,9 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
         | pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
     )
     return {
+        "device_time": attributed + outside,
+        "device_attributed_time": attributed,
+        "device_unattributed_time": outside,
         "device_busy": busy,
         "kernel_time": attributed + outside,
         "attributed_time": attributed,
@@ -146,7 +163,7 @@ def _time_of(ops: pl.DataFrame) -> int:
     return int(ops["self_time"].sum())
 
 
-def _outside(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
+def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
     """(process, thread, intervals): time of the steps' own threads inside steps, outside any op."""
     steps = ended_steps(trace["ranges"])
     top = ops.filter(pl.col("parent_id").is_null())
@@ -164,6 +181,12 @@ def ended_steps(ranges: pl.DataFrame) -> pl.DataFrame:
     """The step ranges that something ended: the one that a last optimizer step began is none."""
     unclosed = pl.col("attrs").str.contains('"unclosed":true', literal=True).fill_null(False)
     return ranges.filter((pl.col("category") == "step") & ~unclosed)
+
+
+def compiles(trace: Trace) -> pl.DataFrame:
+    """The ranges in which a program was compiled."""
+    phases = trace["ranges"].filter(pl.col("category") == "phase")
+    return phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
 
 
 def _wall_time(trace: Trace) -> int | None:
@@ -203,12 +226,11 @@ def unattributed_on_cpu(
     """
     whole, rest = summary["kernel_time"].item(), summary["unattributed_time"].item()
     compiling = 0
-    phases = trace["ranges"].filter(pl.col("category") == "phase")
-    compiles = phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
-    if len(compiles):
-        for process, thread, outside in _outside(trace, ops()):
+    compiled = compiles(trace)
+    if len(compiled):
+        for process, thread, outside in outside_ops(trace, ops()):
             here = (pl.col("process") == process) & (pl.col("thread") == thread)
-            mine = compiles.filter(here)
+            mine = compiled.filter(here)
             spans = merge(mine["start"].to_numpy(), mine["end"].to_numpy())
             first, last = intersect(spans, outside)
             compiling += int((last - first).sum())
@@ -220,6 +242,8 @@ def unattributed_on_cpu(
         .select(
             "reason",
             pl.lit(None, pl.Int64).alias("kernels"),
+            pl.lit(None, pl.Int64).alias("copies"),
+            pl.col("time").alias("kernel_time"),
             "time",
             (pl.col("time") / whole).alias("share"),
         )

@@ -145,15 +145,29 @@ def _kinds(ops: Ops) -> pl.DataFrame:
     )
 
 
-def unattributed(kernels: pl.DataFrame) -> pl.DataFrame:
-    """One row per reason for which kernels have no op: reason, kernels, time (ns), share."""
-    whole = kernels["duration"].sum()
+def unattributed(kernels: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
+    """One row per reason for which kernels or copies have no op: reason, kernels, copies,
+    kernel_time, time (ns, both), share of all device time.
+
+    ``time`` adds up to the summary's ``device_unattributed_time``, ``kernel_time`` to its
+    ``unattributed_time``.
+    """
+    whole = sum(int(part["duration"].sum()) for part in (kernels, memops))
+    duration, is_kernel = pl.col("duration"), pl.col("kernel")
     return (
-        kernels.lazy()
+        pl.concat(
+            part.lazy().select("reason", "duration", pl.lit(kernel).alias("kernel"))
+            for part, kernel in ((kernels, True), (memops, False))
+        )
         .filter(pl.col("reason").is_not_null())
         .group_by("reason")
-        .agg(pl.len().cast(pl.Int64).alias("kernels"), pl.col("duration").sum().alias("time"))
-        .with_columns((pl.col("time") / whole).alias("share"))
-        .sort("time", descending=True)
+        .agg(
+            is_kernel.sum().cast(pl.Int64).alias("kernels"),
+            (~is_kernel).sum().cast(pl.Int64).alias("copies"),
+            duration.filter(is_kernel).sum().alias("kernel_time"),
+            duration.sum().alias("time"),
+        )
+        .with_columns((pl.col("time") / (whole or None)).alias("share"))
+        .sort("time", "reason", descending=[True, False])
         .collect()
     )

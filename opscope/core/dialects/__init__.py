@@ -50,3 +50,13 @@ class Reading:
     forward_name: str | None = None
     key: str | None = None
     graph: str | None = None
+
+
+#: What begins the text of a range that a user made to be a layer (``layer:block1``), as PyProf and
+#: DLProf have it. Such a layer lies within those around it: its reading keeps the mark.
+LAYER: Final = "layer:"
+
+
+def user_layer(text: str) -> Reading | None:
+    """The reading of a user's own layer; None where the text is none."""
+    return Reading("layer", layer=text) if text.startswith(LAYER) and text != LAYER else None

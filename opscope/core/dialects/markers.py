@@ -4,6 +4,7 @@
      'shape': (32, 3, 32, 32), 'dtype': 'float32'}, ...]}
     {'traceMarker': ['train.py:42', '.../torch/nn/modules/conv.py:446'],
      'funcStack': '/<module>/Net::_call_impl/Net::forward/Conv2d::_call_impl(2)/...'}
+    layer:block1                                     a layer by the user's own word, in any domain
 
 They are read as literals under limits of length and depth, and never evaluated.
 """
@@ -14,7 +15,7 @@ import ast
 import re
 from typing import Any, Final
 
-from opscope.core.dialects import Reading
+from opscope.core.dialects import Reading, user_layer
 from opscope.core.rangetext import clean_value
 from opscope.core.schema import DTYPE_NAMES, Arg, Frame, OpCall, ParamValue, TensorSpec
 
@@ -32,6 +33,9 @@ _MODULE_CALL: Final = re.compile(r"(\w+)::(?:_call_impl|__call__)(\([0-9]{1,9}\)
 
 def read(domain: str, text: str) -> Reading | None:
     """The reading of a marker; None where the text is none."""
+    layer = user_layer(text)
+    if layer is not None:
+        return layer
     if not text.startswith("{") or not text.endswith("}"):
         return None
     if text.startswith('{"model_config"'):

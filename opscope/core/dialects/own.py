@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from opscope.core.dialects import Reading
+from opscope.core.dialects import Reading, user_layer
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import DIRECTIONS
 
@@ -39,7 +39,7 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
         found = _PYTHON_FRAME.match(text)
         return Reading("source", frames=((found.group(1), int(found.group(2))),) if found else ())
     if domain in ("user", "opscope.user") and category not in DIRECTIONS:
-        return Reading("user")
+        return user_layer(text) or Reading("user")
     direction = category if category in DIRECTIONS else None
     try:
         call = parse(text)

@@ -18,7 +18,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.dialects import Reading
+from opscope.core.dialects import Reading, user_layer
 from opscope.core.schema import Arg, OpCall, TensorSpec
 
 #: What ``strip`` leaves of a call's numbers.
@@ -133,7 +133,7 @@ def _special(name: str) -> Reading | None:
         return Reading("user", direction="input")
     if name.startswith("Torch-Compiled Region"):
         return Reading("layer", layer=name)
-    return None
+    return user_layer(name)  # a record_function is numbered as an op is
 
 
 def _forward_of(node: str) -> str | None:

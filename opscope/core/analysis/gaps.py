@@ -1,0 +1,160 @@
+"""Time that no op has, by what the user's ranges, the phase and the thread's state say of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.summary import CPU_REASONS, compiles, outside_ops
+from opscope.core.attribute import REASONS, Launched
+from opscope.core.columns import at, gather, spread
+from opscope.core.interpret import ROLE
+from opscope.core.intervals import NONE, Ints, intersect, merge, nest
+
+SCHEMA: Final = {
+    "reason": pl.String,
+    "range": pl.String,
+    "phase": pl.String,
+    "state": pl.String,
+    "kernels": pl.Int64,
+    "copies": pl.Int64,
+    "time": pl.Int64,
+    "share": pl.Float64,
+}
+_BY: Final = ("reason", "range", "phase", "state")
+#: Calls in which a thread waits for a device.
+_WAITS: Final = r"Synchronize"
+WAITING, CALLING = "waiting for the device", "in a call of the device's library"
+
+
+def gaps(ops: Ops) -> pl.DataFrame:
+    """One row per reason, user range and phase in which kernels and copies without an op were launched:
+    reason, range, phase, state (null), kernels, copies, time (ns), share of all device time.
+
+    ``time`` adds up to the summary's ``device_unattributed_time``.
+    """
+    attribution = ops.attribution
+    trace = attribution.trace
+    parts, whole = [], 0
+    for name, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
+        duration = trace[name]["end"] - trace[name]["start"]
+        whole += int(duration.sum())
+        rows = np.flatnonzero(launched.reason > 0)
+        parts.append(
+            pl.DataFrame(
+                {
+                    "reason": spread("", list(REASONS), launched.reason[rows]).cast(pl.String),
+                    **_launched_in(ops, launched, rows),
+                    "state": pl.Series([None], dtype=pl.String).new_from_index(0, len(rows)),
+                    "kernel": np.full(len(rows), name == "kernels"),
+                    "time": duration.gather(rows),
+                }
+            )
+        )
+    kernel = pl.col("kernel")
+    counted = (kernel.sum().alias("kernels"), (~kernel).sum().alias("copies"))
+    return _by_label(pl.concat(parts), whole, *counted)
+
+
+def _launched_in(ops: Ops, launched: Launched, rows: Ints) -> dict[str, pl.Series]:
+    calls = ops.attribution.trace["calls"]
+    call = launched.call[rows]
+    process, thread, time = (
+        gather(calls[name].fill_null(NONE), call).fill_null(NONE - 1).to_numpy()
+        for name in ("process", "thread", "start")
+    )
+    return {
+        "range": ops.context.user(process, thread, time).cast(pl.String),
+        "phase": ops.context.phase(process, thread, time).cast(pl.String),
+    }
+
+
+def gaps_on_cpu(ops: Ops, frame: pl.DataFrame, whole: int) -> pl.DataFrame:
+    """The same for a CPU-only profile: time of the steps' threads inside steps, outside any op.
+
+    ``frame`` is the profile's ops, ``whole`` its ``device_time`` (ns). ``state``: what the thread did,
+    where the trace tells: it waits for a device, it was off the CPU. kernels and copies are null.
+    """
+    trace, role = ops.attribution.trace, ops.attribution.meaning.role
+    telling = trace["ranges"].filter(pl.Series((role == ROLE["user"]) | (role == ROLE["phase"])))
+    compiling = compiles(trace)
+    parts = [pl.DataFrame(schema={**dict.fromkeys(_BY, pl.String), "time": pl.Int64})]
+    for process, thread, outside in outside_ops(trace, frame):
+        here = (pl.col("process") == process) & (pl.col("thread") == thread)
+        states = _States(trace, here)
+        spans = [telling.filter(here), compiling.filter(here), *states.tables]
+        start, end = _cut(outside, spans)
+        place = (np.full(len(start), process), np.full(len(start), thread), start)
+        mine = spans[1]
+        compiled, _ = intersect(
+            merge(mine["start"].to_numpy(), mine["end"].to_numpy()), (start, end)
+        )
+        parts.append(
+            pl.DataFrame(
+                {
+                    "reason": np.where(np.isin(start, compiled), *CPU_REASONS),
+                    "range": ops.context.user(*place).cast(pl.String),
+                    "phase": ops.context.phase(*place).cast(pl.String),
+                    "state": states.at(start),
+                    "time": end - start,
+                }
+            )
+        )
+    nothing = pl.lit(None, pl.Int64)
+    return _by_label(pl.concat(parts), whole, nothing.alias("kernels"), nothing.alias("copies"))
+
+
+def _by_label(found: pl.DataFrame, whole: int, *counted: pl.Expr) -> pl.DataFrame:
+    return (
+        found.lazy()
+        .group_by(_BY)
+        .agg(*counted, pl.col("time").sum())
+        .filter(pl.col("time") > 0)
+        .with_columns((pl.col("time") / (whole or None)).alias("share"))
+        .sort("time", *_BY, descending=[True, *[False] * len(_BY)], nulls_last=True)
+        .select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+        .collect()
+    )
+
+
+def _cut(outside: tuple[Ints, Ints], spans: list[pl.DataFrame]) -> tuple[Ints, Ints]:
+    """The intervals ``outside``, cut wherever one of ``spans`` begins or ends."""
+    first, last = outside
+    edges = [one[name].to_numpy() for one in spans for name in ("start", "end")]
+    cuts = np.unique(np.concatenate([first, last, *edges]).astype(np.int64))
+    start, end = cuts[:-1], cuts[1:]
+    of = np.searchsorted(first, start, side="right") - 1
+    inside = (of >= 0) & (end <= at(last, of))
+    return start[inside], end[inside]
+
+
+class _States:
+    """What one thread does, as far as its calls and the scheduler's records tell."""
+
+    def __init__(self, trace: Any, here: pl.Expr) -> None:
+        calls = trace["calls"].filter(here).select("start", "end", "name")
+        waits = pl.col("name").cast(pl.String).str.contains(_WAITS)
+        told = pl.when(waits).then(pl.lit(WAITING)).otherwise(pl.lit(CALLING))
+        self.tables = [
+            calls.select("start", "end", told.alias("state")),
+            trace["thread_states"]
+            .filter(here)
+            .select("start", "end", pl.col("state").cast(pl.String)),
+        ]
+
+    def at(self, time: Ints) -> pl.Series:
+        """The state at each time (ns): the call that is open, else what the scheduler recorded."""
+        found = [_open(table, time) for table in self.tables]
+        column: pl.Series = found[0].zip_with(found[0].is_not_null(), found[1])
+        return column
+
+
+def _open(table: pl.DataFrame, time: Ints) -> pl.Series:
+    row: NDArray[Any] = np.full(len(time), NONE)
+    if len(table):
+        row = nest(table["start"].to_numpy(), table["end"].to_numpy()).innermost(time)
+    return gather(table["state"], row)
