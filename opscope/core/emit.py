@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -24,6 +25,9 @@ MAX_INTERNED: Final = 65_536
 SEQ_BITS: Final = 48
 MAX_SEQ: Final = 1 << SEQ_BITS
 MAX_FWD_THREAD: Final = 1 << 15
+#: Payloads are signed 64-bit integers.
+MAX_PAYLOAD: Final = 1 << 63
+_UNNUMBERED: Final = re.compile(r"\D{0,200}")
 
 
 class Prepared:
@@ -148,12 +152,21 @@ class Emitter:
         """Whether an NVTX tool hears this domain; that never changes while the process lives."""
         return self._nvtx is not None
 
-    def prepare(self, what: OpCall | str, category: str | None = None) -> Prepared:
+    def prepare(
+        self,
+        what: OpCall | str,
+        category: str | None = None,
+        *,
+        device_is_new: bool = False,
+        ends: bool = False,
+    ) -> Prepared:
         """The prepared range of a call, or of a plain text (layers, steps, specs, user ranges).
 
         Slow (tens of µs): the caller keeps the result in a bounded cache of its own. With a call
-        whose ``outputs`` are known the result can also be given to ``pop``. Raises ValueError on a
-        category that ``schema.CATEGORIES`` does not have.
+        whose ``outputs`` are known the result can also be given to ``pop``; ``device_is_new``: what
+        was pushed did not tell the device. A plain text can be where it ``ends`` a range, which then
+        has that text in place of its own. Raises ValueError on a category that ``schema.CATEGORIES``
+        does not have.
         """
         if category is not None and category not in CATEGORY_ID:
             raise ValueError(f"no such category: {category!r}")
@@ -173,7 +186,7 @@ class Emitter:
             if isinstance(what, OpCall):
                 prepared.outputs = what.outputs
             if self._nvtx is not None:
-                self._attributes(self._nvtx, prepared, what)
+                self._attributes(self._nvtx, prepared, what, device_is_new, ends)
             if len(self._interned) < MAX_INTERNED:
                 self._interned[key] = prepared
             _alive.add(prepared)
@@ -181,34 +194,55 @@ class Emitter:
                 self._recorder.text(prepared.id, self.domain, category, text)
         return prepared
 
-    def push_once(self, text: str, category: str) -> None:
-        """Push a short text that is said only once, as a step's number is, and so is not kept: else
-        memory would grow with the program, and each recording would begin with all that was ever
-        said."""
-        prepared = _new(Prepared)  # without __init__: its number is all that a recorder asks of it
-        prepared.id = number = next(_numbers)
-        if self._recorder is not None:
-            self._recorder.text(number, self.domain, category, text)
+    def tell(self, spec: str) -> None:
+        """Mark a spec that only an NVTX tool has to be told: a recording has it of itself."""
         if self._nvtx is not None:
-            prepared.category, prepared.text, prepared.outputs = category, text, None
-            self._attributes(self._nvtx, prepared, text)
+            domain = self._nvtx.domain
+            domain.mark(self._nvtx.attributes(_cut(spec, TEXT_LIMIT), (CUT,), "spec"))
+
+    def push_numbered(self, word: str, number: int, category: str) -> None:
+        """Push ``word number``, as a step is called. It is said only once, so it is not kept: else memory
+        would grow with the program, and each recording would begin with all that was ever said.
+
+        NVTX cannot forget a text, so it gets the word alone, and the number as the payload.
+        """
+        text = f"{word} {number}"
+        prepared = _new(Prepared)  # without __init__: its number is all that a recorder asks of it
+        prepared.id = mine = next(_numbers)
+        if self._recorder is not None:
+            self._recorder.text(mine, self.domain, category, text)
+        if self._nvtx is not None:
+            payload = number if -MAX_PAYLOAD <= number < MAX_PAYLOAD else None
+            prepared.attributes = self._nvtx.attributes(
+                text if payload is None else word, (CUT,), category, payload
+            )
         self.push(prepared)
 
-    def _attributes(self, sink: NvtxSink, prepared: Prepared, what: OpCall | str) -> None:
-        text = prepared.text
+    def _attributes(
+        self,
+        sink: NvtxSink,
+        prepared: Prepared,
+        what: OpCall | str,
+        device_is_new: bool,
+        ends: bool,
+    ) -> None:
+        text, result = prepared.text, None
         if isinstance(what, OpCall):
             if len(text) * 4 > TEXT_LIMIT and len(text.encode()) > TEXT_LIMIT:
                 text = format_call(what)
-            short = format_call(OpCall(what.name, truncated=True))
+            bare = OpCall(what.name, (), None, (), what.device, what.frames, truncated=True)
+            shorter = (format_call(bare), format_call(OpCall(what.name, truncated=True)))
+            if what.outputs is not None:
+                result = format_result(what.outputs, what.device if device_is_new else None)
         else:
             text = _cut(text, TEXT_LIMIT)
-            short = CUT
-        prepared.attributes = sink.attributes(text, short, prepared.category)
-        prepared.attributes_payload = sink.attributes(text, short, prepared.category)
-        if prepared.outputs is not None:
-            prepared.attributes_result = sink.attributes(
-                format_result(prepared.outputs), "-> ()" + CUT, "result"
-            )
+            # of texts that differ by a number in them what stands before it
+            shorter = (_UNNUMBERED.match(text).group() + CUT, CUT)  # type: ignore[union-attr]
+            result = text if ends else None
+        prepared.attributes = sink.attributes(text, shorter, prepared.category)
+        prepared.attributes_payload = sink.attributes(text, shorter, prepared.category)
+        if result is not None:
+            prepared.attributes_result = sink.attributes(result, ("-> ()" + CUT,), "result")
 
     def listen(self, recorder: Recorder | None) -> None:
         """Exchange the recorder that hears this emitter; ``None``: none does. For ``session``."""

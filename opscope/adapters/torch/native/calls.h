@@ -110,12 +110,12 @@ std::unique_ptr<Entry> make_entry(
   }
   entry->head.push_back(")");
   entry->has_device = !device.empty();
+  entry->placed = entry->tail.size();
   device_piece(entry->tail, device);
-  entry->framed = entry->tail.size();
   entry->tail.insert(entry->tail.end(), place->pieces.begin(), place->pieces.end());
   auto pieces = entry->head;
   pieces.insert(pieces.end(), entry->tail.begin(), entry->tail.end());
-  entry->pushed.store(intern(g, *entry, pieces));
+  entry->pushed.store(intern(g, *entry, pieces, entry->head.size() + entry->placed));
   entry->known.store(!shapes);
   return entry;
 }

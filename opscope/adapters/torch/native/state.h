@@ -217,7 +217,7 @@ struct alignas(kLine) Entry {
   bool has_device = false;
   Category category = kNone;
   std::vector<std::string> head, tail;  // pieces before and after the outputs
-  size_t framed = 0;                    // where in the tail the frames begin
+  size_t placed = 0;                    // where in the tail the device, or without one the frames, begin
   std::unordered_map<uint64_t, Text*> by_result;  // under the lock
   std::vector<std::unique_ptr<Text>> own;         // of an entry past the bound
   bool kept = true;
