@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from . import process, resumed
-from .emit import Emitter
+from .emit import Emitter, forked
 from .record import Recorder
 from .schema import STEP, UNENDED
 
@@ -405,10 +405,13 @@ def _in_child() -> None:
     """
     global _lock
     _lock = threading.RLock()
+    forked()
     _steps.pushed = False
-    heard = next((one for one in _emitters.values() if one.nvtx), None)
-    if heard is not None:
-        heard.tell(process.spec())
+    heard = [one for one in _emitters.values() if one.nvtx]
+    for one in heard:
+        one.after_fork()
+    if heard:
+        heard[0].tell(process.spec())
         _at_worker_exit(_steps, _leave_step_at_worker_exit)
     old = _recorder
     if old is None:

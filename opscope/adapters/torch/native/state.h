@@ -156,7 +156,8 @@ struct alignas(kLine) Text {
   std::string text;
 #ifdef OPSCOPE_NVTX
   nvtxStringHandle_t handle = nullptr;
-  std::string plain;
+  int64_t process = 0;  // of g_nvtx_process: a forked child has no use of its parent's handles
+  std::string shown;    // cut, where it is
 #endif
 };
 
@@ -466,6 +467,7 @@ auto& g_nvtx = g_switches.nvtx;
 auto& g_shapes = g_switches.shapes;
 auto& g_source = g_switches.source;
 auto& g_all_levels = g_switches.all_levels;
+std::atomic<int64_t> g_nvtx_process{0};  // how often this process was forked
 std::atomic<int64_t> g_next_epoch{0};
 std::atomic<int64_t> g_failures{0};
 std::atomic<bool> g_flush_asked{false};

@@ -467,6 +467,18 @@ std::string joined(const std::vector<std::string>& pieces, size_t place, size_t 
 
 // ------------------------------------------------------------------------ texts, under the lock
 
+#ifdef OPSCOPE_NVTX
+// Lets NVTX have the text once, in this process.
+void register_text(Global& g, Text& text) {
+  text.process = g_nvtx_process.load(std::memory_order_relaxed);
+  text.handle = nullptr;
+  if (g.registered >= kMaxRegistered) return;
+  ++g.registered;
+  text.handle = nvtxDomainRegisterStringA(
+      g.nvtx, text.shown.empty() ? text.text.c_str() : text.shown.c_str());
+}
+#endif
+
 std::unique_ptr<Text> make_text(
     Global& g, Category category, const std::vector<std::string>& pieces, size_t place) {
   auto text = std::make_unique<Text>();
@@ -475,14 +487,10 @@ std::unique_ptr<Text> make_text(
   text->text = joined(pieces, place, kRecordLimit);
 #ifdef OPSCOPE_NVTX
   if (g.nvtx) {
-    std::string shown = joined(pieces, place, kTextLimit);
-    for (size_t at; (at = shown.find('\0')) != std::string::npos;) shown.replace(at, 1, "\\0");
-    if (g.registered < kMaxRegistered) {
-      ++g.registered;
-      text->handle = nvtxDomainRegisterStringA(g.nvtx, shown.c_str());
-    } else {
-      text->plain = shown;
-    }
+    text->shown = joined(pieces, place, kTextLimit);
+    for (size_t at; (at = text->shown.find('\0')) != std::string::npos;)
+      text->shown.replace(at, 1, "\\0");
+    register_text(g, *text);
   }
 #endif
   return text;
