@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -13,9 +12,7 @@ import polars as pl
 from opscope.core import recording
 from opscope.core.emit import SEQ_BITS
 from opscope.core.intervals import Ints
-
-#: In a range's attrs: it was open when the recording ended, and ends there.
-UNCLOSED: Final = '{"unclosed":true}'
+from opscope.core.schema import UNCLOSED
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -24,6 +25,9 @@ MAX_INTERNED: Final = 65_536
 SEQ_BITS: Final = 48
 MAX_SEQ: Final = 1 << SEQ_BITS
 MAX_FWD_THREAD: Final = 1 << 15
+#: Payloads are signed 64-bit integers.
+MAX_PAYLOAD: Final = 1 << 63
+_UNNUMBERED: Final = re.compile(r"\D{0,200}")
 
 
 class Prepared:
@@ -38,7 +42,9 @@ class Prepared:
         "domain",
         "id",
         "outputs",
+        "sink",
         "text",
+        "told",
     )
 
     def __init__(self, number: int, domain: str, category: str | None, text: str) -> None:
@@ -49,6 +55,10 @@ class Prepared:
         #: The whole text (cut at ``RECORD_LIMIT``); NVTX gets it cut at ``TEXT_LIMIT``.
         self.text = text
         self.outputs: tuple[Any, ...] | None = None
+        #: What NVTX gets: the text, shorter ones, and that of the result mark; and the sink that has
+        #: been given them.
+        self.told: tuple[str, tuple[str, ...], str | None] | None = None
+        self.sink: NvtxSink | None = None
         # nvtx.EventAttributes: without a payload, with one (set at each push), of the result mark
         self.attributes: Any = None
         self.attributes_payload: Any = None
@@ -69,6 +79,12 @@ def domain_number(name: str) -> int:
     """The number of an NVTX domain in this process's recordings."""
     with _lock:
         return _domains.setdefault(name, len(_domains))
+
+
+def forked() -> None:
+    """In a forked child: a thread that held the lock is no more."""
+    global _lock
+    _lock = threading.RLock()
 
 
 class _Push(Protocol):
@@ -111,6 +127,7 @@ class Emitter:
     """
 
     __slots__ = (
+        "_forked",
         "_interned",
         "_number",
         "_nvtx",
@@ -135,6 +152,7 @@ class Emitter:
         self._recorder: Recorder | None = None
         self._writes: Callable[[Recorder, int], Writing] = _record_only
         self._interned: dict[tuple[str | None, str], Prepared] = {}
+        self._forked = False
         self.active = False
         self.listen(None)
 
@@ -148,12 +166,21 @@ class Emitter:
         """Whether an NVTX tool hears this domain; that never changes while the process lives."""
         return self._nvtx is not None
 
-    def prepare(self, what: OpCall | str, category: str | None = None) -> Prepared:
+    def prepare(
+        self,
+        what: OpCall | str,
+        category: str | None = None,
+        *,
+        device_is_new: bool = False,
+        ends: bool = False,
+    ) -> Prepared:
         """The prepared range of a call, or of a plain text (layers, steps, specs, user ranges).
 
         Slow (tens of µs): the caller keeps the result in a bounded cache of its own. With a call
-        whose ``outputs`` are known the result can also be given to ``pop``. Raises ValueError on a
-        category that ``schema.CATEGORIES`` does not have.
+        whose ``outputs`` are known the result can also be given to ``pop``; ``device_is_new``: what
+        was pushed did not tell the device. A plain text can be where it ``ends`` a range, which then
+        has that text in place of its own. Raises ValueError on a category that ``schema.CATEGORIES``
+        does not have.
         """
         if category is not None and category not in CATEGORY_ID:
             raise ValueError(f"no such category: {category!r}")
@@ -173,7 +200,7 @@ class Emitter:
             if isinstance(what, OpCall):
                 prepared.outputs = what.outputs
             if self._nvtx is not None:
-                self._attributes(self._nvtx, prepared, what)
+                self._attributes(self._nvtx, prepared, what, device_is_new, ends)
             if len(self._interned) < MAX_INTERNED:
                 self._interned[key] = prepared
             _alive.add(prepared)
@@ -181,34 +208,67 @@ class Emitter:
                 self._recorder.text(prepared.id, self.domain, category, text)
         return prepared
 
-    def push_once(self, text: str, category: str) -> None:
-        """Push a short text that is said only once, as a step's number is, and so is not kept: else
-        memory would grow with the program, and each recording would begin with all that was ever
-        said."""
-        prepared = _new(Prepared)  # without __init__: its number is all that a recorder asks of it
-        prepared.id = number = next(_numbers)
-        if self._recorder is not None:
-            self._recorder.text(number, self.domain, category, text)
+    def tell(self, spec: str) -> None:
+        """Mark a spec that only an NVTX tool has to be told: a recording has it of itself."""
         if self._nvtx is not None:
-            prepared.category, prepared.text, prepared.outputs = category, text, None
-            self._attributes(self._nvtx, prepared, text)
+            domain = self._nvtx.domain
+            domain.mark(self._nvtx.attributes(_cut(spec, TEXT_LIMIT), (CUT,), "spec"))
+
+    def push_numbered(self, word: str, number: int, category: str) -> None:
+        """Push ``word number``, as a step is called. It is said only once, so it is not kept: else memory
+        would grow with the program, and each recording would begin with all that was ever said.
+
+        NVTX cannot forget a text, so it gets the word alone, and the number as the payload.
+        """
+        text = f"{word} {number}"
+        prepared = _new(Prepared)  # without __init__: its number is all that a recorder asks of it
+        prepared.id = mine = next(_numbers)
+        if self._recorder is not None:
+            self._recorder.text(mine, self.domain, category, text)
+        if self._nvtx is not None:
+            payload = number if -MAX_PAYLOAD <= number < MAX_PAYLOAD else None
+            prepared.sink = self._nvtx
+            prepared.attributes = self._nvtx.attributes(
+                text if payload is None else word, (CUT,), category, payload
+            )
         self.push(prepared)
 
-    def _attributes(self, sink: NvtxSink, prepared: Prepared, what: OpCall | str) -> None:
-        text = prepared.text
+    def _attributes(
+        self,
+        sink: NvtxSink,
+        prepared: Prepared,
+        what: OpCall | str,
+        device_is_new: bool,
+        ends: bool,
+    ) -> None:
+        text, result = prepared.text, None
         if isinstance(what, OpCall):
             if len(text) * 4 > TEXT_LIMIT and len(text.encode()) > TEXT_LIMIT:
                 text = format_call(what)
-            short = format_call(OpCall(what.name, truncated=True))
+            bare = OpCall(what.name, (), None, (), what.device, what.frames, truncated=True)
+            shorter = (format_call(bare), format_call(OpCall(what.name, truncated=True)))
+            if what.outputs is not None:
+                result = format_result(what.outputs, what.device if device_is_new else None)
         else:
             text = _cut(text, TEXT_LIMIT)
-            short = CUT
-        prepared.attributes = sink.attributes(text, short, prepared.category)
-        prepared.attributes_payload = sink.attributes(text, short, prepared.category)
-        if prepared.outputs is not None:
-            prepared.attributes_result = sink.attributes(
-                format_result(prepared.outputs), "-> ()" + CUT, "result"
-            )
+            # of texts that differ by a number in them what stands before it
+            shorter = (_UNNUMBERED.match(text).group() + CUT, CUT)  # type: ignore[union-attr]
+            result = text if ends else None
+        prepared.told = (text, shorter, result)
+        _register(sink, prepared)
+
+    def after_fork(self) -> None:
+        """In a forked child: what was registered before means something else there, or nothing.
+
+        Under Nsight Systems 2022 and 2023 numbers of texts begin anew in the child, so that those of its
+        parent stand for other texts. The domain is made anew, texts are given to it as they are pushed.
+        """
+        if self._nvtx is None:
+            return
+        live = open_domain(self.domain, anew=True)
+        self._nvtx = None if live is None else NvtxSink(self.domain, live)
+        self._forked = True
+        self._choose()
 
     def listen(self, recorder: Recorder | None) -> None:
         """Exchange the recorder that hears this emitter; ``None``: none does. For ``session``."""
@@ -237,11 +297,26 @@ class Emitter:
         if nvtx is None:
             assert recorder is not None
             self.push, self.pop, self.mark = self._writes(recorder, pop_code(self._number))
-        elif recorder is None:
-            self.push, self.pop, self.mark = _nvtx_only(nvtx)
+            self.active = True
+            return
+        hearing = _renewing(nvtx) if self._forked else _nvtx_only(nvtx)
+        if recorder is None:
+            self.push, self.pop, self.mark = hearing
         else:
-            self.push, self.pop, self.mark = _both(nvtx, recorder, pop_code(self._number))
+            self.push, self.pop, self.mark = _both(hearing, recorder, pop_code(self._number))
         self.active = True
+
+
+def _register(sink: NvtxSink, prepared: Prepared) -> None:
+    """Give the texts of a prepared range to NVTX."""
+    if prepared.told is None:  # pushed once
+        return
+    text, shorter, result = prepared.told
+    prepared.attributes = sink.attributes(text, shorter, prepared.category)
+    prepared.attributes_payload = sink.attributes(text, shorter, prepared.category)
+    if result is not None:
+        prepared.attributes_result = sink.attributes(result, ("-> ()" + CUT,), "result")
+    prepared.sink = sink
 
 
 def _cut(text: str, limit: int) -> str:
@@ -316,10 +391,32 @@ def _record_only(recorder: Recorder, popped: int) -> Writing:
     return push, pop, mark
 
 
-def _both(sink: NvtxSink, recorder: Recorder, popped: int) -> Writing:
+def _renewing(sink: NvtxSink) -> Writing:
+    """The same in a forked child, which was born with ranges prepared for its parent's domain."""
+    nvtx_push, nvtx_pop, nvtx_mark = _nvtx_only(sink)
+
+    def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
+        if prepared.sink is not sink:
+            _register(sink, prepared)
+        nvtx_push(prepared, seq, fwd_thread)
+
+    def pop(complete: Prepared | None = None) -> None:
+        if complete is not None and complete.sink is not sink:
+            _register(sink, complete)
+        nvtx_pop(complete)
+
+    def mark(prepared: Prepared) -> None:
+        if prepared.sink is not sink:
+            _register(sink, prepared)
+        nvtx_mark(prepared)
+
+    return push, pop, mark
+
+
+def _both(hearing: Writing, recorder: Recorder, popped: int) -> Writing:
     local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
     flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
-    nvtx_push, nvtx_pop, nvtx_mark = _nvtx_only(sink)
+    nvtx_push, nvtx_pop, nvtx_mark = hearing
     _, _, record_mark = _record_only(recorder, popped)
 
     # The recorder's push and pop are written out again: a call costs as much as a record. Its clock is

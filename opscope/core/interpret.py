@@ -28,6 +28,7 @@ ROLES: Final = (
     "spec",
     "result",
     "graph",
+    "note",
 )
 ROLE: Final = {name: number for number, name in enumerate(ROLES)}
 

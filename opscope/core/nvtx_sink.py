@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from .rangetext import CUT
 from .schema import CATEGORIES, CATEGORY_ID
 
 _log = logging.getLogger(__name__)
@@ -21,6 +22,9 @@ INJECTION: Final = "NVTX_INJECTION64_PATH"
 
 #: The first release that sets a payload and pushes in one call.
 MIN_NVTX: Final = (0, 2, 15)
+
+#: A mark that tries a domain made by hand. In older traces it is a range.
+LIVE: Final = "opscope: the domain is live"
 
 _warned: set[str] = set()
 
@@ -34,8 +38,10 @@ def attached(environ: Mapping[str, str] = os.environ) -> str | None:
     return path if path and Path(path).exists() else None
 
 
-def open_domain(name: str) -> Any | None:
+def open_domain(name: str, anew: bool = False) -> Any | None:
     """The live ``nvtx.Domain`` of that name, or ``None`` when nothing listens.
+
+    ``anew``: one that knows no text yet, where the package would give the one that it has made.
 
     The ``nvtx`` package decides once, by ``nvtxDomainIsEnabled``, whether a domain is live, and
     hands out a silent dummy otherwise. Its releases 0.2.12 to 0.2.17 get 0 from Nsight Systems 2022
@@ -60,7 +66,7 @@ def open_domain(name: str) -> Any | None:
                 f"NVTX range will be recorded. nvtx {'.'.join(map(str, MIN_NVTX))} is needed."
             )
         return None
-    domain = Domain(name)
+    domain = None if anew else Domain(name)
     if type(domain) is Domain:
         return domain
     if tool is None:
@@ -71,8 +77,7 @@ def open_domain(name: str) -> Any | None:
         forced = object.__new__(Domain)
         forced.handle = DomainHandle(name)
         Domain.__init__(forced, name)
-        forced.push_range(forced.get_event_attributes(message="opscope: the domain is live"))
-        forced.pop_range()
+        forced.mark(forced.get_event_attributes(message=LIVE))
     except Exception as error:  # noqa: BLE001 - another release's insides: any error means "cannot be forced"
         _warn_once(
             f"the NVTX tool {tool} is attached, but the installed nvtx package gives a dummy domain "
@@ -113,11 +118,14 @@ class NvtxSink:
             if number != CATEGORY_ID[category]:
                 _warn_once(f"NVTX category {category} of {name} has number {number}")
 
-    def attributes(self, text: str, short: str, category: str | None) -> Any:
-        """Attributes with ``text`` as a registered string; ``short`` once the bound is reached.
+    def attributes(
+        self, text: str, shorter: tuple[str, ...], category: str | None, payload: int | None = None
+    ) -> Any:
+        """Attributes with ``text`` as a registered string, and a payload where there is one.
 
         The package sends registered strings only, so past the bound the text is not sent plain but
-        cut to ``short`` (an op's bare name, marked cut), of which there are few.
+        as the first of ``shorter`` that may be registered still (an op's name, device and source,
+        then its bare name, each marked as cut): twice as many in all, and the last one always.
         """
         registered = self._registered
         if text not in registered:
@@ -125,13 +133,24 @@ class NvtxSink:
                 registered.add(text)
             else:
                 _warn_once(
-                    f"over {MAX_REGISTERED} distinct texts in NVTX domain {self.name}: "
-                    "further ones carry only the op's name"
+                    f"over {MAX_REGISTERED} distinct texts in NVTX domain {self.name}: further ops carry "
+                    "only their name and source, further ranges what precedes the number in their name"
                 )
-                text = short if len(self._fallback) < MAX_REGISTERED else "<cut>"
-                self._fallback.add(text)
+                text = self._shorter(shorter)
         # A C string ends at its first NUL; lone surrogates have no UTF-8.
         message = text.replace("\0", "\\0").encode("utf-8", "replace")
         return self.domain.get_event_attributes(
-            message=message, category=0 if category is None else CATEGORY_ID[category]
+            message=message,
+            category=0 if category is None else CATEGORY_ID[category],
+            payload=payload,
         )
+
+    def _shorter(self, texts: tuple[str, ...]) -> str:
+        fallback = self._fallback
+        for number, text in enumerate(texts):
+            # half of the room is for what is shortest
+            room = MAX_REGISTERED if number == len(texts) - 1 else MAX_REGISTERED // 2
+            if text in fallback or len(fallback) < room:
+                fallback.add(text)
+                return text
+        return CUT

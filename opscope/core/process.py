@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from .rangetext import format_spec
+from .schema import OpCall
+
+#: The graph, the key and the name of the spec by which a process tells an NVTX tool of itself.
+GRAPH: Final = "process"
+KEY: Final = "facts"
 #: Set to 1 where neither the host's name nor the arguments are to be recorded.
 PRIVATE: Final = "OPSCOPE_PRIVATE"
 _IMPORT_TIME: Final = time.time_ns()
@@ -75,6 +81,27 @@ def current() -> Process:
         name=Path(sys.argv[0]).name if sys.argv and sys.argv[0] else Path(sys.executable).name,
         command=redaction.private(command) if hidden else redaction.redact(command),
     )
+
+
+def spec() -> str:
+    """What an NVTX tool is told of this process, which knows neither its rank nor who forked it.
+
+    ``process/facts = process() {host="a", pid=7, parent=1, rank=0, world_size=2, …}``
+    """
+    who = current()
+    told = {
+        "host": who.host,
+        "pid": who.pid,
+        "parent": who.parent,
+        "start_time": who.start_time,
+        "rank": who.rank,
+        "world_size": who.world_size,
+        "local_rank": who.local_rank,
+        "name": who.name,
+        "versions": tuple(f"{name} {version}" for name, version in versions().items()),
+    }
+    params = tuple((name, value) for name, value in told.items() if value is not None)
+    return format_spec(GRAPH, KEY, OpCall(GRAPH, (), None, params))
 
 
 def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:

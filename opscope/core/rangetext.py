@@ -54,33 +54,36 @@ class RangeTextError(ValueError):
 
 
 def format_call(call: OpCall, limit: int | None = TEXT_LIMIT) -> str:
-    """The text of ``call``; cut at an argument boundary where it is over ``limit`` bytes."""
-    text = "".join(_pieces(call))
-    if call.truncated:
-        text += CUT
+    """The text of ``call``; where it is over ``limit`` bytes, cut between two arguments.
+
+    The device and the user's lines follow the cut, so that only arguments are lost.
+    """
+    pieces, place = _pieces(call), _place(call)
+    text = "".join([*pieces, *([CUT] if call.truncated else []), *place])
     if limit is None or (len(text) * 4 <= limit) or len(text.encode()) <= limit:
         return text
-    return _cut(_pieces(call), limit)
-
-
-def _cut(pieces: list[str], limit: int) -> str:
-    room = limit - len(CUT)
-    kept: list[str] = []
-    for piece in pieces:
-        size = len(piece.encode())
-        if size > room:
-            break
-        kept.append(piece)
-        room -= size
+    kept_place, used = _fitting(place, limit // 2)
+    kept, _ = _fitting(pieces, limit - len(CUT) - used)
     if not kept:  # not even the name fits: a shorter name, so that there is one
         name = json.loads(pieces[0]) if pieces[0].startswith('"') else pieces[0]
-        name = name[: (limit - len(CUT) - 2) // 12]  # escaped, a character takes up to 12 bytes
-        kept = [_quoted(name, _NAME)]
-    return "".join(kept).rstrip() + CUT
+        # escaped, a character takes up to 12 bytes
+        kept = [_quoted(name[: (limit - len(CUT) - used - 2) // 12], _NAME)]
+    return "".join(kept).rstrip(" ") + CUT + "".join(kept_place)
+
+
+def _fitting(pieces: list[str], room: int) -> tuple[list[str], int]:
+    """The first of the pieces, as far as they fit into ``room`` bytes, and how many they take."""
+    used = 0
+    for number, piece in enumerate(pieces):
+        size = len(piece.encode())
+        if used + size > room:
+            return pieces[:number], used
+        used += size
+    return pieces, used
 
 
 def _pieces(call: OpCall) -> list[str]:
-    """The text in parts, between any two of which it may be cut."""
+    """The text up to the device in parts, between any two of which it may be cut."""
     pieces = [_quoted(call.name, _NAME), "("]
     _args(pieces, call.inputs)
     pieces.append(")")
@@ -98,8 +101,12 @@ def _pieces(call: OpCall) -> list[str]:
             pair = f"{_quoted(key, _KEY)}={format_value(value)}"
             pieces.append(pair if number == 0 else f", {pair}")
         pieces.append("}")
-    if call.device is not None:
-        pieces.append(f" on {_quoted(call.device, _NAME)}")
+    return pieces
+
+
+def _place(call: OpCall) -> list[str]:
+    """The rest: where it ran, and where it came from."""
+    pieces = [] if call.device is None else [f" on {_quoted(call.device, _NAME)}"]
     for number, (file, line) in enumerate(call.frames):
         pieces.append(f"{' < ' if number else ' @'}{_quoted(file, _NAME)}:{line}")
     return pieces
@@ -184,7 +191,7 @@ def clean_value(value: object, depth: int = 0) -> ParamValue:
 
 
 class _CutHere(Exception):
-    """Raised where the text was cut; what is gathered so far is the prefix."""
+    """Raised before the mark of the cut; what is gathered so far is the prefix."""
 
 
 @lru_cache(maxsize=65_536)
@@ -194,16 +201,17 @@ def parse(text: str) -> OpCall:
 
 
 class _Parser:
-    __slots__ = ("at", "count", "cut", "text")
+    __slots__ = ("at", "count", "may_be_cut", "text")
 
     def __init__(self, text: str) -> None:
-        self.cut = text.endswith(CUT)
-        self.text = text[: -len(CUT)] if self.cut else text
+        self.text = text
         self.at = 0
         self.count = 0
+        self.may_be_cut = False
 
     def fail(self, what: str) -> NoReturn:
-        if self.cut and self.at >= len(self.text):
+        # no token begins like the mark; within a JSON string it is only text
+        if self.may_be_cut and self.text.startswith(CUT, self.at):
             raise _CutHere
         raise RangeTextError(f"{what} at column {self.at} of {self.text[:80]!r}")
 
@@ -215,9 +223,16 @@ class _Parser:
 
     def expect(self, token: str) -> None:
         if not self.take(token):
-            if self.cut and token.startswith(self.text[self.at :]):
-                self.at = len(self.text)
+            self.skip_to_cut(token)
             self.fail(f"expected {token!r}")
+
+    def skip_to_cut(self, *tokens: str) -> None:
+        """Go to the mark where no more than the beginning of a token stands before it."""
+        for token in tokens:
+            for size in range(1, len(token)):
+                if self.text.startswith(token[:size] + CUT, self.at):
+                    self.at += size
+                    return
 
     def match(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
         found = pattern.match(self.text, self.at)
@@ -230,9 +245,7 @@ class _Parser:
         try:
             value, self.at = _decode_json(self.text, self.at)
         except (ValueError, RecursionError):
-            if self.at >= len(self.text):
-                self.fail("expected a value")
-            raise RangeTextError(f"not JSON at column {self.at} of {self.text[:80]!r}") from None
+            self.fail("expected JSON")
         return value
 
     def word(self, pattern: re.Pattern[str], what: str) -> str:
@@ -251,6 +264,8 @@ class _Parser:
         params: list[tuple[str, ParamValue]] = []
         device: str | None = None
         frames: list[Frame] = []
+        truncated = False
+        self.may_be_cut = True
         try:
             self.expect("(")
             self.args(inputs, ")", 0)
@@ -262,18 +277,17 @@ class _Parser:
                     outputs.append(self.arg(0))
             if self.take(" {"):
                 self.params(params)
-            if self.take(" on "):
-                device = self.word(_NAME_AT, "a device")
-            if self.take(" @"):
-                frames.append(self.frame())
-                while self.take(" < "):
-                    frames.append(self.frame())
+            device, frames = self.place()
             if self.at != len(self.text):
-                rest = self.text[self.at :]
-                if not (self.cut and any(s.startswith(rest) for s in (" -> (", " {", " on", " @"))):
-                    self.fail("unexpected text")
+                self.skip_to_cut(" -> (", " {")
+                self.fail("unexpected text")
         except _CutHere:
-            pass
+            truncated, self.may_be_cut = True, False
+            self.at += len(CUT)
+            if self.at < len(self.text):  # else a text of an earlier opscope, cut from its end
+                device, frames = self.place()
+            if self.at < len(self.text):
+                self.fail("unexpected text")
         return OpCall(
             name,
             tuple(inputs),
@@ -281,8 +295,18 @@ class _Parser:
             tuple(params),
             device,
             tuple(frames),
-            self.cut,
+            truncated,
         )
+
+    def place(self) -> tuple[str | None, list[Frame]]:
+        """The device and the frames, where they follow here."""
+        device = self.word(_NAME_AT, "a device") if self.take(" on ") else None
+        frames: list[Frame] = []
+        if self.take(" @"):
+            frames.append(self.frame())
+            while self.take(" < "):
+                frames.append(self.frame())
+        return device, frames
 
     def args(self, into: list[Arg], close: str, depth: int) -> None:
         if self.take(close):
@@ -307,8 +331,7 @@ class _Parser:
             except _CutHere:
                 if not items:
                     raise
-                self.at = len(self.text)
-                return tuple(items)
+                return tuple(items)  # who asked for it finds the mark
             if self.take("*"):
                 times = int(self.match(_INT_AT, "a count").group())
                 self.count += (times - 1) * (self.count - before)
@@ -390,17 +413,21 @@ class _Parser:
 # ------------------------------------------------------------------------- results and specs
 
 
-def format_result(outputs: tuple[Arg, ...]) -> str:
-    """The mark that follows a range pushed before its outputs were known: ``-> f32[2,3]``."""
-    return format_call(OpCall("_", (), outputs))[len("_() ") :]
+def format_result(outputs: tuple[Arg, ...], device: str | None = None) -> str:
+    """The mark that follows a range pushed before its outputs were known: ``-> f32[2,3]``.
+
+    With ``device``, ``-> f32[2,3] on cuda:0``, where only the outputs told it.
+    """
+    return format_call(OpCall("_", (), outputs, device=device))[len("_() ") :]
 
 
-def parse_result(text: str) -> tuple[Arg, ...]:
-    """The outputs that a result mark gives. Raises RangeTextError where it is none."""
+def parse_result(text: str) -> OpCall:
+    """What a result mark gives: a call of no name with ``outputs``, ``device`` where told, and whether it
+    was cut. Raises RangeTextError where it is none."""
     call = parse(f"_() {text}")
-    if call.outputs is None:
+    if call.outputs is None or call.inputs or call.params or call.frames:
         raise RangeTextError(f"not a result: {text[:80]!r}")
-    return call.outputs
+    return call
 
 
 def format_spec(graph: str, key: str, call: OpCall) -> str:
@@ -415,7 +442,6 @@ def format_spec(graph: str, key: str, call: OpCall) -> str:
 def parse_spec(text: str) -> tuple[str, str, str]:
     """``(graph, key, text of the call)`` of a spec. Raises RangeTextError where it is none."""
     parser = _Parser(text)
-    parser.cut = False
     graph = parser.word(_GRAPH_AT, "a graph")
     parser.expect("/")
     key = parser.word(_NODE_AT, "a key")

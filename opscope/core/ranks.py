@@ -1,17 +1,24 @@
-"""Ranks: the process groups and device meshes of each process, from the specs that tell of them."""
+"""Ranks: what processes tell of themselves, their groups and their device meshes, from their specs."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Final
 
 import polars as pl
 
 from opscope.core.groups import DIMENSION, GROUP, GROUPS
+from opscope.core.process import GRAPH, KEY
 from opscope.core.rangetext import RangeTextError, parse, parse_spec
 from opscope.core.trace import Trace
 
 _MESH: Final = re.compile(r"mesh ([0-9]{1,9})\Z")
+FRAMEWORKS: Final = ("torch", "tensorflow", "jax", "mindspore")
+#: Of what a process tells of itself.
+_TYPES: Final = {
+    "host": str, "pid": int, "parent": int, "rank": int, "world_size": int, "name": str
+}  # fmt: skip
 GROUPS_SCHEMA: Final = {
     "process": pl.Int32,
     "group": pl.String,
@@ -90,6 +97,11 @@ def _specs(ranges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _fits(value: object) -> bool:
+    """Whether a column holds it."""
+    return type(value) is not int or abs(value) < 1 << 31
+
+
 def _row(params: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     wanted = {pl.Int64: int, pl.String: str}
     return {
@@ -97,6 +109,66 @@ def _row(params: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
         for name, kind in schema.items()
         if type(params.get(name)) is wanted.get(kind)
     }
+
+
+def with_facts(trace: Trace) -> Trace:
+    """``trace`` with what its processes told an NVTX tool of themselves, where the tool tells nothing.
+
+    Ranks, world sizes, frameworks and parents; the host's name where it is not known.
+    """
+    told = _facts(trace)
+    if not told:
+        return trace
+    processes = trace["processes"]
+    numbers = dict(processes.select("pid", "process").iter_rows())
+    rows = []
+    for row in processes.iter_rows(named=True):
+        facts = told.get(row["process"], {})
+        if facts.get("pid", row["pid"]) != row["pid"]:
+            facts = {}  # of the process that it was forked from
+        known = dict(json.loads(row["versions"]) if row["versions"] else {})
+        versions = {**facts.get("versions", {}), **known}
+        frameworks = [name for name in FRAMEWORKS if name in versions]
+        wanted = {
+            "host": facts.get("host"),
+            "rank": facts.get("rank"),
+            "world_size": facts.get("world_size"),
+            "parent": numbers.get(facts.get("parent")),
+            "name": facts.get("name"),
+            "framework": ",".join(frameworks) or None,
+        }
+        row |= {name: value for name, value in wanted.items() if row[name] is None}
+        rows.append(row | {"versions": json.dumps(versions) if versions else None})
+    return trace.replace(processes=pl.DataFrame(rows, schema=processes.schema))
+
+
+def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
+    """What each process told last, its values of the types that they must have."""
+    ranges = trace["ranges"]
+    if not (ranges["category"] == "spec").any():
+        return {}
+    texts = (
+        ranges.filter(pl.col("category") == "spec")
+        .select("process", pl.col("text").cast(pl.String))
+        .unique(maintain_order=True)
+        .filter(pl.col("text").str.starts_with(f"{GRAPH}/{KEY} = "))
+    )
+    found: dict[int, dict[str, Any]] = {}
+    for process, text in texts.iter_rows():
+        try:
+            call = parse(parse_spec(text)[2])
+        except RangeTextError:
+            continue
+        params = dict(call.params)
+        facts: dict[str, Any] = {
+            name: params[name]
+            for name, kind in _TYPES.items()
+            if type(params.get(name)) is kind and _fits(params[name])
+        }
+        pairs = [one.partition(" ") for one in params.get("versions") or () if type(one) is str]
+        facts["versions"] = {name: version for name, _, version in pairs if version}
+        found[process] = facts
+    return found
 
 
 def with_ranks(trace: Trace) -> Trace:

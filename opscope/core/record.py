@@ -205,6 +205,11 @@ class Recorder:
             self._steps_ns += perf_counter_ns() - begin
             self._steps_own += max(0, self._spent() - own)
 
+    def step_left(self) -> None:
+        """The step of this thread is left without an end, so that it is none to be counted."""
+        if self._step is not None and self._step[0] == threading.get_ident():
+            self._step = None
+
     def step_turns(self) -> None:
         """The step of this thread ends and its next begins: all three of the above.
 

@@ -1,4 +1,4 @@
-"""Result marks: the outputs that were not known when a range was pushed, joined to its call."""
+"""Result marks: outputs and devices not known when a range was pushed, joined to its call."""
 
 from __future__ import annotations
 
@@ -49,10 +49,15 @@ def _joined(meaning: Meaning, op: int, mark: int) -> int:
     if reading.call is None or reading.call.outputs is not None:
         return op
     try:
-        outputs = parse_result(meaning.texts[mark])
+        told = parse_result(meaning.texts[mark])
     except RangeTextError:
         return op
-    call = replace(reading.call, outputs=outputs)
+    call = replace(
+        reading.call,
+        outputs=told.outputs,
+        device=told.device or reading.call.device,
+        truncated=reading.call.truncated or told.truncated,
+    )
     meaning.readings.append(replace(reading, call=call))
     meaning.texts.append(format_call(call, None))
     return len(meaning.readings) - 1

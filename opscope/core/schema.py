@@ -222,6 +222,13 @@ CATEGORY_ID: Final[Mapping[str, int]] = MappingProxyType(
 #: process.
 GRAPH_CAPTURE: Final = "CUDA graph {} capture"
 GRAPH_REPLAY: Final = "CUDA graph {} replay"
+#: A step's range is called so, with its number: as ``step 5``, or as ``step`` with the payload 5.
+STEP: Final = "step"
+#: A result mark just before a range is popped that nothing ended, as the step that a last optimizer
+#: step began.
+UNENDED: Final = "unended"
+#: In a range's attrs: it was open when what recorded it ended.
+UNCLOSED: Final = '{"unclosed":true}'
 #: The phase in which a program is compiled. After it and a space there may stand which.
 COMPILE: Final = "compile"
 

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
-from . import resumed
-from .emit import Emitter
+from . import process, resumed
+from .emit import Emitter, forked
 from .record import Recorder
+from .schema import STEP, UNENDED
 
 _log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -87,6 +88,9 @@ def emitter(framework: str) -> Emitter:
                 found = Emitter(framework)
                 found.listen(_recorder)
                 _emitters[framework] = found
+                if found.nvtx:  # else nothing is to be told to anyone, or a recording does
+                    _hook_exit_and_fork()
+                    found.tell(process.spec())
     return found
 
 
@@ -236,7 +240,7 @@ def step(number: int | None = None) -> int:
     steps = _emitters[STEP_FRAMEWORK]
     steps.pop()
     counted.number = number = counted.number + 1 if number is None else number
-    steps.push_once(f"step {number}", "step")
+    steps.push_numbered(STEP, number, "step")
     return number
 
 
@@ -269,13 +273,25 @@ def end_step() -> None:
         _tell(_steps.number + 1)
 
 
+def leave_step() -> None:
+    """Close the step range of this thread where nothing will end it: it is no whole step."""
+    if not _steps.pushed:
+        return
+    _steps.pushed = False
+    if _recorder is not None:
+        _recorder.step_left()
+    steps = emitter(STEP_FRAMEWORK)
+    steps.mark(steps.prepare(UNENDED, "result"))
+    steps.pop()
+
+
 def _push_step(number: int) -> bool:
     steps = emitter(STEP_FRAMEWORK)
     _steps.pushed = False
     if steps.active:
         if _recorder is not None:
             _recorder.before_step()
-        steps.push_once(f"step {number}", "step")
+        steps.push_numbered(STEP, number, "step")
         _steps.pushed = True
     return _steps.pushed
 
@@ -418,12 +434,24 @@ def _at_exit() -> None:
     if left is not None:
         listen(None)
         left.stop()
+    leave_step()  # of this thread; those of others end with the trace
 
 
 def _in_child() -> None:
-    """A forked child records into a part of its own; it never touches its parent's files."""
+    """A forked child records into a part of its own; it never touches its parent's files.
+
+    To an NVTX tool it tells who it is. The step that its parent is in is none of its own.
+    """
     global _lock
     _lock = threading.RLock()
+    forked()
+    _steps.pushed = False
+    heard = [one for one in _emitters.values() if one.nvtx]
+    for one in heard:
+        one.after_fork()
+    if heard:
+        heard[0].tell(process.spec())
+        _at_worker_exit(_steps, _leave_step_at_worker_exit)
     old = _recorder
     if old is None:
         return
@@ -431,13 +459,23 @@ def _in_child() -> None:
     mine = Recorder(old.root)
     mine.start(lazy=True)
     listen(mine)
-    # A multiprocessing worker leaves by os._exit, past atexit, but runs its own finalizers.
+    _at_worker_exit(mine, _finish_at_worker_exit)
+
+
+def _at_worker_exit(of: Any, registers: Callable[[Any], None]) -> None:
+    """A multiprocessing worker leaves by os._exit, past atexit, but runs its own finalizers."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
-        util.register_after_fork(mine, _finish_at_worker_exit)
+        util.register_after_fork(of, registers)
 
 
 def _finish_at_worker_exit(mine: Recorder) -> None:
     from multiprocessing.util import Finalize
 
     Finalize(None, mine.stop, exitpriority=0)
+
+
+def _leave_step_at_worker_exit(_: Any) -> None:
+    from multiprocessing.util import Finalize
+
+    Finalize(None, leave_step, exitpriority=0)

@@ -12,16 +12,19 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
 
+from opscope.core.amended import amended
+from opscope.core.ranks import with_facts, with_ranks
 from opscope.core.trace import Trace
 
 from . import nsys_cuda, nsys_samples, nsys_target
 from .errors import BadInput
 from .nsys_nvtx import read_ranges
+from .nsys_open import open_at_end
 from .nsys_source import Folder, Source
 from .nsys_strings import Codes, Strings, Threads
 from .nsys_threads import read_states
@@ -137,7 +140,7 @@ def _read(source: Source, gpu: str | None) -> Trace:
         tables["ranges"] = ranges.frame
         notes += ranges.notes
     present = {name: frame for name, frame in tables.items() if frame is not None}
-    notes += _mend(present)
+    notes += _mend(present, nsys_target.read_duration(source))
     states = read_states(source, threads)
     if states is not None:
         present["thread_states"] = states
@@ -156,29 +159,27 @@ def _read(source: Source, gpu: str | None) -> Trace:
     present["notes"] = pl.DataFrame(
         notes, schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64}, orient="row"
     )
-    return Trace.of(present, nsys_target.origin_of(source, meta))
+    return with_ranks(with_facts(Trace.of(present, nsys_target.origin_of(source, meta))))
 
 
-def _mend(tables: dict[str, pl.DataFrame]) -> list[tuple[str, str, int]]:
-    """Close what is open at the last recorded time, and leave out records without a time.
+def _mend(tables: dict[str, pl.DataFrame], duration: int | None) -> list[tuple[str, str, int]]:
+    """Cut what was open at the capture's end, and leave out records without a time.
 
-    Fills in ``id`` of ranges, which counts rows. Returns notes on what was done.
+    ``duration`` is when that was (ns), where the export tells. Fills in ``id`` of ranges, which counts
+    rows. Returns notes on what was done.
     """
     notes = []
-    timed = [frame for frame in tables.values() if {"start", "end"} <= set(frame.columns)]
-    last: Any = max(
-        (max(frame["start"].max() or 0, frame["end"].max() or 0) for frame in timed),
-        default=0,
-    )
+    if "ranges" in tables:
+        opened = open_at_end(tables, duration)
+        if opened:
+            what = (
+                "NVTX ranges that were open when the capture ended: each is cut where the last thing "
+                "on its thread ended, and a step among them is not counted"
+            )
+            notes.append(("info", what, opened))
     for name, frame in tables.items():
         if not {"start", "end"} <= set(frame.columns):
             continue
-        if name == "ranges":
-            opened = frame["end"].null_count()
-            if opened:
-                what = "NVTX ranges that were never ended; they end where the capture ends"
-                notes.append(("info", what, opened))
-                frame = frame.with_columns(pl.col("end").fill_null(last))
         bad = frame.select(
             (
                 pl.col("start").is_null()
@@ -192,6 +193,7 @@ def _mend(tables: dict[str, pl.DataFrame]) -> list[tuple[str, str, int]]:
                 ("warning", f"rows of {name} whose end is missing or before its start", bad)
             )
         if name == "ranges":
+            frame = amended(frame)
             frame = frame.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
         tables[name] = frame
     return notes

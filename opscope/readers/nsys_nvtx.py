@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import polars as pl
 
+from opscope.core.process import GRAPH, KEY
+from opscope.core.rangetext import CUT
+
 from .nsys_payload import Schemas
 from .nsys_source import Source
-from .nsys_strings import TID_BITS, Codes, Strings, Threads, constant, named
+from .nsys_strings import TID_BITS, TID_MASK, Codes, Strings, Threads, constant, named
 from .sqlite import ROW, Kind
 
 #: Event types (ENUM_NSYS_EVENT_TYPE): of NVTX, and of NVTXT text files that were imported.
@@ -52,6 +56,11 @@ _RARE: Final[Mapping[str, Kind]] = {
 }
 #: design: bits 0–47 of our payload are the sequence number, 48–62 the forward thread, from 1.
 _SEQ_BITS: Final = 48
+#: core.process: what a process tells of itself, the one that it was forked from among it.
+_FACTS: Final = f"{GRAPH}/{KEY} = "
+_PARENT: Final = re.compile(r"\bparent=([0-9]{1,10})\b")
+#: A text of ours of which only the name is left, or not even that.
+_LOST: Final = rf'\A(?:[^(]*|(?:"(?:\\.|[^"\\])*"|[^("]*)\(){CUT}'
 
 
 @dataclass(slots=True)
@@ -107,8 +116,9 @@ def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
     mixed = "kind" in frame.columns
     kind = pl.col("kind").fill_null(usual) if mixed else usual
     result.frame = frame.with_columns(kind.alias("kind"))
-    _name_domains(result, source, strings, names, domains)
-    _name_categories(result, strings, names, categories)
+    same = _name_domains(result, source, strings, names, domains, threads.processes)
+    _name_categories(result, strings, names, categories, same)
+    result.notes += _cut_notes(result.frame)
     odd = sum(piece.odd for piece in pieces)
     if odd:
         result.notes.append(("info", "NVTX events of a type that is not read", odd))
@@ -241,8 +251,14 @@ def _text_of(row: Mapping[str, object], strings: Strings) -> str | None:
 
 
 def _name_domains(
-    result: Ranges, source: Source, strings: Strings, created: pl.DataFrame, domains: Codes
-) -> None:
+    result: Ranges,
+    source: Source,
+    strings: Strings,
+    created: pl.DataFrame,
+    domains: Codes,
+    processes: Codes,
+) -> dict[int, int]:
+    """Name the domains; for those that have another's name, by code, that one's code."""
     names: dict[int, str] = {}
     for row in created.filter(pl.col("eventType") == _DOMAIN_CREATE).iter_rows(named=True):
         text = _text_of(row, strings)
@@ -258,17 +274,75 @@ def _name_domains(
         elif code not in names and by_id.get(identity):
             names[code] = by_id[identity]
     used = set(result.frame["domain"].unique().to_list()) if result.frame.height else set()
+    same = inherited(domains.keys, names, _parents(result.frame, processes))
+    names |= {code: names[other] for code, other in same.items()}
     for code, key in enumerate(domains.keys):
         if code not in names:
             names[code] = f"domain {key % (1 << 32)}"
             if code in used:
                 _guess_domain(result, names, code)
+    if used & same.keys():
+        what = (
+            "NVTX domains of forked processes, named as in the process that they were forked from"
+        )
+        result.notes.append(("info", what, len(used & same.keys())))
     codes = result.frame["domain"] if result.frame.width else pl.Series(dtype=pl.UInt32)
-    ours = [code for code, name in names.items() if name.startswith("opscope.")]
+    ours = [
+        code
+        for code, name in names.items()
+        if name.startswith("opscope.") and name != "opscope.step"
+    ]
     result.frame = result.frame.with_columns(
         named(codes, [names[code] for code in range(len(names))]).alias("domain"),
         *_sequence(result.frame, ours),
     )
+    return same
+
+
+def _parents(frame: pl.DataFrame, processes: Codes) -> dict[int, int]:
+    """The process that each was forked from, by their codes, as far as they told it."""
+    if not frame.width or not processes.keys:
+        return {}
+    pids = {key & TID_MASK: code for code, key in enumerate(processes.keys)}
+    texts = frame["text"].unique().cast(pl.String)
+    told = texts.filter(texts.str.starts_with(_FACTS).fill_null(False)).to_list()
+    found = {}
+    if told:
+        rows = frame.filter(pl.col("text").cast(pl.String).is_in(told))
+        for process, text in rows.select("process", pl.col("text").cast(pl.String)).iter_rows():
+            match = _PARENT.search(text)
+            if match and int(match[1]) in pids:
+                found[process] = pids[int(match[1])]
+    return found
+
+
+def inherited(
+    keys: list[int], names: Mapping[int, str], parents: Mapping[int, int]
+) -> dict[int, int]:
+    """For each code without a name the code whose name it has: of a domain made before a fork.
+
+    Domains and categories are named once, in the process that makes them; a forked child goes on using
+    their numbers. ``keys`` are process << 32 | number by code, ``parents`` the process that each was
+    forked from. Where that is not told, a number that has one name in all other processes has it here.
+    """
+    by_number: dict[int, dict[int, int]] = {}
+    for code, key in enumerate(keys):
+        if code in names:
+            by_number.setdefault(key % (1 << 32), {})[key >> 32] = code
+    found: dict[int, int] = {}
+    for code, key in enumerate(keys):
+        theirs = by_number.get(key % (1 << 32))
+        if code in names or not theirs:
+            continue
+        process, seen = key >> 32, set()
+        while process not in theirs and process in parents and process not in seen:
+            seen.add(process)
+            process = parents[process]
+        if process in theirs:
+            found[code] = theirs[process]
+        elif not seen and len({names[other] for other in theirs.values()}) == 1:
+            found[code] = min(theirs.values())
+    return found
 
 
 def _guess_domain(result: Ranges, names: dict[int, str], code: int) -> None:
@@ -293,8 +367,40 @@ def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Expr]:
     ]
 
 
+def _cut_notes(frame: pl.DataFrame) -> list[tuple[str, str, int]]:
+    """How many of our ranges had their texts cut: of those, how many lost all but a name."""
+    if not frame.height:
+        return []
+    texts = frame["text"].unique().cast(pl.String)
+    cut = texts.filter(texts.str.contains(CUT, literal=True).fill_null(False))
+    if not len(cut):
+        return []
+    lost = cut.filter(cut.str.contains(_LOST))
+    ours = frame.filter(pl.col("domain").cast(pl.String).str.starts_with("opscope."))["text"]
+    many = [int(ours.cast(pl.String).is_in(some.to_list()).sum()) for some in (cut, lost)]
+    notes = [
+        (
+            "warning",
+            "ranges whose text was cut, being over 4 KiB: what of a call was cut is not known, its "
+            "cost among it",
+            many[0] - many[1],
+        ),
+        (
+            "warning",
+            "ranges that lost their arguments or the number in their name: the program had over "
+            "65,536 distinct texts, which is all that NVTX is given",
+            many[1],
+        ),
+    ]
+    return [note for note in notes if note[2]]
+
+
 def _name_categories(
-    result: Ranges, strings: Strings, created: pl.DataFrame, categories: Codes
+    result: Ranges,
+    strings: Strings,
+    created: pl.DataFrame,
+    categories: Codes,
+    same: Mapping[int, int],
 ) -> None:
     if "category" not in result.frame.columns:
         return
@@ -303,6 +409,12 @@ def _name_categories(
         text = _text_of(row, strings)
         if text is not None and row["category_code"] is not None:
             names[row["category_code"]] = text
+    codes = {key: code for code, key in enumerate(categories.keys)}
+    for code, key in enumerate(categories.keys):
+        if code not in names and key >> 32 in same:
+            other = codes.get((same[key >> 32] << 32) + key % (1 << 32))
+            if other in names:
+                names[code] = names[other]
     # 0 is NVTX's "no category"; a number that nobody named stays a number
     texts = [
         names.get(code, str(key % (1 << 32)) if key % (1 << 32) else None)

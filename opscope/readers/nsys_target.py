@@ -133,6 +133,12 @@ def read_clock(source: Source) -> pl.DataFrame:
     )
 
 
+def read_duration(source: Source) -> int | None:
+    """When the capture ended, on the clock of its events; None where the export does not tell."""
+    found: Any = source.rows("ANALYSIS_DETAILS", {"duration": "int"})
+    return found["duration"].max() if found.width and found.height else None
+
+
 def read_devices(
     source: Source, processes: Codes, used: pl.DataFrame, gpu: str | None
 ) -> tuple[pl.DataFrame, int]:

@@ -112,9 +112,14 @@ def test_a_cut_text_is_short_and_parses_to_a_prefix(call, limit):
         assert text == whole
         return
     assert len(text.encode()) <= limit
-    assert text.endswith(CUT)
     prefix = parse(text)
     assert prefix.truncated
+    place = "".join(rangetext._place(call))
+    if len(place.encode("utf-8", "surrogatepass")) <= limit // 2:
+        assert (prefix.device, prefix.frames) == (call.device, call.frames)
+        assert text.endswith(CUT + place)
+    assert prefix.frames == call.frames[: len(prefix.frames)]
+    assert same(parse(format_call(prefix, None)), prefix)
     assert call.name.startswith(prefix.name)
     if prefix.params:
         assert [k for k, _ in prefix.params] == [k for k, _ in call.params][: len(prefix.params)]
@@ -124,9 +129,47 @@ def test_a_cut_text_is_short_and_parses_to_a_prefix(call, limit):
 
 
 @given(CALLS)
-def test_a_result_mark_carries_the_outputs(call):
+def test_a_result_mark_carries_the_outputs_and_the_device(call):
     if call.outputs is not None:
-        assert rangetext.parse_result(rangetext.format_result(call.outputs)) == call.outputs
+        told = rangetext.parse_result(rangetext.format_result(call.outputs, call.device))
+        assert same(told, OpCall("_", (), call.outputs, device=call.device))
+
+
+def test_a_cut_text_keeps_its_device_and_source():
+    inputs = (tuple(TensorSpec("f32", (n, 7)) for n in range(400)),)
+    call = OpCall(
+        "aten::_foreach_add_",
+        inputs,
+        (),
+        (("alpha", 1),),
+        "cuda:1",
+        (("train.py", 42), ("a b.py", 7)),
+    )
+    text = format_call(call)
+    assert 4000 < len(text) <= 4096
+    assert text.endswith('],<cut> on cuda:1 @train.py:42 < "a b.py":7')
+    assert (parse(text).device, parse(text).frames) == (call.device, call.frames)
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("f(f32[1],<cut>", OpCall("f", (TensorSpec("f32", (1,)),), truncated=True)),
+        ("f(<cut>", OpCall("f", truncated=True)),
+        ("f() -><cut>", OpCall("f", truncated=True)),
+        ("f() {a=1,<cut>", OpCall("f", (), None, (("a", 1),), truncated=True)),
+        ("f() on cpu<cut>", OpCall("f", device="cpu", truncated=True)),
+        ("f() on cpu @a.py:1<cut>", OpCall("f", (), None, (), "cpu", (("a.py", 1),), True)),
+    ],
+)
+def test_a_text_cut_from_its_end_as_once_is_read(text, call):
+    assert parse(text) == call
+
+
+def test_the_mark_of_the_cut_within_a_string_is_text():
+    call = OpCall("f", (), None, (("a", "<cut> on cpu"),), "<cut>", (("<cut>.py", 1),))
+    assert parse(format_call(call)) == call
+    assert not parse(format_call(call)).truncated
 
 
 @given(st.text() | CALLS.map(lambda call: format_call(call, None)).flatmap(

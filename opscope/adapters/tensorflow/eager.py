@@ -84,7 +84,7 @@ class EagerOps:
         self._sources = sources
         self._shapes = shapes
         self._failed = failed
-        self._retried = emitter.prepare("an op that is tried another way")
+        self._retried = emitter.prepare("an op that is tried another way", ends=True)
         self._entries: dict[Any, Entry] = {}
         self._counts: dict[str, int] = {}
         self._patches = Patches()
@@ -276,7 +276,7 @@ class EagerOps:
             whole = OpCall(
                 call.name, call.inputs, outputs, call.params, device_of(flat), call.frames
             )
-            complete = self._emitter.prepare(whole, entry.category)
+            complete = self._emitter.prepare(whole, entry.category, device_is_new=True)
             if entry.dynamic:
                 if len(entry.results) < MAX_ENTRIES // 64:
                     entry.results[found] = complete

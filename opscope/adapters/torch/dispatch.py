@@ -338,7 +338,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
                     pass
             if complete is None:
                 call = with_result(entry.call, entry.arguments, args, kwargs or {}, result)
-                complete = self.emitter.prepare(call, entry.category)
+                new = entry.call.device is None
+                complete = self.emitter.prepare(call, entry.category, device_is_new=new)
                 if found is None:
                     entry.prepared = complete
                     entry.known = True

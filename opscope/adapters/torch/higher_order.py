@@ -99,7 +99,8 @@ class HigherOrder:
         try:
             if self._shapes and result is not None:
                 whole = with_result(call, None, args, kwargs, result)
-                complete = self._emitter.prepare(whole, "forward")
+                new = call.device is None
+                complete = self._emitter.prepare(whole, "forward", device_is_new=new)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the result of a higher-order op could not be described")
         self._emitter.pop(complete)

@@ -74,8 +74,11 @@ def linked_costs(
     forward = _lookups(attribution, calls, rows, forward_of(rows))
 
     def costs(change: Callable[[OpCall, OpCall], OpCall]) -> Costing:
+        def changed(one: OpCall, other: OpCall) -> OpCall:
+            return replace(change(one, other), truncated=one.truncated or other.truncated)
+
         return lambda own, others: perf.columns(
-            [change(one, calls[other]) for one, other in zip(own, others, strict=True)],
+            [changed(one, calls[other]) for one, other in zip(own, others, strict=True)],
             target=target,
         )
 

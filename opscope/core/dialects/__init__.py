@@ -25,7 +25,7 @@ OPTIMIZERS: Final = frozenset(
      "lion", "lamb")
 )  # fmt: skip
 
-Role = Literal["op", "layer", "step", "phase", "user", "source", "spec", "result", "graph"]
+Role = Literal["op", "layer", "step", "phase", "user", "source", "spec", "result", "graph", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Reading:
     ``op``: an operator's call (``call`` set; shapes may be missing). ``source``: a range that only
     tells where its inner ranges come from (``frames``; ``layer`` where it names the module path),
     such as PyProf's traceMarker or a Python frame. ``layer``: ``layer`` is the module path.
-    ``step``: ``step`` is its number. ``direction`` is one of schema.DIRECTIONS or None.
+    ``step``: ``step`` is its number. ``note``: a word of ours that stands for nothing that ran. ``direction`` is one of schema.DIRECTIONS or None.
     ``forward_name`` is set on a backward node: the op that it differentiates, when the text tells.
     ``key`` is the name under which a spec may tell more of the range (a graph's node, an HLO
     operation), ``graph`` the graph that it belongs to, or that a ``graph`` range runs.

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from opscope.core.dialects import Reading, user_layer
+from opscope.core.nvtx_sink import LIVE
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import DIRECTIONS
 
@@ -35,6 +36,8 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
         return Reading("graph", graph=text)
     if category in ("spec", "result"):
         return Reading(_ROLES[category])  # type: ignore[arg-type]
+    if text == LIVE:  # of traces of an earlier opscope; now it is a mark
+        return Reading("note")
     if domain == "python":
         found = _PYTHON_FRAME.match(text)
         return Reading("source", frames=((found.group(1), int(found.group(2))),) if found else ())

@@ -23,6 +23,10 @@ from .sparse import sparse_reason, stored_cost
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})
 #: Families whose figures follow from parameters that have defaults (dim, approximate, training …).
 _PARAMETRIC = frozenset({"softmax", "activation", "norm", "sort", "dropout", "loss", "embedding"})
+#: Of them those that move nothing either.
+_NOTHING = frozenset({"view", "query", "allocation"})
+#: Of a call that is not all there.
+CUT_REASON = "its text was cut: not all of its tensors are known"
 _DEFAULTS = "the trace records no parameters: their defaults are taken"
 
 
@@ -34,6 +38,8 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
     it alone gives the cost where the call is a forward's name seen in backward, or an autograd node.
     Never raises for a strange call.
     """
+    if forward is not None and forward.truncated:
+        forward = None
     entry = lookup(call.name)
     if entry is None:
         if forward is not None:
@@ -42,7 +48,9 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
                 return total, None
             return None, why
         return None, _no_model(call)
-    reason = "a cut text" if call.truncated else ""
+    if call.truncated and entry.family not in _NOTHING:  # what is missing may be most of it
+        free = Cost(bytes_read=None, bytes_written=None, bytes_reason=CUT_REASON)
+        return (free, None) if entry.family in FREE_FAMILIES else (None, CUT_REASON)
     try:
         found = _bounded(_figures(entry, call))
     except CannotKnow as why:
@@ -184,9 +192,11 @@ def _gradient(forward: OpCall, part: int) -> tuple[Cost | None, str | None]:
     model = backward_model(forward.name)
     if model is None:
         entry = lookup(forward.name)
-        if entry is not None and entry.family in ("view", "query", "allocation"):
+        if entry is not None and entry.family in _NOTHING:
             return Cost(), None
         return None, f"no model of the gradient of {forward.name}"
+    if forward.truncated:
+        return None, CUT_REASON
     sparse = sparse_reason(forward)
     if sparse is not None:
         return None, sparse

@@ -219,7 +219,7 @@ def buffer_bytes(call: OpCall) -> int | None:
     As the trace tells it, else the largest tensor or list of tensors among arguments and results.
     """
     told = _integer(call, "bytes")
-    if told is not None:
+    if told is not None or call.truncated:
         return told
     sizes = [_nbytes(call, one) for one in (*call.inputs, *(call.outputs or ()))]
     return max((size for size in sizes if size is not None), default=None)

@@ -111,12 +111,12 @@ std::unique_ptr<Entry> make_entry(
   }
   entry->head.push_back(")");
   entry->has_device = !device.empty();
+  entry->placed = entry->tail.size();
   device_piece(entry->tail, device);
-  entry->framed = entry->tail.size();
   entry->tail.insert(entry->tail.end(), place->pieces.begin(), place->pieces.end());
   auto pieces = entry->head;
   pieces.insert(pieces.end(), entry->tail.begin(), entry->tail.end());
-  entry->pushed.store(intern(g, *entry, pieces));
+  entry->pushed.store(intern(g, *entry, pieces, entry->head.size() + entry->placed));
   entry->known.store(!shapes);
   return entry;
 }
@@ -247,7 +247,7 @@ nvtxEventAttributes_t attributes(const Text& text, int64_t payload) {
     event.message.registered = text.handle;
   } else {
     event.messageType = NVTX_MESSAGE_TYPE_ASCII;
-    event.message.ascii = text.plain.empty() ? text.text.c_str() : text.plain.c_str();
+    event.message.ascii = text.shown.empty() ? text.text.c_str() : text.shown.c_str();
   }
   if (payload >= 0) {
     event.payloadType = NVTX_PAYLOAD_TYPE_INT64;
@@ -308,6 +308,10 @@ APART void push(Thread& t, Context& c, Text* text, int64_t payload) {
     announce_first(t, *text, c.epoch);
 #ifdef OPSCOPE_NVTX
   if (g_nvtx.load(std::memory_order_relaxed)) {
+    if (C10_UNLIKELY(text->process != g_nvtx_process.load(std::memory_order_relaxed))) {
+      std::lock_guard<std::mutex> guard(global().lock);
+      register_text(global(), *text);
+    }
     auto event = attributes(*text, payload);
     nvtxDomainRangePushEx(global().nvtx, &event);
     c.nvtx = true;

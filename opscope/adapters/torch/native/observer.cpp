@@ -100,7 +100,7 @@ void drain_all(Global& g, std::vector<char>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_abi(void) { return 5; }
+int opscope_abi(void) { return 6; }
 
 int opscope_has_nvtx(void) {
 #ifdef OPSCOPE_NVTX
@@ -141,17 +141,35 @@ void opscope_options(int shapes, int source, int all_levels) {
   g_all_levels.store(all_levels);
 }
 
+#ifdef OPSCOPE_NVTX
+namespace {
+void open_domain(Global& g) {
+  static const char* names[] = {"forward", "backward", "optimizer", "input", "communication",
+                                "layer", "step", "phase", "spec", "result", "graph"};
+  g.nvtx = nvtxDomainCreateA(g.domain.c_str());
+  for (uint32_t at = 0; at < sizeof names / sizeof *names; ++at)
+    nvtxDomainNameCategoryA(g.nvtx, at + 1, names[at]);
+}
+}  // namespace
+#endif
+
+// In a forked child: the domain and its texts are made anew, as emit.py says why.
+void opscope_forked(void) {
+#ifdef OPSCOPE_NVTX
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  if (!g.nvtx) return;
+  open_domain(g);
+  g.registered = 0;
+  g_nvtx_process.fetch_add(1);
+#endif
+}
+
 // Begin to observe: for a recording, for an NVTX tool, or both. Twice is once.
 void opscope_observe(int nvtx) {
 #ifdef OPSCOPE_NVTX
   Global& g = global();
-  if (nvtx && !g.nvtx) {
-    static const char* names[] = {"forward", "backward", "optimizer", "input", "communication",
-                                  "layer", "step", "phase", "spec", "result", "graph"};
-    g.nvtx = nvtxDomainCreateA(g.domain.c_str());
-    for (uint32_t at = 0; at < sizeof names / sizeof *names; ++at)
-      nvtxDomainNameCategoryA(g.nvtx, at + 1, names[at]);
-  }
+  if (nvtx && !g.nvtx) open_domain(g);
   g_nvtx.store(nvtx);
 #endif
   if (g_handle != at::INVALID_CALLBACK_HANDLE) return;

@@ -31,7 +31,7 @@ from .binary import GROUPS, BuildError, build, plan
 
 _log = logging.getLogger(__name__)
 
-ABI: Final = 5
+ABI: Final = 6
 #: One callback in so many is timed (kTimedEvery in state.h), and all that make something new.
 TIMED_EVERY: Final = 64
 #: Likewise of the calls by Python's hooks (kHookTimedEvery).
@@ -207,6 +207,10 @@ class NativeMode:
         else:
             self.stop()
 
+    def after_fork(self) -> None:
+        """In a forked child: texts are given to NVTX anew."""
+        self._call.opscope_forked()
+
     def stop(self) -> None:
         """Take the callback away."""
         self._call.opscope_ignore()
@@ -329,3 +333,4 @@ def _watch_forks() -> None:
 def _in_child() -> None:
     for mode in _modes:
         mode.threads.after_fork()
+        mode.after_fork()

@@ -262,8 +262,11 @@ COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* resu
     shown.push_back(")");
   }
   if (shown.empty()) shown = {" -> (", ")"};
+  bool late = !entry.has_device && !device.empty();  // a factory: the result tells where it ran
   if (result) {
-    *result = joined(shown, kTextLimit);
+    auto told = shown;
+    if (late) device_piece(told, device);
+    *result = joined(told, shown.size(), kTextLimit - 3);  // as if "_()" stood before it
     result->erase(0, 1);
   }
   uint64_t key = 0;
@@ -274,14 +277,10 @@ COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* resu
   }
   auto pieces = entry.head;
   pieces.insert(pieces.end(), shown.begin(), shown.end());
-  if (entry.has_device || device.empty()) {
-    pieces.insert(pieces.end(), entry.tail.begin(), entry.tail.end());
-  } else {  // a factory: the result tells where it ran; the device stands before the frames
-    size_t end = entry.framed;
-    pieces.insert(pieces.end(), entry.tail.begin(), entry.tail.begin() + end);
-    device_piece(pieces, device);
-    pieces.insert(pieces.end(), entry.tail.begin() + end, entry.tail.end());
-  }
+  pieces.insert(pieces.end(), entry.tail.begin(), entry.tail.begin() + entry.placed);
+  size_t place = pieces.size();
+  if (late) device_piece(pieces, device);
+  pieces.insert(pieces.end(), entry.tail.begin() + entry.placed, entry.tail.end());
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
   if (entry.dynamic) {
@@ -291,7 +290,7 @@ COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* resu
       return found->second;
     }
   }
-  Text* text = intern(g, entry, pieces);
+  Text* text = intern(g, entry, pieces, place);
   if (c.epoch) announce(g, *text, c.epoch);
   if (entry.dynamic) {
     if (entry.by_result.size() < size_t(kMaxVariants)) entry.by_result[key] = text;

@@ -156,7 +156,8 @@ struct alignas(kLine) Text {
   std::string text;
 #ifdef OPSCOPE_NVTX
   nvtxStringHandle_t handle = nullptr;
-  std::string plain;
+  int64_t process = 0;  // of g_nvtx_process: a forked child has no use of its parent's handles
+  std::string shown;    // cut, where it is
 #endif
 };
 
@@ -217,7 +218,7 @@ struct alignas(kLine) Entry {
   bool has_device = false;
   Category category = kNone;
   std::vector<std::string> head, tail;  // pieces before and after the outputs
-  size_t framed = 0;                    // where in the tail the frames begin
+  size_t placed = 0;                    // where in the tail the device, or without one the frames, begin
   std::unordered_map<uint64_t, Text*> by_result;  // under the lock
   std::vector<std::unique_ptr<Text>> own;         // of an entry past the bound
   bool kept = true;
@@ -468,6 +469,7 @@ auto& g_nvtx = g_switches.nvtx;
 auto& g_shapes = g_switches.shapes;
 auto& g_source = g_switches.source;
 auto& g_all_levels = g_switches.all_levels;
+std::atomic<int64_t> g_nvtx_process{0};  // how often this process was forked
 std::atomic<int64_t> g_next_epoch{0};
 std::atomic<int64_t> g_failures{0};
 std::atomic<bool> g_flush_asked{false};

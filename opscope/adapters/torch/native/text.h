@@ -435,56 +435,77 @@ void device_piece(std::vector<std::string>& pieces, const std::string& device) {
   if (!device.empty()) pieces.push_back(" on " + (plain_name(device) ? device : json(device)));
 }
 
-std::string joined(const std::vector<std::string>& pieces, size_t limit) {
+// How many bytes the first pieces from ``from`` to before ``to`` take that fit into ``room`` together,
+// and in ``end`` which is the first that does not.
+size_t fitting(
+    const std::vector<std::string>& pieces, size_t from, size_t to, size_t room, size_t& end) {
+  size_t used = 0;
+  for (end = from; end < to && used + pieces[end].size() <= room; ++end) used += pieces[end].size();
+  return used;
+}
+
+// rangetext.py: what does not fit is cut from before ``place``, where the device and the frames begin.
+std::string joined(const std::vector<std::string>& pieces, size_t place, size_t limit) {
   size_t size = 0;
   for (const auto& piece : pieces) size += piece.size();
+  size_t end = place, last = pieces.size();
+  bool cut = size > limit;
+  if (cut) {
+    size_t used = fitting(pieces, place, pieces.size(), limit / 2, last);
+    fitting(pieces, 0, place, limit - std::strlen(kCut) - used, end);
+  }
   std::string out;
-  if (size <= limit) {
-    out.reserve(size);
-    for (const auto& piece : pieces) out += piece;
-    return out;
+  out.reserve(std::min(size, limit));
+  for (size_t at = 0; at < end; ++at) out += pieces[at];
+  if (cut) {
+    while (!out.empty() && out.back() == ' ') out.pop_back();
+    out += kCut;
   }
-  size_t room = limit - std::strlen(kCut);
-  for (const auto& piece : pieces) {
-    if (piece.size() > room) break;
-    room -= piece.size();
-    out += piece;
-  }
-  while (!out.empty() && out.back() == ' ') out.pop_back();
-  return out + kCut;
+  for (size_t at = place; at < last; ++at) out += pieces[at];
+  return out;
 }
 
 // ------------------------------------------------------------------------ texts, under the lock
 
-std::unique_ptr<Text> make_text(Global& g, Category category, const std::vector<std::string>& pieces) {
+#ifdef OPSCOPE_NVTX
+// Lets NVTX have the text once, in this process.
+void register_text(Global& g, Text& text) {
+  text.process = g_nvtx_process.load(std::memory_order_relaxed);
+  text.handle = nullptr;
+  if (g.registered >= kMaxRegistered) return;
+  ++g.registered;
+  text.handle = nvtxDomainRegisterStringA(
+      g.nvtx, text.shown.empty() ? text.text.c_str() : text.shown.c_str());
+}
+#endif
+
+std::unique_ptr<Text> make_text(
+    Global& g, Category category, const std::vector<std::string>& pieces, size_t place) {
   auto text = std::make_unique<Text>();
   text->id = g.next_text++;
   text->category = category;
-  text->text = joined(pieces, kRecordLimit);
+  text->text = joined(pieces, place, kRecordLimit);
 #ifdef OPSCOPE_NVTX
   if (g.nvtx) {
-    std::string shown = joined(pieces, kTextLimit);
-    for (size_t at; (at = shown.find('\0')) != std::string::npos;) shown.replace(at, 1, "\\0");
-    if (g.registered < kMaxRegistered) {
-      ++g.registered;
-      text->handle = nvtxDomainRegisterStringA(g.nvtx, shown.c_str());
-    } else {
-      text->plain = shown;
-    }
+    text->shown = joined(pieces, place, kTextLimit);
+    for (size_t at; (at = text->shown.find('\0')) != std::string::npos;)
+      text->shown.replace(at, 1, "\\0");
+    register_text(g, *text);
   }
 #endif
   return text;
 }
 
-Text* intern(Global& g, Entry& entry, const std::vector<std::string>& pieces) {
+// ``place``: where among the pieces the device and the frames begin.
+Text* intern(Global& g, Entry& entry, const std::vector<std::string>& pieces, size_t place) {
   if (!entry.kept) {
-    entry.own.push_back(make_text(g, entry.category, pieces));
+    entry.own.push_back(make_text(g, entry.category, pieces, place));
     return entry.own.back().get();
   }
   std::string key(1, char('0' + entry.category));
   for (const auto& piece : pieces) key += piece;
   auto& slot = g.texts[key];
-  if (!slot) slot = make_text(g, entry.category, pieces);
+  if (!slot) slot = make_text(g, entry.category, pieces, place);
   return slot.get();
 }
 

@@ -1,0 +1,228 @@
+"""The real Nsight Systems, where it is installed: programs run under it while the recorder hears them
+too, and both told op by op."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import polars as pl
+
+import opscope
+from opscope.profile import Profile
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Executables of Nsight Systems, apart by ``os.pathsep``; else the ``nsys`` on PATH.
+VARIABLE = "OPSCOPE_NSYS"
+#: Nothing of a CPU's own sampling, which containers may forbid.
+QUIET = ("--cpuctxsw=none", "-s", "none")
+FORKS = "--trace-fork-before-exec=true"
+#: What both must tell alike of an op. ``forward`` is the place of the op that a backward op
+#: differentiates.
+TOLD = (
+    *("op", "depth", "direction", "seq", "layer", "step", "source", "inputs", "outputs"),
+    *("dtypes", "params", "device", "matrix_flops", "vector_flops", "bytes", "forward"),
+)
+
+
+def installed() -> list[str]:
+    """The executables to try, in order; empty where there is none."""
+    named = os.environ.get(VARIABLE, "")
+    found = [shutil.which(one) for one in named.split(os.pathsep) if one]
+    return [one for one in found if one] or [one for one in [shutil.which("nsys")] if one]
+
+
+def version(nsys: str) -> str:
+    """``2023.4``."""
+    said = subprocess.run([nsys, "--version"], capture_output=True, text=True, check=True).stdout
+    return ".".join(said.split()[-1].split(".")[:2])
+
+
+@dataclass
+class Ran:
+    """A program under Nsight Systems: its report as SQLite, and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+    report: Path
+    sqlite: Path
+
+
+def profile(
+    nsys: str,
+    command: list[str],
+    folder: Path,
+    *options: str,
+    traces: str = "nvtx",
+    **environ: str,
+) -> Ran:
+    """Run ``command`` under ``nsys`` in ``folder``, and export its report."""
+    report = folder / "report.nsys-rep"
+    report.unlink(missing_ok=True)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("NVTX_", "QUADD_", "NSYS_"))}
+    env |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environ}
+    line = [nsys, "profile", "-t", traces, *QUIET, *options, "-f", "true", "-o", str(report)]
+    done = subprocess.run(
+        [*line, *command], env=env, cwd=folder, capture_output=True, text=True, timeout=570
+    )
+    sqlite = report.with_suffix(".sqlite")
+    if report.exists():
+        export(nsys, report, sqlite)
+    return Ran(done.returncode, done.stdout, done.stderr, report, sqlite)
+
+
+def export(nsys: str, report: Path, sqlite: Path) -> None:
+    """``nsys export`` of the same version, as others cannot read its reports."""
+    line = [nsys, "export", "--type", "sqlite", "-f", "true", "-o", str(sqlite), str(report)]
+    subprocess.run(line, check=True, capture_output=True, timeout=300)
+
+
+def both(nsys: str, program: str, folder: Path, *options: str, **environ: str) -> tuple[Ran, Path]:
+    """Run Python code under ``nsys`` and under ``opscope run`` at once: both hear the same run."""
+    script = folder / "program.py"
+    script.write_text(program)
+    return record(nsys, [sys.executable, str(script)], folder, *options, **environ)
+
+
+def record(
+    nsys: str, command: list[str], folder: Path, *options: str, **environ: str
+) -> tuple[Ran, Path]:
+    """The same of any command."""
+    recorded = folder / "recorded.opscope"
+    run = [sys.executable, "-m", "opscope", "run", "--backend", "recorder", "--no-report", "-f"]
+    ran = profile(nsys, [*run, "-o", str(recorded), "--", *command], folder, *options, **environ)
+    assert ran.status == 0, ran.stderr
+    return ran, recorded
+
+
+# ------------------------------------------------------------------------------- op by op
+
+
+@dataclass
+class Compared:
+    """Two profiles of one run. ``differences`` counts (column, what one says, what the other says)."""
+
+    ops: tuple[int, int] = (0, 0)
+    links: tuple[int, int] = (0, 0)
+    steps: tuple[int, int] = (0, 0)
+    processes: tuple[int, int] = (0, 0)
+    threads: tuple[int, int] = (0, 0)
+    differences: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    #: Of the same op, ns: by how much Nsight's duration is longer, and where it begins.
+    longer: list[int] = field(default_factory=list)
+
+    def table(self) -> str:
+        """A line each of what was compared, and of what differs."""
+        names = ("processes", "threads", "steps", "ops", "links")
+        lines = [
+            f"{name:10} nsight {getattr(self, name)[0]:>7,}   recorder {getattr(self, name)[1]:>7,}"
+            for name in names
+        ]
+        late = sorted(self.longer)
+        if late:
+            middle, most = late[len(late) // 2], late[-1]
+            lines.append(
+                f"{'durations':10} nsight longer by {middle:,} ns in the middle, {most:,} at most"
+            )
+        lines.append(f"differences {sum(self.differences.values())}")
+        for (column, ours, theirs), count in self.differences.most_common(20):
+            lines.append(f"  {count:5} x {column}: nsight {ours[:160]} | recorder {theirs[:160]}")
+        return "\n".join(lines)
+
+
+def compare(sqlite: Path, recorded: Path) -> Compared:
+    """What Nsight's file and the recorder's profile tell of one run, op by op.
+
+    Ops are paired in the order of each process's thread; what one of both lacks is a difference.
+    """
+    left, right = opscope.load(sqlite), opscope.load(recorded)
+    found = Compared(
+        links=(_links(left), _links(right)),
+        steps=(_steps(left), _steps(right)),
+    )
+    ours, theirs = _by_thread(left), _by_thread(right)
+    found.ops = (sum(map(len, ours.values())), sum(map(len, theirs.values())))
+    found.processes = tuple(len({pid for pid, _ in one}) for one in (ours, theirs))  # type: ignore[assignment]
+    found.threads = (len(ours), len(theirs))
+    for key in sorted(ours.keys() | theirs.keys()):
+        _pair(found, ours.get(key, []), theirs.get(key, []))
+    for name, mine, other in _processes(left, right):
+        found.differences[name, mine, other] += 1
+    return found
+
+
+def _pair(found: Compared, ours: list[dict], theirs: list[dict]) -> None:
+    names = [[f"{op['op']}/{op['depth']}" for op in one] for one in (ours, theirs)]
+    if names[0] == names[1]:
+        blocks = [("equal", 0, len(ours), 0, len(theirs))]
+    else:
+        blocks = SequenceMatcher(None, *names, autojunk=False).get_opcodes()
+    for kind, a, b, c, d in blocks:
+        if kind != "equal":
+            for op in ours[a:b]:
+                found.differences["op", op["op"], "-"] += 1
+            for op in theirs[c:d]:
+                found.differences["op", "-", op["op"]] += 1
+            continue
+        for mine, other in zip(ours[a:b], theirs[c:d], strict=True):
+            found.longer.append((mine["end"] - mine["start"]) - (other["end"] - other["start"]))
+            for column in TOLD:
+                if mine[column] != other[column]:
+                    what = (column, f"{mine['op']} {mine[column]}", f"{other[column]}")
+                    found.differences[what] += 1
+
+
+def _by_thread(profile: Profile) -> dict[tuple[int, int], list[dict]]:
+    """The ops of each (pid, system's thread id), in order."""
+    trace = profile.trace
+    pids = dict(trace["processes"].select("process", "pid").iter_rows())
+    system = {
+        (process, thread): tid
+        for process, thread, tid in trace["threads"]
+        .select("process", "thread", "os_tid")
+        .iter_rows()
+    }
+    ops = profile.ops().sort("process", "thread", "start", "depth", "op_id")
+    place = ops.select("op_id", pl.int_range(pl.len()).over("process", "thread").alias("place"))
+    ops = ops.join(
+        place.rename({"op_id": "forward_op_id", "place": "forward"}),
+        on="forward_op_id",
+        how="left",
+        maintain_order="left",
+    )
+    found: dict[tuple[int, int], list[dict]] = {}
+    for row in ops.iter_rows(named=True):
+        thread = system.get((row["process"], row["thread"]), row["thread"])
+        found.setdefault((pids[row["process"]], thread), []).append(row)
+    return found
+
+
+def _links(profile: Profile) -> int:
+    return profile.ops()["forward_op_id"].drop_nulls().len()
+
+
+def _steps(profile: Profile) -> int:
+    return profile.ops().select("process", "step").drop_nulls().unique().height
+
+
+def _processes(left: Profile, right: Profile) -> list[tuple[str, str, str]]:
+    """Where they tell a process's rank and the like otherwise."""
+    told = []
+    wanted = ("rank", "world_size")
+    rows = [
+        {row["pid"]: row for row in one.trace["processes"].iter_rows(named=True)}
+        for one in (left, right)
+    ]
+    for pid in rows[0].keys() & rows[1].keys():
+        for name in wanted:
+            mine, other = rows[0][pid][name], rows[1][pid][name]
+            if mine != other:
+                told.append((f"process {name}", str(mine), str(other)))
+    return told
