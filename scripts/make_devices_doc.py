@@ -27,7 +27,13 @@ By the name that the driver gives, then checked:
 - a row whose **compute capability** differs is not taken;
 - **multiprocessors and memory** choose between variants of one name (RTX 3080 of 10 and of 12 GB); where
   they fit none, the nearest is taken, its rates scaled by the multiprocessors, and the report says so
-  under *warning* (a MIG slice, a part cut down);
+  under *warning* (a part cut down);
+- a **slice** of a GPU (MIG, `NVIDIA H200 MIG 1g.18gb`) has its share of the board's row, as NVIDIA's
+  [Multi-Instance GPU User Guide]({mig})
+  gives it: rates by the multiprocessors that the trace tells, else by compute slices (`1g` is 1 of 7; of
+  4 on {fours}),
+  bandwidth and L2 by eighths of the memory (18 of 141 GB are one). The report says so under *warning*. A
+  slice that the board does not have has no peaks;
 - a **clock** more than 2 % off the row's scales the rates, and is said too;
 - laptop parts never match the desktop row of the same number;
 - a device without a name, as ROCm traces have it, is the one row that its multiprocessors, memory and
@@ -51,6 +57,7 @@ Vendors' pages and papers were read as quoted in public copies; the other places
 cards, reviews and dealers that quote them, and what a device itself answered. A row without p, m or u rests on arithmetic and on memory of the document named: {bare} of {count}
 rows, {names}.
 """
+MIG = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
 RATES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f6", "f4", "i8")
 SIGNS = {"peaks": "p", "memory": "m", "units": "u"}
 
@@ -60,6 +67,7 @@ def page() -> str:
     rows = tables()["device"]
     bare = [row["name"] for row in rows if not row.get("checked")]
     told = {"bare": len(bare), "names": ", ".join(bare), "cpus": ", ".join(tables()["cpu"])}
+    told |= {"mig": MIG, "fours": ", ".join(row["name"] for row in rows if row.get("mig") == 4)}
     parts = [HEAD.format(count=len(rows), **told)]
     parts.append("\n## Peaks\n\n")
     parts.append(

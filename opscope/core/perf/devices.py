@@ -30,6 +30,7 @@ class Device:
     ``vector`` and ``tensor`` are by dtype (``f64 f32 tf32 f16 bf16 f8 f6 f4 i8``); what is absent is
     not known or not there. ``llc`` is a cache behind the L2. ``source`` names the vendor's document,
     ``checked`` where figures of the row were looked up again (``peaks``, ``memory``, ``units``).
+    ``mig`` is how many compute slices MIG divides the part into, null where it divides none.
     ``computed`` marks a device that has no row and was computed from its properties. ``note`` says
     what a reader must know: what the trace tells that the row does not, a slice, a guess.
     """
@@ -52,6 +53,7 @@ class Device:
     source: str = ""
     checked: Mapping[str, str] = field(default_factory=lambda: _NOWHERE)
     vendor: str = "nvidia"
+    mig: int | None = None
     computed: bool = False
     note: str = ""
 
@@ -111,6 +113,7 @@ def rows() -> tuple[tuple[re.Pattern[str], tuple[int, ...], Device], ...]:
             source=row["source"],
             checked=MappingProxyType(row.get("checked", {})),
             vendor=row.get("vendor", "nvidia"),
+            mig=row.get("mig"),
             **_limits(row["cc"]),
         )
         pattern = re.compile(row["pattern"], re.IGNORECASE)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from . import mig
 from .devices import Device, computed, cpu, parse_cc, rates, rows
 
 #: Memory that the driver reports over the label's: GiB for GB (+7 %), less what ECC and it take.
@@ -59,7 +60,8 @@ def find(
     differ from the row's the rates are scaled, and the device's ``note`` says so. A device without a
     name, or with its maker's alone, is the one row that fits its properties. Without a row it is
     computed from them, with a note; where they are missing too the result is ``(None, reason)``.
-    ``"CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"`` describes a CPU.
+    ``"CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"`` describes a CPU. A slice of a GPU
+    (``NVIDIA H200 MIG 1g.18gb``) has its share of the board's rates, never all of them.
     """
     text = (name or "").strip()
     told = Told(cc, sm_count, memory, clock_khz, mem_bandwidth)
@@ -67,7 +69,9 @@ def find(
         return _cpu(text)
     if _VAGUE.fullmatch(text):
         return _by_properties(text, told)
-    named = [(sizes, device) for pattern, sizes, device in rows() if pattern.search(text)]
+    if mig.is_slice(text):
+        return _slice(text, told)
+    named = _named(text)
     fits = [row for row in named if _same_cc(row[1], cc)]
     if fits:
         return _chosen(fits, told), None
@@ -96,7 +100,7 @@ def _chosen(fits: Sequence[_Row], told: Told) -> Device:
     best = min(distance(row) for row in fits)
     left = [row for row in fits if distance(row) == best]
     sizes, device = left[0]
-    notes = []
+    notes = [device.note] if device.note else []
     if len(left) > 1:
         others = " or ".join(other.name for _, other in left[1:])
         notes.append(f"the trace does not tell it from {others}")
@@ -136,6 +140,24 @@ def _chosen(fits: Sequence[_Row], told: Told) -> Device:
             device, vector=rates(device.vector, share), tensor=rates(device.tensor, share)
         )
     return replace(device, note="; ".join(notes)) if notes else device
+
+
+def _slice(text: str, told: Told) -> tuple[Device | None, str | None]:
+    """The slice of a board that a name tells; its memory and multiprocessors are the slice's."""
+    piece = mig.named(text)
+    if piece is None:
+        return None, f"{text!r} is a slice of a GPU (MIG) whose profile is not known"
+    boards = [row for row in _named(piece.board) if _same_cc(row[1], told.cc)]
+    cut = [mig.cut(board, sizes, piece, told.sm_count) for sizes, board in boards]
+    fits: list[_Row] = [((piece.gb * 10**9,), device) for device in cut if device is not None]
+    if not fits:
+        which = " or ".join(board.name for _, board in boards) or f"no row for {piece.board!r}"
+        return None, f"no slice {piece.profile} (MIG) is known: {which}"
+    return _chosen(fits, told), None
+
+
+def _named(text: str) -> list[_Row]:
+    return [(sizes, device) for pattern, sizes, device in rows() if pattern.search(text)]
 
 
 def _by_properties(text: str, told: Told) -> tuple[Device | None, str | None]:

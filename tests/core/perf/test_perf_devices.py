@@ -188,6 +188,72 @@ def test_what_else_the_trace_tells_is_checked():
     assert "608 GB/s where RTX 3060 Ti has 448, which is taken" in other.note
 
 
+@pytest.mark.parametrize(
+    ("name", "board", "compute", "eighths"),
+    [
+        ("NVIDIA H200 MIG 1g.18gb", "NVIDIA H200", 1 / 7, 1),
+        ("NVIDIA H200 MIG 1g.18gb+me", "NVIDIA H200", 1 / 7, 1),
+        ("NVIDIA H200 MIG 1g.35gb", "NVIDIA H200", 1 / 7, 2),
+        ("NVIDIA H200 MIG 3g.71gb", "NVIDIA H200", 3 / 7, 4),
+        ("NVIDIA H200 MIG 7g.141gb", "NVIDIA H200", 1, 8),
+        ("NVIDIA H100 80GB HBM3 MIG 2g.20gb", "NVIDIA H100 80GB HBM3", 2 / 7, 2),
+        ("NVIDIA H100 NVL MIG 1g.12gb", "NVIDIA H100 NVL", 1 / 7, 1),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA A100-SXM4-40GB", 1 / 7, 1),
+        ("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "NVIDIA A100-SXM4-40GB", 1 / 7, 4),
+        ("NVIDIA A100 80GB PCIe MIG 4g.40gb", "NVIDIA A100 80GB PCIe", 4 / 7, 4),
+        ("NVIDIA A30 MIG 1g.6gb", "NVIDIA A30", 1 / 4, 2),
+        ("NVIDIA A30 MIG 2g.12gb+me", "NVIDIA A30", 2 / 4, 4),
+        ("NVIDIA B200 MIG 1g.23gb", "NVIDIA B200", 1 / 7, 1),
+        ("NVIDIA GB200 MIG 2g.47gb", "NVIDIA GB200", 2 / 7, 2),
+    ],
+)
+def test_a_slice_has_its_share_of_the_boards_peaks(name, board, compute, eighths):
+    """Shares as NVIDIA's user guide of MIG has them."""
+    part, why = find(name)
+    whole, _ = find(board)
+    assert why is None
+    for rates, all_of in ((part.tensor, whole.tensor), (part.vector, whole.vector)):
+        assert rates == pytest.approx({dtype: rate * compute for dtype, rate in all_of.items()})
+    assert part.bandwidth == pytest.approx(whole.bandwidth * eighths / 8)
+    assert part.l2 == pytest.approx(whole.l2 * eighths / 8, abs=1)
+    assert (part.cc, part.sm_count) == (whole.cc, None), "how many it has is not told"
+    assert part.max_threads_per_sm == whole.max_threads_per_sm
+    assert part.note.startswith(f"a slice of {whole.name}: ")
+
+
+def test_a_slice_has_the_multiprocessors_that_the_trace_tells():
+    part, _ = find("NVIDIA H200 MIG 1g.18gb", "9.0", 16, 17_179_869_184, 1_980_000)
+    whole, _ = find("NVIDIA H200")
+    assert part.tensor["bf16"] == pytest.approx(whole.tensor["bf16"] * 16 / 132)
+    assert (part.sm_count, part.memory) == (16, 17_179_869_184)
+    assert part.note == (
+        "a slice of H200 SXM: 16 of 132 multiprocessors, 1/8 of the memory's bandwidth and of the L2"
+    )
+    slow, _ = find("NVIDIA H200 MIG 1g.18gb", "9.0", 16, 17_179_869_184, 990_000)
+    assert slow.tensor["bf16"] == pytest.approx(part.tensor["bf16"] / 2)
+    assert part.note in slow.note
+    assert "990 MHz" in slow.note
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NVIDIA H200 MIG", "profile is not known"),
+        ("NVIDIA H200 MIG 1x.18gb", "profile is not known"),
+        ("NVIDIA H200 MIG 5c.3g.71gb", "profile is not known"),
+        ("NVIDIA H200 MIG 1g.11gb", "no slice 1g.11gb"),
+        ("NVIDIA A30 MIG 7g.24gb", "no slice 7g.24gb"),
+        ("Tesla V100-SXM2-16GB MIG 1g.2gb", "V100 SXM2"),
+        ("NVIDIA Z900 MIG 1g.18gb", "no row for 'NVIDIA Z900'"),
+    ],
+)
+def test_a_slice_that_nobody_knows_has_no_peaks(name, said):
+    for told in ({}, {"cc": "9.0", "sm_count": 16, "clock_khz": 1_980_000}):
+        device, why = find(name, **told)
+        assert device is None
+        assert said in why or told
+
+
 def test_variants_of_one_name():
     assert find("NVIDIA GeForce RTX 3080", memory=12_884_901_888)[0].name == "RTX 3080 12GB"
     assert find("NVIDIA GeForce RTX 3080", memory=10_737_418_240)[0].name == "RTX 3080"
