@@ -156,12 +156,22 @@ def _executed(
 def _creation(trace: Trace, ran: _Executed) -> pl.DataFrame:
     """Process, thread and time of the creation of each row's node; null where not recorded.
 
-    Instantiating a graph clones its nodes: a clone's creation names its original, and the original
-    was created where the op was captured. An original that was created before the trace began is not
-    known, wherever it was cloned.
+    Instantiating a graph clones its nodes: a clone's row names its original, and the original was
+    created where the op was captured. CUPTI calls a clone created before it calls it a clone, so it may
+    have a row of either kind. An original that was created before the trace began is not known,
+    wherever it was cloned.
     """
     events = trace["graph_nodes"].select("process", "node", "original_node", "thread", "time")
-    first = events.sort("time").unique(["process", "node"], keep="first").cast(pl.Int64)
+    first = (
+        events.cast(pl.Int64)
+        .sort("time")
+        .group_by("process", "node")
+        .agg(
+            pl.col("original_node").drop_nulls().first(),
+            pl.col("thread").first(),
+            pl.col("time").first(),
+        )
+    )
     place = pl.DataFrame({"process": ran.process, "node": ran.node})
     known = place.with_columns(
         pl.when(pl.col("node") >= 0).then("node").alias("original_node"),
