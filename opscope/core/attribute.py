@@ -160,7 +160,7 @@ def attribute(trace: Trace) -> Attribution:
     add_parameters(trace, meaning, is_op, launched["kernels"].op)
     name_groups(ranges, meaning, is_op)
     for name, graph in graphs.items():
-        _follow_graph(graph, launched[name], call_op, nests, _is_region(meaning))
+        _follow_graph(graph, launched[name], call_op, why, nests, _is_region(meaning))
     _take_named(named, launched["kernels"], is_op)
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
 
@@ -224,6 +224,7 @@ def _follow_graph(
     graph: Replayed,
     launched: Launched,
     call_op: NDArray[np.int32],
+    why: NDArray[np.uint8],
     nests: _Nests,
     is_region: NDArray[np.bool_],
 ) -> None:
@@ -243,9 +244,10 @@ def _follow_graph(
     region = (op < 0) & at(is_region, replaying, False)
     op = np.where(region, replaying, op)
     launched.op[graph.rows] = op
-    why = _OF_GRAPH[graph.why]
-    why[launched.call[graph.rows] < 0] = NO_LAUNCH
-    launched.reason[graph.rows] = np.where(op >= 0, HAS_OP, why)
+    reason = np.where(graph.call >= 0, at(why, graph.call, OUTSIDE), _OF_GRAPH[graph.why])
+    reason[graph.has_node] = OUTSIDE if nests else NO_RANGES
+    reason[launched.call[graph.rows] < 0] = NO_LAUNCH
+    launched.reason[graph.rows] = np.where(op >= 0, HAS_OP, reason)
     launched.inferred[graph.rows] = (graph.inferred | region) & (op >= 0)
     launched.replay[graph.rows] = launched.call[graph.rows]
 

@@ -352,8 +352,10 @@ def test_two_captures_at_once_have_what_their_own_threads_launched(trace_of):
         assert right([f for f in found if f[1].startswith("op_0_2")]) is not third
 
 
+@pytest.mark.parametrize("created", [False, True])
 @pytest.mark.parametrize("deep", [1, 3])
-def test_node_events_of_copies_lead_to_their_ops_through_every_clone(trace_of, deep):
+def test_node_events_of_copies_lead_to_their_ops_through_every_clone(trace_of, deep, created):
+    """``created``: clones have a row of their creation too, before the one that calls them clones."""
     cuda = Cuda(named=False)
     graph = cuda.capture(["copy", "kernel"])
     cuda.replay(graph)
@@ -363,6 +365,8 @@ def test_node_events_of_copies_lead_to_their_ops_through_every_clone(trace_of, d
         nodes.append({"process": 0, "node": ids[low], "thread": 1, "time": times[name]})
         for clone in range(1, deep + 1):
             number = (graph.exec_id << 32) | low if clone == deep else 100 * clone + low
+            if created:
+                nodes.append({"process": 0, "node": number, "thread": 1, "time": 4990 + clone})
             nodes.append(
                 {"process": 0, "node": number, "original_node": ids[low], "thread": 1,
                  "time": 5000 + clone}
@@ -381,8 +385,70 @@ def test_a_clone_whose_original_was_made_before_the_trace_is_of_no_op_it_was_clo
     assert nothing(owners(trace_of, cuda, graph_nodes=nodes), NOT_CAPTURED)
 
 
+def test_a_node_that_was_captured_outside_any_op_says_so(trace_of):
+    for events in (False, True):
+        cuda = Cuda()
+        graph = cuda.capture(["kernel", "copy"])
+        cuda.ranges = [r for r in cuda.ranges if "op_0_1_0" not in r["text"]]
+        cuda.replay(graph)
+        more = {}
+        if events:
+            more["graph_nodes"] = [
+                {"process": 0, "node": (graph.exec_id << 32) | low, "thread": 1,
+                 "time": next(c["start"] for c in cuda.calls if c["name"] == CALLS[kind])}
+                for low, kind in enumerate(("kernel", "copy"))
+            ]  # fmt: skip
+        kernel, copy = owners(trace_of, cuda, **more)
+        assert nothing([kernel], "launched outside any op range")
+        assert right([copy])
+
+
 def test_a_whole_graph_in_one_row_is_none_of_its_nodes(trace_of):
     cuda = Cuda(named=False, ids=False)
     cuda.replay(cuda.capture(["kernel"]))
     cuda.ran[0][0]["attrs"] = '{"graph_trace":true}'
     assert nothing(owners(trace_of, cuda), NOT_CAPTURED)
+
+
+def test_kinetos_files_keep_the_numbers_of_kernels_and_copies(trace_of, tmp_path):
+    """Written as Kineto does, 64 bits and all, and beside the ranges that a recorder would have."""
+    import opscope
+    from tests.kineto_writer import Call, KinetoWriter, Work, memcpy_name
+
+    cuda = Cuda()
+    graph = cuda.capture(MIXED)
+    graph.exec_id = (1 << 31) - 1
+    cuda.replay(graph, [6, 5, 4, 3, 2, 1, 0], overlapping=True)
+    names = {
+        "kernel": ("kernel", "k"),
+        "copy": ("gpu_memcpy", memcpy_name("DtoD", "Device", "Device")),
+        "set": ("gpu_memset", "Memset (Device)"),
+    }
+    path = tmp_path / "trace.json"
+    KinetoWriter(pid=7, base=0).write(
+        path,
+        [
+            Call(c["name"].split("_v")[0], c["start"], c["end"], 1, c["correlation"])
+            for c in cuda.calls
+        ],
+        [
+            Work(
+                *names[row["kind"]], row["start"], row["end"], row["correlation"], bytes=8,
+                graph=graph.exec_id, graph_node=row["graph_node"],
+            )
+            for row, _ in cuda.ran
+        ],
+        end=10**6,
+    )  # fmt: skip
+    trace = opscope.load(path).trace.replace(ranges=trace_of(ranges=cuda.ranges)["ranges"])
+    kernels, memops = cuda.tables()
+    result = attribute(trace)
+    texts = trace["ranges"]["text"].cast(str)
+    for launched, name, rows in (
+        (result.kernels, "kernels", kernels),
+        (result.memops, "memops", memops),
+    ):
+        of_node = {row["graph_node"]: op for row, op in rows}
+        want = [of_node[node] for node in trace[name]["graph_node"]]
+        assert [texts[int(row)] for row in launched.op] == want
+        assert not launched.inferred.any()
