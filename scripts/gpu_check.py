@@ -30,8 +30,8 @@ import gpu_bounded
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "scripts"
-#: Seconds for all cases of a part, where nothing else is asked for; of a case's program; to pack.
-BUDGET, LIMIT, PACKING = 540, 120, 10
+#: Seconds for all cases of a part, where nothing else is asked for; of a case's program; of the comparison; to pack.
+BUDGET, LIMIT, COMPARING, PACKING = 540, 120, 120, 10
 #: Of an archive, and of all; a log in its archive keeps this much of its end.
 ARCHIVE, ARCHIVES, LOG = 15 << 20, 2, 200_000
 PASSED, FAILED, KILLED, LEFT_OUT, ABSENT = "passed", "FAILED", "KILLED", "not run", "not here"
@@ -257,7 +257,7 @@ class Check:
     def compare(self, case, result):
         """What the comparing script finds; that it fails or hangs is a failure as well."""
         script = SCRIPTS / (case.compare or "gpu_results.py")
-        done = self.run(case.name, [self.python, script, case.name, self.scratch], 120)
+        done = self.run(case.name, [self.python, script, case.name, self.scratch], COMPARING)
         result.runs["compare"] = {"ended": str(done), "seconds": round(done.seconds, 1)}
         try:
             text = (self.scratch / f"{case.name}.checks.json").read_text(encoding="utf-8")

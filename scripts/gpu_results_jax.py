@@ -1,15 +1,19 @@
-"""What ``gpu_check.sh`` asks of the profile of a JAX training: PROFILE, then the file to write."""
+"""What ``gpu_check.sh`` asks of the profile of a JAX training: NAME and FOLDER, as gpu_results.py."""
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import jax
 import polars as pl
 
 import opscope
 
-profile = opscope.load(sys.argv[1])
+name, folder = sys.argv[1], Path(sys.argv[2])
+profile = opscope.load(folder / f"{name}.opscope")
+device, why = profile.device
 summary = profile.summary().to_dicts()[0]
 kernels = profile.kernels()
 whole = kernels["duration"].sum()
@@ -27,14 +31,15 @@ checks = {
     "all ops of the model have shapes": len(ops) > 0 and len(shaped) == len(ops),
     "layers were seen": {"cnn/conv1", "cnn/fc2"} <= set(ops["layer"].cast(pl.String)),
     "all 8 steps were seen": summary["steps"] == 8,
+    f"the device's peaks are known ({device.name if device else why})": device is not None
+    and bool(device.vector),
+    "ops have roofs": bool(profile.efficiency()["efficiency"].is_not_null().any()),
 }
-lines = [
+facts = [
     f"opscope {opscope.__version__}, jax {jax.__version__}, {jax.devices()[0].device_kind}",
-    *(f"{'pass' if passed else 'FAIL'}  {what}" for what, passed in checks.items()),
-    *(f"      {key} = {value}" for key, value in summary.items()),
+    *(f"{key} = {value}" for key, value in summary.items()),
+    *(f"note: {note}" for note in profile.notes()["what"].cast(pl.String)),
 ]
-text = "\n".join(lines) + "\n"
-with open(sys.argv[2], "w", encoding="utf-8") as file:
-    file.write(text)
-print(text)
+text = json.dumps({"checks": checks, "facts": facts}, indent=1, default=str)
+(folder / f"{name}.checks.json").write_text(text, encoding="utf-8")
 sys.exit(not all(checks.values()))

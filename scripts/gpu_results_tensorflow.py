@@ -1,18 +1,22 @@
-"""What ``gpu_check.sh`` asks of TensorFlow: of a recording, and of a file of TensorFlow's own profiler.
+"""What ``gpu_check.sh`` asks of TensorFlow: of a recording, and of files of TensorFlow's own profiler.
 
-    python -m opscope run -o loop.opscope -- python examples/tensorflow_loop.py
-    python scripts/gpu_results_tensorflow.py loop.opscope results.txt
+    python -m opscope run -o FOLDER/loop.opscope -- python examples/tensorflow_loop.py
+    python scripts/gpu_results_tensorflow.py loop FOLDER
 
 The recording tells the ops; the kernels come from TensorFlow's profiler, under which the same example is
-run here. Without a GPU what needs one is skipped, and said so. Exits with 1 where a check fails.
+run here, alone and beside opscope: what it sees must be the same. Without a GPU what needs one is
+skipped. Writes FOLDER/loop.checks.json; exits with 1 where a check fails.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
+import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -64,26 +68,68 @@ def recorded(profile, gpu):
     }
 
 
-def profiled(gpu):
-    """Of a file of TensorFlow's profiler: the ops on the CPU, the kernels on a GPU."""
-    with tempfile.TemporaryDirectory() as folder:
-        tf.profiler.experimental.start(folder)
+def profile_by_hand(folder, beside):
+    """The example under TensorFlow's profiler, with opscope recording where ``beside``."""
+    recorded = tempfile.TemporaryDirectory()
+    if beside:
+        opscope.init(["tensorflow"])
+    tf.profiler.experimental.start(folder)
+    if beside:
+        with opscope.capture(Path(recorded.name, "run.opscope"), backend="recorder"):
+            runpy.run_path(str(EXAMPLE), run_name="__main__")
+    else:
         runpy.run_path(str(EXAMPLE), run_name="__main__")
-        tf.profiler.experimental.stop()
+    tf.profiler.experimental.stop()
+    recorded.cleanup()
+
+
+def taken(beside):
+    """What TensorFlow's profiler saw of the example in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, __file__, "--profile", folder, "beside" if beside else "alone"],
+            check=True,
+        )
         profile = opscope.load(folder)
-        row = profile.summary().row(0, named=True)
-        kernels, ops = profile.kernels(), profile.ops()
+        profile.ops(), profile.kernels(), profile.summary()
+    return profile
+
+
+def names(profile):
+    """How often each op of TensorFlow's graphs is in a file of its profiler."""
+    ops = profile.ops().with_columns(text("op"))
+    return Counter(one for one in ops["op"] if one in ("Conv2D", "MatMul", "MaxPool", "Relu")
+                   or "Conv2DBackprop" in one)  # fmt: skip
+
+
+def of_ops(profile):
+    """Kernel time, and that of kernels with an op."""
+    kernels = profile.kernels()
     whole = kernels["duration"].sum()
-    attributed = kernels.filter(pl.col("op_id").is_not_null())["duration"].sum()
-    kinds = ops["op"].cast(pl.String).to_list()
+    return whole, kernels.filter(pl.col("op_id").is_not_null())["duration"].sum()
+
+
+def profiled(gpu):
+    """Of files of TensorFlow's profiler: the ops on the CPU, the kernels on a GPU."""
+    profile, beside = taken(False), taken(True)
+    row = profile.summary().row(0, named=True)
+    whole, attributed = of_ops(profile)
+    theirs, with_op = of_ops(beside)
+    kinds = profile.ops()["op"].cast(pl.String).to_list()
+    device, why = profile.device
     return {
         "TensorFlow's profiler: its file tells products and convolutions": all(
             any(kind in one for one in kinds) for kind in ("MatMul", "Conv2D")
         ),
-        "TensorFlow's profiler: kernels were captured": len(kernels) > 0 if gpu else None,
+        "TensorFlow's profiler: it sees the same ops beside opscope": len(names(profile)) > 0
+        and names(profile) == names(beside),
+        "TensorFlow's profiler: kernels were captured": whole > 0 if gpu else None,
         "TensorFlow's profiler: at least 99 % of kernel time has an op": (
             whole > 0 and attributed >= 0.99 * whole
         )
+        if gpu
+        else None,
+        "TensorFlow's profiler: so it has beside opscope": (theirs > 0 and with_op >= 0.99 * theirs)
         if gpu
         else None,
         "TensorFlow's profiler: attributed + unattributed = total": (
@@ -91,22 +137,27 @@ def profiled(gpu):
         )
         if gpu
         else None,
+        f"TensorFlow's profiler: the device's peaks are known ({device.name if device else why})": (
+            device is not None and bool(device.vector)
+        )
+        if gpu
+        else None,
     }
 
 
 def main():
+    if sys.argv[1] == "--profile":
+        return profile_by_hand(sys.argv[2], sys.argv[3] == "beside")
+    name, folder = sys.argv[1], Path(sys.argv[2])
     gpu = bool(tf.config.list_physical_devices("GPU"))
-    profile = opscope.load(sys.argv[1])
+    profile = opscope.load(folder / f"{name}.opscope")
     checks = recorded(profile, gpu) | profiled(gpu)
-    said = {True: "pass", False: "FAIL", None: "skip"}
-    lines = [
+    facts = [
         f"opscope {opscope.__version__}, TensorFlow {tf.__version__}, {'GPU' if gpu else 'no GPU'}",
-        *(f"{said[passed]}  {what}" for what, passed in checks.items()),
-        *(f"      note: {note}" for note in profile.notes()["what"]),
+        *(f"note: {note}" for note in profile.notes()["what"].cast(pl.String)),
     ]
-    report = "\n".join(lines) + "\n"
-    Path(sys.argv[2]).write_text(report, encoding="utf-8")
-    print(report)
+    found = json.dumps({"checks": checks, "facts": facts}, indent=1, default=str)
+    (folder / f"{name}.checks.json").write_text(found, encoding="utf-8")
     sys.exit(False in checks.values())
 
 

@@ -3,6 +3,7 @@
 # ruff: noqa: E402 - without torch nothing below can be imported
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -18,7 +19,10 @@ from tests.script import module_at
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
+sys.path.insert(0, str(SCRIPTS))  # they import each other, as they do where they are run
 results, programs = module_at("scripts/gpu_results.py"), module_at("scripts/gpu_programs.py")
+cuda, check = module_at("scripts/gpu_programs_cuda.py"), module_at("scripts/gpu_check.py")
+plain = module_at("scripts/gpu_plain.py")
 
 
 def op(name, start, end, thread=1, **more):
@@ -40,7 +44,7 @@ def test_the_flops_of_bf16_amp_are_those_that_pytorch_counts(tmp_path):
     file = tmp_path / "amp.json"
     subprocess.run(
         [sys.executable, "-m", "opscope", "run", "--no-report", "-o", str(tmp_path / "amp"), "--",
-         sys.executable, str(SCRIPTS / "gpu_programs.py"), "amp", str(file), "cpu"],
+         sys.executable, str(SCRIPTS / "gpu_programs.py"), "amp", str(file), "--device", "cpu"],
         check=True, capture_output=True,
     )  # fmt: skip
     known = json.loads(file.read_text())
@@ -61,10 +65,20 @@ def test_attribution_is_compared_with_the_launched_time(trace_of):
             calls=[call("cudaLaunchKernel", 5, 1), call("cudaLaunchKernel", last, 2)],
             kernels=[kernel("k", 50, 1), kernel("k", 60, 2), kernel("lost", 90, 3)],
         )
-        return list(results.attribution(Profile(trace)).values())
+        return results.attribution(Profile(trace))
 
-    assert checks(6) == [True, True, True]
-    assert checks(30) == [True, False, True]
+    every, captured, launched, adds_up = (
+        "at least 99% of GPU time has an op",
+        "kernels were captured",
+        "at least 99% of launched kernel time has an op",
+        "attributed + unattributed = total",
+    )
+    found = checks(6)
+    assert (found[captured], found[launched], found[adds_up]) == (True, True, True)
+    assert not found[every]  # one was launched by nobody
+    assert found["the rest has a reason"]
+    found = checks(30)
+    assert (found[captured], found[launched], found[adds_up]) == (True, False, True)
 
 
 def test_two_graphs_that_are_replayed_in_turn(trace_of):
@@ -146,14 +160,101 @@ def test_a_compiled_region_must_tell_what_it_fuses(trace_of):
     assert not all(checks(" on cpu @/x/gpu_programs.py:3").values())
 
 
-def test_a_program_that_left_nothing_has_failed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["gpu_results.py", str(tmp_path)])
-    with pytest.raises(SystemExit) as ended:
-        results.main()
-    assert ended.value.code == 1
-    report = (tmp_path / "results.txt").read_text()
-    assert report.count("FAIL") == len(results.CHECKS)
-    assert set(results.CHECKS) - {"lenet"} == set(programs.PROGRAMS)
+def test_a_program_that_left_nothing_has_failed(tmp_path):
+    for name in results.CHECKS:
+        checks, _ = results.checked(tmp_path, name)
+        assert False in checks.values()
+
+
+def test_each_case_has_a_program_and_is_compared():
+    known = set(programs.PROGRAMS) | set(cuda.programs(programs))
+    for case in check.CASES:
+        if not case.example:
+            assert {case.program or case.name, case.plain or case.name} - {
+                "steps",
+                "window",
+            } <= known
+        else:
+            assert (SCRIPTS.parent / "examples" / case.example).is_file()
+        assert case.compare or case.name in results.CHECKS
+        assert not case.compare or (SCRIPTS / case.compare).is_file()
+        assert case.why
+        assert set(case.runs) <= {"bare", "plain", "ours", "self"}
+
+
+def chrome(*kernels):
+    return {"traceEvents": [
+        {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 100 + n, "dur": 1,
+         "args": {"device": 0, "stream": 7, "correlation": n + 1}}
+        for n, (name, _) in enumerate(kernels)
+    ] + [
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 10 * n + 2,
+         "dur": 1, "args": {"correlation": n + 1}}
+        for n in range(len(kernels))
+    ] + [
+        {"ph": "X", "cat": "cpu_op", "name": op, "pid": 1, "tid": 1, "ts": 10 * n, "dur": 9, "args": {}}
+        for n, (_, op) in enumerate(kernels)
+    ]}  # fmt: skip
+
+
+def test_kernels_are_held_against_those_of_the_profiler_alone(trace_of, tmp_path):
+    def compared(theirs, times=1):
+        path = tmp_path / "plain.trace.json"
+        path.write_text(json.dumps(chrome(*theirs)))
+        trace = trace_of(
+            ranges=[
+                op("aten::mm(f32[2,2], f32[2,2])", 0, 10),
+                op("aten::sum.dim_IntList(f32[2])", 20, 30),
+            ],
+            calls=[call("cudaLaunchKernel", 5, 1), call("cudaLaunchKernel", 25, 2)],
+            kernels=[kernel("gemm", 50, 1), kernel("reduce", 60, 2)],
+        )
+        checks, facts = plain.compared(Profile(trace), path, times)
+        return list(checks.values()), facts
+
+    same = [("gemm", "aten::mm"), ("reduce", "aten::sum")]
+    assert compared(same) == ([True, True, True], [])
+    (kernels, _, ops), facts = compared([("gemm", "aten::mm"), ("reduce", "aten::mean")])
+    assert (kernels, ops) == (True, False)
+    assert facts[0].startswith("another op: reduce of aten::sum, not of aten::mean")
+    (kernels, _, ops), facts = compared([*same, ("gemm", "aten::mm")])
+    assert (kernels, ops) == (False, True)
+    assert facts[0] == "differs: gemm: 1 against 2"
+    assert compared([("gemm", "aten::mm")], times=2)[0][0] is False
+
+
+def test_a_program_must_compute_the_same_with_and_without_opscope():
+    def checks(loss):
+        known = {"loss": loss, "step_ms": 2.0, "bare": {"loss": 0.5, "step_ms": 1.0}}
+        return results.same_result(known)
+
+    assert checks(0.5) == (
+        {"the program computes the same with opscope": True},
+        ["ms a step: alone 1.000, opscope 2.000"],
+    )
+    assert checks(0.6)[0] == {"the program computes the same with opscope": False}
+
+
+def test_the_check_can_be_rehearsed_without_a_gpu(tmp_path, monkeypatch):
+    """Programs, archives and comparisons are run; only what needs kernels fails."""
+    monkeypatch.setattr(check, "COMPARING", 3000)
+    cases = [dataclasses.replace(one, seconds=3000) for one in check.CASES if one.name == "eager"]
+    monkeypatch.setattr(check, "CASES", cases)
+    out = tmp_path / "out"
+    status = check.main([str(out), "--device", "cpu", "--case", "eager", "--scratch",
+                         str(tmp_path / "scratch"), "--budget", "9000"])  # fmt: skip
+    assert status == 1
+    found = json.loads((out / "results.json").read_text())["cases"]["eager"]
+    assert [one["ended"] for one in found["runs"].values()] == ["exit status 0"] * 3 + [
+        "exit status 1"
+    ]
+    passed = {what for what, holds in found["checks"].items() if holds}
+    assert {"all steps were seen", "the program computes the same with opscope"} <= passed
+    assert not found["checks"]["kernels were captured"]
+    assert "ms a step: alone" in (out / "results.txt").read_text()
+    assert sorted(one.name for one in out.iterdir()) == [
+        "logs.tar.gz", "results.json", "results.txt", "traces-1.tar",
+    ]  # fmt: skip
 
 
 def test_what_it_costs_is_measured_for_each_variant(monkeypatch):

@@ -25,11 +25,13 @@ from opscope.core.schema import DTYPE_BITS, ParamValue
 from opscope.core.trace import Trace
 
 _Params = tuple[tuple[str, ParamValue], ...]
-#: What Kineto calls element types (c10::ScalarType).
+#: What Kineto calls element types (c10::ScalarType, all that a collective may have).
 _DTYPES: Final[Mapping[str, str]] = {
     "Double": "f64", "Float": "f32", "Half": "f16", "BFloat16": "bf16", "Long": "i64", "Int": "i32",
-    "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool", "ComplexFloat": "c64",
-    "ComplexDouble": "c128", "Float8_e4m3fn": "f8e4m3fn", "Float8_e5m2": "f8e5m2",
+    "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool", "UInt16": "u16", "UInt32": "u32",
+    "UInt64": "u64", "ComplexHalf": "c32", "ComplexFloat": "c64", "ComplexDouble": "c128",
+    "Float8_e4m3fn": "f8e4m3fn", "Float8_e5m2": "f8e5m2", "Float8_e4m3fnuz": "f8e4m3fnuz",
+    "Float8_e5m2fnuz": "f8e5m2fnuz", "Float8_e8m0fnu": "f8e8m0fnu",
 }  # fmt: skip
 #: Kineto's fields and the parameters that they become as they are.
 _FIELDS: Final[Mapping[str, str]] = {

@@ -116,3 +116,19 @@ def test_kineto_s_fields_of_the_kernel(shared: Path):
     assert len(sizes) == 21
     assert {row[2:4] for row in ours} == {("2", "0")}
     assert all(row[4] == 2 * row[1] for row in ours)
+
+
+def test_every_element_type_of_a_collective_has_its_bytes() -> None:
+    """Of those that PyTorch's headers list and whose width is no matter of packing."""
+    from opscope.core.collectives import _kineto
+
+    widths = {
+        "Byte": 1, "Char": 1, "Short": 2, "Int": 4, "Long": 8, "Half": 2, "Float": 4, "Double": 8,
+        "ComplexHalf": 4, "ComplexFloat": 8, "ComplexDouble": 16, "Bool": 1, "BFloat16": 2,
+        "Float8_e5m2": 1, "Float8_e4m3fn": 1, "Float8_e5m2fnuz": 1, "Float8_e4m3fnuz": 1,
+        "Float8_e8m0fnu": 1, "UInt16": 2, "UInt32": 4, "UInt64": 8,
+    }  # fmt: skip
+    for name, width in widths.items():
+        told = dict(_kineto({"in_nelems": 10, "out_nelems": 30, "dtype": name}))
+        assert (name, told.get("bytes")) == (name, 30 * width)
+    assert "bytes" not in dict(_kineto({"in_nelems": 10, "out_nelems": 30, "dtype": "Undefined"}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -24,12 +25,12 @@ def script():
 
 
 def test_the_recording_and_the_profilers_file_pass_and_what_needs_a_gpu_is_skipped(tmp_path):
-    profile, results = tmp_path / "loop.opscope", tmp_path / "results.txt"
+    profile, results = tmp_path / "loop.opscope", tmp_path / "loop.checks.json"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     for command in (
         ["-m", "opscope", "run", "--no-report", "-o", profile, "--", sys.executable,
          ROOT / "examples" / "tensorflow_loop.py"],
-        [SCRIPT, profile, results],
+        [SCRIPT, "loop", tmp_path],
     ):  # fmt: skip
         done = subprocess.run(
             [sys.executable, *map(str, command)],
@@ -39,8 +40,8 @@ def test_the_recording_and_the_profilers_file_pass_and_what_needs_a_gpu_is_skipp
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    found = [line[:4] for line in results.read_text().splitlines() if line[4:6] == "  "]
-    assert (found.count("pass"), found.count("skip"), found.count("FAIL")) == (6, 4, 0)
+    found = list(json.loads(results.read_text())["checks"].values())
+    assert (found.count(True), found.count(None), found.count(False)) == (7, 6, 0)
 
 
 def test_a_recording_of_something_else_fails(recorded):
