@@ -191,7 +191,7 @@ def summary(profile: Profile) -> Table:
     line("FLOPs known", units.share(row.get("flops_share")), known)
     line("bytes known", units.share(row.get("bytes_share")), known)
     if not on_cpu:
-        line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
+        line("Tensor Cores", _tensor_share(row), _tensor_remark(row))
     if row.get("own_time") is not None:
         line("opscope itself", units.time(row["own_time"]), _own(row))
     for peak in memory.lines(profile):
@@ -389,6 +389,15 @@ def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:
 def _tensor_share(row: Mapping[str, Any]) -> str:
     used, whole = row.get("tensor_core_time"), row.get("kernel_time")
     return units.share(used / whole if used is not None and whole else None)
+
+
+def _tensor_remark(row: Mapping[str, Any]) -> str:
+    """What the share is of, and how much more it may be."""
+    said = "of kernel time is in kernels that use them"
+    rest, whole = row.get("tensor_core_undetermined_time"), row.get("kernel_time")
+    if not rest or not whole:
+        return said
+    return f"{said}; of {units.share(rest / whole)} ({units.time(rest)}) nothing tells"
 
 
 def _told(profile: Profile) -> list[str]:
