@@ -72,14 +72,17 @@ def report(
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         try:
             made = files.write(
-                content.frames(profile, names), kinds, output_path or Path(), os.path.basename(base)
+                content.frames(profile, names, top or None),
+                kinds,
+                output_path or Path(),
+                os.path.basename(base),
             )
         except OSError as error:
             common.fail(f"{output_path or '.'}: {error.strerror or error}")
         for path in made:
             common.say(f"wrote {path}")
     if json:
-        common.emit(files.as_json(content.frames(profile, names)))
+        common.emit(files.as_json(content.frames(profile, names, top or None)))
     elif not kinds:
         rows = (common.TOP if top is None else top) or None
         common.show(console.tables(profile, names, rows), width)

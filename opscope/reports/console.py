@@ -302,9 +302,9 @@ def totals(
     return Table(title, shown_columns, rows, notes)
 
 
-def frame_table(title: str, frame: pl.DataFrame, empty: str) -> Table:
-    """Any frame with all its columns."""
-    return totals(title, frame, frame.columns, None, empty)
+def frame_table(title: str, frame: pl.DataFrame, empty: str, top: int | None = None) -> Table:
+    """Any frame with all its columns, the first ``top`` rows of it (None: all)."""
+    return totals(title, frame, frame.columns, top, empty)
 
 
 def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list[Table]:
@@ -318,30 +318,29 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
         elif name == "kernel":
             made.append(top_kernels(profile, top))
         elif name == "unattributed":
-            made.append(
-                frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
-            )
+            empty = "nothing: all has its op"
+            made.append(frame_table("Unattributed", profile.unattributed(), empty, top))
         elif name in roofs.GROUPS:
             made.append(roofs.roofline(profile, name, top))
         elif name == "utilization":
-            made.append(roofs.utilization(profile))
+            made.append(roofs.utilization(profile, top))
         elif name == "compiled":
             made.append(compilation.regions(profile, top))
         elif name == "memory":
-            made.append(memory.peaks(profile))
+            made.append(memory.peaks(profile, top))
         elif name == "memory_by_op":
             made.append(memory.by_op(profile, top))
         elif name in _RANKS:
             title, empty = _RANKS[name]
-            made.append(frame_table(title, content.REPORTS[name](profile), empty))
+            made.append(frame_table(title, content.REPORTS[name](profile), empty, top))
         elif name == "missing":
             missing = profile.missing_costs()
             title, empty = "Without known cost", "nothing: all is known"
             made.append(totals(title, missing, missing.columns, top, empty))
         elif name == "own_costs":
-            made.append(frame_table("opscope itself", profile.own_costs(), "not timed"))
+            made.append(frame_table("opscope itself", profile.own_costs(), "not timed", top))
         elif name == "notes":
-            made.append(frame_table("Notes", profile.notes(), "none"))
+            made.append(frame_table("Notes", profile.notes(), "none", top))
     return made
 
 

@@ -121,11 +121,11 @@ COLUMNS: Final[Mapping[str, str]] = {
     "known": "share of the step's kernel time whose FLOPs are known: below 1, mfu and hfu are at least that",
     "rank": "the process's rank among all (in the groups report: within the group)",
     "window": "ns from the first step's start to the last one's end, else of all that ran",
-    "communication_time": "ns during which the process was in a collective; null where only calls were seen",
-    "communication_share": "communication_time inside the window / window",
-    "computation_time": "ns during which anything else ran: kernels, or ops where there are none",
-    "overlap_time": "ns of both at once",
-    "overlap": "overlap_time / communication_time",
+    "communication_time": "ns inside the window during which the process was in a collective; null where only calls were seen",
+    "communication_share": "communication_time / window",
+    "computation_time": "ns inside the window during which anything else ran: kernels, or ops where there are none",
+    "overlap_time": "ns inside the window of both at once",
+    "overlap": "share of all communication, outside the window too, that something else ran beside",
     "collectives": "collectives, sends and receives; in the clocks report those aligned by",
     "message_bytes": "bytes of the messages: of each the larger of what goes in and what comes out",
     "waiting_time": "ns in collectives beyond the rank that spent least in each",
@@ -179,6 +179,9 @@ def resolve(names: Iterable[str]) -> list[str]:
     return [name for name in REPORTS if name in wanted]
 
 
-def frames(profile: Profile, names: Iterable[str]) -> dict[str, pl.DataFrame]:
-    """Each named report's frame, in the order of ``REPORTS``."""
-    return {name: REPORTS[name](profile) for name in resolve(names)}
+def frames(
+    profile: Profile, names: Iterable[str], top: int | None = None
+) -> dict[str, pl.DataFrame]:
+    """Each named report's frame, the first ``top`` rows of it (None: all), in the order of ``REPORTS``."""
+    made = {name: REPORTS[name](profile) for name in resolve(names)}
+    return made if top is None else {name: frame.head(top) for name, frame in made.items()}
