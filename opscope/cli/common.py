@@ -186,6 +186,12 @@ def emit(text: str) -> None:
     _print(lambda stdout: stdout.write(text if text.endswith("\n") else text + "\n"))
 
 
+def one_form(csv: bool, json: bool) -> None:
+    """End the command where stdout is asked for in two forms at once."""
+    if csv and json:
+        fail("--csv and --json: stdout can be one of them")
+
+
 def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:
     """The first ``top`` rows of the frame (all, unless given) on stdout as CSV or as JSON."""
     from opscope.reports import files

@@ -23,6 +23,7 @@ def kernels(
 
     With --each every execution is a row, with the operator that launched it.
     """
+    common.one_form(csv, json)
     profile = common.load(file, gpu)
     frame = profile.kernels(categories=True) if each else profile.kernel_totals()
     sort = sort or ("duration" if each else "total")

@@ -27,6 +27,7 @@ def ops(
 
     That is the time on the device; on a CPU-only profile, the operator's self time.
     """
+    common.one_form(csv, json)
     profile = common.load(file, gpu)
     frame = profile.ops(categories=True) if each else profile.op_totals()
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)

@@ -70,7 +70,7 @@ def report(
         names.remove("kernel")  # there are none, which the summary says
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
-        frames = content.frames(profile, names)
+        frames = content.frames(profile, names, top or None)
         if "csv" in kinds:
             common.warn_of_formulas(*frames.values())
         try:
@@ -80,7 +80,7 @@ def report(
         for path in made:
             common.say(f"wrote {path}")
     if json:
-        common.emit(files.as_json(content.frames(profile, names)))
+        common.emit(files.as_json(content.frames(profile, names, top or None)))
     elif not kinds:
         rows = (common.TOP if top is None else top) or None
         common.show(console.tables(profile, names, rows), width)

@@ -194,7 +194,7 @@ def summary(profile: Profile) -> Table:
     line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row))
     line("bytes known", units.share(row.get("bytes_share")), known)
     if not on_cpu:
-        line("Tensor Cores", _tensor_share(row), "of kernel time is in kernels that use them")
+        line("Tensor Cores", _tensor_share(row), _tensor_remark(row))
     if row.get("own_time") is not None:
         line("opscope itself", units.time(row["own_time"]), _own(row))
     for peak in memory.lines(profile):
@@ -305,9 +305,9 @@ def totals(
     return Table(title, shown_columns, rows, notes)
 
 
-def frame_table(title: str, frame: pl.DataFrame, empty: str) -> Table:
-    """Any frame with all its columns."""
-    return totals(title, frame, frame.columns, None, empty)
+def frame_table(title: str, frame: pl.DataFrame, empty: str, top: int | None = None) -> Table:
+    """Any frame with all its columns, the first ``top`` rows of it (None: all)."""
+    return totals(title, frame, frame.columns, top, empty)
 
 
 def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list[Table]:
@@ -321,11 +321,10 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
         elif name == "kernel":
             made.append(top_kernels(profile, top))
         elif name == "unattributed":
-            made.append(
-                frame_table("Unattributed", profile.unattributed(), "nothing: all has its op")
-            )
+            empty = "nothing: all has its op"
+            made.append(frame_table("Unattributed", profile.unattributed(), empty, top))
         elif name == "gaps":
-            made.append(frame_table("Outside any op", profile.gaps(), "nothing: all has its op"))
+            made.append(frame_table("Outside any op", profile.gaps(), "nothing: all has its op", top))
         elif name == "range":
             frame = profile.range_totals()
             keys = [key for key in frame.columns if key not in ("matrix_flops", "vector_flops")]
@@ -333,24 +332,24 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
         elif name in roofs.GROUPS:
             made.append(roofs.roofline(profile, name, top))
         elif name == "utilization":
-            made.append(roofs.utilization(profile))
+            made.append(roofs.utilization(profile, top))
         elif name == "compiled":
             made.append(compilation.regions(profile, top))
         elif name == "memory":
-            made.append(memory.peaks(profile))
+            made.append(memory.peaks(profile, top))
         elif name == "memory_by_op":
             made.append(memory.by_op(profile, top))
         elif name in _RANKS:
             title, empty = _RANKS[name]
-            made.append(frame_table(title, content.REPORTS[name](profile), empty))
+            made.append(frame_table(title, content.REPORTS[name](profile), empty, top))
         elif name == "missing":
             missing = profile.missing_costs()
             title, empty = "Without known cost", "nothing: all is known"
             made.append(totals(title, missing, missing.columns, top, empty))
         elif name == "own_costs":
-            made.append(frame_table("opscope itself", profile.own_costs(), "not timed"))
+            made.append(frame_table("opscope itself", profile.own_costs(), "not timed", top))
         elif name == "notes":
-            made.append(frame_table("Notes", profile.notes(), "none"))
+            made.append(frame_table("Notes", profile.notes(), "none", top))
     return made
 
 
@@ -441,6 +440,15 @@ def _part(row: Mapping[str, Any]) -> str:
 def _tensor_share(row: Mapping[str, Any]) -> str:
     used, whole = row.get("tensor_core_time"), row.get("kernel_time")
     return units.share(used / whole if used is not None and whole else None)
+
+
+def _tensor_remark(row: Mapping[str, Any]) -> str:
+    """What the share is of, and how much more it may be."""
+    said = "of kernel time is in kernels that use them"
+    rest, whole = row.get("tensor_core_undetermined_time"), row.get("kernel_time")
+    if not rest or not whole:
+        return said
+    return f"{said}; of {units.share(rest / whole)} ({units.time(rest)}) nothing tells"
 
 
 def _told(profile: Profile) -> list[str]:

@@ -60,6 +60,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "kernel_flops_share": "the same among kernels alone: copies and sets, known to compute nothing, left out",
     "bytes_share": "launched device time whose bytes are known / launched device time, a fraction of 1",
     "tensor_core_time": "ns in kernels that use Tensor Cores",
+    "tensor_core_undetermined_time": "ns in kernels of which nothing tells whether they use Tensor Cores",
     "steps": "training steps seen",
     "processes": "processes seen",
     "devices": "devices used",
@@ -98,7 +99,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "mean": "ns, the mean execution",
     "min": "ns, the shortest execution",
     "max": "ns, the longest execution",
-    "tensor_core": "whether the kernel uses Tensor Cores; null where its name does not tell",
+    "tensor_core": "whether the kernel uses Tensor Cores; null where neither its name nor its op tells",
     "duration": "ns, the kernels of all its calls",
     "ideal_time": "ns at the roof: the least time for its FLOPs and bytes on this device",
     "efficiency": "ideal_time / duration of what is rated; 1 is the roof",
@@ -130,11 +131,11 @@ COLUMNS: Final[Mapping[str, str]] = {
     "known": "share of the step's kernel time whose FLOPs are known: below 1, mfu and hfu are at least that",
     "rank": "the process's rank among all (in the groups report: within the group)",
     "window": "ns from the first step's start to the last one's end, else of all that ran",
-    "communication_time": "ns during which the process was in a collective; null where only calls were seen",
-    "communication_share": "communication_time inside the window / window",
-    "computation_time": "ns during which anything else ran: kernels, or ops where there are none",
-    "overlap_time": "ns of both at once",
-    "overlap": "overlap_time / communication_time",
+    "communication_time": "ns inside the window during which the process was in a collective; null where only calls were seen",
+    "communication_share": "communication_time / window",
+    "computation_time": "ns inside the window during which anything else ran: kernels, or ops where there are none",
+    "overlap_time": "ns inside the window of both at once",
+    "overlap": "share of all communication, outside the window too, that something else ran beside",
     "collectives": "collectives, sends and receives; in the clocks report those aligned by",
     "message_bytes": "bytes of the messages: of each the larger of what goes in and what comes out",
     "waiting_time": "ns in collectives beyond the rank that spent least in each",
@@ -188,6 +189,9 @@ def resolve(names: Iterable[str]) -> list[str]:
     return [name for name in REPORTS if name in wanted]
 
 
-def frames(profile: Profile, names: Iterable[str]) -> dict[str, pl.DataFrame]:
-    """Each named report's frame, in the order of ``REPORTS``."""
-    return {name: REPORTS[name](profile) for name in resolve(names)}
+def frames(
+    profile: Profile, names: Iterable[str], top: int | None = None
+) -> dict[str, pl.DataFrame]:
+    """Each named report's frame, the first ``top`` rows of it (None: all), in the order of ``REPORTS``."""
+    made = {name: REPORTS[name](profile) for name in resolve(names)}
+    return made if top is None else {name: frame.head(top) for name, frame in made.items()}

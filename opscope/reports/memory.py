@@ -43,11 +43,11 @@ def lines(profile: Profile) -> list[tuple[str, str, str]]:
     return made
 
 
-def peaks(profile: Profile) -> Table:
+def peaks(profile: Profile, top: int | None = None) -> Table:
     """One row per process and device."""
     from .console import frame_table
 
-    return frame_table("Memory", profile.memory().drop("peak_time"), _NONE)
+    return frame_table("Memory", profile.memory().drop("peak_time"), _NONE, top)
 
 
 def by_op(profile: Profile, top: int | None) -> Table:

@@ -110,14 +110,16 @@ def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:
     return lines
 
 
-def utilization(profile: Profile) -> Table:
+def utilization(profile: Profile, top: int | None = None) -> Table:
     """MFU and HFU of each step, and how much of the step's time they know."""
     from .console import frame_table
 
     frame = profile.utilization()
     device, why = profile.device
     against = f", against {device.name}" if device is not None else f", no peak: {why}"
-    table = frame_table(f"FLOPs utilization by step{against}", frame, "no steps in this profile")
+    table = frame_table(
+        f"FLOPs utilization by step{against}", frame, "no steps in this profile", top
+    )
     notes = list(table.footnotes)
     if len(frame):
         notes.append(

@@ -73,7 +73,9 @@ def ratio(value: object) -> str:
 
 
 def count(number: object) -> str:
-    """A whole number with its thousands apart: ``12,345``."""
+    """A whole number with its thousands apart, and all its digits: ``12,345``."""
+    if isinstance(number, int):
+        return f"{number:,}"
     value = _known(number)
     return UNKNOWN if value is None else f"{value:,.0f}"
 

@@ -351,3 +351,38 @@ def test_formulas_of_a_csv_are_told(opscope, trace, tmp_path, monkeypatch):
 
 def test_a_csv_without_a_formula_says_nothing(opscope, saved):
     assert opscope("kernels", saved, "--csv").err == ""
+
+
+@pytest.mark.parametrize("name", [name for name in REPORTS if name != "summary"])
+def test_top_is_obeyed_by_every_report_and_with_json(opscope, saved, name):
+    whole = json.loads(opscope("report", saved, "--reports", name, "--json").out)[name]
+    cut = json.loads(opscope("report", saved, "--reports", name, "--json", "--top", 1).out)[name]
+    assert cut == whole[:1]
+    every = json.loads(opscope("report", saved, "--reports", name, "--json", "--top", 0).out)[name]
+    assert every == whole
+
+
+def test_top_is_obeyed_by_every_table(saved):
+    from opscope.profile import load
+    from opscope.reports import console
+
+    profile = load(saved)
+    for name, frame in REPORTS.items():
+        if name == "summary":
+            continue
+        (table,) = console.tables(profile, [name], 1)
+        assert len(table.rows) == min(1, len(frame(profile))), name
+
+
+def test_files_hold_as_many_rows_as_top_says(opscope, saved, tmp_path):
+    done = opscope("report", saved, "--reports", "kernel", "--formats", "csv", "--output-path", tmp_path,
+                   "--base-name", "x", "--top", 1)  # fmt: skip
+    assert done.status == 0
+    assert len((tmp_path / "x_kernel.csv").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("command", ["ops", "kernels"])
+def test_two_forms_on_one_stdout_are_an_error(opscope, saved, command):
+    done = opscope(command, saved, "--csv", "--json")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "opscope: --csv and --json: stdout can be one of them\n"

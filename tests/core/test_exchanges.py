@@ -220,3 +220,16 @@ def test_groups_and_meshes_are_read_from_their_specs(trace_of):
     assert meshes(profile.trace).rows() == [(0, 2, 0, "dp", 2, 1, "3", "cpu")]
     filled = with_ranks(profile.trace)["processes"].row(0, named=True)
     assert (filled["rank"], filled["world_size"]) == (1, 4)
+
+
+def test_the_time_of_communication_and_its_share_are_of_the_same_window(trace_of):
+    """One collective before the first step, one across its end: 30 of the 100 in the step."""
+    profile = of(
+        trace_of,
+        op(0, 300, 400, "step 1", category="step"),
+        all_reduce(0, 100, 110, 200),
+        all_reduce(0, 360, 370, 450),
+    )
+    row = profile.communication().row(0, named=True)
+    assert (row["window"], row["communication_time"]) == (100, 30)
+    assert row["communication_share"] == row["communication_time"] / row["window"]

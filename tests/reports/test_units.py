@@ -59,3 +59,8 @@ def test_a_time_read_back_is_right_to_three_digits(ns):
 @given(st.text())
 def test_no_text_can_drive_a_terminal(text):
     assert units.text(text).isprintable()
+
+
+@given(st.integers(-(2**63), 2**64))
+def test_a_whole_number_keeps_all_its_digits(number):
+    assert int(units.count(number).replace(",", "")) == number

@@ -46,6 +46,12 @@ def trace_target(trace: Trace) -> tensorcore.Target:
     return tensorcore.Target(_units(trace["devices"]), _cublas(trace["processes"]["versions"]))
 
 
+def no_matrix_units(devices: pl.DataFrame) -> bool:
+    """Whether it is known of every device of the trace that it has no Tensor Cores."""
+    found = [find(*facts)[0] for facts in devices.select(_FACTS).unique().rows()]
+    return bool(found) and all(one is not None and not one.tensor for one in found)
+
+
 def _units(devices: pl.DataFrame) -> tensorcore.Units:
     device, _ = trace_device(devices)
     if device is not None and device.vendor == "amd":

@@ -69,11 +69,11 @@ def exchanged(attribution: Attribution) -> pl.DataFrame:
 def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
     """One row per process that ran kernels or collectives: how these and computation share the time.
 
-    ``communication_share``: union(communication inside the window) / window, the window being [first
-    step start, last step end], else that of all kernels or ops. ``overlap``: the part of
-    union(communication) during which something else is computed, over the whole trace; null without
-    communication. On a GPU both are kernels. On a CPU communication is what the backend ran, and
-    null where only the calls were seen, computation what all other ops did. Times in ns.
+    Times are those inside the window, [first step start, last step end], else that of all kernels or
+    ops: ``communication_time`` is union(communication), ``communication_share`` that over the window.
+    ``overlap``: the part of union(communication) during which something else is computed, over the
+    whole trace; null without communication. On a GPU both are kernels. On a CPU communication is what the backend ran, and
+    null where only the calls were seen, computation what all other ops did. In ns.
     Definitions as Holistic Trace Analysis gives them, without its trimming of steps.
     ``found``: what ``exchanged`` returns; ``message_bytes`` and ``waiting_time`` are its sums.
     """
@@ -99,7 +99,9 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
         mine = steps.filter(pl.col("process") == process)
         window = mine if len(mine) else part
         low, high = (0, 0) if window.is_empty() else _bounds(window)
-        inside = _length(clip(comm, low, high))
+        hidden = _length(intersect(comm, other)) / _length(comm) if len(comm[0]) else None
+        comm, other = clip(comm, low, high), clip(other, low, high)
+        inside = _length(comm)
         both = _length(intersect(comm, other))
         waiting = exchanged_here["waiting"].drop_nulls()
         sizes = exchanged_here["bytes"].drop_nulls()
@@ -108,11 +110,11 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
                 "process": process,
                 "rank": ranks.get(process),
                 "window": high - low if len(window) else None,
-                "communication_time": _length(comm) if seen else None,
+                "communication_time": inside if seen else None,
                 "communication_share": inside / (high - low) if seen and high > low else None,
                 "computation_time": _length(other),
                 "overlap_time": both if seen else None,
-                "overlap": both / _length(comm) if len(comm[0]) else None,
+                "overlap": hidden,
                 "collectives": len(exchanged_here),
                 "message_bytes": sizes.sum() if len(sizes) == len(exchanged_here) else None,
                 "waiting_time": waiting.sum() if len(waiting) else None,

@@ -14,7 +14,8 @@ import polars as pl
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.roofline import roofline, tick
 from opscope.core.attribute import Launched
-from opscope.core.columns import compact, gather
+from opscope.core.columns import compact, gather, matching
+from opscope.core.exchanges import KERNELS as COLLECTIVES
 from opscope.core.perf import kernel_names
 from opscope.core.perf.devices import Device
 
@@ -32,6 +33,8 @@ _PRICED: Final = (
 _ABOUT: Final = ("op_id", "op", "inputs", "direction", "layer", "step", "range")
 #: What is not known of an op of which kernels are missing.
 _ROOF: Final = ("ideal_time", "efficiency", "attainable_flops", "bound", "over_reason")
+#: Ops that wait for other devices: what they move crosses a link, whose bandwidth nothing tells.
+_COLLECTIVE: Final = "communication"
 #: Copies that leave the device's memory.
 _LINKS: Final = ("HtoD", "DtoH", "PtoP", "HtoH")
 _SUMS: Final = ("matrix_flops", "vector_flops", "bytes")
@@ -52,8 +55,10 @@ def op_efficiency(
     ran = executions(ops, frame, kernels)
     place = ran["place"].to_numpy()
     priced = ops.costs.place[ops.rows[place]]
+    collective = frame["op_type"].gather(place).cast(pl.String).eq_missing(_COLLECTIVE)
     table = frame.select(_ABOUT)[place].with_columns(
-        *ran.drop("place").get_columns(),
+        *ran.drop("place", "over_link").get_columns(),
+        (ran["over_link"] | collective).alias("over_link"),
         *(gather(ops.costs.catalogue[name], priced) for name in _PRICED),
     )
     known = table.filter(pl.col("matrix_flops").is_not_null())
@@ -71,7 +76,7 @@ def op_efficiency(
 def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """One row per time that an op which counts took device time: place (in ``ops.rows``), replay,
     duration (ns), tensor_core (null where a kernel's name hides it), fast_algorithm, over_link (most of
-    the time went by copies to or from the host or another device), kernels (copies and sets among
+    the time went by collectives, or copies to or from the host or another device), kernels (copies and sets among
     them), serving (those of them that only serve another), main (all others but copies and sets)."""
     if not ops.on_device:
         counted = frame.with_row_index("place").filter(
@@ -101,7 +106,9 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
     ran = pl.concat(
         [
             _ran(ops, trace["kernels"], attribution.kernels).with_columns(
-                *marks, (~serves).alias("main"), pl.lit(False).alias("over_link")
+                *marks,
+                (~serves).alias("main"),
+                pl.Series("over_link", matching(kernels["name"], COLLECTIVES)),
             ),
             _ran(ops, trace["memops"], attribution.memops).with_columns(
                 pl.lit(False).alias("tensor_core"),

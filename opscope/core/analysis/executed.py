@@ -7,12 +7,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.costs import Sharing, cost_column
+from opscope.core.analysis.devices import no_matrix_units
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import REASONS, Launched
 from opscope.core.columns import at, compact, gather, matching, spread
 from opscope.core.compiled import GENERATED, name_fused
 from opscope.core.intervals import NONE, Ints
-from opscope.core.perf.kernel_names import used
+from opscope.core.perf import tensorcore
+from opscope.core.perf.kernel_names import used_by
 
 
 def executed_kernels(ops: Ops) -> pl.DataFrame:
@@ -39,7 +41,7 @@ def executed_kernels(ops: Ops) -> pl.DataFrame:
     frame = _as_the_compiler_wrote(frame, table["attrs"])
     return frame.with_columns(
         (pl.col("matrix_flops") + pl.col("vector_flops")).alias("flops"),
-        _tensor_core(table["name"]),
+        _tensor_core(frame, no_matrix_units(ops.attribution.trace["devices"])),
     )
 
 
@@ -102,8 +104,14 @@ def _executions(costing: Ints, replay: NDArray[np.int32]) -> Ints:
     return np.where(costing >= 0, number.reshape(-1), NONE)
 
 
-def _tensor_core(names: pl.Series) -> pl.Series:
-    """Whether each kernel, by its name, computes on Tensor Cores; null where the name cannot tell."""
-    codes, distinct = compact(names)
-    known = pl.Series([None if name is None else used(name) for name in distinct], dtype=pl.Boolean)
-    return gather(known, codes).alias("tensor_core")
+def _tensor_core(frame: pl.DataFrame, without: bool) -> pl.Series:
+    """Whether each kernel computes on Tensor Cores: by its name, else by its op or its device, which
+    can only prove that it does not. Null where nothing proves it. ``without``: no device has any."""
+    codes, distinct = compact(frame["name"])
+    named = gather(pl.Series(used_by(distinct), dtype=pl.Boolean), codes)
+    if without:
+        return named.fill_null(False).alias("tensor_core")
+    families, kinds = compact(frame["op_type"])
+    proven = [False if kind in tensorcore.WITHOUT_PRODUCTS else None for kind in kinds]
+    by_op = gather(pl.Series(proven, dtype=pl.Boolean), families)
+    return pl.select(pl.coalesce(named, by_op).alias("tensor_core")).to_series()

@@ -66,11 +66,15 @@ def kernel_pieces(ops: Ops, executed: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """``kernels_frame`` in pieces that fit in memory, in order; one at least."""
     table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
     # a kernel that ran on them settles it for its op; where none did, the likeliest reason
-    used = np.zeros(len(ops.attribution.is_op), bool)
-    of = launched.op[executed["tensor_core"].fill_null(False).to_numpy()]
-    used[of[of >= 0]] = True
+    used, hidden = (np.zeros(len(ops.attribution.is_op), bool) for _ in range(2))
+    for marks, which in (
+        (used, executed["tensor_core"].fill_null(False)),
+        (hidden, executed["tensor_core"].is_null()),
+    ):
+        of = launched.op[which.to_numpy()]
+        marks[of[of >= 0]] = True
     for part in pieces(len(table)):
-        yield _piece(ops, table[part], executed[part], launched.part(part), used)
+        yield _piece(ops, table[part], executed[part], launched.part(part), used, hidden)
 
 
 def _piece(
@@ -79,6 +83,7 @@ def _piece(
     executed: pl.DataFrame,
     launched: Launched,
     on_tensor_cores: NDArray[np.bool_],
+    hidden: NDArray[np.bool_],
 ) -> pl.DataFrame:
     costing = ops.costs.costing(launched.op.astype(np.int64))
     shared = pl.sum_horizontal("shared_static", "shared_dynamic", ignore_nulls=False)
@@ -100,11 +105,13 @@ def _piece(
         pl.Series("inferred", launched.inferred),
     )
     used = pl.lit(pl.Series(at(on_tensor_cores, launched.op, False)))
-    why = pl.when(pl.col("tc_ready").is_null()).then(pl.coalesce("tc_unused", "tc_reason"))
+    # why none was used is told only of an op of which it is known that none was
+    unused = pl.when(~pl.lit(pl.Series(at(hidden, launched.op, False)))).then("tc_unused")
+    why = pl.when(pl.col("tc_ready").is_null()).then(pl.coalesce(unused, "tc_reason"))
     frame = frame.with_columns(
         pl.when(pl.col("tc_eligible") & used).then(True).otherwise("tc_ready").alias("tc_ready"),
         pl.when(pl.col("tc_eligible") & ~used)
-        .then(why.otherwise(pl.coalesce("tc_reason", "tc_unused")))
+        .then(why.otherwise(pl.coalesce("tc_reason", unused)))
         .alias("tc_reason"),
     )
     if matching(table["name"], GENERATED).any():

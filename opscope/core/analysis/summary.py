@@ -27,6 +27,7 @@ SCHEMA: Final = {
     "kernel_flops_share": pl.Float64,
     "bytes_share": pl.Float64,
     "tensor_core_time": pl.Int64,
+    "tensor_core_undetermined_time": pl.Int64,
     "steps": pl.Int64,
     "processes": pl.Int64,
     "devices": pl.Int64,
@@ -52,7 +53,9 @@ def summary(
     ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
     ``flops_share``: device time with known FLOPs over that with a launch record, copies among it,
     whose FLOPs are known to be none; ``kernel_flops_share``: the same among kernels alone;
-    ``bytes_share``: the first of known bytes. What the two leave out is in ``coverage.missing_costs``. ``own_time`` is
+    ``bytes_share``: the first of known bytes. ``tensor_core_undetermined_time``: kernels of which neither
+    name nor op tells whether they use Tensor Cores. What the shares leave out is in
+    ``coverage.missing_costs``. ``own_time`` is
     opscope's own, all parts and processes; ``own_share`` that over the time that they recorded,
     ``own_steps_share`` what of it fell into steps over the steps' time.
     """
@@ -106,6 +109,7 @@ def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
         "kernel_flops_share": kernels_known / of_kernels if of_kernels else None,
         "bytes_share": with_bytes / with_launch if with_launch else None,
         "tensor_core_time": tensor if kernels["tensor_core"].is_not_null().any() else None,
+        "tensor_core_undetermined_time": _time(kernels, pl.col("tensor_core").is_null()),
     }
 
 

@@ -39,7 +39,7 @@ def _total(name: str) -> pl.Expr:
 
 def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
     """One row per kernel name: calls, total/mean/min/max time (ns), share of all kernel time,
-    the op it most often belongs to, whether it uses Tensor Cores, FLOPs and bytes (sums)."""
+    the op it most often belongs to, whether it uses Tensor Cores (null where that is not known), FLOPs and bytes (sums)."""
     duration = pl.col("duration")
     return (
         kernels.lazy()
@@ -51,7 +51,7 @@ def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
             duration.min().alias("min"),
             duration.max().alias("max"),
             pl.col("op").drop_nulls().mode(maintain_order=True).first().alias("op"),
-            pl.col("tensor_core").first(),
+            pl.col("tensor_core").any(ignore_nulls=False),
             _total("flops"),
             _total("bytes"),
         )

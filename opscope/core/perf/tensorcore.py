@@ -20,6 +20,12 @@ from .shapes import NO_SHAPES, tensors
 
 #: Families that Tensor Cores can compute in some dtype.
 MATRIX_FAMILIES: Final = frozenset({"gemm", "conv", "attention", "recurrent"})
+#: Families of ops none of which holds a product of matrices, however it is computed.
+WITHOUT_PRODUCTS: Final = frozenset(
+    {"activation", "allocation", "communication", "copy", "dropout", "elementwise", "embedding"}
+    | {"fill", "index", "interpolation", "loss", "norm", "optimizer", "pooling", "query", "random"}
+    | {"reduction", "scan", "search", "softmax", "sort", "view"}
+)
 
 #: Lowest compute capability whose Tensor Cores take a dtype (CUDA C++ Programming Guide, "Warp matrix
 #: functions", and the architecture white papers). fp64 is on the data-centre parts alone.

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from opscope.core.analysis.devices import trace_target
 from opscope.core.perf import entries, tensorcore
-from opscope.core.perf.kernel_names import fast_algorithm, used
+from opscope.core.perf.kernel_names import fast_algorithm, used, used_by, verdict
 from opscope.core.perf.registry import lookup
 from opscope.core.perf.tensorcore import NO_UNITS, Target
 from opscope.core.schema import OpCall, TensorSpec
@@ -26,29 +28,67 @@ def labelled():
         return list(csv.DictReader(file))
 
 
+VERDICTS = {"yes": True, "no": False, "unknown": None}
+
+
 def test_the_table_is_wide():
     rows = labelled()
-    assert len(rows) >= 200
+    assert len(rows) >= 500
     assert len({row["kernel"] for row in rows}) == len(rows)
-    assert all(row["where_from"] for row in rows)
+    assert all(row["where_from"] and row["why"] and row["library"] for row in rows)
+    assert {row["tensor_core"] for row in rows} == set(VERDICTS)
+    libraries = " ".join(row["library"] for row in rows)
+    for library in ("cuBLAS", "cuDNN", "CUTLASS", "TensorRT-LLM", "FlashInfer", "vLLM", "SGLang", "DeepGEMM", "Triton",
+                    "AOTriton", "Composable Kernel", "hipBLASLt", "MIOpen", "aiter", "XLA", "Inductor"):  # fmt: skip
+        assert library in libraries, library
     words = " ".join(row["kernel"] for row in rows).lower()
     for family in ("volta", "turing", "ampere", "sm89", "sm90", "sm100", "sm103", "sm120", "nvjet", "cudnn",
                    "cutlass", "cutlass3x", "xmma", "wgmma", "flash", "fmha", "triton", "winograd", "fft",
-                   "e4m3", "e2m1", "ue8m0", "cijk"):  # fmt: skip
+                   "e4m3", "e2m1", "ue8m0", "cijk", "igemm", "_zn", "mfma", "xdl"):  # fmt: skip
         assert family in words, family
-    for verdict in ("yes", "no"):
-        assert sum(row["tensor_core"] == verdict for row in rows) > 80
+    for said in ("yes", "no"):
+        assert sum(row["tensor_core"] == said for row in rows) > 250
 
 
 @pytest.mark.parametrize("row", labelled(), ids=lambda row: row["kernel"][:60])
 def test_use_by_name(row):
-    assert used(row["kernel"]) is (row["tensor_core"] == "yes")
+    found, why = verdict(row["kernel"])
+    assert found is VERDICTS[row["tensor_core"]], why
 
 
-def test_a_name_that_hides_it_is_not_known():
-    assert used("void cutlass::Kernel2<T1>(T1::Params)") is None
+@pytest.mark.parametrize(
+    "name",
+    ["void cutlass::Kernel2<T1>(T1::Params)", "", "matmul_kernel", "_fwd_kernel", "what_nobody_has_seen", "summary_kernel",
+     "commas", "x" * 5000, "<<<>>>", "((((", "_Z" + "I" * 200],
+)  # fmt: skip
+def test_a_name_that_hides_it_is_not_known(name):
+    assert used(name) is None
+
+
+def test_a_mangled_name_is_judged_as_the_name_it_stands_for():
+    symbol = "_ZN7ck_tile6kentryILi1ENS_23FmhaBwdOGradDotOKernelIiEEEEvv"
+    assert used(symbol) is False
+    assert used_by([symbol, None, "_ZN5aiter18fmha_fwd_hd128_fp8E.kd"]) == [False, None, True]
+    assert used("_ZN7ck_tile6kentryILi1ENS_12FmhaFwdKernelIiEEEEvv") is True
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=80))
+def test_any_name_is_judged(name):
+    found, why = verdict(name)
+    assert found in (True, False, None)
+    assert why
+
+
+@given(st.sampled_from(labelled()), st.sampled_from(["", "void "]), st.sampled_from(["", "  "]))
+def test_what_surrounds_a_name_changes_nothing(row, before, after):
+    name = row["kernel"]
+    if name.startswith(("_Z", "ZN", "void ", "bmm_", "Cijk")):  # names that no compiler gave a type
+        before = ""
+    assert used(before + name + after) is VERDICTS[row["tensor_core"]]
+
+
+def test_ncclkernels_use_none():
     assert used("ncclDevKernel_AllReduce_Sum_bf16_RING_LL") is False
-    assert used("") is False
 
 
 def test_fast_algorithms_are_seen():
