@@ -17,13 +17,14 @@ def kernels(
     csv: common.Csv = False,
     json: common.Json = False,
     gpu: common.Gpu = None,
+    strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
     """List the kernels by the time they took.
 
     With --each every execution is a row, with the operator that launched it.
     """
-    profile = common.load(file, gpu)
+    profile = common.load(file, gpu, strict)
     frame = profile.kernels(categories=True) if each else profile.kernel_totals()
     sort = sort or ("duration" if each else "total")
     empty = "no kernels in this profile: it was taken without a GPU, or kernels were not captured"

@@ -21,13 +21,14 @@ def ops(
     csv: common.Csv = False,
     json: common.Json = False,
     gpu: common.Gpu = None,
+    strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
     """List the operators by the time they took.
 
     That is the time on the device; on a CPU-only profile, the operator's self time.
     """
-    profile = common.load(file, gpu)
+    profile = common.load(file, gpu, strict)
     frame = profile.ops(categories=True) if each else profile.op_totals()
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
     listing = common.Listing(title, shown, "no ops in this profile")

@@ -199,8 +199,9 @@ def summary(profile: Profile) -> Table:
         line("opscope itself", units.time(row["own_time"]), _own(row))
     for peak in memory.lines(profile):
         line(*peak)
+    files, read = row.get("files"), row.get("files_read")
     return Table(
-        "Summary",
+        "Summary" if read == files else f"Summary of {read} of {files} files",
         [Column("what", ""), Column("value", "", str), _flex("remark", "", _blank)],
         [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
         [*_told(profile), *_stepless(profile, row)],
