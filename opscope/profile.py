@@ -30,6 +30,7 @@ from opscope.core.analysis.regions import compiled_regions
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
+from opscope.core.captures import without_captures
 from opscope.core.clocks import aligned
 from opscope.core.columns import as_text, pieces
 from opscope.core.naming import name_devices
@@ -330,7 +331,7 @@ def load(path: Path | Sequence[Path], *, gpu: str | None = None, strict: bool = 
         trace, stored, meta = opscope_profile.read(path)
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
     else:
-        profile = Profile(aligned(readers.open(path, strict=strict)))
+        profile = Profile(aligned(without_captures(readers.open(path, strict=strict))))
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile

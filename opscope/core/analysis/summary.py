@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.captures import only_captured
 from opscope.core.clocks import machines
 from opscope.core.columns import matching
 from opscope.core.intervals import Ints, intersect, merge, subtract, union_length
@@ -62,10 +63,12 @@ def summary(
     ``own_steps_share`` what of it fell into steps over the steps' time.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
+    apart = only_captured(trace)
+    counted = ~pl.col("process").is_in(apart).fill_null(False)
     row |= {
-        "wall_time": _wall_time(trace),
-        "steps": len(ended_steps(trace["ranges"])),
-        "processes": len(trace["processes"]) or _distinct(trace, "process"),
+        "wall_time": _wall_time(trace, counted if apart else None),
+        "steps": len(ended_steps(trace["ranges"]).filter(counted)),
+        "processes": len(trace["processes"].filter(counted)) or _distinct(trace, "process"),
         "devices": sum(key[-1] is not None for key in on_devices(trace, kernels, memops)),
         "kernels": len(kernels) if trace.has("kernels") else None,
         "copies": len(memops) if trace.has("memops") else None,
@@ -195,12 +198,14 @@ def compiles(trace: Trace) -> pl.DataFrame:
     return phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
 
 
-def _wall_time(trace: Trace) -> int | None:
-    """From the first event to the last, host and device."""
+def _wall_time(trace: Trace, counted: pl.Expr | None = None) -> int | None:
+    """From the first event to the last, host and device; of the rows that are ``counted``."""
     low: list[int] = []
     high: list[int] = []
     for name in ("ranges", "calls", "kernels", "memops"):
-        table = trace[name]
+        table = trace[name].select("process", "start", "end")
+        if counted is not None:
+            table = table.filter(counted)
         if len(table):
             low.append(table["start"].min())  # type: ignore[arg-type]
             high.append(table["end"].max())  # type: ignore[arg-type]
