@@ -30,6 +30,7 @@ from opscope.core.analysis.regions import compiled_regions
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.attribute import Attribution, attribute
+from opscope.core.captures import without_captures
 from opscope.core.clocks import aligned
 from opscope.core.columns import as_text, pieces
 from opscope.core.naming import name_devices
@@ -314,9 +315,11 @@ def _schema(name: str) -> Mapping[str, pl.DataType]:
     return empty._kept(name).schema
 
 
-def load(path: Path | Sequence[Path], *, gpu: str | None = None) -> Profile:
+def load(path: Path | Sequence[Path], *, gpu: str | None = None, strict: bool = False) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is one job's files.
 
+    Where some of several files cannot be read the others are, ``summary()`` says how many, ``notes()``
+    which and why; with ``strict``, and where none can be, that is an error.
     ``gpu`` (``"H100 SXM"``) names devices that the trace does not name. Raises
     opscope.readers.errors.BadInput, naming the file and what is wrong with it, and
     opscope.core.naming.UnknownDevice where ``gpu`` is none that is known.
@@ -328,7 +331,7 @@ def load(path: Path | Sequence[Path], *, gpu: str | None = None) -> Profile:
         trace, stored, meta = opscope_profile.read(path)
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
     else:
-        profile = Profile(aligned(readers.open(path)))
+        profile = Profile(aligned(without_captures(readers.open(path, strict=strict))))
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile

@@ -35,6 +35,9 @@ Top = Annotated[
         show_default=False,
     ),
 ]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Several files: an error where one cannot be read.")
+]
 Width = Annotated[
     int | None,
     typer.Option(
@@ -98,29 +101,38 @@ def discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def load(paths: list[str], gpu: str | None = None) -> Profile:
+def load(paths: list[str], gpu: str | None = None, strict: bool = False) -> Profile:
     """The profile in ``paths``. Raises BadInput; shows on a terminal that it is at work.
+
+    What cannot be read of several files is said on stderr, and the others go on, unless ``strict``.
 
     ``gpu`` names devices that the trace does not name; one that is not known ends the command.
     """
     from opscope.core.naming import UnknownDevice
     from opscope.profile import load as load_profile
 
-    different = list(dict.fromkeys(map(os.path.normpath, paths)))
-    path = different[0] if len(different) == 1 else different
+    path = paths[0] if len(paths) == 1 else paths
     try:
         if sys.stderr is None or not sys.stderr.isatty():
-            return load_profile(path, gpu=gpu)
-        from rich.console import Console
-        from rich.text import Text
+            profile = load_profile(path, gpu=gpu, strict=strict)
+        else:
+            from rich.console import Console
+            from rich.text import Text
 
-        from opscope.reports.units import visible
+            from opscope.reports.units import visible
 
-        names = visible(", ".join(map(os.path.basename, paths)))
-        with Console(stderr=True).status(Text(f"reading {names}")):
-            return load_profile(path, gpu=gpu)
+            names = visible(", ".join(map(os.path.basename, paths)))
+            with Console(stderr=True).status(Text(f"reading {names}")):
+                profile = load_profile(path, gpu=gpu, strict=strict)
     except UnknownDevice as error:
         fail(f"--gpu {error}")
+    failed = profile.trace.origin.get("failed", ())
+    for one in failed:
+        say(f"left out: {one['path']}: {one['what']}")
+    if failed:
+        whole = profile.trace.origin["files"]
+        say(f"{whole - len(failed)} of {whole} files were read; --strict makes that an error")
+    return profile
 
 
 def show(tables: list[Table], width: int | None) -> None:

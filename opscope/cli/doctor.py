@@ -44,6 +44,7 @@ def doctor(
         bool, typer.Option("--ops", help="List the ops whose FLOPs and bytes are modelled.")
     ] = False,
     gpu: common.Gpu = None,
+    strict: common.Strict = False,
     json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
     width: common.Width = None,
 ) -> None:
@@ -62,7 +63,7 @@ def doctor(
             title += f", {len(rows) - many} whose cost no call tells"
         table = Table(title, columns(["name", "family", "source"]), rows)
     elif file:
-        profile = common.load(file, gpu)
+        profile = common.load(file, gpu, strict)
         held, closing = gaps.tables(profile), gaps.advice(profile)
         if not json:
             more = [

@@ -17,6 +17,7 @@ def kernels(
     csv: common.Csv = False,
     json: common.Json = False,
     gpu: common.Gpu = None,
+    strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
     """List the kernels by the time they took.
@@ -24,7 +25,7 @@ def kernels(
     With --each every execution is a row, with the operator that launched it.
     """
     common.one_form(csv, json)
-    profile = common.load(file, gpu)
+    profile = common.load(file, gpu, strict)
     frame = profile.kernels(categories=True) if each else profile.kernel_totals()
     sort = sort or ("duration" if each else "total")
     empty = "no kernels in this profile: it was taken without a GPU, or kernels were not captured"

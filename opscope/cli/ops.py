@@ -21,6 +21,7 @@ def ops(
     csv: common.Csv = False,
     json: common.Json = False,
     gpu: common.Gpu = None,
+    strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
     """List the operators by the time they took.
@@ -28,7 +29,7 @@ def ops(
     That is the time on the device; on a CPU-only profile, the operator's self time.
     """
     common.one_form(csv, json)
-    profile = common.load(file, gpu)
+    profile = common.load(file, gpu, strict)
     frame = profile.ops(categories=True) if each else profile.op_totals()
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
     listing = common.Listing(title, shown, "no ops in this profile")

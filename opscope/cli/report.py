@@ -47,6 +47,7 @@ def report(
     ] = False,
     top: common.Top = None,
     gpu: common.Gpu = None,
+    strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
     """Print where the time went, or write it to files.
@@ -65,7 +66,7 @@ def report(
         common.fail("--reports names no report")
     if output_path is not None and not kinds:
         kinds = ["csv"]
-    profile = common.load(file, gpu)
+    profile = common.load(file, gpu, strict)
     if reports is None and profile.cpu_only and not (kinds or json):
         names.remove("kernel")  # there are none, which the summary says
     if kinds:

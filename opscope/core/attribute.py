@@ -136,7 +136,7 @@ class Attribution:
 
 def attribute(trace: Trace) -> Attribution:
     """Tie every kernel and copy of ``trace`` to the op that launched it (rules 0 to 5, 7, 8)."""
-    links = {name: _launch(trace[name], trace["calls"]) for name in ("kernels", "memops")}
+    links = {name: launching_calls(trace[name], trace["calls"]) for name in ("kernels", "memops")}
     named = named_ranges(trace, links["kernels"])
     trace = named.trace
     meaning = interpret(trace)
@@ -281,7 +281,7 @@ def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:
     return is_op
 
 
-def _launch(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
+def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
     """Rule 1: for each row the row of the call with the same (process, correlation), or -1.
 
     Correlation ids repeat from process to process, so each process is looked up by itself. Of

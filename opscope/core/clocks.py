@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribute import attribute
 from opscope.core.clockfit import MAX_DRIFT, fit
-from opscope.core.exchanges import SYNCHRONISING, exchanges, matched
+from opscope.core.exchanges import GROUP, SYNCHRONISING, exchanges, matched
 from opscope.core.intervals import Ints
 from opscope.core.schema import TABLES
 from opscope.core.trace import Trace
@@ -207,7 +207,7 @@ def aligned(trace: Trace) -> Trace:
 
 def _ends(trace: Trace, on: pl.DataFrame) -> pl.DataFrame:
     """Per machine and synchronising collective: the last start and the first end (ns)."""
-    key = ["group", "members", "number"]
+    key = [*GROUP, "number"]
     found = exchanges(attribute(trace)).drop_nulls(["start", "end"])
     found = matched(found, same_clock=False).filter(
         pl.col("number").is_not_null() & pl.col("kind").cast(pl.String).is_in(SYNCHRONISING)
@@ -221,7 +221,7 @@ def _ends(trace: Trace, on: pl.DataFrame) -> pl.DataFrame:
 
 
 def _between(ends: pl.DataFrame, one: str, other: str, base: Offset | None) -> Offset | None:
-    key = ["group", "members", "number"]
+    key = [*GROUP, "number"]
     ours, theirs = (ends.filter(pl.col("machine") == name) for name in (one, other))
     both = ours.join(theirs, on=key, nulls_equal=True, suffix="_theirs").sort("end_theirs")
     if base is None or both.is_empty():

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from opscope.core.columns import compact
 from opscope.core.dialects import nccl
-from opscope.core.groups import group_size
+from opscope.core.groups import group_size, members_of
 from opscope.core.interpret import Meaning
 from opscope.core.intervals import NONE, Ints
 from opscope.core.ranks import groups
@@ -73,8 +73,12 @@ def _add_records(trace: Trace, meaning: Meaning, rows: Ints, kernel_op: NDArray[
     keys = np.stack((meaning.reading[rows], codes, process), axis=1)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
     made = np.empty(len(distinct), np.int32)
+    known_as: dict[tuple[int, _Params], int] = {}  # records differ in their numbers, few in more
     for place, (old, code, owner) in enumerate(distinct.tolist()):
-        made[place] = _described(meaning, old, fields[code], owner, ranks)
+        told = _told(fields[code], owner, ranks)
+        if (old, told) not in known_as:
+            known_as[old, told] = _with(meaning, old, told) if meaning.readings[old].call else old
+        made[place] = known_as[old, told]
     meaning.reading[rows] = made[inverse.reshape(-1)]
 
 
@@ -164,21 +168,16 @@ def _communicators(
     return found
 
 
-def _described(
-    meaning: Meaning,
-    old: int,
-    fields: dict[str, Any],
-    process: int,
-    ranks_of: Mapping[tuple[int, ParamValue], int],
-) -> int:
-    if meaning.readings[old].call is None:
-        return old
+def _told(
+    fields: dict[str, Any], process: int, ranks_of: Mapping[tuple[int, ParamValue], int]
+) -> _Params:
+    """The parameters that a record of a call of ``process`` tells."""
     told = nccl.parameters(fields) or _kineto(fields)
     named = dict(told)
     ranks = ranks_of.get((process, named.get("communicator")))
     if ranks is not None and "ranks" not in named:
         told = (*told, ("ranks", ranks))
-    return _with(meaning, old, told)
+    return told
 
 
 def _with(meaning: Meaning, old: int, told: _Params) -> int:
@@ -203,6 +202,9 @@ def _kineto(fields: Mapping[str, Any]) -> _Params:
     ]
     counts = [fields.get(key) for key in ("in_nelems", "out_nelems")]
     given = [count for count in counts if type(count) is int and count >= 0]
+    members = members_of(fields.get("group_ranks", ""))
+    if members is not None:
+        found.append(("members", members))
     dtype = _DTYPES.get(str(fields.get("dtype")))
     if given and dtype is not None:
         found += [("bytes", max(given) * DTYPE_BITS[dtype] // 8), ("dtype", dtype)]

@@ -1,6 +1,7 @@
 """Collectives as their ranks saw them: one row for each that a process took part in, and which are one.
 
-The i-th collective of a process group is the same one on every rank. On a GPU it is a kernel; on a
+Where the trace identifies a collective (``Comms Id``, ``Seq``), that tells; else the i-th collective of a
+process group is the same one on every rank. On a GPU it is a kernel; on a
 CPU the call returns at once, and the backend's own thread tells when it ran (``gloo:all_reduce``).
 """
 
@@ -23,6 +24,8 @@ from opscope.core.schema import OpCall
 KERNELS: Final = r"(?i)^nccl|ncclKernel|ncclDevKernel|rccl|^void nccl|msccl|nvshmem"
 #: Collectives that none can finish before all have begun.
 SYNCHRONISING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+#: What tells process groups apart: names repeat among siblings.
+GROUP: Final = ("group", "members", "size")
 _POINT_TO_POINT: Final = ("send", "recv")
 _BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 _RETURNING: Final = (
@@ -52,7 +55,11 @@ SCHEMA: Final = {
     "start": pl.Int64,
     "end": pl.Int64,
     "op": pl.Int64,
+    "seq": pl.Int64,
+    "comms": pl.String,
 }
+#: What Kineto writes of a collective's identity: its number in its group, and one of its own.
+_SEQ, _COMMS = r'"collective_seq":"?([0-9]{1,18})\b', r'"comms_id":"?([0-9]{1,20})\b'
 
 
 def exchanges(attribution: Attribution) -> pl.DataFrame:
@@ -62,7 +69,7 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
     the other ranks included; null where only the call was seen. ``bytes``: the larger of what goes
     in and what comes out. ``reduction``: ``sum``, ``max`` …; null where none is told. ``members``:
     the group's ranks, as ``groups.format_ranks`` writes them. ``op``: the row of ``ranges`` that
-    asked for it.
+    asked for it. ``seq``: its number in its group, ``comms``: what identifies it among all, where told.
     """
     trace = attribution.trace
     calls = _Calls(attribution)
@@ -79,7 +86,11 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
             how="left",
             maintain_order="left",
         )
-        .with_columns(pl.col("ranks").alias("members"), pl.col("size").fill_null(pl.col("of")))
+        .with_columns(pl.coalesce("members", "ranks"), pl.col("size").fill_null(pl.col("of")))
+        .with_columns(
+            pl.col(name).fill_null(pl.col(name).drop_nulls().first().over("process", "group"))
+            for name in ("members", "size")  # not every record of a group tells them
+        )
         .select(*SCHEMA)
     )
 
@@ -95,12 +106,21 @@ class _Calls:
         self.size: list[int | None] = []
         self.bytes: list[int | None] = []
         self.reduction: list[str | None] = []
+        self.members: list[str | None] = []
         backend = []
         for reading in readings:
             call = reading.call if reading.direction == "communication" else None
-            told = _describe(call) if call is not None else (None,) * 6
+            told = _describe(call) if call is not None else (None,) * 7
             for column, value in zip(
-                (self.kind, self.group, self.dtype, self.size, self.bytes, self.reduction),
+                (
+                    self.kind,
+                    self.group,
+                    self.dtype,
+                    self.size,
+                    self.bytes,
+                    self.reduction,
+                    self.members,
+                ),
                 told,
                 strict=True,
             ):
@@ -119,7 +139,7 @@ class _Calls:
         self.is_pair = np.array([kind in _POINT_TO_POINT for kind in self.kind], bool)
 
     def columns(self, codes: NDArray[Any]) -> list[pl.Series]:
-        """group, size, kind, bytes, dtype and reduction for readings (-1: null)."""
+        """group, size, kind, bytes, dtype, reduction and members for readings (-1: null)."""
         return [
             spread("group", self.group, codes),
             gather(pl.Series("size", self.size, pl.Int64), codes),
@@ -127,7 +147,16 @@ class _Calls:
             gather(pl.Series("bytes", self.bytes, pl.Int64), codes),
             spread("dtype", self.dtype, codes),
             spread("reduction", self.reduction, codes),
+            spread("members", self.members, codes),
         ]
+
+
+def _identity(attrs: pl.Series) -> list[pl.Series]:
+    """``seq`` and ``comms`` of records (JSON, null where there is none)."""
+    return [
+        attrs.str.extract(_SEQ).cast(pl.Int64, strict=False).alias("seq"),
+        attrs.str.extract(_COMMS).alias("comms"),
+    ]
 
 
 def _describe(call: OpCall) -> tuple[Any, ...]:
@@ -139,7 +168,9 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
     tensors = [one for one in call.input_leaves() if one is not None]
     dtype = told if isinstance(told, str) else tensors[0].dtype if tensors else None
     name = None if group is None else str(group)
-    return kind, name, dtype, size, buffer_bytes(call), _reduction(call)
+    members = call.param("members")
+    who = members if isinstance(members, str) else None
+    return kind, name, dtype, size, buffer_bytes(call), _reduction(call), who
 
 
 def _reduction(call: OpCall) -> str | None:
@@ -153,7 +184,7 @@ def _of_kernels(
 ) -> pl.DataFrame:
     """The kernels ``rows``, described by the op that launched each, or by its name alone."""
     op = at(attribution.kernels.op, rows).astype(np.int64)
-    reading = attribution.meaning.reading
+    reading, ranges = attribution.meaning.reading, attribution.trace["ranges"]
     told = attribution.climb(op, calls.is_call[reading])
     frame = table[rows].select("process", pl.col("start").alias("called"), "start", "end", "name")
     name = frame["name"].cast(pl.String)
@@ -162,10 +193,17 @@ def _of_kernels(
     frame = frame.with_columns(calls.columns(at(reading, told))).with_columns(
         pl.coalesce(pl.col("kind").cast(pl.String), by_name).cast(pl.Categorical).alias("kind"),
         pl.Series("op", told).replace(NONE, None),
-        pl.lit(None, pl.Categorical).alias("members"),
+        *map(
+            _first, _identity(table["attrs"].gather(rows)), _identity(gather(ranges["attrs"], told))
+        ),
     )
     made: pl.DataFrame = frame.select(*SCHEMA)
     return made
+
+
+def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
+    column: pl.Series = preferred.zip_with(preferred.is_not_null(), otherwise)
+    return column
 
 
 def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.DataFrame:
@@ -182,7 +220,7 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
         pl.col("start").alias("called"),
         *calls.columns(reading[rows]),
         pl.Series("op", rows.astype(np.int64)),
-        pl.lit(None, pl.Categorical).alias("members"),
+        *_identity(ranges["attrs"].gather(rows)),
         *(pl.when(blocks).then(name).alias(name) for name in ("start", "end")),
     )
     spans = np.flatnonzero(calls.is_backend[reading] & attribution.is_op & here)
@@ -221,23 +259,36 @@ def _ran(calls: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
-    """``found`` with ``number``: rows of equal group, members and number are one collective.
+    """``found`` with ``number``: rows of equal group, members, size and number are one collective.
 
-    Collectives of a group are counted on each process. Where the processes' recordings do not begin
+    Where every record of a group tells ``comms``, that numbers them; where each tells ``seq``, that
+    does. Else collectives of a group are counted on each process. Where the processes' recordings do not begin
     with the same one, the counts are shifted so that kinds and sizes agree all along and the ends
     lie together (``same_clock``), or at the most constant distance. Point-to-point transfers and
-    collectives whose group is not known have no number.
+    collectives whose group is not known have no number, nor have those of a group that more processes
+    are in than it has ranks: several groups have that name, and nothing tells them apart.
     """
-    group = ["group", "members"]
+    group = list(GROUP)
     pair = pl.col("kind").cast(pl.String).is_in(_POINT_TO_POINT)
+    told = [pl.col(name).is_not_null().all().over(group) for name in ("comms", "seq")]
+    alone = pl.col("process").n_unique().over(group) <= pl.col("size")
     known = pl.col("group").is_not_null() & ~pair.fill_null(False)
+    known &= told[0] | alone.fill_null(True)
+    found = found.with_columns(known.alias("known"), (told[0] | told[1]).alias("told"))
+    known = pl.col("known")
     found = found.with_columns(
-        pl.when(known)
+        pl.when(known & told[0])
+        .then(pl.col("comms").rank("dense").cast(pl.Int64))
+        .when(known & told[1])
+        .then(pl.col("seq"))
+        .when(known)
         .then(pl.int_range(pl.len(), dtype=pl.Int64).over("process", *group, known))
         .alias("number")
     )
     token = pl.struct("kind", "bytes").rank("dense").cast(pl.Int64)
-    rows = found.with_row_index("row").with_columns(token.alias("token")).filter(known)
+    rows = found.with_row_index("row").with_columns(token.alias("token"))
+    rows = rows.filter(known & ~pl.col("told"))
+    found = found.drop("known", "told")
     shifts = pl.DataFrame(schema={"row": pl.UInt32, "shift": pl.Int64})
     for _, part in rows.group_by(*group, maintain_order=True):
         by_process = part.partition_by("process", maintain_order=True)

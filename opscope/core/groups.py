@@ -23,6 +23,28 @@ def format_ranks(ranks: Sequence[int]) -> str:
     return ",".join(map(str, ranks))
 
 
+def members_of(text: object) -> str | None:
+    """The members that a record tells, as ``format_ranks`` writes them: of ``"[0, 1, 2]"`` or a list.
+
+    A list that was cut (``[0, 1, ..., 7]``) stands for itself: it still tells groups apart.
+    """
+    if isinstance(text, list):
+        ranks = text
+    else:
+        whole = str(text).strip().strip("[]")
+        if not whole:
+            return None
+        if "..." in whole:
+            return whole.replace(" ", "")[:256]
+        try:
+            ranks = [int(one) for one in whole.split(",")]
+        except ValueError:
+            return None
+    if not ranks or not all(type(rank) is int for rank in ranks):
+        return None
+    return format_ranks(ranks)
+
+
 def mesh_name(number: int) -> str:
     """The graph of the specs of a process's mesh number ``number``."""
     return f"mesh {number}"

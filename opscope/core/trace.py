@@ -116,7 +116,9 @@ def concat(traces: Iterable[Trace]) -> Trace:
     columns: dict[str, list[pl.DataFrame]] = {name: [] for name in TABLES}
     base = {"process": 0, "clock_domain": 0, "range": 0}
     present: set[str] = set()
+    origins = []
     for part in parts:
+        origins.append({**part.origin, "first_process": base["process"]})
         present |= part.present
         for name, frame in part.tables.items():
             moves = {
@@ -133,9 +135,7 @@ def concat(traces: Iterable[Trace]) -> Trace:
         base["clock_domain"] = _past(columns["clocks"][-1], "clock_domain", base["clock_domain"])
         base["range"] = _past(columns["ranges"][-1], "id", base["range"])
     tables = {name: pl.concat(frames) for name, frames in columns.items() if name in present}
-    return _merge_processes(
-        Trace.of(tables, {"format": "several", "parts": [part.origin for part in parts]})
-    )
+    return _merge_processes(Trace.of(tables, {"format": "several", "parts": origins}))
 
 
 def _past(frame: pl.DataFrame, column: str, least: int) -> int:

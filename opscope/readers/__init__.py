@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .errors import BadInput
+from .errors import BadInput, NoneReadable
 
 if TYPE_CHECKING:
     from opscope.core.trace import Trace
 
-__all__ = ["BadInput", "format_of", "open"]
+__all__ = ["BadInput", "NoneReadable", "format_of", "open"]
 
 _SQLITE: Final = b"SQLite format 3\0"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -23,18 +24,21 @@ _DATABASES: Final = ("nsys", "nvprof", "dlprof")
 _HEAD: Final = 4096
 
 
-def open(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Trace:
+def open(
+    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, strict: bool = True
+) -> Trace:
     """The trace in a file or folder of any format; several are one job's, joined.
 
     A folder is a profile of ours, an export of Nsight Systems, or the files of many ranks. Raises
-    BadInput, naming the file and what is wrong with it.
+    BadInput, naming the file and what is wrong with it. Unless ``strict``, what is wrong with some of
+    several files is in ``origin["failed"]`` and in the notes, and the others are read.
     """
     if not isinstance(path, (str, os.PathLike)):
-        return _join(list(path), "an empty list")
+        return _join(list(path), "an empty list", strict)
     place = Path(path)
     found = format_of(place)
     if found == "folder":
-        return _join(_traces(place), f"{place}: a folder without traces")
+        return _join(_traces(place), f"{place}: a folder without traces", strict)
     if found == "opscope_profile":
         from . import opscope_profile
 
@@ -110,13 +114,60 @@ def _traces(folder: Path) -> list[Path]:
     return found
 
 
-def _join(paths: list[str | os.PathLike[str]] | list[Path], none: str) -> Trace:
+def _join(
+    paths: list[str | os.PathLike[str]] | list[Path], none: str, strict: bool = True
+) -> Trace:
     from opscope.core.trace import concat
 
     if not paths:
         where, _, what = none.rpartition(": ")
         raise BadInput(where or "()", what)
-    return concat([open(path) for path in paths])
+    _refuse_twice(paths)
+    parts: list[Trace] = []
+    failed: list[BadInput] = []
+    for path in paths:
+        try:
+            part = open(path, strict=strict)
+            for name in part.tables:  # a profile's are read when they are asked for
+                part[name]
+            parts.append(part)
+        except BadInput as error:
+            if strict or len(paths) == 1:
+                raise
+            failed.append(error)
+    if not parts:
+        raise failed[0] if len(failed) == 1 else NoneReadable(failed)
+    trace = concat(parts)
+    inner = [part.origin for part in parts]
+    trace.origin["files"] = len(failed) + sum(one.get("files", 1) for one in inner)
+    lost = [{"path": one.path, "what": one.what} for one in failed]
+    lost += [item for one in inner for item in one.get("failed", ())]
+    if lost:
+        trace.origin["failed"] = lost
+    for one in failed:
+        trace.note("error", f"left out: {one}")
+    return trace
+
+
+def _refuse_twice(paths: Sequence[str | os.PathLike[str]]) -> None:
+    """Raise BadInput where two paths are one file, or files of equal content: all would count twice."""
+    seen: dict[tuple[int, int], str] = {}
+    sizes: dict[int, list[str]] = {}
+    for path in [os.fspath(one) for one in paths]:
+        try:
+            found = os.stat(path)
+        except OSError:  # whoever opens it says so
+            continue
+        same = seen.get((found.st_dev, found.st_ino))
+        if same is not None:
+            raise BadInput(path, "given twice" + (f" (as {same})" if same != path else ""))
+        seen[found.st_dev, found.st_ino] = path
+        if not os.path.isfile(path):
+            continue
+        for other in sizes.get(found.st_size, ()):
+            if found.st_size and filecmp.cmp(path, other, shallow=False):
+                raise BadInput(path, f"the same as {other}: it would count twice")
+        sizes.setdefault(found.st_size, []).append(path)
 
 
 def _in_profile(place: Path) -> bool:

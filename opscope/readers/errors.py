@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 
 class BadInput(ValueError):
@@ -15,3 +16,12 @@ class BadInput(ValueError):
         self.path = os.fspath(path)
         self.what = what
         super().__init__(f"{self.path}: {what}")
+
+
+class NoneReadable(BadInput):
+    """Several files of which none can be read as a trace; ``failed`` says what is wrong with each."""
+
+    def __init__(self, failed: Sequence[BadInput]) -> None:
+        self.failed = list(failed)
+        first = self.failed[0]
+        super().__init__(first.path, f"{first.what} (none of {len(self.failed)} files can be read)")

@@ -30,6 +30,7 @@ from .errors import BadInput
 from .kineto_columns import Columns, Inexact
 from .kineto_counters import counters
 from .kineto_events import decode_events, decode_metrics
+from .kineto_groups import member_ranks
 from .kineto_json import KinetoFile
 from .kineto_ranges import ranges
 from .kineto_target import devices, process_row, threads
@@ -55,8 +56,8 @@ def read(path: str | PathLike[str]) -> Trace:
         raise BadInput(path, "traceEvents holds nothing that torch.profiler records")
     files = links.processes(columns, number)
     base = _base(file.meta)
-    placed = links.Placed(columns, number, files, base)
-    tables = {"processes": process_row(file.meta, columns, files)}
+    placed = links.Placed(columns, number, files, base, member_ranks(file.meta))
+    tables = {"processes": process_row(file.meta, columns, files, Path(path).name)}
     calls = device.calls(placed)
     tables["threads"] = threads(columns, number, files)
     tables["clocks"] = pl.DataFrame(

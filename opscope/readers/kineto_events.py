@@ -64,6 +64,8 @@ class Args(Struct, gc=False):
     group: Raw = f(default=ABSENT, name="Process Group Name")
     group_description: Raw = f(default=ABSENT, name="Process Group Description")
     group_ranks: Raw = f(default=ABSENT, name="Process Group Ranks")
+    collective_seq: Raw = f(default=ABSENT, name="Seq")
+    comms_id: Raw = f(default=ABSENT, name="Comms Id")
     in_split: Raw = f(default=ABSENT, name="In split size")
     out_split: Raw = f(default=ABSENT, name="Out split size")
     source_rank: Raw = f(default=ABSENT, name="Src Rank")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from opscope.core.columns import spread
 from opscope.core.intervals import Ints
 
 from .kineto_columns import CATEGORIES, LAUNCH_FLOWS, NONE, Codes, Columns, Gathered, place_number
+from .kineto_groups import with_members
 
 
 def numbers(places: Codes) -> Ints:
@@ -66,12 +68,17 @@ class Placed:
     number: Ints
     files: Processes
     base: int
+    #: The ranks of each process group, as the head tells them.
+    members: Mapping[str, str] = field(default_factory=dict)
     _names: list[str] = field(init=False)
     _attrs: list[str | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self._names = list(self.columns.names)
-        self._attrs = [text.decode("utf-8", "replace") or None for text in self.columns.attrs]
+        self._attrs = [
+            with_members(text.decode("utf-8", "replace"), self.members) or None
+            for text in self.columns.attrs
+        ]
 
     def process(self, rows: Gathered) -> NDArray[np.int32]:
         """The process of each row."""

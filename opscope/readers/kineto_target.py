@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 import numpy as np
@@ -20,8 +21,33 @@ _VERSIONS: Final = (
 _LARGEST_TID: Final = 1 << 22
 
 
-def process_row(meta: dict[str, Any], columns: Columns, files: Processes) -> pl.DataFrame:
-    """The ``processes`` table. A file has one rank, whose process drives its devices."""
+#: What torch.profiler's handler for TensorBoard calls a file: host, process, time.
+_FILE: Final = re.compile(r"(.+)_([0-9]{1,10})\.[0-9]{10,20}\.pt\.trace\.json(?:\.gz|\.zst)?\Z")
+_HOST_KEYS: Final = ("host_name", "hostname", "host")
+
+
+def host_of(meta: dict[str, Any], name: str, files: Processes) -> str | None:
+    """The machine's name: as the head tells it, else from the name of the file, where that is as the
+    profiler makes it and names one of the file's own processes."""
+    found = meta.get("distributedInfo")
+    for told in (meta, found if isinstance(found, dict) else {}):
+        for key in _HOST_KEYS:
+            if _word(told.get(key)):
+                return _word(told[key])
+    for one in (name, _word(meta.get("traceName")) or ""):
+        parts = _FILE.match(one.rpartition("/")[2])
+        if parts and int(parts[2]) in files.pids:
+            return parts[1]
+    return None
+
+
+def process_row(
+    meta: dict[str, Any], columns: Columns, files: Processes, name: str
+) -> pl.DataFrame:
+    """The ``processes`` table. A file has one rank, whose process drives its devices.
+
+    ``name`` is the file's, which may tell the host.
+    """
     names = {
         place_number(pid): label for event, pid, _, label in columns.meta if event == "process_name"
     }
@@ -34,6 +60,7 @@ def process_row(meta: dict[str, Any], columns: Columns, files: Processes) -> pl.
     return pl.DataFrame(
         {
             "process": range(count),
+            "host": [host_of(meta, name, files)] * count,
             "pid": files.pids,
             "rank": [_small(distributed.get("rank"))] * count,
             "world_size": [_small(distributed.get("world_size"))] * count,
@@ -42,7 +69,7 @@ def process_row(meta: dict[str, Any], columns: Columns, files: Processes) -> pl.
             "framework": ["torch"] * count,
             "versions": [json.dumps(versions) if versions else None] * count,
         },
-        schema_overrides={"pid": pl.Int64, "name": pl.String, "versions": pl.String,
+        schema_overrides={"pid": pl.Int64, "host": pl.String, "name": pl.String, "versions": pl.String,
                           "rank": pl.Int32, "world_size": pl.Int32},
     )  # fmt: skip
 

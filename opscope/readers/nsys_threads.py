@@ -26,7 +26,9 @@ def read_states(source: Source, threads: Threads) -> pl.DataFrame | None:
         return None
     states = _labels(source, "ENUM_SAMPLING_THREAD_STATE", ("Unknown", "Running"))
     blocks = _labels(source, "ENUM_SCHEDULING_THREAD_BLOCK", ("Unknown", "NonBlocked"))
-    wanted: dict[str, Kind] = dict.fromkeys(("start", "isSchedIn", "globalTid", "threadState", "threadBlock"), "int")
+    wanted: dict[str, Kind] = dict.fromkeys(
+        ("start", "isSchedIn", "globalTid", "threadState", "threadBlock"), "int"
+    )
     known = pl.Series(threads.processes.keys, dtype=pl.Int64)
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:

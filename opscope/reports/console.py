@@ -190,6 +190,8 @@ def summary(profile: Profile) -> Table:
         line(
             "launched", units.share(row.get("launched_share")), "of device time has a launch record"
         )
+    for one in profile.trace.origin.get("captures", ()):
+        line("shapes from", "", _capture(one))
     known = "of op time" if on_cpu else "of launched device time"
     line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row))
     line("bytes known", units.share(row.get("bytes_share")), known)
@@ -199,8 +201,9 @@ def summary(profile: Profile) -> Table:
         line("opscope itself", units.time(row["own_time"]), _own(row))
     for peak in memory.lines(profile):
         line(*peak)
+    files, read = row.get("files"), row.get("files_read")
     return Table(
-        "Summary",
+        "Summary" if read == files else f"Summary of {read} of {files} files",
         [Column("what", ""), Column("value", "", str), _flex("remark", "", _blank)],
         [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
         [*_told(profile), *_stepless(profile, row)],
@@ -324,7 +327,9 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
             empty = "nothing: all has its op"
             made.append(frame_table("Unattributed", profile.unattributed(), empty, top))
         elif name == "gaps":
-            made.append(frame_table("Outside any op", profile.gaps(), "nothing: all has its op", top))
+            made.append(
+                frame_table("Outside any op", profile.gaps(), "nothing: all has its op", top)
+            )
         elif name == "range":
             frame = profile.range_totals()
             keys = [key for key in frame.columns if key not in ("matrix_flops", "vector_flops")]
@@ -375,6 +380,19 @@ def _of_wall(row: Mapping[str, Any]) -> str:
     return f"{units.share(busy / (wall * devices))} of the wall time" + (
         " of each device, on average" if devices > 1 else ""
     )
+
+
+def _file(path: object) -> str:
+    return str(path).replace("\\", "/").rpartition("/")[2] if path else "another file"
+
+
+def _capture(one: Mapping[str, Any]) -> str:
+    """Which file was loaded for its shapes, and which one replays the CUDA graphs that it captures."""
+    own = [_plural(one["kernels"], "kernel")]
+    if one["copies"]:
+        own.append(_plural(one["copies"], "copy or set", "copies and sets"))
+    counted = f"its own {' and '.join(own)} are not counted"
+    return f"{_file(one['path'])}, whose graphs {_file(one['of'])} replays; {counted}"
 
 
 def _of(part: int | None, whole: int | None) -> str:

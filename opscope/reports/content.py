@@ -66,6 +66,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     "devices": "devices used",
     "kernels": "kernel executions",
     "copies": "copies and sets",
+    "files": "files given",
+    "files_read": "files that could be read",
     "own_time": "ns that opscope itself took while it recorded, all its parts, threads and processes",
     "own_share": "own_time / the time recorded, a fraction of 1",
     "own_steps_share": "own_time that fell into steps / the steps' time, a fraction of 1",

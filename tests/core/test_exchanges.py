@@ -186,6 +186,9 @@ def test_recordings_that_begin_apart_are_matched(first, second, many, same_clock
         pl.lit("0-1").cast(pl.Categorical).alias("members"),
         pl.lit("all_reduce").cast(pl.Categorical).alias("kind"),
         pl.lit(32).alias("bytes"),
+        pl.lit(2).alias("size"),
+        pl.lit(None, pl.Int64).alias("seq"),
+        pl.lit(None, pl.String).alias("comms"),
     )
     made = matched(frame, same_clock)
     offsets = (made["number"] - made["true"]).unique()

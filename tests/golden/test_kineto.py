@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import opscope
+from opscope.reports.console import summary
 
 #: file → communication share (of the window of the steps) and overlap, in percent, computed apart
 COMMUNICATION = {
@@ -129,6 +130,12 @@ def test_a_graph_replayed_kernel_has_the_op_that_was_captured(shared: Path):
     assert both.summary()["unattributed_time"].item() == 0
     replayed = both.kernels().filter(pl.col("inferred"))
     assert len(replayed) == 421
+    one, row = opscope.load(replay).summary(), both.summary()
+    same = ["wall_time", "device_time", "device_busy", "kernels", "copies", "processes", "devices"]
+    assert row.select(same).equals(one.select(same))
+    (line,) = [one for one in summary(both).rows if one["what"] == "shapes from"]
+    assert "vllm_decode_cudagraph_capture.json.gz" in line["remark"]
+    assert "its own 7 kernels and 3 copies and sets are not counted" in line["remark"]
     assert replayed["inputs"].null_count() == 0
     # what the kernel's name says of itself is what its op is
     for kernel, op in [

@@ -10,12 +10,12 @@ import polars as pl
 from opscope.core.attribute import Attribution
 from opscope.core.clocks import machines
 from opscope.core.columns import matching
-from opscope.core.exchanges import KERNELS, exchanges, matched
+from opscope.core.exchanges import GROUP, KERNELS, exchanges, matched
 from opscope.core.intervals import Ints, clip, intersect, merge
 from opscope.core.perf.communication import wire_bytes
 from opscope.core.trace import Trace
 
-_WITHIN: Final = ("group", "members", "number")
+_WITHIN: Final = (*GROUP, "number")
 _SCHEMA: Final = {
     "process": pl.Int32,
     "rank": pl.Int32,

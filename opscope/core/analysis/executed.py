@@ -18,7 +18,7 @@ from opscope.core.perf.kernel_names import used_by
 
 
 def executed_kernels(ops: Ops) -> pl.DataFrame:
-    """One row per kernel: device, start, end, duration (ns), name, launched, op, op_type, reason,
+    """One row per kernel: process, device, start, end, duration (ns), name, launched, op, op_type, reason,
     matrix_flops, vector_flops, flops, bytes, tensor_core.
 
     FLOPs and bytes are the op's, split over its kernels by duration; the parts of an op sum to it.
@@ -74,7 +74,7 @@ def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFram
 
 
 def executed_memops(ops: Ops) -> pl.DataFrame:
-    """One row per copy or set: device, start, end, duration (ns), launched, bytes, reason."""
+    """One row per copy or set: process, device, start, end, duration (ns), launched, bytes, reason."""
     table, launched = ops.attribution.trace["memops"], ops.attribution.memops
     return _where(table, launched).with_columns(
         table["bytes"], spread("reason", list(REASONS), launched.reason)
@@ -83,6 +83,7 @@ def executed_memops(ops: Ops) -> pl.DataFrame:
 
 def _where(table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
     return table.select(
+        "process",
         "device",
         "start",
         "end",

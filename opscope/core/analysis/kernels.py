@@ -100,7 +100,7 @@ def _piece(
         *("graph", "graph_node"),
     ).with_columns(
         *(column for column in about if column.name not in executed.columns),
-        *executed.drop("device", "start", "end", "name", "launched").get_columns(),
+        *executed.drop("process", "device", "start", "end", "name", "launched").get_columns(),
         *(cost_column(ops.costs, n, costing) for n in _TENSOR_CORE),
         pl.Series("inferred", launched.inferred),
     )

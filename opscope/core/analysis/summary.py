@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
+from opscope.core.captures import only_captured
+from opscope.core.clocks import machines
 from opscope.core.columns import matching
 from opscope.core.intervals import Ints, intersect, merge, subtract, union_length
 from opscope.core.schema import COMPILE
@@ -33,10 +36,13 @@ SCHEMA: Final = {
     "devices": pl.Int64,
     "kernels": pl.Int64,
     "copies": pl.Int64,
+    "files": pl.Int64,
+    "files_read": pl.Int64,
     "own_time": pl.Int64,
     "own_share": pl.Float64,
     "own_steps_share": pl.Float64,
 }
+_SPAN: Final = ("start", "end")
 #: Op types whose FLOPs are known to be none, so that they never count as a gap.
 FREE: Final = ("communication", "copy", "view")
 
@@ -60,31 +66,34 @@ def summary(
     ``own_steps_share`` what of it fell into steps over the steps' time.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
+    apart = only_captured(trace)
+    counted = ~pl.col("process").is_in(apart).fill_null(False)
     row |= {
-        "wall_time": _wall_time(trace),
-        "steps": len(ended_steps(trace["ranges"])),
-        "processes": len(trace["processes"]) or _distinct(trace, "process"),
-        "devices": _devices(kernels, memops),
+        "wall_time": _wall_time(trace, counted if apart else None),
+        "steps": len(ended_steps(trace["ranges"]).filter(counted)),
+        "processes": len(trace["processes"].filter(counted)) or _distinct(trace, "process"),
+        "devices": sum(key[-1] is not None for key in on_devices(trace, kernels, memops)),
         "kernels": len(kernels) if trace.has("kernels") else None,
         "copies": len(memops) if trace.has("memops") else None,
     }
+    files = trace.origin.get("files", 1)
+    row |= {"files": files, "files_read": files - len(trace.origin.get("failed", ()))}
     row |= _own(trace["own_costs"])
     if ops is not None:
         row |= _cpu(trace, ops)
     elif trace.has("kernels"):
-        row |= _gpu(kernels, memops)
+        row |= _gpu(trace, kernels, memops)
     return pl.DataFrame([row], schema=SCHEMA)
 
 
-def _gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
+def _gpu(trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
     total = int(kernels["duration"].sum())
     has_op = pl.col("reason").is_null()
     attributed, copied = _time(kernels, has_op), _time(memops, has_op)
-    columns = ["device", "start", "end"]
-    busy = 0
-    both = pl.concat([kernels.select(columns), memops.select(columns)])
-    for part in both.partition_by("device"):
-        busy += union_length(part["start"].to_numpy(), part["end"].to_numpy())
+    busy = sum(
+        union_length(*(np.concatenate([part[name].to_numpy() for part in parts]) for name in _SPAN))
+        for parts in on_devices(trace, kernels, memops).values()
+    )
     whole = total + int(memops["duration"].sum())
     launched = pl.col("launched")
     free = pl.Series(matching(kernels["op_type"], rf"\A({'|'.join(FREE)})\z"))
@@ -193,12 +202,14 @@ def compiles(trace: Trace) -> pl.DataFrame:
     return phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
 
 
-def _wall_time(trace: Trace) -> int | None:
-    """From the first event to the last, host and device."""
+def _wall_time(trace: Trace, counted: pl.Expr | None = None) -> int | None:
+    """From the first event to the last, host and device; of the rows that are ``counted``."""
     low: list[int] = []
     high: list[int] = []
     for name in ("ranges", "calls", "kernels", "memops"):
-        table = trace[name]
+        table = trace[name].select("process", "start", "end")
+        if counted is not None:
+            table = table.filter(counted)
         if len(table):
             low.append(table["start"].min())  # type: ignore[arg-type]
             high.append(table["end"].max())  # type: ignore[arg-type]
@@ -212,9 +223,30 @@ def _distinct(trace: Trace, column: str) -> int:
     return len(seen)
 
 
-def _devices(kernels: pl.DataFrame, memops: pl.DataFrame) -> int:
-    """Devices that did something."""
-    return pl.concat([kernels["device"], memops["device"]]).drop_nulls().n_unique()
+def on_devices(
+    trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame
+) -> dict[tuple[object, ...], list[pl.DataFrame]]:
+    """What ran on each device: its start and end, by a key that no other device has.
+
+    A device is its UUID where the trace tells it, else its number on the machine of the process that
+    used it: every machine has a device 0. The key's last is None where no device is told.
+    """
+    machine = dict(machines(trace).select("process", "machine").rows())
+    uuids: dict[tuple[int, int], str] = {
+        (process, device): uuid
+        for process, device, uuid in trace["devices"].select("process", "device", "uuid").rows()
+        if uuid
+    }
+    found: dict[tuple[object, ...], list[pl.DataFrame]] = {}
+    columns = ["process", "device", *_SPAN]
+    both = pl.concat([kernels.select(columns), memops.select(columns)])
+    for (process, device), part in both.partition_by(
+        "process", "device", as_dict=True, include_key=False
+    ).items():
+        uuid = uuids.get((process, device))
+        key = (uuid,) if uuid else (machine.get(process, process), device)
+        found.setdefault(key, []).append(part)
+    return found
 
 
 #: What the time inside steps, outside any op, is spent on, as far as ranges tell.

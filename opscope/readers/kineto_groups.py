@@ -1,0 +1,46 @@
+"""The process groups of a Kineto trace: who is in each, from the head of the file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+_CONFIG: Final = re.compile(
+    r"'pg_name': '([^']{0,256})'[^{}]{0,2048}?'ranks': \[([0-9, .]{0,65536})\]"
+)
+_MOST: Final = 100_000
+
+
+def member_ranks(meta: Mapping[str, Any]) -> dict[str, str]:
+    """The ranks of each group by its name, as JSON lists; from ``pg_config``, which is at times a text.
+
+    A list that was cut (``0, 1, ..., 7``) is left out.
+    """
+    found = meta.get("distributedInfo")
+    if isinstance(found, str):  # Python's own form of a dictionary, not JSON, and it may be cut
+        pairs = _CONFIG.findall(found[: 1 << 24])
+        return {name: f"[{ranks}]" for name, ranks in pairs[:_MOST] if "." not in ranks}
+    config = found.get("pg_config") if isinstance(found, dict) else None
+    groups: dict[str, str] = {}
+    for item in config[:_MOST] if isinstance(config, list) else ():
+        ranks = item.get("ranks") if isinstance(item, dict) else None
+        if isinstance(ranks, list) and ranks and all(type(rank) is int for rank in ranks):
+            groups[str(item.get("pg_name"))] = json.dumps(ranks)
+    return groups
+
+
+def with_members(attrs: str, members: Mapping[str, str]) -> str:
+    """The attributes (JSON) of an event, with its group's ranks where the head alone tells them."""
+    if not members or '"group":' not in attrs:
+        return attrs
+    try:
+        told = json.loads(attrs)
+    except (ValueError, RecursionError):
+        return attrs
+    written = str(told.get("group_ranks", ""))
+    ranks = members.get(str(told.get("group")))
+    if ranks is None or (written and "..." not in written):
+        return attrs
+    return json.dumps({**told, "group_ranks": ranks}, separators=(",", ":"))
