@@ -84,11 +84,18 @@ def export(nsys: str, report: Path, sqlite: Path) -> None:
     subprocess.run(line, check=True, capture_output=True, timeout=300)
 
 
-def both(nsys: str, program: str, folder: Path, *options: str, **environ: str) -> tuple[Ran, Path]:
-    """Run Python code under ``nsys`` and under ``opscope run`` at once: both hear the same run."""
+def run(nsys: str, program: str, folder: Path, *, ranks: bool = False) -> tuple[Ran, Path]:
+    """Run Python code under ``nsys`` and under ``opscope run`` at once: both hear the same run.
+
+    ``ranks``: by torchrun, as two of them.
+    """
     script = folder / "program.py"
     script.write_text(program)
-    return record(nsys, [sys.executable, str(script)], folder, *options, **environ)
+    command = [sys.executable, str(script)]
+    if ranks:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        command = [sys.executable, *torchrun, str(script)]
+    return record(nsys, command, folder, FORKS)
 
 
 def record(
@@ -115,6 +122,9 @@ class Compared:
     processes: tuple[int, int] = (0, 0)
     threads: tuple[int, int] = (0, 0)
     differences: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    #: Ops with which forked processes ended, which Nsight has not: what it holds as a process leaves by
+    #: ``os._exit``, as multiprocessing's workers do, it does not write. By process.
+    lost: Counter[int] = field(default_factory=Counter)
     #: Of the same op, ns: by how much Nsight's duration is longer, and where it begins.
     longer: list[int] = field(default_factory=list)
 
@@ -130,6 +140,10 @@ class Compared:
             middle, most = late[len(late) // 2], late[-1]
             lines.append(
                 f"{'durations':10} nsight longer by {middle:,} ns in the middle, {most:,} at most"
+            )
+        if self.lost:
+            lines.append(
+                f"{'lost':10} {sum(self.lost.values())} last ops of {len(self.lost)} forked processes"
             )
         lines.append(f"differences {sum(self.differences.values())}")
         for (column, ours, theirs), count in self.differences.most_common(20):
@@ -151,15 +165,31 @@ def compare(sqlite: Path, recorded: Path) -> Compared:
     found.ops = (sum(map(len, ours.values())), sum(map(len, theirs.values())))
     found.processes = tuple(len({pid for pid, _ in one}) for one in (ours, theirs))  # type: ignore[assignment]
     found.threads = (len(ours), len(theirs))
+    forked = _forked(right)
     for key in sorted(ours.keys() | theirs.keys()):
-        _pair(found, ours.get(key, []), theirs.get(key, []))
+        mine, other = ours.get(key, []), theirs.get(key, [])
+        if key[0] in forked and _names(mine) == _names(other)[: len(mine)]:
+            found.lost[key[0]] += len(other) - len(mine)
+            other = other[: len(mine)]
+        _pair(found, mine, other)
+    found.lost = +found.lost
     for name, mine, other in _processes(left, right):
         found.differences[name, mine, other] += 1
     return found
 
 
+def _names(ops: list[dict]) -> list[str]:
+    return [f"{op['op']}/{op['depth']}" for op in ops]
+
+
+def _forked(profile: Profile) -> set[int]:
+    """The pids of processes whose parent was recorded too."""
+    processes = profile.trace["processes"].drop_nulls("parent")
+    return set(processes["pid"].to_list())
+
+
 def _pair(found: Compared, ours: list[dict], theirs: list[dict]) -> None:
-    names = [[f"{op['op']}/{op['depth']}" for op in one] for one in (ours, theirs)]
+    names = [_names(ours), _names(theirs)]
     if names[0] == names[1]:
         blocks = [("equal", 0, len(ours), 0, len(theirs))]
     else:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from .rangetext import format_spec
-from .schema import OpCall
+from .schema import OpCall, ParamValue
 
 #: The graph, the key and the name of the spec by which a process tells an NVTX tool of itself.
 GRAPH: Final = "process"
@@ -91,7 +91,7 @@ def spec() -> str:
     ``process/facts = process() {host="a", pid=7, parent=1, rank=0, world_size=2, …}``
     """
     who = current()
-    told = {
+    told: dict[str, ParamValue] = {
         "host": who.host,
         "pid": who.pid,
         "parent": who.parent,

@@ -165,7 +165,9 @@ def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
             for name, kind in _TYPES.items()
             if type(params.get(name)) is kind and _fits(params[name])
         }
-        pairs = [one.partition(" ") for one in params.get("versions") or () if type(one) is str]
+        named = params.get("versions")
+        words = named if isinstance(named, tuple) else ()
+        pairs = [one.partition(" ") for one in words if isinstance(one, str)]
         facts["versions"] = {name: version for name, _, version in pairs if version}
         found[process] = facts
     return found
