@@ -14,6 +14,8 @@ from pathlib import Path
 
 import polars as pl
 
+import pytest
+
 import opscope
 from opscope.profile import Profile
 
@@ -36,6 +38,12 @@ def installed() -> list[str]:
     named = os.environ.get(VARIABLE, "")
     found = [shutil.which(one) for one in named.split(os.pathsep) if one]
     return [one for one in found if one] or [one for one in [shutil.which("nsys")] if one]
+
+
+def skip_without() -> list[object]:
+    """For ``pytest.mark.parametrize("nsys", …)``: each that is installed, else a skip that says so."""
+    why = f"no nsys on PATH or in ${VARIABLE}"
+    return list(installed()) or [pytest.param("", marks=pytest.mark.skip(reason=why))]
 
 
 def version(nsys: str) -> str:
