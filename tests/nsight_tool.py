@@ -13,7 +13,6 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 import polars as pl
-
 import pytest
 
 import opscope
