@@ -175,6 +175,8 @@ def compare(sqlite: Path, recorded: Path) -> Compared:
     forked = _forked(right)
     for key in sorted(ours.keys() | theirs.keys()):
         mine, other = ours.get(key, []), theirs.get(key, [])
+        if key[0] in forked and mine and mine[-1]["end"] - mine[-1]["start"] == 1:
+            mine = mine[:-1]  # its end was lost
         if key[0] in forked and _names(mine) == _names(other)[: len(mine)]:
             found.lost[key[0]] += len(other) - len(mine)
             other = other[: len(mine)]

@@ -18,6 +18,8 @@ from .schema import OpCall, ParamValue
 #: The graph, the key and the name of the spec by which a process tells an NVTX tool of itself.
 GRAPH: Final = "process"
 KEY: Final = "facts"
+#: The key of what it says in between: that it has forked.
+FORK: Final = "fork"
 
 _SECRET_NAME = re.compile(
     r"(?i)(pass(word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|auth|"
@@ -104,6 +106,11 @@ def spec() -> str:
     }
     params = tuple((name, value) for name, value in told.items() if value is not None)
     return format_spec(GRAPH, KEY, OpCall(GRAPH, (), None, params))
+
+
+def forked_spec() -> str:
+    """What an NVTX tool is told each time that this process has forked: the child may not be traced."""
+    return format_spec(GRAPH, FORK, OpCall(FORK))
 
 
 def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:

@@ -38,6 +38,14 @@ def test_forked_processes_keep_their_meaning(nsys: str, tmp_path: Path) -> None:
     assert parents.null_count() == 1
 
 
+def test_forked_processes_that_are_not_traced_are_missed(nsys: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(f"import opscope; opscope.init()\n{programs.FORKED}")
+    ran = tool.profile(nsys, [sys.executable, "program.py"], tmp_path)
+    notes = opscope.load(ran.sqlite).notes()
+    (row,) = [row for row in notes.iter_rows(named=True) if "trace-fork" in row["what"]]
+    assert row["how_many"] == 3
+
+
 def test_ranks_of_torchrun_are_told(nsys: str, tmp_path: Path) -> None:
     ran, recorded = tool.run(nsys, programs.RANKS, tmp_path, ranks=True)
     found = tool.compare(ran.sqlite, recorded)

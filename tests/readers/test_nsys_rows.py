@@ -214,6 +214,25 @@ def test_a_forked_process_has_the_names_of_its_parents_domains(nsys_file, event,
         assert parents == of
 
 
+def test_forked_processes_that_were_not_traced_are_counted(nsys_file, event, ids):
+    own = ids.gtid() >> 24 & 0xFFFFFF
+    where = {"domainId": 5, "category": 9}
+    rows = [
+        *own_domain(event, ids),
+        event(5, None, eventType=34, text=facts(own, 1), **where),
+        *(event(n, None, eventType=34, text="process/fork = fork()", **where) for n in (6, 7, 8)),
+        event(
+            9, None, eventType=34, text=facts(7001, own), globalTid=ids.gtid(7001, 7001), **where
+        ),
+    ]
+    notes = nsys.read(nsys_file(NVTX_EVENTS=rows))["notes"]
+    (note,) = notes.filter(pl.col("what").str.contains("trace-fork")).iter_rows(named=True)
+    assert note["how_many"] == 2
+    traced = [row for row in rows if row["text"] != "process/fork = fork()"]
+    notes = nsys.read(nsys_file(NVTX_EVENTS=traced))["notes"]
+    assert notes.filter(pl.col("what").str.contains("trace-fork")).is_empty()
+
+
 def test_a_number_that_two_processes_use_otherwise_names_nothing(nsys_file, event, ids):
     rows = [
         *own_domain(event, ids),
