@@ -62,11 +62,16 @@ def init(
 
 
 def shutdown() -> None:
-    """Undo ``init`` and ``wrap``: every hook is taken away, every patched attribute restored."""
+    """Undo ``init`` and ``wrap``: every hook is taken away, every patched attribute restored.
+
+    The step that this thread is in is left, and is none to be counted.
+    """
     from . import adapters, wrapping
+    from .core import session
 
     wrapping.restore()
     adapters.uninstall()
+    session.leave_step()
 
 
 def step(n: int | None = None) -> int:

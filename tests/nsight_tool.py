@@ -13,6 +13,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 import opscope
 from opscope.profile import Profile
@@ -36,6 +37,12 @@ def installed() -> list[str]:
     named = os.environ.get(VARIABLE, "")
     found = [shutil.which(one) for one in named.split(os.pathsep) if one]
     return [one for one in found if one] or [one for one in [shutil.which("nsys")] if one]
+
+
+def skip_without() -> list[object]:
+    """For ``pytest.mark.parametrize("nsys", …)``: each that is installed, else a skip that says so."""
+    why = f"no nsys on PATH or in ${VARIABLE}"
+    return list(installed()) or [pytest.param("", marks=pytest.mark.skip(reason=why))]
 
 
 def version(nsys: str) -> str:
@@ -84,11 +91,18 @@ def export(nsys: str, report: Path, sqlite: Path) -> None:
     subprocess.run(line, check=True, capture_output=True, timeout=300)
 
 
-def both(nsys: str, program: str, folder: Path, *options: str, **environ: str) -> tuple[Ran, Path]:
-    """Run Python code under ``nsys`` and under ``opscope run`` at once: both hear the same run."""
+def run(nsys: str, program: str, folder: Path, *, ranks: bool = False) -> tuple[Ran, Path]:
+    """Run Python code under ``nsys`` and under ``opscope run`` at once: both hear the same run.
+
+    ``ranks``: by torchrun, as two of them.
+    """
     script = folder / "program.py"
     script.write_text(program)
-    return record(nsys, [sys.executable, str(script)], folder, *options, **environ)
+    command = [sys.executable, str(script)]
+    if ranks:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        command = [sys.executable, *torchrun, str(script)]
+    return record(nsys, command, folder, FORKS)
 
 
 def record(
@@ -115,6 +129,9 @@ class Compared:
     processes: tuple[int, int] = (0, 0)
     threads: tuple[int, int] = (0, 0)
     differences: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    #: Ops with which forked processes ended, which Nsight has not: what it holds as a process leaves by
+    #: ``os._exit``, as multiprocessing's workers do, it does not write. By process.
+    lost: Counter[int] = field(default_factory=Counter)
     #: Of the same op, ns: by how much Nsight's duration is longer, and where it begins.
     longer: list[int] = field(default_factory=list)
 
@@ -130,6 +147,10 @@ class Compared:
             middle, most = late[len(late) // 2], late[-1]
             lines.append(
                 f"{'durations':10} nsight longer by {middle:,} ns in the middle, {most:,} at most"
+            )
+        if self.lost:
+            lines.append(
+                f"{'lost':10} {sum(self.lost.values())} last ops of {len(self.lost)} forked processes"
             )
         lines.append(f"differences {sum(self.differences.values())}")
         for (column, ours, theirs), count in self.differences.most_common(20):
@@ -151,15 +172,33 @@ def compare(sqlite: Path, recorded: Path) -> Compared:
     found.ops = (sum(map(len, ours.values())), sum(map(len, theirs.values())))
     found.processes = tuple(len({pid for pid, _ in one}) for one in (ours, theirs))  # type: ignore[assignment]
     found.threads = (len(ours), len(theirs))
+    forked = _forked(right)
     for key in sorted(ours.keys() | theirs.keys()):
-        _pair(found, ours.get(key, []), theirs.get(key, []))
+        mine, other = ours.get(key, []), theirs.get(key, [])
+        if key[0] in forked and mine and mine[-1]["end"] - mine[-1]["start"] == 1:
+            mine = mine[:-1]  # its end was lost
+        if key[0] in forked and _names(mine) == _names(other)[: len(mine)]:
+            found.lost[key[0]] += len(other) - len(mine)
+            other = other[: len(mine)]
+        _pair(found, mine, other)
+    found.lost = +found.lost
     for name, mine, other in _processes(left, right):
         found.differences[name, mine, other] += 1
     return found
 
 
+def _names(ops: list[dict]) -> list[str]:
+    return [f"{op['op']}/{op['depth']}" for op in ops]
+
+
+def _forked(profile: Profile) -> set[int]:
+    """The pids of processes whose parent was recorded too."""
+    processes = profile.trace["processes"].drop_nulls("parent")
+    return set(processes["pid"].to_list())
+
+
 def _pair(found: Compared, ours: list[dict], theirs: list[dict]) -> None:
-    names = [[f"{op['op']}/{op['depth']}" for op in one] for one in (ours, theirs)]
+    names = [_names(ours), _names(theirs)]
     if names[0] == names[1]:
         blocks = [("equal", 0, len(ours), 0, len(theirs))]
     else:

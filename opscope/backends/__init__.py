@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from opscope.core import session
+from opscope.core.nvtx_sink import attached
 from opscope.core.session import Capture
 
 from .gpu_runtime import platform
@@ -24,6 +25,10 @@ _log = logging.getLogger(__name__)
 _HIDE: Final = ("", "-1", "NoDevFiles")
 #: What nsys sets in the processes that it starts.
 _NSYS_SIGNS: Final = ("NSYS_PROFILING_SESSION_ID", "QUADD_INJECTION_PROXY")
+UNHEARD: Final = (
+    "Nsight Systems runs this without -t nvtx and hears no range: opscope records them itself; with "
+    "`nsys profile -t nvtx,cuda` they are in its report beside the kernels"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,9 @@ def choose(in_process: bool = True, environ: Mapping[str, str] = os.environ) -> 
     ``in_process``: the program runs already, so it cannot be started under nsys any more.
     """
     if under_nsys(environ):
-        return Choice("emit", "running under Nsight Systems, which records the ranges itself")
+        if attached(environ) is not None and not environ.get("NVTX_DISABLE"):
+            return Choice("emit", "running under Nsight Systems, which records the ranges itself")
+        return Choice("recorder", UNHEARD)
     gpu = gpu_vendor(environ)
     nsys = shutil.which("nsys", path=environ.get("PATH"))
     if gpu == "nvidia" and nsys and not in_process:
@@ -142,6 +149,14 @@ def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
     )
 
 
+def tell_unheard() -> None:
+    """Say that Nsight Systems does not hear us, on stderr and in the recording."""
+    _log.warning("opscope: %s", UNHEARD)
+    recorder = session.recorder()
+    if recorder is not None:
+        recorder.note("warning", UNHEARD)
+
+
 def begin(folder: str | os.PathLike[str], backend: str = "auto") -> Choice:
     """Start a capture of this process into ``folder``; what was started, and why.
 
@@ -152,9 +167,13 @@ def begin(folder: str | os.PathLike[str], backend: str = "auto") -> Choice:
     choice = choose() if backend == "auto" else Choice(backend, "asked for")
     capture = make(choice.name, folder)
     if capture is None:
+        if attached() is None:
+            _log.warning("opscope: nothing is recorded: no tool that hears NVTX is attached")
         return choice
     try:
         session.start(capture)
+        if choice.reason is UNHEARD:
+            tell_unheard()
     except session.SessionError as error:
         if backend != "auto" or choice.name == "recorder" or session.capturing() is not None:
             raise

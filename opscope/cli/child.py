@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from opscope.core.session import Capture
 
-BACKENDS: Final = ("auto", "recorder", "kineto", "xplane")
+BACKENDS: Final = ("auto", "recorder", "kineto", "xplane", "emit", "nsys")
 #: Environment variables by which ``run`` tells its children the plan.
 FOLDER, BACKEND, STEPS, FROM, UNTIL = (
     f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL")
@@ -85,9 +85,10 @@ def parse_steps(text: str) -> tuple[int, int | None]:
 def start(env: Mapping[str, str]) -> None:
     """Hook the frameworks and record as ``env`` says. Called once, before the program begins."""
     import opscope
-    from opscope.backends import choose
+    from opscope.backends import UNHEARD, choose, tell_unheard
     from opscope.core import session
 
+    from . import nsight
     from .recording import (
         Recording,
         RecordingWithEither,
@@ -96,9 +97,11 @@ def start(env: Mapping[str, str]) -> None:
     )
 
     plan = Plan.from_environment(env)
-    backend = choose(environ=env).name if plan.backend == "auto" else plan.backend
+    choice = choose(environ=env) if plan.backend == "auto" else None
+    backend = plan.backend if choice is None else choice.name
     opscope.init()
-    if backend == "emit":  # the tool that started us records
+    if backend in ("emit", "nsys"):  # the tool that started us records
+        nsight.leave_word(env[FOLDER], env)
         return
     _finish_at_quick_exits()
     makers: dict[str, Callable[[str], Capture]] = {
@@ -118,6 +121,8 @@ def start(env: Mapping[str, str]) -> None:
         _by_time(plan, capture)
         if hasattr(os, "register_at_fork"):  # a timer's thread does not live on in a forked child
             os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
+    if choice is not None and choice.reason is UNHEARD:
+        tell_unheard()
 
 
 def _finish_at_quick_exits() -> None:

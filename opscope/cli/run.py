@@ -12,7 +12,8 @@ import typer
 
 import opscope
 
-from . import common, launch
+from . import common, launch, nsight
+from .child import FROM, STEPS, UNTIL
 
 if TYPE_CHECKING:
     from opscope.core.trace import Trace
@@ -52,7 +53,8 @@ def run(
         str,
         typer.Option(
             "--backend",
-            help="How: auto, recorder, kineto (GPU kernels by PyTorch), or xplane (JAX).",
+            help="How: auto, recorder, kineto (GPU kernels by PyTorch), xplane (JAX), nsys (Nsight "
+            "Systems), or emit (for the NVTX tool that runs this).",
         ),
     ] = "auto",
     memory: Annotated[
@@ -86,6 +88,8 @@ def run(
         settings[PRIVATE] = "1"
     command = _runnable(command)
     target = _target(output, command, force)
+    if backend == "nsys":
+        target, command = _under_nsight(target, command, settings, force)
     with common.scratch_beside(target) as scratch:
         parts = Path(scratch, "parts")
         parts.mkdir()
@@ -98,6 +102,8 @@ def run(
         try:
             why = _nothing(steps, delay, duration)
             profile = _collect(parts, target, command, force, why, private)
+            if profile is None and backend == "nsys" and report and target.exists():
+                profile = common.load([str(target)])
         except (OSError, BadInput) as error:
             said = error.strerror if isinstance(error, OSError) else None
             common.say(f"{target}: not written: {said or error}")
@@ -119,6 +125,21 @@ def _settings(
         common.fail("--backend kineto: no GPU is visible here; recorder needs none")
     try:
         return Plan.of(steps=steps, delay=delay, duration=duration, backend=backend).environment()
+    except ValueError as error:
+        common.fail(str(error))
+
+
+def _under_nsight(
+    target: Path, command: list[str], settings: dict[str, str], force: bool
+) -> tuple[Path, list[str]]:
+    """Nsight's report in place of the profile, and the command that has it written."""
+    if any(settings.get(name) for name in (STEPS, FROM, UNTIL)):
+        common.fail(
+            "--backend nsys records all of the run; for a part of it type: nsys profile --delay S "
+            "--duration S -t nvtx,cuda -o NAME opscope run -- COMMAND"
+        )
+    try:
+        return target.with_suffix(nsight.SUFFIX), nsight.command(command, target, force=force)
     except ValueError as error:
         common.fail(str(error))
 
@@ -186,8 +207,10 @@ def _collect(
     from opscope.readers import opscope_profile
 
     _tell_unrecorded(parts)
+    words = nsight.last_words(parts)
     if not recorder.parts(parts):
-        common.say(f"nothing was recorded: {nothing}")
+        for line in words or [f"nothing was recorded: {nothing}"]:
+            common.say(line)
         return None
     trace = aligned(_readable(parts))
     if private:
@@ -212,6 +235,8 @@ def _collect(
         common.say(f"wrote {target}")
         return None
     common.say(f"wrote {target}")
+    for line in words:
+        common.say(line)
     return profile
 
 

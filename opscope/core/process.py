@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from .rangetext import format_spec
-from .schema import OpCall
+from .schema import OpCall, ParamValue
 
 #: The graph, the key and the name of the spec by which a process tells an NVTX tool of itself.
 GRAPH: Final = "process"
 KEY: Final = "facts"
+#: The key of what it says in between: that it has forked.
+FORK: Final = "fork"
 #: Set to 1 where neither the host's name nor the arguments are to be recorded.
 PRIVATE: Final = "OPSCOPE_PRIVATE"
 _IMPORT_TIME: Final = time.time_ns()
@@ -89,7 +91,7 @@ def spec() -> str:
     ``process/facts = process() {host="a", pid=7, parent=1, rank=0, world_size=2, …}``
     """
     who = current()
-    told = {
+    told: dict[str, ParamValue] = {
         "host": who.host,
         "pid": who.pid,
         "parent": who.parent,
@@ -102,6 +104,11 @@ def spec() -> str:
     }
     params = tuple((name, value) for name, value in told.items() if value is not None)
     return format_spec(GRAPH, KEY, OpCall(GRAPH, (), None, params))
+
+
+def forked_spec() -> str:
+    """What an NVTX tool is told each time that this process has forked: the child may not be traced."""
+    return format_spec(GRAPH, FORK, OpCall(FORK))
 
 
 def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:

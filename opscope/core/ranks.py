@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.groups import DIMENSION, GROUP, GROUPS
-from opscope.core.process import GRAPH, KEY
+from opscope.core.process import FORK, GRAPH, KEY
 from opscope.core.rangetext import RangeTextError, parse, parse_spec
 from opscope.core.trace import Trace
 
@@ -121,6 +121,7 @@ def with_facts(trace: Trace) -> Trace:
         return trace
     processes = trace["processes"]
     numbers = dict(processes.select("pid", "process").iter_rows())
+    _tell_untraced(trace, told, numbers)
     rows = []
     for row in processes.iter_rows(named=True):
         facts = told.get(row["process"], {})
@@ -133,13 +134,36 @@ def with_facts(trace: Trace) -> Trace:
             "host": facts.get("host"),
             "rank": facts.get("rank"),
             "world_size": facts.get("world_size"),
-            "parent": numbers.get(facts.get("parent")),
+            "parent": numbers.get(facts.get("parent", -1)),
             "name": facts.get("name"),
             "framework": ",".join(frameworks) or None,
         }
         row |= {name: value for name, value in wanted.items() if row[name] is None}
         rows.append(row | {"versions": json.dumps(versions) if versions else None})
     return trace.replace(processes=pl.DataFrame(rows, schema=processes.schema))
+
+
+def _tell_untraced(trace: Trace, told: dict[int, dict[str, Any]], numbers: dict[int, int]) -> None:
+    """A note on forked processes of which the trace has nothing."""
+    ranges = trace["ranges"]
+    forks = ranges.filter(
+        (pl.col("category") == "spec")
+        & pl.col("text").cast(pl.String).str.starts_with(f"{GRAPH}/{FORK} = ")
+    )["process"].value_counts()
+    missing = 0
+    for process, times in forks.iter_rows():
+        there = {
+            child
+            for child, facts in told.items()
+            if numbers.get(facts.get("parent", -1)) == process != child
+        }
+        missing += max(0, times - len(there))
+    if missing:
+        what = (
+            "processes that were forked, of which nothing is here: Nsight Systems traces them (a data "
+            "loader's workers, say) with --trace-fork-before-exec=true"
+        )
+        trace.note("warning", what, missing)
 
 
 def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
@@ -165,7 +189,9 @@ def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
             for name, kind in _TYPES.items()
             if type(params.get(name)) is kind and _fits(params[name])
         }
-        pairs = [one.partition(" ") for one in params.get("versions") or () if type(one) is str]
+        named = params.get("versions")
+        words = named if isinstance(named, tuple) else ()
+        pairs = [one.partition(" ") for one in words if isinstance(one, str)]
         facts["versions"] = {name: version for name, _, version in pairs if version}
         found[process] = facts
     return found

@@ -425,7 +425,7 @@ def _hook_exit_and_fork() -> None:
     _hooked = True
     atexit.register(_at_exit)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_in_child)
+        os.register_at_fork(after_in_parent=_in_parent, after_in_child=_in_child)
 
 
 def _at_exit() -> None:
@@ -435,6 +435,12 @@ def _at_exit() -> None:
         listen(None)
         left.stop()
     leave_step()  # of this thread; those of others end with the trace
+
+
+def _in_parent() -> None:
+    heard = next((one for one in tuple(_emitters.values()) if one.nvtx), None)
+    if heard is not None:
+        heard.tell(process.forked_spec())
 
 
 def _in_child() -> None:

@@ -59,8 +59,8 @@ result = emitter.active
     assert {e.category for e in pushes} == {CATEGORY_ID["forward"]}
     assert [parse(e.text) for e in pushes] == [COMPLETE] * 5
     assert len(heard.of("pop")) == 5
-    # once each, however often pushed: without outputs, with them, and the result mark
-    assert len(heard.of("string")) == len({e.text for e in heard.of("string")}) == 3
+    # once each, however often pushed: without outputs, with them, the result mark, and the process
+    assert len(heard.of("string")) == len({e.text for e in heard.of("string")}) == 4
 
 
 def test_result_mark_and_complete_text_give_the_same_call(tool: Path, tmp_path: Path) -> None:
@@ -69,7 +69,8 @@ def test_result_mark_and_complete_text_give_the_same_call(tool: Path, tmp_path: 
         tool,
         tmp_path,
     )
-    events = heard.of("push", "mark", "pop")
+    assert heard.of("mark")[0].text.startswith("process/facts = process() {host=")
+    events = heard.of("push", "mark", "pop")[1:]
     assert [e.kind for e in events] == ["push", "mark", "pop", "push", "pop"]
     first, mark, _, second, _ = events
     assert mark.category == CATEGORY_ID["result"]
@@ -77,7 +78,12 @@ def test_result_mark_and_complete_text_give_the_same_call(tool: Path, tmp_path: 
     told = parse(first.text)
     assert told.outputs is None
     merged = OpCall(
-        told.name, told.inputs, parse_result(mark.text), told.params, told.device, told.frames
+        told.name,
+        told.inputs,
+        parse_result(mark.text).outputs,
+        told.params,
+        told.device,
+        told.frames,
     )
     assert merged == parse(second.text) == COMPLETE
 
@@ -114,16 +120,17 @@ session.end_step()
     assert not any(open_now.values())
     relu = format_call(COMPLETE)
     assert told == [
-        (True, "opscope.step", 1, "step 0"),
+        (True, "opscope.step", 1, "step"),
         (True, "opscope.user", 1, "outer"),
         (True, "opscope.user", 2, "inner"),
         (True, "opscope.torch", 1, relu),
         (False, "opscope.user", 1, "thread"),
         (False, "opscope.torch", 1, relu),
-        (True, "opscope.step", 1, "step 1"),
+        (True, "opscope.step", 1, "step"),
     ]
     categories = {e.text: e.category for e in heard.of("push")}
-    assert categories["step 0"] == CATEGORY_ID["step"]
+    assert categories["step"] == CATEGORY_ID["step"]
+    assert [e.payload for e in heard.of("push", domain="opscope.step")] == [0, 1]
     assert categories["inner"] == CATEGORY_ID["phase"]
     assert categories["outer"] == 0
 
@@ -171,23 +178,110 @@ def test_past_the_bound_only_the_name_is_registered(tool: Path, tmp_path: Path) 
     heard = hear(
         """
 from opscope.core import nvtx_sink
-nvtx_sink.MAX_REGISTERED = 3
+nvtx_sink.MAX_REGISTERED = 4
 from opscope.core import session
 from opscope.core.schema import OpCall, TensorSpec
-emitter = session.emitter("torch")
-for n in range(6):
-    emitter.push(emitter.prepare(OpCall("aten::relu", (TensorSpec("f32", (n,)),))))
+emitter = session.emitter("torch")  # which tells of the process: one text
+for n in range(9):
+    call = OpCall("aten::relu", (TensorSpec("f32", (n,)),), device="cpu", frames=(("a.py", n // 4),))
+    emitter.push(emitter.prepare(call))
     emitter.pop()
+for n in range(9):
+    with session.annotate(f"batch {n} of 9"):
+        pass
 """,
         tool,
         tmp_path,
     )
-    texts = [e.text for e in heard.of("push")]
-    assert texts[:3] == [f"aten::relu(f32[{n}])" for n in range(3)]
-    assert len(set(texts[3:])) == 1
-    assert parse(texts[3]) == OpCall("aten::relu", truncated=True)
-    assert len(heard.of("string")) == 4
+    texts = [e.text for e in heard.of("push", domain="opscope.torch")]
+    assert texts[:3] == [f"aten::relu(f32[{n}]) on cpu @a.py:0" for n in range(3)]
+    assert texts[3] == "aten::relu()<cut> on cpu @a.py:0"
+    assert texts[4:8] == ["aten::relu()<cut> on cpu @a.py:1"] * 4
+    # the room for those is full too
+    assert parse(texts[8]) == OpCall("aten::relu", truncated=True)
+    assert len(heard.of("string", domain="opscope.torch")) == 7
+    users = [e.text for e in heard.of("push", domain="opscope.user")]
+    assert users == [f"batch {n} of 9" for n in range(3)] + ["batch <cut>"] * 6
     assert "distinct texts" in heard.stderr
+
+
+def test_a_hundred_thousand_steps_are_one_text(tool: Path, tmp_path: Path) -> None:
+    heard = hear(
+        """
+from opscope.core import session
+for n in range(100_000):
+    session.step()
+session.step(-7)
+session.step(1 << 70)
+""",
+        tool,
+        tmp_path,
+    )
+    steps = heard.of("push", domain="opscope.step")
+    assert [e.payload for e in steps] == [*range(100_000), -7, None]
+    assert {e.text for e in steps[:-1]} == {"step"}
+    assert steps[-1].text == f"step {1 << 70}"
+
+
+LEAVING = (
+    SETUP
+    + """
+session.step()
+emitter.push(complete); emitter.pop()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "leaving", ["", "import opscope; opscope.shutdown()", "import sys; session.step(); sys.exit(0)"]
+)
+def test_the_last_step_is_closed_and_said_to_have_no_end(
+    tool: Path, tmp_path: Path, leaving: str
+) -> None:
+    program = LEAVING + "import json; print(json.dumps(None), flush=True)\n" + leaving
+    heard = hear(program, tool, tmp_path)
+    events = heard.of("push", "pop", "mark", domain="opscope.step")
+    kinds = [e.kind for e in events if not e.text.startswith("process/")]
+    assert kinds.count("push") == kinds.count("pop")
+    assert kinds[-2:] == ["mark", "pop"]
+    assert events[-2].text == "unended"
+    assert events[-2].category == CATEGORY_ID["result"]
+
+
+FORKING = (
+    SETUP
+    + """
+import os
+session.step()
+emitter.push(complete, 1, 1); emitter.pop()
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+session.step()
+with session.annotate("a"):
+    emitter.push(complete, 2, 1); emitter.pop()
+if not child:
+    {leave}
+"""
+)
+
+
+@pytest.mark.parametrize("leave", ["os._exit(0)", "raise SystemExit"])
+def test_a_forked_child_names_its_domains_and_texts_anew(
+    tool: Path, tmp_path: Path, leave: str
+) -> None:
+    """What its parent has registered stands for something else there, under Nsight Systems."""
+    heard = hear(FORKING.format(leave=leave), tool, tmp_path)
+    told = [e.text.split(" = ", 1)[1] for e in heard.of("mark") if "process/facts" in e.text]
+    facts = {call.param("pid"): call.param("parent") for call in map(parse, told)}
+    assert len(facts) == 2
+    assert set(facts.values()) & set(facts), "one of them is the other's parent"
+    domains = [e.domain for e in heard.of("domain")]
+    assert domains.count("opscope.torch") == 2
+    texts = [e.text for e in heard.of("string", domain="opscope.torch")]
+    assert texts.count(format_call(COMPLETE)) == 2
+    steps = heard.of("push", domain="opscope.step")
+    assert sorted(e.payload for e in steps) == [0, 1, 1]
 
 
 def test_the_dummy_domain_is_replaced_when_a_tool_is_there(

@@ -10,6 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from opscope.core.analysis.summary import ended_steps
+from opscope.profile import Profile
 from opscope.readers import nsys, sqlite
 from opscope.readers.errors import BadInput
 
@@ -100,7 +102,200 @@ def test_marks_starts_ends_and_what_never_ended(nsys_file, event, ids):
         ("pushpop", "open", 11, 90, 4000, None),
         ("pushpop", "closed", 12, 15, 4000, None),
     ]
-    assert trace["notes"].filter(pl.col("what").str.contains("never ended"))["how_many"][0] == 1
+    assert trace["notes"].filter(pl.col("what").str.contains("were open"))["how_many"][0] == 1
+
+
+def test_what_was_open_at_the_captures_end_is_cut_where_its_thread_ended(nsys_file, event, ids):
+    other = ids.gtid(4009)
+    rows = [
+        event(10, 1_000_000, text="step", category=7, int64Value=3),
+        event(20, 30, text="inside"),
+        event(40, 1_000_000, text="alone", globalTid=other),
+        event(
+            50, 1_000_000, eventType=60, rangeId=1, text="start and end", globalTid=ids.gtid(4010)
+        ),
+        event(60, 999_999, text="ended in time", globalTid=ids.gtid(4010)),
+    ]
+    calls = [{"start": 35, "end": 90, "globalTid": ids.gtid(), "correlationId": 1, "nameId": 0}]
+    trace = nsys.read(
+        nsys_file(
+            NVTX_EVENTS=rows,
+            CUPTI_ACTIVITY_KIND_RUNTIME=calls,
+            ANALYSIS_DETAILS=[{"globalVid": 1, "duration": 1_000_000}],
+        )
+    )
+    got = trace["ranges"].select(pl.col("text").cast(pl.String), "start", "end", "attrs")
+    unclosed = '{"unclosed":true}'
+    assert sorted(got.rows()) == [
+        ("alone", 40, 41, unclosed),
+        ("ended in time", 60, 999_999, None),
+        ("inside", 20, 30, None),
+        ("start and end", 50, 999_999, unclosed),
+        ("step", 10, 90, unclosed),
+    ]
+    (note,) = trace["notes"].filter(pl.col("what").str.contains("were open")).iter_rows(named=True)
+    assert note["how_many"] == 3
+
+
+OWN = {"category": 7, "domainId": 5}
+
+
+def own_domain(event, ids, pid=None):
+    """What names our domain of steps, number 5, and its categories, in a process."""
+    where = {} if pid is None else {"globalTid": ids.gtid(pid, pid)}
+    return [
+        event(1, None, eventType=75, text="opscope.step", domainId=5, **where),
+        event(1, None, eventType=33, text="step", category=7, domainId=5, **where),
+        event(1, None, eventType=33, text="result", category=10, domainId=5, **where),
+        event(1, None, eventType=33, text="spec", category=9, domainId=5, **where),
+    ]
+
+
+def test_a_steps_number_is_its_payload_or_in_its_text(nsys_file, event, ids):
+    rows = [
+        *own_domain(event, ids),
+        event(10, 20, text="step", int64Value=70_001, **OWN),
+        event(30, 40, text="step", int64Value=-3, **OWN),
+        event(50, 60, text="step 5", **OWN),
+        event(70, 80, text="step", int64Value=9),
+    ]
+    trace = nsys.read(nsys_file(NVTX_EVENTS=rows))
+    ranges = trace["ranges"].select(pl.col("text").cast(pl.String), "seq")
+    assert ranges.rows() == [
+        ("step 70001", None),
+        ("step -3", None),
+        ("step 5", None),
+        ("step", None),
+    ]
+
+
+def test_a_step_that_nothing_ended_is_marked_so(nsys_file, event, ids):
+    rows = [
+        *own_domain(event, ids),
+        event(10, 20, text="step", int64Value=0, **OWN),
+        event(20, 40, text="step", int64Value=1, **OWN),
+        event(39, None, eventType=34, text="unended", domainId=5, category=10),
+    ]
+    trace = nsys.read(nsys_file(NVTX_EVENTS=rows))
+    got = trace["ranges"].select(pl.col("text").cast(pl.String), "attrs").rows()
+    assert got == [("step 0", None), ("step 1", '{"unclosed":true}')]
+    assert ended_steps(trace["ranges"]).height == 1
+
+
+def facts(pid, parent, more=""):
+    return f'process/facts = process() {{host="h", pid={pid}, parent={parent}{more}}}'
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_forked_process_has_the_names_of_its_parents_domains(nsys_file, event, ids, told):
+    child = ids.gtid(7001, 7001)
+    rows = [
+        *own_domain(event, ids),
+        event(10, 20, text="step", int64Value=0, **OWN),
+        event(30, 40, text="step", int64Value=1, globalTid=child, **OWN),
+    ]
+    if told:
+        own = ids.gtid() >> 24 & 0xFFFFFF
+        # another process calls its domain of that number otherwise
+        other = ids.gtid(7002, 7002)
+        rows += [
+            event(1, None, eventType=75, text="theirs", domainId=5, globalTid=other),
+            event(2, 3, text="x", domainId=5, globalTid=other),
+            event(29, None, eventType=34, text=facts(7001, own), domainId=5, category=9,
+                  globalTid=child),
+        ]  # fmt: skip
+    trace = nsys.read(nsys_file(NVTX_EVENTS=rows))
+    steps = trace["ranges"].filter(pl.col("text").cast(pl.String).str.starts_with("step"))
+    got = steps.select(pl.col("domain", "category", "text").cast(pl.String)).rows()
+    assert got == [("opscope.step", "step", "step 0"), ("opscope.step", "step", "step 1")]
+    if told:
+        parents = trace["processes"].filter(pl.col("pid") == 7001)["parent"].to_list()
+        of = trace["processes"].filter(pl.col("pid") == own)["process"].to_list()
+        assert parents == of
+
+
+def test_forked_processes_that_were_not_traced_are_counted(nsys_file, event, ids):
+    own = ids.gtid() >> 24 & 0xFFFFFF
+    where = {"domainId": 5, "category": 9}
+    rows = [
+        *own_domain(event, ids),
+        event(5, None, eventType=34, text=facts(own, 1), **where),
+        *(event(n, None, eventType=34, text="process/fork = fork()", **where) for n in (6, 7, 8)),
+        event(
+            9, None, eventType=34, text=facts(7001, own), globalTid=ids.gtid(7001, 7001), **where
+        ),
+    ]
+    notes = nsys.read(nsys_file(NVTX_EVENTS=rows))["notes"]
+    (note,) = notes.filter(pl.col("what").str.contains("trace-fork")).iter_rows(named=True)
+    assert note["how_many"] == 2
+    traced = [row for row in rows if row["text"] != "process/fork = fork()"]
+    notes = nsys.read(nsys_file(NVTX_EVENTS=traced))["notes"]
+    assert notes.filter(pl.col("what").str.contains("trace-fork")).is_empty()
+
+
+def test_a_number_that_two_processes_use_otherwise_names_nothing(nsys_file, event, ids):
+    rows = [
+        *own_domain(event, ids),
+        event(1, None, eventType=75, text="theirs", domainId=5, globalTid=ids.gtid(7002, 7002)),
+        event(2, 3, text="x", domainId=5, globalTid=ids.gtid(7002, 7002)),
+        event(30, 40, text="y", globalTid=ids.gtid(7001, 7001), **OWN),
+    ]
+    trace = nsys.read(nsys_file(NVTX_EVENTS=rows))
+    (row,) = trace["ranges"].filter(pl.col("text") == "y").iter_rows(named=True)
+    assert (row["domain"], row["category"]) == ("domain 5", "7")
+
+
+def test_a_process_tells_its_rank(nsys_file, event, ids):
+    own = ids.gtid() >> 24 & 0xFFFFFF
+    more = ', rank=3, world_size=8, name="train.py", versions=["python 3.11", "torch 2.13"]'
+    rows = [
+        *own_domain(event, ids),
+        event(5, None, eventType=34, text=facts(own, 1, more), domainId=5, category=9),
+    ]
+    (row,) = nsys.read(nsys_file(NVTX_EVENTS=rows))["processes"].iter_rows(named=True)
+    assert (row["rank"], row["world_size"], row["framework"]) == (3, 8, "torch")
+    assert json.loads(row["versions"])["torch"] == "2.13"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "process/facts = process() {pid=1e99, rank=[1], versions=7}",
+        "process/facts = process() {rank=99999999999999999999, world_size=-9999999999}",
+        "process/facts = process(",
+        "process/facts = ",
+    ],
+)
+def test_odd_facts_are_no_facts(nsys_file, event, ids, text):
+    rows = [
+        *own_domain(event, ids),
+        event(5, None, eventType=34, text=text, domainId=5, category=9),
+    ]
+    (row,) = nsys.read(nsys_file(NVTX_EVENTS=rows))["processes"].iter_rows(named=True)
+    assert (row["rank"], row["world_size"]) == (None, None)
+
+
+def test_ranges_that_lost_their_texts_are_counted(nsys_file, event, ids):
+    rows = [
+        event(1, None, eventType=75, text="opscope.torch", domainId=5),
+        event(10, 20, text="aten::add(f32[2],<cut> on cpu @a.py:1", domainId=5),
+        event(20, 30, text="aten::add(<cut> on cpu", domainId=5),
+        event(30, 40, text="batch <cut>", domainId=5),
+        event(40, 50, text='"a(b"(<cut>', domainId=5),
+        event(50, 60, text="aten::add(f32[2])", domainId=5),
+    ]
+    notes = nsys.read(nsys_file(NVTX_EVENTS=rows))["notes"]
+    counts = {row["what"][:22]: row["how_many"] for row in notes.iter_rows(named=True)}
+    assert counts["ranges whose text was "] == 1
+    assert counts["ranges that lost their"] == 3
+
+
+def test_that_a_domain_is_live_is_no_op(nsys_file, event, ids):
+    rows = [
+        event(1, None, eventType=75, text="opscope.jax", domainId=5),
+        event(10, 20, text="opscope: the domain is live", domainId=5),
+    ]
+    assert Profile(nsys.read(nsys_file(NVTX_EVENTS=rows))).ops().is_empty()
 
 
 def test_a_file_of_marks_only(nsys_file, event):

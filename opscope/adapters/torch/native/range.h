@@ -311,16 +311,6 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   if (c.canonical) --t.inside;
   t.place = c.outer_place;
   t.has_place = c.outer_has_place;
-  if (c.makes) {
-    int64_t peeked = at::sequence_number::peek();
-    if (peeked > c.peeked) {
-      bool own = c.seq >= 0;
-      fill_nodes(
-          t, c.peeked, peeked, c.place, own ? c.seq : t.last_seq,
-          own ? c.forward_thread : t.record_function_id);
-      t.filled = peeked;
-    }
-  }
   int64_t pop = g_pop_code.load(std::memory_order_relaxed);
   if (c.wants) {
     std::string result;
@@ -344,6 +334,16 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   if (c.nvtx) nvtxDomainRangePop(global().nvtx);
 #endif
   if (c.epoch && c.epoch == g_epoch.load(std::memory_order_relaxed)) t.put(pop, time);
+  if (c.makes) {  // last: the first on a thread takes milliseconds, which are in no range of NVTX's
+    int64_t peeked = at::sequence_number::peek();
+    if (peeked > c.peeked) {
+      bool own = c.seq >= 0;
+      fill_nodes(
+          t, c.peeked, peeked, c.place, own ? c.seq : t.last_seq,
+          own ? c.forward_thread : t.record_function_id);
+      t.filled = peeked;
+    }
+  }
   count(t.ops_seen);
 }
 
