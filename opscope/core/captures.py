@@ -34,18 +34,18 @@ def without_captures(trace: Trace) -> Trace:
     if not len(kernels) or not matching(calls["name"], GRAPH_LAUNCH).any():
         return trace
     links = {name: launching_calls(trace[name], calls) for name in ("kernels", "memops")}
-    graph = replayed(trace, links["kernels"])
-    if graph is None:
-        return trace
     process = calls["process"].fill_null(NONE).to_numpy()
-    of_kernel = kernels["process"].gather(graph.kernels).fill_null(NONE).to_numpy()
-    captured_by = at(process, graph.call)
-    cross = (graph.call >= 0) & (captured_by != of_kernel)
-    pairs = np.unique(np.stack((captured_by[cross], of_kernel[cross]), axis=1), axis=0)
-    replaying = set(of_kernel.tolist())
+    pairs: set[tuple[int, int]] = set()
+    replaying: set[int] = set()
+    for table, graph in replayed(trace, links).items():
+        by = trace[table]["process"].gather(graph.rows).fill_null(NONE).to_numpy()
+        captured_by = at(process, graph.call)
+        cross = (graph.call >= 0) & (captured_by != by)
+        pairs.update(zip(captured_by[cross].tolist(), by[cross].tolist(), strict=True))
+        replaying.update(by.tolist())
     found: dict[int, int] = {
         capturing: other
-        for capturing, other in pairs.tolist()
+        for capturing, other in sorted(pairs)
         if capturing not in replaying and _goes_with(trace, capturing, other)
     }
     return _without(trace, links, found) if found else trace
