@@ -28,6 +28,13 @@ H100 = {
     "sharedMemPerMultiprocessor": 233_472,
 }  # fmt: skip
 
+#: As ROCm tells of one: without a name.
+MI300 = {
+    "id": 0, "name": "", "totalGlobalMem": 206_141_652_992, "computeMajor": 9, "computeMinor": 4,
+    "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048, "regsPerBlock": 65_536,
+    "warpSize": 64, "sharedMemPerBlock": 65_536, "numSms": 304,
+}  # fmt: skip
+
 
 @dataclass(slots=True)
 class Launched:
@@ -40,15 +47,21 @@ class Launched:
 
 
 class FakeCuda:
-    """One process's GPU. ``seed`` draws its clock; ``met`` makes CPU activity out of every thread."""
+    """One process's GPU. ``seed`` draws its clock; ``met`` makes CPU activity out of every thread.
 
-    def __init__(self, seed: int = 0, met: bool = False, drift: float | None = None) -> None:
+    ``rocm``: it is AMD's, whose calls are HIP's and whose threads have the system's ids.
+    """
+
+    def __init__(
+        self, seed: int = 0, met: bool = False, drift: float | None = None, rocm: bool = False
+    ) -> None:
         draw = random.Random(seed)
         now, unix = time.perf_counter_ns(), time.time_ns()
         self.drift = draw.uniform(-50e-6, 50e-6) if drift is None else drift
         self._origin = now
         self._unix = unix + draw.randrange(-5_000_000, 5_000_000)
-        self._met = met
+        self._met = met or rocm
+        self._rocm = rocm
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._free: dict[int, int] = {}
@@ -71,6 +84,8 @@ class FakeCuda:
 
     def call(self, name: str, op: str = "") -> tuple[int, int]:
         """One call of the runtime by this thread: its correlation id, and its end on that clock."""
+        if self._rocm:
+            name = name.replace("cuda", "hip", 1)
         start = time.perf_counter_ns()
         correlation = next(self._numbers)
         end = time.perf_counter_ns()
@@ -144,7 +159,11 @@ class FakeCuda:
         assert self.window is not None
         first, last = self.window
         writer = KinetoWriter(
-            os.getpid(), first // QUARTER_NS * QUARTER_NS, [H100], dict(self._threads)
+            os.getpid(),
+            first // QUARTER_NS * QUARTER_NS,
+            [MI300 if self._rocm else H100],
+            dict(self._threads),
+            self._rocm,
         )
         writer.write(
             path,

@@ -13,7 +13,10 @@ Read at pytorch/kineto, ``libkineto/src``, of autumn 2025 to summer 2026:
   of driver calls launches alone are written;
 * ``CuptiActivityProfiler.cpp``, ``handleRuntimeActivity``: CUPTI's thread id, unless the thread was
   recorded, which CUDA activities alone do not do;
-* ``ActivityType.cpp``: the categories' names.
+* ``ActivityType.cpp``: the categories' names;
+* for AMD's GPUs (``rocm``) ``RocprofActivity_inl.h`` at 03ab8cb0 (``metadataJson``) and
+  ``RocprofLogger.cpp`` at 00ca10e8: the system's thread ids, no numbers of graphs, which calls are
+  left out (``hipRuntimeGetVersion`` is, ``hipDriverGetVersion`` is not).
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ BLOCKED = frozenset(
     {
         "cudaGetDevice", "cudaSetDevice", "cudaGetLastError", "cudaEventCreate",
         "cudaEventCreateWithFlags", "cudaEventDestroy",
+        "hipGetDevice", "hipSetDevice", "hipGetLastError", "hipCtxSetCurrent",
+        "hipGetDevicePropertiesR0600", "hipGetDeviceCount", "hipDeviceGetAttribute",
+        "hipRuntimeGetVersion", "hipPeekAtLastError", "hipModuleGetFunction",
     }
 )  # fmt: skip
 #: Calls that begin an arrow; ``cudaMemcpy`` to ``cudaMemset2DAsync`` do as well.
@@ -37,6 +43,9 @@ ARROWS = frozenset(
         "cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cudaGraphLaunch",
         "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaStreamWaitEvent", "cuLaunchKernel",
         "cuLaunchKernelEx",
+        "hipLaunchKernel", "hipExtLaunchKernel", "hipLaunchCooperativeKernel",
+        "hipHccModuleLaunchKernel", "hipModuleLaunchKernel", "hipExtModuleLaunchKernel",
+        "hipMalloc", "hipFree", "hipMemcpy", "hipMemcpyAsync", "hipMemcpyWithStream",
     }
 )  # fmt: skip
 #: Driver calls that are written.
@@ -90,6 +99,7 @@ class KinetoWriter:
     base: int
     properties: list[Mapping[str, Any]] = field(default_factory=list)
     met: Mapping[int, int] = field(default_factory=dict)
+    rocm: bool = False
 
     def write(
         self, path: str | Path, calls: Iterable[Call], work: Iterable[Work], end: int
@@ -136,12 +146,24 @@ class KinetoWriter:
         if call.name in BLOCKED or (driver and call.name not in DRIVER):
             return None
         arrow = call.name in ARROWS or call.name.startswith(("cudaMemcpy", "cudaMemset"))
-        args = {"cbid": CBID.get(call.name, 0), "correlation": call.correlation}
+        number = "cid" if self.rocm else "cbid"
+        args = {number: CBID.get(call.name, 0), "correlation": call.correlation}
         category = "cuda_driver" if driver else "cuda_runtime"
         place = self.pid, sanitize_tid(self.thread(call.pthread))
         return self._activity(category, call.name, place, call.start, call.end, args, arrow)
 
     def _work(self, work: Work) -> list[str]:
+        place = work.device, sanitize_tid(work.stream)
+        if self.rocm:
+            told: dict[str, Any] = {
+                "device": work.device, "stream": work.stream, "correlation": work.correlation,
+                "kind": "Dispatch Kernel" if work.kind == "kernel" else work.name[7:11],
+            }  # fmt: skip
+            if work.kind == "kernel":
+                told |= {"grid": list(work.grid), "block": list(work.block)}
+            else:
+                told |= {"bytes": work.bytes, "memory bandwidth (GB/s)": 1.5}
+            return self._activity(work.kind, work.name, place, work.start, work.end, told, False)
         args: dict[str, Any] = {
             "device": work.device,
             "context": work.context,
@@ -167,7 +189,6 @@ class KinetoWriter:
         if work.kind == "kernel":
             args["priority"] = 0
         args |= {"channel": 12, "channel_type": 1}
-        place = work.device, sanitize_tid(work.stream)
         return self._activity(work.kind, work.name, place, work.start, work.end, args, False)
 
     def _activity(

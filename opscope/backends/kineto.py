@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import polars as pl
 
-from opscope.core.clockfit import ClockFit, fit
+from opscope.core.clockfit import NEAR_DRIFT, ClockFit, fit
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace
 
@@ -172,5 +172,5 @@ def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> tuple[ClockFit | Non
         return None, pl.DataFrame(schema={"number": pl.Int64, "thread": pl.Int64})
     hit = rows >= 0
     pairs = {"number": seen["thread"].gather(rows[hit]), "thread": asked[hit, 2]}
-    fitted = fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]])
+    fitted = fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]], NEAR_DRIFT)
     return fitted, pl.DataFrame(pairs).unique()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.clockfit import ClockFit, fit
+from opscope.core.clockfit import NEAR_DRIFT, ClockFit, fit
 from opscope.core.intervals import nest
 from opscope.core.recording import PROBE, XPLANE
 from opscope.core.session import SessionError
@@ -165,4 +165,4 @@ def _fit(ranges: Trace, theirs: pl.DataFrame, guess: int) -> tuple[ClockFit, dic
     # the profiler numbers threads by itself; ours are the system's
     known = seen["thread"].gather(rows[hit]).to_list()
     alias = dict(zip(known, asked[hit, 2].tolist(), strict=True))
-    return fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]]), alias
+    return fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]], NEAR_DRIFT), alias

@@ -15,6 +15,8 @@ _Floats = npt.NDArray[np.float64]
 
 #: No two clocks of one machine run apart faster than this (crystals: under 100 ppm).
 MAX_DRIFT: Final = 1e-3
+#: Nor do those of a profiler and its program, one of which the system keeps to the true time.
+NEAR_DRIFT: Final = 2e-4
 #: Readings farther apart than this cannot tell drift from the width of their brackets.
 MIN_SPAN_NS: Final = 10_000_000
 
@@ -43,7 +45,9 @@ class ClockFit:
         return moved
 
 
-def fit(before: Ints, after: Ints, start: Ints, end: Ints) -> ClockFit:
+def fit(
+    before: Ints, after: Ints, start: Ints, end: Ints, most_drift: float = MAX_DRIFT
+) -> ClockFit:
     """The fit of readings: our clock read ``before`` and ``after`` calls that they saw [start, end].
 
     Each reading says that the offset at that moment is between ``before - start`` and
@@ -51,7 +55,7 @@ def fit(before: Ints, after: Ints, start: Ints, end: Ints) -> ClockFit:
     drift is taken that leaves most room, and the offset is the middle. True offset and drift satisfy
     every reading however long a bracket was interrupted, so delays do no harm and the tightest
     brackets decide; the farthest that any other offset and drift that satisfy them lie from the
-    chosen ones is the error. Raises ValueError without a reading.
+    chosen ones is the error. The clocks drift by less than ``most_drift``. Raises ValueError without a reading.
     """
     if not len(before):
         raise ValueError("no readings to fit")
@@ -68,9 +72,9 @@ def fit(before: Ints, after: Ints, start: Ints, end: Ints) -> ClockFit:
         return least, most
 
     # The room is concave and piecewise linear in the drift: its corners are the hulls' slopes.
-    ends = np.array([-MAX_DRIFT, 0.0, MAX_DRIFT])
+    ends = np.array([-most_drift, 0.0, most_drift])
     drifts = np.concatenate((_slopes(at[lower], low[lower]), _slopes(at[upper], high[upper]), ends))
-    drifts = np.unique(drifts.clip(-MAX_DRIFT, MAX_DRIFT))
+    drifts = np.unique(drifts.clip(-most_drift, most_drift))
     least, most = room(drifts)
     space = most - least
     best = drifts[space >= space.max() - 1e-6]
@@ -128,8 +132,6 @@ def _zeros(x: _Floats, y: _Floats) -> _Floats:
 #: Readings no farther apart, and together no longer, are a group: in it clocks hardly part.
 _GAP_NS: Final = 20_000_000
 _GROUP_NS: Final = 40_000_000
-#: Faster no two clocks part that a profiler and its program read.
-_LIKELY_DRIFT: Final = 2e-4
 #: A group's tightest brackets each propose shifts, with the calls nearest to the guess.
 _PIVOTS: Final = 4
 _NEAREST: Final = 2048
@@ -220,14 +222,14 @@ def _lines(
     ]
     if len(ends) == 1:
         for only in ends[0]:
-            drifted = np.abs(when - only.at) * _LIKELY_DRIFT
+            drifted = np.abs(when - only.at) * NEAR_DRIFT
             yield np.full(len(when), only.by), (only.margin + drifted).astype(np.int64)
         return
     for first in ends[0]:
         for last in ends[1]:
             span = last.at - first.at
             apart = abs(last.by - first.by)
-            if apart > abs(span) * _LIKELY_DRIFT + first.margin + last.margin:
+            if apart > abs(span) * NEAR_DRIFT + first.margin + last.margin:
                 continue
             part = (when - first.at) / span
             shift = first.by + np.rint(part * (last.by - first.by)).astype(np.int64)
@@ -248,7 +250,7 @@ def _shifts(
         near = np.flatnonzero((np.abs(by - guess) <= reach) & (length <= width[pivot]))
         near = near[np.argsort(np.abs(by[near] - guess), kind="stable")[:_NEAREST]]
         margin = (width[pivot] - length[near]) // 2 + 1
-        drifted = (np.abs(before - at) * _LIKELY_DRIFT).astype(np.int64)
+        drifted = (np.abs(before - at) * NEAR_DRIFT).astype(np.int64)
         moved = by[near][:, None]
         rows = _inside(before - moved, after - moved, start, end, margin[:, None] + drifted)
         scores = (rows >= 0).sum(1)
@@ -278,7 +280,7 @@ def _settled(before: Ints, after: Ints, start: Ints, end: Ints, rows: Ints) -> I
     """The assignment once more, of all readings, by the clocks that it gives."""
     for _ in range(3):
         hit = rows >= 0
-        fitted = fit(before[hit], after[hit], start[rows[hit]], end[rows[hit]])
+        fitted = fit(before[hit], after[hit], start[rows[hit]], end[rows[hit]], NEAR_DRIFT)
         again = _inside(before, after, fitted.apply(start), fitted.apply(end), fitted.error_ns)
         if (again >= 0).sum() < hit.sum():
             break

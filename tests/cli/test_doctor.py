@@ -40,3 +40,44 @@ def test_a_framework_that_cannot_be_imported_is_told_with_the_rest(framework):
     check = framework("raise ImportError('libodd.so.1:\\n no such file')\n")
     assert (check.works, check.found) == (False, "3.1")
     assert check.advice == "it cannot be imported: libodd.so.1: no such file"
+
+
+class Driver:
+    """A driver's library: its first call succeeds, its second counts devices."""
+
+    def __init__(self, names, devices):
+        begin, count = names
+        setattr(self, begin, lambda _: 0)
+
+        def counted(where):
+            where._obj.value = devices
+            return 0
+
+        setattr(self, count, counted)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "hip", "works", "found"),
+    [
+        (2, None, True, "2 CUDA devices"),
+        (None, 1, True, "1 HIP device"),
+        (0, 8, True, "8 HIP devices"),
+        (0, None, False, "CUDA driver present, no device (error 0)"),
+        (None, None, False, "no CUDA or HIP driver"),
+    ],
+)
+def test_a_gpu_of_either_platform_is_found(cuda, hip, works, found, monkeypatch):
+    drivers = {
+        "libcuda.so.1": cuda is not None and Driver(("cuInit", "cuDeviceGetCount"), cuda),
+        "libamdhip64.so": hip is not None and Driver(("hipInit", "hipGetDeviceCount"), hip),
+    }
+
+    def load(name):
+        if not drivers.get(name):
+            raise OSError(name)
+        return drivers[name]
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    monkeypatch.setattr("opscope.backends.gpu_vendor", lambda: None)
+    check = doctor._gpu()
+    assert (check.works, check.found) == (works, found)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.backends.beside import GAP_S, PROBES
-from opscope.core.clockfit import fit, match
+from opscope.core.clockfit import NEAR_DRIFT, fit, match
 from opscope.core.intervals import Ints
 
 REACH = 50_000_000
@@ -74,7 +74,8 @@ def errors(run: Run) -> tuple[float, int] | None:
     if rows is None or (rows >= 0).sum() * 2 <= len(rows):
         return None
     hit = rows >= 0
-    fitted = fit(run.before[hit], run.after[hit], run.start[rows[hit]], run.end[rows[hit]])
+    readings = run.before[hit], run.after[hit], run.start[rows[hit]], run.end[rows[hit]]
+    fitted = fit(*readings, NEAR_DRIFT)
     times = np.linspace(run.before[0], run.after[-1], 40).astype(np.int64)
     return float(np.abs(fitted.apply(run.theirs(times)) - times).max()), fitted.error_ns
 

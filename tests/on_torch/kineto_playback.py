@@ -24,6 +24,8 @@ from opscope.core import session
 from opscope.profile import Profile
 from tests.fake_cuda import FakeCuda
 
+#: Bytes of a thread's stack.
+STACK = 128 << 20
 #: What an op launched: ("kernel" | "copy" | "fill", its name or kind, ns, what else is told).
 Launch = tuple[str, str, int, dict[str, Any]]
 
@@ -209,19 +211,17 @@ def train(player: Player, seed: int, step: Callable[[], object] = lambda: None) 
 @contextmanager
 def elsewhere(draw: random.Random) -> Iterator[None]:
     """Threads that begin meanwhile have their stacks, and so their pthread ids, somewhere else."""
-    held = mmap.mmap(
-        -1,
-        draw.randrange(1, 1 << 21) << 12,  # up to 8 GiB of addresses, of which none is touched
-        flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000),
-        prot=0,
-    )
-    # above 40 MB glibc keeps no stack for the next thread
-    before = threading.stack_size(draw.randrange(16, 32) << 22)
+    # Up to 8 GiB of addresses, of which none is touched, in pieces that fill the gaps which a stack fits
+    # into. Above 40 MB glibc keeps no stack for the next thread.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    held = [mmap.mmap(-1, STACK, flags=flags, prot=0) for _ in range(draw.randrange(64))]
+    before = threading.stack_size(STACK)
     try:
         yield
     finally:
         threading.stack_size(before)
-        held.close()
+        for piece in held:
+            piece.close()
 
 
 def run(stage: Stage, gpu: FakeCuda, player: Player, threads: int, seed: int) -> list[int]:

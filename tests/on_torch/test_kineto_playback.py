@@ -127,6 +127,14 @@ def test_threads_met_by_cpu_activity_are_known_by_the_systems_id(
     assert wrong(profile, gpu) == []
 
 
+def test_on_an_amd_gpu_each_launch_is_with_its_op(stage: Stage, tmp_path: Path) -> None:
+    gpu = FakeCuda(4, rocm=True)
+    profile = captured(tmp_path, stage, gpu, playback.made(4), threads=2, seed=4)
+    names = set(profile.trace["calls"]["name"].cast(pl.String))
+    assert {"hipDriverGetVersion", "hipLaunchKernel", "hipMemcpyAsync"} <= names
+    assert wrong(profile, gpu) == []
+
+
 def test_threads_after_each_other_under_one_pthread_id_are_told_apart(
     stage: Stage, tmp_path: Path
 ) -> None:
