@@ -31,6 +31,15 @@ _Nests: TypeAlias = "dict[tuple[int, ...], tuple[Nest, Ints] | None]"
 
 _PLACE: Final = ("process", "thread")
 _FEW_THREADS: Final = 32
+#: What is said of kernels of CUDA graphs that only something else than an identifier ties to their ops.
+GIVEN_TO_REGION: Final = (
+    "kernels of CUDA graphs without node ids were given to the compiled region that replayed the graph "
+    "(inferred): which of its ops each is of, the trace does not tell"
+)
+GIVEN_BY_ORDER: Final = (
+    "kernels of CUDA graphs without node ids were tied to their ops by the order of the launches that "
+    "were captured (inferred)"
+)
 #: Why a kernel or copy has no op: a closed list; the first means that it has one.
 REASONS: Final = (
     None,
@@ -116,6 +125,7 @@ class Attribution:
 def attribute(trace: Trace) -> Attribution:
     """Tie every kernel and copy of ``trace`` to the op that launched it (rules 0 to 5, 7, 8)."""
     links = {name: _launch(trace[name], trace["calls"]) for name in ("kernels", "memops")}
+    whole = trace
     named = named_ranges(trace, links["kernels"])
     trace = named.trace
     meaning = interpret(trace)
@@ -137,7 +147,9 @@ def attribute(trace: Trace) -> Attribution:
     add_parameters(trace, meaning, is_op, launched["kernels"].op)
     name_groups(ranges, meaning, is_op)
     if graph is not None:
-        _follow_graph(graph, launched["kernels"], call_op, nests, _is_region(meaning))
+        by_region = _follow_graph(graph, launched["kernels"], call_op, nests, _is_region(meaning))
+        _say(whole, "warning", GIVEN_TO_REGION, by_region)
+        _say(whole, "info", GIVEN_BY_ORDER, int(graph.inferred.sum()))
     _take_named(named, launched["kernels"], is_op)
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
 
@@ -203,11 +215,11 @@ def _follow_graph(
     call_op: NDArray[np.int32],
     nests: _Nests,
     is_region: NDArray[np.bool_],
-) -> None:
+) -> int:
     """Rule 5: the op that captured the node, never the op that replayed the graph.
 
     A compiled region that replays its own graph is the one exception: where the capture is not in
-    the trace it has the kernels (rule 6), and they are marked as inferred.
+    the trace it has the kernels (rule 6), and they are marked as inferred. Returns how many these are.
     """
     op = at(call_op, graph.call)
     for key, nested in nests.items():
@@ -223,6 +235,13 @@ def _follow_graph(
     kernels.reason[graph.kernels] = np.where(op >= 0, HAS_OP, NO_CAPTURE)
     kernels.inferred[graph.kernels] = (graph.inferred | region) & (op >= 0)
     kernels.replay[graph.kernels] = kernels.call[graph.kernels]
+    return int(region.sum())
+
+
+def _say(trace: Trace, severity: str, what: str, how_many: int) -> None:
+    """A note of what was inferred; a profile that was saved has it already."""
+    if how_many and what not in trace["notes"]["what"].cast(pl.String).to_list():
+        trace.note(severity, what, how_many)
 
 
 def _is_region(meaning: Meaning) -> NDArray[np.bool_]:

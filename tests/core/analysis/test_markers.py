@@ -66,7 +66,10 @@ def test_a_marker_of_another_kind_of_op_does_not_stand_in(flops):
 def test_a_marker_around_two_products_tells_the_sizes_of_neither(flops):
     found = flops(
         [(LINEAR, ["mm, seq = 5", "mm, seq = 6"])],
-        [("MmBackward, seq = 6", ["mm, seq = 0"] * 2), ("MmBackward, seq = 5", ["mm, seq = 0"] * 2)],
+        [
+            ("MmBackward, seq = 6", ["mm, seq = 0"] * 2),
+            ("MmBackward, seq = 5", ["mm, seq = 0"] * 2),
+        ],
     )
     assert found == [None] * 4
 
@@ -75,7 +78,10 @@ def test_one_op_s_two_gradients_are_no_two_ops(flops):
     other = marker("torch.nn.functional", "linear", tensor(4, 4), tensor(2, 4))
     found = flops(
         [(LINEAR, ["addmm, seq = 5"]), (other, ["addmm, seq = 6"])],
-        [("AddmmBackward, seq = 6", ["mm, seq = 0"]), ("AddmmBackward, seq = 5", ["mm, seq = 0"] * 2)],
+        [
+            ("AddmmBackward, seq = 6", ["mm, seq = 0"]),
+            ("AddmmBackward, seq = 5", ["mm, seq = 0"] * 2),
+        ],
     )
     assert found == [2 * 4 * 4 * 2, *[2 * 8 * 16 * 32] * 2]
 
