@@ -39,6 +39,15 @@ _FEW_THREADS: Final = 32
 _DEEP: Final = 64
 #: One row in so many: then sorting these costs less than a flag for each row of the trace.
 _FEW: Final = 64
+#: What is said of kernels of CUDA graphs that only something else than an identifier ties to their ops.
+GIVEN_TO_REGION: Final = (
+    "kernels of CUDA graphs without node ids were given to the compiled region that replayed the graph "
+    "(inferred): which of its ops each is of, the trace does not tell"
+)
+GIVEN_BY_ORDER: Final = (
+    "kernels of CUDA graphs without node ids were tied to their ops by the order of the launches that "
+    "were captured (inferred)"
+)
 #: Why a kernel or copy has no op: a closed list; the first means that it has one.
 REASONS: Final = (
     None,
@@ -137,6 +146,7 @@ class Attribution:
 def attribute(trace: Trace) -> Attribution:
     """Tie every kernel and copy of ``trace`` to the op that launched it (rules 0 to 5, 7, 8)."""
     links = {name: launching_calls(trace[name], trace["calls"]) for name in ("kernels", "memops")}
+    whole = trace
     named = named_ranges(trace, links["kernels"])
     trace = named.trace
     meaning = interpret(trace)
@@ -160,7 +170,10 @@ def attribute(trace: Trace) -> Attribution:
     add_parameters(trace, meaning, is_op, launched["kernels"].op)
     name_groups(ranges, meaning, is_op)
     for name, graph in graphs.items():
-        _follow_graph(graph, launched[name], call_op, why, nests, _is_region(meaning))
+        by_region = _follow_graph(graph, launched[name], call_op, why, nests, _is_region(meaning))
+        if name == "kernels":
+            _say(whole, "warning", GIVEN_TO_REGION, by_region)
+            _say(whole, "info", GIVEN_BY_ORDER, int(graph.inferred.sum()))
     _take_named(named, launched["kernels"], is_op)
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
 
@@ -227,11 +240,11 @@ def _follow_graph(
     why: NDArray[np.uint8],
     nests: _Nests,
     is_region: NDArray[np.bool_],
-) -> None:
+) -> int:
     """Rule 5: the op that captured the node, never the op that replayed the graph.
 
     A compiled region that replays its own graph is the one exception: where the capture is not in
-    the trace it has the kernels (rule 6), and they are marked as inferred.
+    the trace it has the kernels (rule 6), and they are marked as inferred. Returns how many these are.
     """
     op = at(call_op, graph.call)
     for key, nested in nests.items():
@@ -250,6 +263,13 @@ def _follow_graph(
     launched.reason[graph.rows] = np.where(op >= 0, HAS_OP, reason)
     launched.inferred[graph.rows] = (graph.inferred | region) & (op >= 0)
     launched.replay[graph.rows] = launched.call[graph.rows]
+    return int(region.sum())
+
+
+def _say(trace: Trace, severity: str, what: str, how_many: int) -> None:
+    """A note of what was inferred; a profile that was saved has it already."""
+    if how_many and what not in trace["notes"]["what"].cast(pl.String).to_list():
+        trace.note(severity, what, how_many)
 
 
 def _is_region(meaning: Meaning) -> NDArray[np.bool_]:

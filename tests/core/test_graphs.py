@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.core.attribute import REASONS, attribute
+from opscope.core.attribute import GIVEN_BY_ORDER, GIVEN_TO_REGION, REASONS, attribute
 from opscope.profile import Profile
 
 NOT_CAPTURED = "replayed from a CUDA graph whose capture is not in the trace"
@@ -205,3 +205,44 @@ def test_a_replayed_kernel_is_of_the_step_that_replays_it(trace_of):
     frame = Profile(trace).kernels()
     assert frame["step"].to_list() == [1, 1, 2, 2]
     assert frame["op"].cast(str).to_list() == ["mm", "add"] * 2
+
+
+def test_what_a_region_was_given_is_said_and_marked(trace_of):
+    """Without node ids, and with the capture elsewhere: each kernel is inferred, and a note counts them."""
+    region = op("x", 100, 110, text='"Torch-Compiled Region: 0/0"()')
+    profile = Profile(
+        trace_of(
+            ranges=[region, op("mm", 10, 20)],
+            calls=[call("cudaGraphLaunch", 101, 50), call("cudaLaunchKernel", 12, 2)],
+            kernels=[kernel(200, 50), kernel(210, 50), kernel(150, 2)],
+        )
+    )
+    assert profile.kernels().sort("start")["inferred"].to_list() == [False, True, True]
+    told = profile.notes().rows(named=True)
+    assert [(row["severity"], row["what"], row["how_many"]) for row in told] == [
+        ("warning", GIVEN_TO_REGION, 2)
+    ]
+    assert Profile(profile.trace).kernels()["inferred"].sum() == 2
+    assert profile.notes()["how_many"].to_list() == [2], "said once"
+
+
+def test_what_the_order_told_is_said(trace_of):
+    launches = [call("cudaGraphLaunch_v10000", 100, 50)]
+    kernels = [kernel(200, 50), kernel(210, 50)]
+    profile = Profile(trace_of(ranges=RANGES, calls=CAPTURE + launches, kernels=kernels))
+    assert profile.kernels()["inferred"].to_list() == [True, True]
+    assert profile.notes()["what"].to_list() == [GIVEN_BY_ORDER]
+
+
+def test_nothing_is_said_where_nodes_have_ids(trace_of):
+    nodes = [{"process": 0, "graph": 1, "node": 7, "thread": 1, "time": 12}]
+    profile = Profile(
+        trace_of(
+            ranges=RANGES,
+            calls=[*CAPTURE, call("cudaGraphLaunch", 101, 50)],
+            kernels=[kernel(200, 50, graph_node=7)],
+            graph_nodes=nodes,
+        )
+    )
+    assert profile.kernels()["inferred"].to_list() == [False]
+    assert profile.notes().is_empty()

@@ -9,6 +9,7 @@ from opscope.core.context import source_text
 from opscope.core.dialects import Reading
 from opscope.core.dialects.aten_schema import tensor_arguments
 from opscope.core.interpret import Meaning
+from opscope.core.perf.shape_arguments import data_arguments
 from opscope.core.rangetext import format_call, format_value
 from opscope.core.schema import Arg, OpCall, TensorSpec, leaves
 
@@ -83,8 +84,9 @@ def args_text(args: tuple[Arg, ...]) -> str:
 
 
 def _dtypes(call: OpCall) -> str | None:
-    """The distinct dtypes of the inputs (else the outputs), in order of appearance."""
-    for args in (call.inputs, call.outputs or ()):
+    """The distinct dtypes of the inputs (else the outputs), in order of appearance; arguments that say
+    a size or an axis are no data."""
+    for args in (data_arguments(call), call.outputs or (), call.inputs):
         found = [leaf.dtype for leaf in leaves(args) if isinstance(leaf, TensorSpec)]
         if found:
             return ",".join(dict.fromkeys(found))

@@ -21,7 +21,7 @@ from opscope.core.columns import at
 from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints
 from opscope.core.perf import tensorcore
-from opscope.core.perf.shapes import expanded, is_scalar_slot
+from opscope.core.perf.shapes import expanded, is_scalar_slot, tensors
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 
 ForwardOf = Callable[[Ints], Ints]
@@ -72,6 +72,7 @@ def linked_costs(
 
     rows = ops_that(call is not _NO_CALL and perf.wants_forward(call.name) for call in wanting)
     forward = _lookups(attribution, calls, rows, forward_of(rows))
+    forward = _shaped_around(attribution, calls, forward)
 
     def costs(change: Callable[[OpCall, OpCall], OpCall]) -> Costing:
         def changed(one: OpCall, other: OpCall) -> OpCall:
@@ -114,6 +115,37 @@ def linked_costs(
         ),
     )
     return catalogue, place
+
+
+def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints) -> Ints:
+    """``forward`` with the marker around an op in its place where the op itself has no shapes.
+
+    PyProf's and DLProf's markers give shapes at the API's level. One stands in for an op of its own
+    family, and only where no other of these ops is inside it: what several of them share of its sizes, it does
+    not tell.
+    """
+    distinct, which = np.unique(forward[forward >= 0], return_inverse=True)
+    reading = attribution.meaning.reading
+    shaped = np.array([bool(tensors(call)) for call in calls], bool)
+    bare = distinct[~shaped[reading[distinct]]]
+    if not len(bare):
+        return forward
+    around = attribution.climb(bare, attribution.is_op & shaped[reading])
+    families = {name: perf.op_type(name) for name in {call.name for call in calls}}
+    number = {family: place for place, family in enumerate(sorted(filter(None, families.values())))}
+    code = np.array([number.get(families[call.name] or "", NONE) for call in calls])
+    alike = (
+        (around >= 0)
+        & (code[reading[bare]] == at(code, at(reading, around)))
+        & (code[reading[bare]] >= 0)
+    )
+    markers, times = np.unique(around[alike], return_counts=True)
+    alone = alike & np.isin(around, markers[times == 1])
+    stands = distinct.copy()
+    stands[np.searchsorted(distinct, bare[alone])] = around[alone]
+    found: Ints = forward.copy()
+    found[forward >= 0] = stands[which]
+    return found
 
 
 def _with_outputs(call: OpCall, node: OpCall) -> OpCall:

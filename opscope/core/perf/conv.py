@@ -254,15 +254,19 @@ def _backward(call: OpCall, grad: TensorSpec, x: TensorSpec, w: TensorSpec) -> C
         if total.bytes_read is not None and again.bytes_read is not None:
             total = _less_read(total, again.bytes_read)
     if bias:
-        channels = sizes(grad)[-(len(sizes(w)) - 1)]
-        alone = not (data or weights)
-        total += cost(
-            [grad if alone else None],
-            [Span(grad.dtype, channels)],
-            vector=max(numel(grad) - channels, 0),
-            dtype=grad.dtype,
-        )
+        total += _bias_gradient(grad, w, data or weights)
     return total
+
+
+def _bias_gradient(grad: TensorSpec, w: TensorSpec, beside: bool) -> Cost:
+    """The sum over all but the channels; ``beside``: another gradient has read what is added up."""
+    channels = sizes(grad)[-(len(sizes(w)) - 1)]
+    return cost(
+        [None if beside else grad],
+        [Span(grad.dtype, channels)],
+        vector=max(numel(grad) - channels, 0),
+        dtype=grad.dtype,
+    )
 
 
 def _less_read(total: Cost, by: int) -> Cost:
@@ -335,7 +339,12 @@ def backward_weight(call: OpCall) -> Cost:
         recorded = TensorSpec(grad.dtype, size)
     if recorded is None:
         raise CannotKnow("the trace does not record the size of the weight")
-    return gradients(grad, x, recorded, "transpose" in call.name)[1]
+    found = gradients(grad, x, recorded, "transpose" in call.name)[1]
+    return (
+        found + _bias_gradient(grad, recorded, True)
+        if call.param("bias_defined") is True
+        else found
+    )
 
 
 @with_forward(*_BY_INPUT)
@@ -347,7 +356,11 @@ def backward_input_of(call: OpCall, forward: OpCall) -> Cost:
 @with_forward(*_BY_WEIGHT)
 def backward_weight_of(call: OpCall, forward: OpCall) -> Cost:
     """With the forward's weight the sizes are all there."""
-    return _gradients_of(call, forward)[1]
+    grad = need(call, 0, "output gradient")
+    found = _gradients_of(call, forward)[1]
+    if call.param("bias_defined") is not True:
+        return found
+    return found + _bias_gradient(grad, need(forward, 1, "weight"), True)
 
 
 def _gradients_of(call: OpCall, forward: OpCall) -> tuple[Cost, Cost]:
@@ -361,4 +374,8 @@ def conv_backward(call: OpCall) -> tuple[Cost, Cost]:
     x, w = need(call, 0, "input"), need(call, 1, "weight")
     _, spatial, weight = _parts(x, w)
     out, _ = _output(call, x, spatial, weight, is_transposed(call))
-    return gradients(out, x, w, is_transposed(call))
+    data, weights = gradients(out, x, w, is_transposed(call))
+    found = tensors(call)
+    if len(found) > 2 and "add_relu" not in call.name and len(found[2].shape) == 1:
+        weights += _bias_gradient(out, w, True)
+    return data, weights

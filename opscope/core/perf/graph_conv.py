@@ -156,7 +156,7 @@ def conv_backprop(call: OpCall) -> Cost:
     operands = [t for t in tensors(call) if len(t.shape) >= 3]
     if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
-    by_filter = "Filter" in call.name
+    by_filter, biased = "Filter" in call.name, call.name.endswith("WithBias")
     out = need_output(call)
     x = operands[0] if by_filter else out
     w = out if by_filter else operands[0]
@@ -167,7 +167,11 @@ def conv_backprop(call: OpCall) -> Cost:
         x = operands[1] if by_filter else out
         w = out if by_filter else operands[1]
     flops = 2 * numel(grad) * _weights_per_output(call, sizes(x), sizes(w), grad)
-    return cost(operands[-2:], outputs(call) or [], matrix=flops, dtype=promote([grad, w]))
+    # oneDNN's adds up the bias gradient as well: a sum over all but the channels
+    channels = numel(w) // _weights_per_output(call, sizes(x), sizes(w), grad) if biased else 0
+    return cost(operands[-2:], outputs(call) or [], matrix=flops,
+                vector=max(numel(grad) - channels, 0) if biased else 0,
+                dtype=promote([grad, w]))  # fmt: skip
 
 
 @op("BiasAddGrad", family="reduction", source="outputs fewer than inputs")
