@@ -109,13 +109,14 @@ def test_backward_ops_of_an_accelerator_ran_in_a_thread_of_their_own(both):
 
 
 @pytest.mark.parametrize(
-    ("device", "told"), [("cpu", "2.0"), ("privateuseone", "?"), ("meta", None)]
+    ("device", "told"), [("cpu", "2.0"), ("toy", "?"), ("meta", None)]
 )
 def test_a_number_that_lies_on_another_device_is_not_read(library, tmp_path, device, told):
     """Its memory is not the CPU's; to read it there would end the program."""
     program = (
         "import torch, opscope\n"
-        f"torch.ops.load_library({str(library)!r})\n"
+        "from tests.on_torch.accelerated import device_of\n"
+        f"device_of({str(library)!r})\n"
         "opscope.init(['torch'])\n"
         f"with opscope.capture({str(tmp_path / 'run.opscope')!r}, backend='recorder'):\n"
         f"    y = torch.ops.toy.twice(torch.ones(3).to({device!r}))\n"
