@@ -108,9 +108,7 @@ def test_backward_ops_of_an_accelerator_ran_in_a_thread_of_their_own(both):
     assert threads["backward"].isdisjoint(threads["forward"])
 
 
-@pytest.mark.parametrize(
-    ("device", "told"), [("cpu", "2.0"), ("toy", "?"), ("meta", None)]
-)
+@pytest.mark.parametrize(("device", "told"), [("cpu", "2.0"), ("toy", "?"), ("meta", None)])
 def test_a_number_that_lies_on_another_device_is_not_read(library, tmp_path, device, told):
     """Its memory is not the CPU's; to read it there would end the program."""
     program = (
