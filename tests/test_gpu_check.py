@@ -137,6 +137,27 @@ def test_streams_and_memory_against_what_is_known(trace_of):
     assert not all(results.memory(profile, {**known, "requested": 101}).values())
 
 
+def test_copies_of_replays_must_have_their_op(trace_of):
+    def checks(known, kinds=("HtoD", "DtoD", "DtoH", "DtoH")):
+        text = "aten::copy_(f32[4], f32[4])"
+        trace = trace_of(
+            ranges=[op(text, 20 * n, 20 * n + 10) for n in range(len(kinds))],
+            calls=[call("cudaMemcpyAsync", 20 * n + 5, n) for n in range(len(kinds))],
+            kernels=[kernel("k", 500, 0)],
+            memops=[
+                {"process": 0, "device": 0, "stream": 7, "start": 600 + n, "end": 601 + n, "bytes": 16,
+                 "kind": kind, "correlation": n}
+                for n, kind in enumerate(kinds)
+            ],
+        )  # fmt: skip
+        found = results.copies(Profile(trace), {"replays": 1, "plain": 0, "bytes": 16, **known})
+        return [held for what, held in found.items() if "copied to" in what or "right" in what]
+
+    assert checks({"right": True}) == [True, True]
+    assert checks({"right": False}) == [False, True]
+    assert checks({"right": True}, ("HtoD", "DtoD", "DtoH")) == [True, False]
+
+
 def test_a_compiled_region_must_tell_what_it_fuses(trace_of):
     def checks(params):
         region = [

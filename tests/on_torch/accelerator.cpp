@@ -5,6 +5,8 @@
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -91,6 +93,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallen_back>());
 }
+
+// Times a number that was made a tensor on the same device: the flag that says so goes along with copies.
+at::Tensor twice(const at::Tensor& tensor) {
+  at::Tensor number = at::scalar_tensor(2.0, tensor.options().dtype(at::kDouble));
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return at::mul(tensor, number);
+}
+
+TORCH_LIBRARY(toy, m) { m.def("twice(Tensor x) -> Tensor", twice); }
 
 static const bool registered = [] {
   c10::SetAllocator(kType, &memory);

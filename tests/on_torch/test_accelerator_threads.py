@@ -106,3 +106,33 @@ def test_backward_ops_of_an_accelerator_ran_in_a_thread_of_their_own(both):
         for one in ("forward", "backward")
     }
     assert threads["backward"].isdisjoint(threads["forward"])
+
+
+@pytest.mark.parametrize(("device", "told"), [("cpu", "2.0"), ("toy", "?"), ("meta", None)])
+def test_a_number_that_lies_on_another_device_is_not_read(library, tmp_path, device, told):
+    """Its memory is not the CPU's; to read it there would end the program."""
+    program = (
+        "import torch, opscope\n"
+        "from tests.on_torch.accelerated import device_of\n"
+        f"device_of({str(library)!r})\n"
+        "opscope.init(['torch'])\n"
+        f"with opscope.capture({str(tmp_path / 'run.opscope')!r}, backend='recorder'):\n"
+        f"    y = torch.ops.toy.twice(torch.ones(3).to({device!r}))\n"
+        "print(y.shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPSCOPE_TORCH_OPS": "native"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if told is None:  # PyTorch may refuse it, as it does without us
+        assert done.returncode >= 0
+        return
+    assert (done.returncode, done.stdout) == (0, "torch.Size([3])\n"), done.stderr
+    ops = (
+        opscope.load(tmp_path / "run.opscope").ops().select(pl.col("op", "params").cast(pl.String))
+    )
+    (params,) = ops.filter(pl.col("op") == "aten::mul.Tensor")["params"].unique()
+    assert told in params

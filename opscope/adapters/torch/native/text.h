@@ -53,6 +53,14 @@ COLD void sign_odd(Hasher& hash, const c10::TensorImpl* impl, uint64_t kind, boo
   if (numbers) hash.add(uint64_t(stored(impl)));
 }
 
+// Where a number that was made a tensor lies; null where that is not the CPU's memory: the flag goes
+// along with copies of the tensor, onto other devices too.
+inline const void* number_data(const c10::TensorImpl* impl) {
+  if (!impl->device().is_cpu() || !impl->has_storage()) return nullptr;
+  const void* data = impl->storage().data();
+  return data ? static_cast<const char*>(data) + impl->storage_offset() * impl->itemsize() : nullptr;
+}
+
 inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!tensor.defined()) {
@@ -62,8 +70,8 @@ inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
   uint64_t dtype = uint64_t(c10::typeMetaToScalarType(impl->dtype()));
   if (C10_UNLIKELY(impl->is_wrapped_number())) {
     hash.add(0x200 | dtype);
-    if (numbers || dtype == uint64_t(at::kBool)) {
-      const void* data = tensor.const_data_ptr();
+    const void* data = numbers || dtype == uint64_t(at::kBool) ? number_data(impl) : nullptr;
+    if (data) {
       uint64_t bits[2] = {0, 0};
       std::memcpy(bits, data, std::min<size_t>(impl->itemsize(), 16));
       hash.add(bits[0], bits[1]);
@@ -380,13 +388,22 @@ std::string param_text(const IValue& value, int depth = 0) {
   return "\"object\"";
 }
 
+template <class Value>
+Value value_at(const void* data) {
+  Value value;
+  std::memcpy(&value, data, sizeof value);
+  return value;
+}
+
 std::string wrapped_text(const at::Tensor& tensor) {
+  const void* data = number_data(tensor.unsafeGetTensorImpl());
+  if (!data) return "\"?\"";
   switch (tensor.scalar_type()) {
-    case at::kDouble: return number(*tensor.const_data_ptr<double>());
-    case at::kLong: return std::to_string(*tensor.const_data_ptr<int64_t>());
-    case at::kBool: return *tensor.const_data_ptr<bool>() ? "true" : "false";
-    case at::kComplexDouble: return complex_number(*tensor.const_data_ptr<c10::complex<double>>());
-    case at::kFloat: return number(*tensor.const_data_ptr<float>());
+    case at::kDouble: return number(value_at<double>(data));
+    case at::kLong: return std::to_string(value_at<int64_t>(data));
+    case at::kBool: return value_at<bool>(data) ? "true" : "false";
+    case at::kComplexDouble: return complex_number(value_at<c10::complex<double>>(data));
+    case at::kFloat: return number(value_at<float>(data));
     default: return "\"?\"";
   }
 }
