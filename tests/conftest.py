@@ -93,7 +93,7 @@ def trace_of():
 def gpus(monkeypatch):
     """PyTorch on two GPUs that are not there, CUDA not initialised: its own lazy initialisation runs."""
     torch = pytest.importorskip("torch")
-    from tests.cuda_stand_in.cuda_driver import Driver
+    from tests.lazy_cuda.cuda_driver import Driver
 
     driver = Driver()
     driver.install(torch, lambda *what: monkeypatch.setattr(*what, raising=False))

@@ -17,7 +17,7 @@ import opscope
 pytest.importorskip("torch")
 
 ROOT = Path(opscope.__file__).resolve().parents[1]
-STAND_IN = Path(__file__).resolve().parents[1] / "cuda_stand_in"
+STAND_IN = Path(__file__).resolve().parents[1] / "lazy_cuda"
 #: What a deadlock is told by; a run takes some seconds.
 LIMIT_S = 120
 
