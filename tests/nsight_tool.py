@@ -123,6 +123,7 @@ def record(
 class Compared:
     """Two profiles of one run. ``differences`` counts (column, what one says, what the other says)."""
 
+    columns: tuple[str, ...] = TOLD
     ops: tuple[int, int] = (0, 0)
     links: tuple[int, int] = (0, 0)
     steps: tuple[int, int] = (0, 0)
@@ -158,13 +159,14 @@ class Compared:
         return "\n".join(lines)
 
 
-def compare(sqlite: Path, recorded: Path) -> Compared:
-    """What Nsight's file and the recorder's profile tell of one run, op by op.
+def compare(sqlite: Path, recorded: Path, without: tuple[str, ...] = ()) -> Compared:
+    """What Nsight's file and the recorder's profile tell of one run, op by op, but for some columns.
 
     Ops are paired in the order of each process's thread; what one of both lacks is a difference.
     """
     left, right = opscope.load(sqlite), opscope.load(recorded)
     found = Compared(
+        columns=tuple(column for column in TOLD if column not in without),
         links=(_links(left), _links(right)),
         steps=(_steps(left), _steps(right)),
     )
@@ -212,7 +214,7 @@ def _pair(found: Compared, ours: list[dict], theirs: list[dict]) -> None:
             continue
         for mine, other in zip(ours[a:b], theirs[c:d], strict=True):
             found.longer.append((mine["end"] - mine["start"]) - (other["end"] - other["start"]))
-            for column in TOLD:
+            for column in found.columns:
                 if mine[column] != other[column]:
                     what = (column, f"{mine['op']} {mine[column]}", f"{other[column]}")
                     found.differences[what] += 1

@@ -91,7 +91,9 @@ def report_of_ancestor() -> Path | None:
     """Where the ``nsys profile`` that this process runs under writes; None where its command does not
     tell (it numbers its reports itself, or fills in a pattern)."""
     for pid, words in _ancestors():
-        if Path(words[0]).name != "nsys" or "profile" not in words[1:3]:
+        if Path(words[0]).name != "nsys":
+            words = words[1:]  # an interpreter, where nsys is a script
+        if not words or Path(words[0]).name != "nsys" or "profile" not in words[1:3]:
             continue
         name = _output(words)
         if name is None or "%" in name:

@@ -24,10 +24,10 @@ from opscope.core.trace import Trace
 from . import nsys_cuda, nsys_samples, nsys_target
 from .errors import BadInput
 from .nsys_nvtx import read_ranges
-from .nsys_open import open_at_end
 from .nsys_source import Folder, Source
 from .nsys_strings import Codes, Strings, Threads
 from .nsys_threads import read_states
+from .open_ranges import CUT_OFF, open_at_end
 from .sqlite import MAGIC, Database
 
 _REPORTS: Final = (".nsys-rep", ".qdrep", ".qdstrm")
@@ -172,11 +172,7 @@ def _mend(tables: dict[str, pl.DataFrame], duration: int | None) -> list[tuple[s
     if "ranges" in tables:
         opened = open_at_end(tables, duration)
         if opened:
-            what = (
-                "NVTX ranges that were open when the capture ended: each is cut where the last thing "
-                "on its thread ended, and a step among them is not counted"
-            )
-            notes.append(("info", what, opened))
+            notes.append(("info", CUT_OFF, opened))
     for name, frame in tables.items():
         if not {"start", "end"} <= set(frame.columns):
             continue

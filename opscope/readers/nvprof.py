@@ -19,6 +19,7 @@ from . import cuda_calls
 from .errors import BadInput
 from .nsys_cuda import COPIES, SYNCS
 from .nsys_strings import Codes, constant, labels, named
+from .open_ranges import CUT_OFF, open_at_end
 from .sqlite import Column, Database, Kind, is_database
 
 _KERNELS: Final = (
@@ -77,11 +78,14 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         _memops(database, tables)
         _syncs(database, tables)
         if database.has(_MARKER, "flags", "timestamp", "id"):
-            tables["ranges"] = _ranges(database, strings, notes)
+            tables["ranges"] = _ranges(database, strings)
         # nvprof writes a file for each process; its records name the process only in calls
         pid = pids[0] if pids else None
         for name, frame in tables.items():
             tables[name] = frame.with_columns(pl.lit(0, pl.Int32).alias("process"))
+        opened = open_at_end(tables, None) if "ranges" in tables else 0
+        if opened:
+            notes.append(("info", CUT_OFF, opened))
         if len(pids) > 1:
             notes.append(("warning", "calls of several processes in a file of nvprof", len(pids)))
         tables["processes"] = pl.DataFrame(
@@ -228,10 +232,9 @@ def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
         tables["syncs"] = pl.concat(pieces)
 
 
-def _ranges(
-    database: Database, strings: _Strings, notes: list[tuple[str, str, int]]
-) -> pl.DataFrame:
-    """Markers paired by id: a row each for start and end, a lone row for an instant.
+def _ranges(database: Database, strings: _Strings) -> pl.DataFrame:
+    """Markers paired by id: a row each for start and end, a lone row for an instant. What was open at the
+    end has none.
 
     ``objectId`` is 12 bytes for a thread: process, thread, and one unused, each 32 bits.
     """
@@ -261,11 +264,6 @@ def _ranges(
     pairs = first.join(last, on="id", how="left", maintain_order="left").with_columns(
         kind=pl.lit("pushpop")
     )
-    opened = pairs["end"].null_count()
-    if opened:
-        notes.append(("info", "NVTX ranges that were never ended; they end with the last", opened))
-        final = marks["timestamp"].max()
-        pairs = pairs.with_columns(pl.col("end").fill_null(pl.lit(final)))
     both = pl.concat([pairs, instants], how="diagonal").sort("timestamp", maintain_order=True)
     domain = strings.categorical(both["domain"]).cast(pl.String).fill_null("")
     kind = pl.when(pl.col("end_thread") != pl.col("thread")).then(pl.lit("startend"))

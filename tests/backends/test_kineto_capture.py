@@ -144,9 +144,19 @@ def test_a_profiler_that_fails_at_the_end_leaves_the_ranges(tmp_path: Path) -> N
 # --- which backend
 
 
+<<<<<<< HEAD
 def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(gpu: str | None, torch: bool, nsys: bool, in_process: bool, **environ: str) -> str:
         monkeypatch.setattr(backends, "gpu_vendor", lambda *_: gpu)
+||||||| c68aadb
+def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(gpu: bool, torch: bool, nsys: bool, in_process: bool, **environ: str) -> str:
+        monkeypatch.setattr(backends, "has_gpu", lambda *_: gpu)
+=======
+def test_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def choose(gpu: bool, torch: bool, nsys: bool, in_process: bool, **environ: str) -> str:
+        monkeypatch.setattr(backends, "has_gpu", lambda *_: gpu)
+>>>>>>> w/nsys
         monkeypatch.setattr(backends, "has_torch", lambda: torch)
         monkeypatch.setattr(
             backends.shutil, "which", lambda *_, **__: "/bin/nsys" if nsys else None
@@ -156,6 +166,7 @@ def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         assert choice.reason
         return choice.name
 
+<<<<<<< HEAD
     assert choose("nvidia", True, True, False, NSYS_PROFILING_SESSION_ID="1") == "emit"
     nsight = "/opt/nsight-systems/x.so"
     assert choose("nvidia", True, True, False, NVTX_INJECTION64_PATH=nsight) == "emit"
@@ -184,6 +195,63 @@ def test_a_build_of_pytorch_for_either_platform_gives_kernels(
     monkeypatch.setattr(backends.sys, "modules", {"torch": torch})
     monkeypatch.setattr(backends, "gpu_vendor", lambda *_: "amd")
     assert backends.choose(True, {}).name == chosen
+||||||| c68aadb
+    assert choose(True, True, True, False, NSYS_PROFILING_SESSION_ID="1") == "emit"
+    assert (
+        choose(True, True, True, False, NVTX_INJECTION64_PATH="/opt/nsight-systems/x.so") == "emit"
+    )
+    assert choose(True, True, True, False) == "nsys"
+    assert choose(True, True, True, True) == "kineto"
+    assert choose(True, True, False, False) == "kineto"
+    assert choose(True, False, False, False) == "recorder"
+    assert choose(False, True, True, False) == "recorder"
+=======
+    under = {"NSYS_PROFILING_SESSION_ID": "1", "QUADD_INJECTION_PROXY": "Mmap,OSRT"}
+    tool = tmp_path / "nsight-systems" / "libToolsInjection64.so"
+    tool.parent.mkdir()
+    tool.touch()
+    assert choose(True, True, True, False, **under, NVTX_INJECTION64_PATH=str(tool)) == "emit"
+    assert choose(True, True, True, False, NVTX_INJECTION64_PATH=str(tool)) == "emit"
+    # without -t nvtx there is no such path: it hears nothing
+    assert choose(True, True, True, False, **under) == "recorder"
+    gone = str(tmp_path / "nsight-systems" / "gone.so")
+    assert choose(True, True, True, False, **under, NVTX_INJECTION64_PATH=gone) == "recorder"
+    deaf = {**under, "NVTX_INJECTION64_PATH": str(tool), "NVTX_DISABLE": "1"}
+    assert choose(True, True, True, False, **deaf) == "recorder"
+    assert choose(True, True, True, False) == "nsys"
+    assert choose(True, True, True, True) == "kineto"
+    assert choose(True, True, False, False) == "kineto"
+    assert choose(True, False, False, False) == "recorder"
+    assert choose(False, True, True, False) == "recorder"
+>>>>>>> w/nsys
+
+
+def test_a_capture_that_nsight_does_not_hear_is_made_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import opscope
+    from opscope.backends.recorder import capture
+
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
+    with capture(tmp_path / "a.opscope"), session.annotate("heard by us"):
+        pass
+    profile = opscope.load(tmp_path / "a.opscope")
+    assert profile.trace["ranges"]["text"].cast(str).to_list() == ["heard by us"]
+    assert "without -t nvtx" in caplog.text
+    assert "without -t nvtx" in " ".join(profile.notes()["what"].cast(str).to_list())
+
+
+def test_emit_without_a_tool_says_that_nothing_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from opscope.backends.recorder import capture
+
+    monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
+    with capture(tmp_path / "a.opscope", backend="emit"):
+        pass
+    assert "nothing is recorded" in caplog.text
+    assert not (tmp_path / "a.opscope").exists()
 
 
 def test_gpu_is_seen_without_asking_the_driver(tmp_path: Path) -> None:

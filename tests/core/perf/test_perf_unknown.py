@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -292,3 +293,34 @@ def test_the_page_of_ops_is_up_to_date():
         [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+LONG = ("aten::_foreach_add_.List", "aten::cat", "aten::mm", "aten::copy_", "c10d::allreduce_")
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_call_whose_text_was_cut_has_no_cost(name):
+    two = TensorSpec("f32", (8, 8))
+    call = OpCall(name, ((two, two), two), (two,))
+    if name == "aten::mm":
+        call = OpCall(name, (two, two), (two,))
+    known, _ = perf.cost(call)
+    assert known is not None
+    cut, reason = perf.cost(replace(call, truncated=True))
+    assert (None if cut is None else cut.bytes) is None
+    assert "cut" in (reason or (cut and cut.bytes_reason) or "")
+
+
+def test_a_view_whose_text_was_cut_still_moves_nothing():
+    call = OpCall("aten::split.Tensor", (TensorSpec("f32", (8,)),), None, truncated=True)
+    found, _ = perf.cost(call)
+    assert (found.flops, found.bytes) == (0, 0)
+
+
+def test_a_gradient_of_a_call_whose_text_was_cut_has_no_cost():
+    two = TensorSpec("f32", (8, 8))
+    forward = OpCall("aten::mm", (two, two), (two,))
+    node = OpCall("MmBackward0")
+    assert perf.cost(node, forward=forward)[0] is not None
+    found, _ = perf.cost(node, forward=replace(forward, truncated=True))
+    assert found is None

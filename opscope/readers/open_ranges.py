@@ -1,12 +1,18 @@
-"""Ranges that were open when the capture ended: Nsight Systems lets them end there and says nothing."""
+"""Ranges that were open when the capture ended: nvprof gives them no end, Nsight Systems its own end, and
+says nothing."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
 from opscope.core.amended import unclosed
+
+CUT_OFF: Final = (
+    "NVTX ranges that were open when the capture ended: each is cut where the last thing on its thread "
+    "ended, and a step among them is not counted"
+)
 
 
 def open_at_end(tables: dict[str, pl.DataFrame], duration: int | None) -> int:
