@@ -144,19 +144,9 @@ def test_a_profiler_that_fails_at_the_end_leaves_the_ranges(tmp_path: Path) -> N
 # --- which backend
 
 
-<<<<<<< HEAD
-def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def choose(gpu: str | None, torch: bool, nsys: bool, in_process: bool, **environ: str) -> str:
         monkeypatch.setattr(backends, "gpu_vendor", lambda *_: gpu)
-||||||| c68aadb
-def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def choose(gpu: bool, torch: bool, nsys: bool, in_process: bool, **environ: str) -> str:
-        monkeypatch.setattr(backends, "has_gpu", lambda *_: gpu)
-=======
-def test_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def choose(gpu: bool, torch: bool, nsys: bool, in_process: bool, **environ: str) -> str:
-        monkeypatch.setattr(backends, "has_gpu", lambda *_: gpu)
->>>>>>> w/nsys
         monkeypatch.setattr(backends, "has_torch", lambda: torch)
         monkeypatch.setattr(
             backends.shutil, "which", lambda *_, **__: "/bin/nsys" if nsys else None
@@ -166,17 +156,25 @@ def test_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert choice.reason
         return choice.name
 
-<<<<<<< HEAD
-    assert choose("nvidia", True, True, False, NSYS_PROFILING_SESSION_ID="1") == "emit"
-    nsight = "/opt/nsight-systems/x.so"
-    assert choose("nvidia", True, True, False, NVTX_INJECTION64_PATH=nsight) == "emit"
+    under = {"NSYS_PROFILING_SESSION_ID": "1", "QUADD_INJECTION_PROXY": "Mmap,OSRT"}
+    tool = tmp_path / "nsight-systems" / "libToolsInjection64.so"
+    tool.parent.mkdir()
+    tool.touch()
+    assert choose("nvidia", True, True, False, **under, NVTX_INJECTION64_PATH=str(tool)) == "emit"
+    assert choose("nvidia", True, True, False, NVTX_INJECTION64_PATH=str(tool)) == "emit"
+    # without -t nvtx there is no such path: it hears nothing
+    assert choose("nvidia", True, True, False, **under) == "recorder"
+    gone = str(tmp_path / "nsight-systems" / "gone.so")
+    assert choose("nvidia", True, True, False, **under, NVTX_INJECTION64_PATH=gone) == "recorder"
+    deaf = {**under, "NVTX_INJECTION64_PATH": str(tool), "NVTX_DISABLE": "1"}
+    assert choose("nvidia", True, True, False, **deaf) == "recorder"
     assert choose("nvidia", True, True, False) == "nsys"
     assert choose("nvidia", True, True, True) == "kineto"
     assert choose("nvidia", True, False, False) == "kineto"
     assert choose("nvidia", False, False, False) == "recorder"
+    assert choose(None, True, True, False) == "recorder"
     assert choose("amd", True, True, False) == "kineto", "nsys sees NVIDIA's alone"
     assert choose("amd", False, True, False) == "recorder"
-    assert choose(None, True, True, False) == "recorder"
 
 
 @pytest.mark.parametrize(
@@ -195,35 +193,6 @@ def test_a_build_of_pytorch_for_either_platform_gives_kernels(
     monkeypatch.setattr(backends.sys, "modules", {"torch": torch})
     monkeypatch.setattr(backends, "gpu_vendor", lambda *_: "amd")
     assert backends.choose(True, {}).name == chosen
-||||||| c68aadb
-    assert choose(True, True, True, False, NSYS_PROFILING_SESSION_ID="1") == "emit"
-    assert (
-        choose(True, True, True, False, NVTX_INJECTION64_PATH="/opt/nsight-systems/x.so") == "emit"
-    )
-    assert choose(True, True, True, False) == "nsys"
-    assert choose(True, True, True, True) == "kineto"
-    assert choose(True, True, False, False) == "kineto"
-    assert choose(True, False, False, False) == "recorder"
-    assert choose(False, True, True, False) == "recorder"
-=======
-    under = {"NSYS_PROFILING_SESSION_ID": "1", "QUADD_INJECTION_PROXY": "Mmap,OSRT"}
-    tool = tmp_path / "nsight-systems" / "libToolsInjection64.so"
-    tool.parent.mkdir()
-    tool.touch()
-    assert choose(True, True, True, False, **under, NVTX_INJECTION64_PATH=str(tool)) == "emit"
-    assert choose(True, True, True, False, NVTX_INJECTION64_PATH=str(tool)) == "emit"
-    # without -t nvtx there is no such path: it hears nothing
-    assert choose(True, True, True, False, **under) == "recorder"
-    gone = str(tmp_path / "nsight-systems" / "gone.so")
-    assert choose(True, True, True, False, **under, NVTX_INJECTION64_PATH=gone) == "recorder"
-    deaf = {**under, "NVTX_INJECTION64_PATH": str(tool), "NVTX_DISABLE": "1"}
-    assert choose(True, True, True, False, **deaf) == "recorder"
-    assert choose(True, True, True, False) == "nsys"
-    assert choose(True, True, True, True) == "kineto"
-    assert choose(True, True, False, False) == "kineto"
-    assert choose(True, False, False, False) == "recorder"
-    assert choose(False, True, True, False) == "recorder"
->>>>>>> w/nsys
 
 
 def test_a_capture_that_nsight_does_not_hear_is_made_and_says_so(

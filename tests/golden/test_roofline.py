@@ -44,6 +44,10 @@ FOUND = {
     "nsys/cudf_2020.sqlite": ("Quadro RTX 8000", 0, 0, 0),
     "nsys/fsdp_h100x2_2026.sqlite": ("H100 SXM", 0, 0, 0),
     "nsys/multiprocessing_nogpu_2020.sqlite": (None, 0, 0, 0),
+    "nsys_more/fuser_h200_pytest_nvtx.sqlite": ("H200 SXM", 0, 0, 0),
+    "nsys_more/fuser_h200_test_matmul.sqlite": ("H200 SXM", 0, 0, 0),
+    "nsys_more/jacc_a100_nocuda_2026.1.sqlite": (None, 0, 0, 0),
+    "nsys_more/lighttransport_gemm_runtime_only.sqlite": (None, 0, 0, 0),
 }
 #: The least share of device time that has a roof, where almost all but copies from the host has.
 SHARES = {
