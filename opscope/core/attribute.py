@@ -15,9 +15,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.collectives import add_parameters
-from opscope.core.columns import LookUp, at
+from opscope.core.columns import LookUp, at, matching
 from opscope.core.compiled import REGION_NAMES
-from opscope.core.graphs import Replayed, replayed
+from opscope.core.graphs import GRAPH_LAUNCH, Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
 from opscope.core.intervals import NONE, Ints, Nest, nest
 from opscope.core.named_kernels import Named, named_ranges
@@ -39,6 +39,10 @@ GIVEN_TO_REGION: Final = (
 GIVEN_BY_ORDER: Final = (
     "kernels of CUDA graphs without node ids were tied to their ops by the order of the launches that "
     "were captured (inferred)"
+)
+COPIES_TO_WHO_REPLAYED: Final = (
+    "copies and sets that CUDA graphs made were given to the op that replayed the graph (inferred): which op "
+    "captured them is not looked for"
 )
 #: Why a kernel or copy has no op: a closed list; the first means that it has one.
 REASONS: Final = (
@@ -150,6 +154,10 @@ def attribute(trace: Trace) -> Attribution:
         by_region = _follow_graph(graph, launched["kernels"], call_op, nests, _is_region(meaning))
         _say(whole, "warning", GIVEN_TO_REGION, by_region)
         _say(whole, "info", GIVEN_BY_ORDER, int(graph.inferred.sum()))
+    copies = launched["memops"]
+    of_graph = at(matching(calls["name"], GRAPH_LAUNCH), copies.call, False) & (copies.op >= 0)
+    copies.inferred[of_graph] = True
+    _say(whole, "info", COPIES_TO_WHO_REPLAYED, int(of_graph.sum()))
     _take_named(named, launched["kernels"], is_op)
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.core.attribute import GIVEN_BY_ORDER, GIVEN_TO_REGION, REASONS, attribute
+from opscope.core.attribute import (
+    COPIES_TO_WHO_REPLAYED,
+    GIVEN_BY_ORDER,
+    GIVEN_TO_REGION,
+    REASONS,
+    attribute,
+)
 from opscope.profile import Profile
 
 NOT_CAPTURED = "replayed from a CUDA graph whose capture is not in the trace"
@@ -246,3 +252,17 @@ def test_nothing_is_said_where_nodes_have_ids(trace_of):
     )
     assert profile.kernels()["inferred"].to_list() == [False]
     assert profile.notes().is_empty()
+
+
+def test_copies_of_a_graph_are_marked_as_inferred_too(trace_of):
+    copy = {"process": 0, "device": 0, "kind": "DtoD", "start": 200, "end": 205, "correlation": 50}
+    beside = {**copy, "start": 300, "end": 305, "correlation": 51}
+    profile = Profile(
+        trace_of(
+            ranges=[op("replay", 100, 110)],
+            calls=[call("cudaGraphLaunch", 101, 50), call("cudaMemcpyAsync", 103, 51)],
+            memops=[copy, beside],
+        )
+    )
+    assert profile.attribution.memops.inferred.tolist() == [True, False]
+    assert profile.notes().select("what", "how_many").rows() == [(COPIES_TO_WHO_REPLAYED, 1)]
