@@ -41,12 +41,12 @@ _DEEP: Final = 64
 _FEW: Final = 64
 #: What is said of kernels of CUDA graphs that only something else than an identifier ties to their ops.
 GIVEN_TO_REGION: Final = (
-    "kernels of CUDA graphs without node ids were given to the compiled region that replayed the graph "
+    "what CUDA graphs without node ids ran was given to the compiled region that replayed the graph "
     "(inferred): which of its ops each is of, the trace does not tell"
 )
 GIVEN_BY_ORDER: Final = (
-    "kernels of CUDA graphs without node ids were tied to their ops by the order of the launches that "
-    "were captured (inferred)"
+    "what CUDA graphs without node ids ran was tied to its ops by the order of the launches that were "
+    "captured (inferred)"
 )
 #: Why a kernel or copy has no op: a closed list; the first means that it has one.
 REASONS: Final = (
@@ -169,11 +169,13 @@ def attribute(trace: Trace) -> Attribution:
     launched = {name: _launched(link, call_op, why) for name, link in links.items()}
     add_parameters(trace, meaning, is_op, launched["kernels"].op)
     name_groups(ranges, meaning, is_op)
-    for name, graph in graphs.items():
-        by_region = _follow_graph(graph, launched[name], call_op, why, nests, _is_region(meaning))
-        if name == "kernels":
-            _say(whole, "warning", GIVEN_TO_REGION, by_region)
-            _say(whole, "info", GIVEN_BY_ORDER, int(graph.inferred.sum()))
+    by_region = sum(
+        _follow_graph(graph, launched[name], call_op, why, nests, _is_region(meaning))
+        for name, graph in graphs.items()
+    )
+    _say(whole, "warning", GIVEN_TO_REGION, by_region)
+    by_order = sum(int(graph.inferred.sum()) for graph in graphs.values())
+    _say(whole, "info", GIVEN_BY_ORDER, by_order)
     _take_named(named, launched["kernels"], is_op)
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
 

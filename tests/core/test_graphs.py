@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.core.attribute import GIVEN_BY_ORDER, GIVEN_TO_REGION, REASONS, attribute
+from opscope.core.attribute import (
+    GIVEN_BY_ORDER,
+    GIVEN_TO_REGION,
+    REASONS,
+    attribute,
+)
 from opscope.profile import Profile
 
 NOT_CAPTURED = "replayed from a CUDA graph whose capture is not in the trace"
@@ -245,4 +250,21 @@ def test_nothing_is_said_where_nodes_have_ids(trace_of):
         )
     )
     assert profile.kernels()["inferred"].to_list() == [False]
+    assert profile.notes().is_empty()
+
+
+def test_copies_of_a_graph_whose_capture_is_not_there_have_no_op(trace_of):
+    copy = {"process": 0, "device": 0, "kind": "DtoD", "start": 200, "end": 205, "correlation": 50}
+    beside = {**copy, "start": 300, "end": 305, "correlation": 51}
+    profile = Profile(
+        trace_of(
+            ranges=[op("replay", 100, 110)],
+            calls=[call("cudaGraphLaunch", 101, 50), call("cudaMemcpyAsync", 103, 51)],
+            memops=[copy, beside],
+        )
+    )
+    assert (profile.attribution.memops.op >= 0).tolist() == [False, True]
+    assert (
+        profile.memops()["reason"].cast(str).to_list()[0].startswith("replayed from a CUDA graph")
+    )
     assert profile.notes().is_empty()
