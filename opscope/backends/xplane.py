@@ -94,6 +94,7 @@ def merge(ranges: Trace, profile: Trace) -> Trace:
     the system's; where none is found, the two Unix clocks do. Either is noted with its error. What
     both heard, steps, annotations and jitted calls, is kept once.
     """
+    profile = _of_one(profile)
     own, theirs = ranges["ranges"], profile["ranges"]
     guess = to_unix(profile) - to_unix(ranges)
     fitted, alias = _fit(ranges, theirs, guess) or (None, {})
@@ -118,6 +119,15 @@ def merge(ranges: Trace, profile: Trace) -> Trace:
     merged.origin["operations"] = profile.origin
     merged.note(*note)
     return merged
+
+
+def _of_one(profile: Trace) -> Trace:
+    """``profile`` without subprocesses that the profiler gathered: each is recorded apart."""
+    if len(profile["processes"]) < 2:
+        return profile
+    first = pl.col("process") == profile["processes"]["process"].min()
+    told = {name: profile[name] for name in profile.present if "process" in profile[name].columns}
+    return profile.replace(**{name: frame.filter(first) for name, frame in told.items()})
 
 
 def _renamed(profile: Trace, alias: dict[int, int]) -> Trace:

@@ -133,7 +133,9 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
             plane.name = plane.name[: found.start()]
         processes.setdefault(int(found.group(1)) if found else None, []).append(plane)
     start = _start(planes)
-    traces = [_process(place, space, own, start, pid) for pid, own in processes.items()]
+    # the one that wrote the file is the first
+    ordered = sorted(processes.items(), key=lambda one: -1 if one[0] is None else one[0])
+    traces = [_process(place, space, own, start, pid) for pid, own in ordered]
     for text in space.errors:
         traces[0].note("error", f"the profiler reported: {text[:200]}")
     for text in space.warnings:  # such as events that it dropped, for it keeps two million

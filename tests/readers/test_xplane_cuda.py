@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import opscope
 from opscope import readers
+from opscope.backends.xplane import _of_one
 from opscope.core.perf.identify import find
 from opscope.profile import Profile
 from opscope.readers import BadInput, xplane
@@ -334,6 +335,8 @@ def test_planes_of_subprocesses_are_processes(tmp_path):
     assert trace["processes"]["pid"].to_list() == [None, 4711]
     profile = Profile(trace)
     assert profile.kernels()["reason"].null_count() == 2
+    alone = _of_one(trace)
+    assert (len(alone["processes"]), len(alone["kernels"]), len(alone["calls"])) == (1, 1, 1)
 
 
 def test_the_tree_of_annotations_is_passed_over(tmp_path):

@@ -315,7 +315,7 @@ def test_a_profile_sees_what_it_would_see_without_us(process, steps):
     finally:
         process.silence()
         process.client.profile(0)
-    assert [one for part in process.taken() for one in part] == expected
+    assert [text for thread in process.taken() for text in thread] == expected
 
 
 # ------------------------------------------------------------------------- with an NVTX tool's domain
