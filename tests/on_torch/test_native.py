@@ -699,3 +699,76 @@ def test_the_cost_of_a_recording_is_reckoned_from_its_own_samples():
     mode._out, mode._before, mode._call = (ctypes.c_int64 * len(_COUNTS))(), before, Library
     spent = mode.spent()
     assert (spent.time, spent.calls) == (640 * 1000 + 5, 640)
+
+
+LONG = """
+import torch, opscope
+opscope.init(frameworks="torch")
+torch.manual_seed(0)
+for count in (10, 400):
+    many = [torch.ones(1 + n % 97, 7) for n in range(count)]
+    for _ in range(2):
+        torch._foreach_add(many, 1)
+        torch.cat(many)
+for _ in range(2):
+    torch.ones(3)
+opscope.shutdown()
+"""
+
+
+RUN_LONG = f"exec(compile({LONG!r}, 'train.py', 'exec'))"
+
+
+@pytest.mark.parametrize("ops", ["native", "dispatch"])
+def test_a_text_that_is_cut_keeps_its_place_and_a_result_tells_a_new_device(binary, tmp_path, ops):
+    heard = hear(RUN_LONG, build_tool(tmp_path), tmp_path, OPSCOPE_TORCH_OPS=ops)
+    events = heard.of("push", "mark", "pop", domain="opscope.torch")
+    pushed = [e.text for e in events if e.kind == "push" and "_foreach_add" in e.text]
+    calls = [parse(text) for text in pushed]
+    assert [call.truncated for call in calls] == [False, False, True, True]
+    assert all(len(text.encode()) <= 4096 for text in pushed)
+    assert {call.device for call in calls} == {"cpu"}
+    assert all(call.frames for call in calls)
+    (made,) = [
+        n for n, e in enumerate(events) if e.text.startswith("aten::ones()") and "->" not in e.text
+    ]
+    assert events[made + 1].text == "-> f32[3] on cpu"
+
+
+def test_native_cuts_where_python_does(binary, tmp_path):
+    texts = []
+    for ops in ("native", "dispatch"):
+        heard = hear(RUN_LONG, build_tool(tmp_path), tmp_path, OPSCOPE_TORCH_OPS=ops)
+        told = heard.of("push", "mark", domain="opscope.torch")
+        texts.append({e.text for e in told if "foreach" in e.text or e.text.startswith("-> (")})
+    assert texts[0] == texts[1]
+    assert any("<cut> on cpu @" in text for text in texts[0])
+    assert any(text.startswith("-> ([") and text.endswith("<cut>") for text in texts[0])
+
+
+def test_a_forked_child_has_its_native_texts_registered_anew(binary, tmp_path):
+    heard = hear(
+        """
+import os, torch, opscope
+opscope.init(frameworks="torch")
+x = torch.ones(3)
+for _ in range(3):
+    x.sin()
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+x.sin()
+if not child:
+    os._exit(0)
+""",
+        build_tool(tmp_path),
+        tmp_path,
+        OPSCOPE_TORCH_OPS="native",
+    )
+    sines = [e.text for e in heard.of("push") if e.text.startswith("aten::sin(")]
+    assert len(sines) == 5
+    strings = heard.of("string")
+    threads = {e.thread for e in strings if e.text == sines[-1]}
+    assert len(threads) == 2, "by each process"
+    named = [e for e in heard.of("domain") if e.domain == "opscope.torch"]
+    assert {e.thread for e in named} >= threads
