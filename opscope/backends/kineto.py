@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,7 +19,9 @@ from opscope.core.session import SessionError
 from opscope.core.trace import Trace
 
 from .beside import Beside, clock_of, hits, joined, probes
+from .captures import OF_PROCESS
 from .onclock import to_unix
+from .window import EXACT, Bounds
 
 #: The profiler's trace, beside the events of the part it belongs to.
 TRACE: Final = "kineto.json"
@@ -42,25 +46,37 @@ class Cuda(Protocol):
         """One call of ``PROBE_CALL``; nothing while a CUDA graph is being captured."""
 
     def synchronize(self) -> None:
-        """Wait for the GPU."""
+        """Wait for every GPU that this process uses."""
+
+    def watch(self) -> None:
+        """See to it that ``captures.OF_PROCESS`` hears of CUDA graphs that are captured."""
+
+    def is_capturing(self) -> bool:
+        """Whether this thread's stream is being captured."""
+
+    def is_full(self) -> bool:
+        """Whether the profiler has stopped to collect."""
 
 
 class KinetoCapture(Beside):
     """The recorder's ranges and torch.profiler's CUDA activities of this process, into ``folder``.
 
-    ``profiler`` and ``cuda`` are torch's unless given. Forked children are recorded without kernels.
+    ``profiler`` and ``cuda`` are torch's unless given. ``bounds`` say what ends the kernels' window.
+    Forked children are recorded without kernels.
     """
 
     gives = "kernels"
     profiler = "torch.profiler"
+    gpu = True
 
     def __init__(
         self,
         folder: str | os.PathLike[str],
         profiler: Callable[[], Profiler] | None = None,
         cuda: Cuda | None = None,
+        bounds: Bounds = EXACT,
     ) -> None:
-        super().__init__(folder)
+        super().__init__(folder, bounds)
         self._make = profiler or _torch_profiler
         self._cuda = cuda
         self._profiler: Profiler | None = None
@@ -71,6 +87,7 @@ class KinetoCapture(Beside):
             self._profiler = self._make()
         if self._cuda is None:
             self._cuda = _TorchCuda()
+        self._cuda.watch()
 
     def _begin(self) -> None:
         assert self._profiler is not None
@@ -88,10 +105,23 @@ class KinetoCapture(Beside):
         assert self._cuda is not None
         self._cuda.synchronize()
 
+    def _is_capturing(self) -> bool:
+        assert self._cuda is not None
+        return super()._is_capturing() or self._cuda.is_capturing()
+
+    def _is_full(self) -> bool:
+        assert self._cuda is not None
+        return self._cuda.is_full()
+
     def _end(self, folder: Path | None) -> None:
         profiler, self._profiler = self._profiler, None
-        assert profiler is not None
-        profiler.stop()
+        if profiler is None:
+            return
+        try:
+            profiler.stop()
+        except BaseException:
+            _disable()  # else no other could begin
+            raise
         if folder is not None:
             whole = folder / TRACE
             profiler.export_chrome_trace(str(whole.with_suffix(".tmp.json")))
@@ -112,8 +142,45 @@ class _TorchCuda:
         if not cuda.is_current_stream_capturing():
             cuda.current_stream().query()
 
+    def watch(self) -> None:
+        graphs = [getattr(self._torch.cuda, "CUDAGraph", None)]
+        graphs.append(getattr(getattr(self._torch, "accelerator", None), "Graph", None))
+        OF_PROCESS.install(*(graph for graph in graphs if graph is not None))
+
+    def is_capturing(self) -> bool:
+        return bool(self._torch.cuda.is_current_stream_capturing())
+
+    def is_full(self) -> bool:
+        # since PyTorch 2.13
+        stopped = getattr(self._torch.autograd, "_is_kineto_stopped", None)
+        return stopped is not None and bool(stopped())
+
     def synchronize(self) -> None:
-        self._torch.cuda.synchronize()
+        cuda = self._torch.cuda
+        if not cuda.is_initialized():
+            return  # it is being initialised: nothing was launched
+        used = self._used()
+        for device in used:
+            cuda.synchronize(device)
+        if used:
+            # what PyTorch and Kineto then wait for is this thread's device, else 0 on whatever rank
+            cuda.set_device(used[0])
+
+    def _used(self) -> list[int]:
+        """The devices on which this process has a context: to wait for another would make it one."""
+        has = getattr(self._torch._C, "_cuda_hasPrimaryContext", None)
+        if has is None:  # private, so it may go
+            return [self._torch.cuda.current_device()]
+        return [device for device in range(self._torch.cuda.device_count()) if has(device)]
+
+
+def _disable() -> None:
+    """Stop what ``stop`` has not stopped, so that another profiler can begin on this thread."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    with contextlib.suppress(RuntimeError, AttributeError):  # it may have stopped after all
+        torch.autograd._disable_profiler()
 
 
 def _torch_profiler() -> Profiler:

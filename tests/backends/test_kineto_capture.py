@@ -79,6 +79,15 @@ class FakeGpu:
     def synchronize(self) -> None:
         self.call("cudaDeviceSynchronize")
 
+    def watch(self) -> None:
+        """No graph is captured here."""
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def is_full(self) -> bool:
+        return False
+
     def start(self) -> None:
         if self.fail:
             raise RuntimeError("CUPTI is taken")

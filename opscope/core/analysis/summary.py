@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.windows import captured_steps, captured_time
 from opscope.core.columns import matching
 from opscope.core.intervals import Ints, intersect, merge, subtract, union_length
 from opscope.core.schema import COMPILE
@@ -14,6 +15,8 @@ from opscope.core.trace import Trace
 
 SCHEMA: Final = {
     "wall_time": pl.Int64,
+    "window_time": pl.Int64,
+    "window_steps": pl.Int64,
     "device_busy": pl.Int64,
     "kernel_time": pl.Int64,
     "attributed_time": pl.Int64,
@@ -42,7 +45,9 @@ def summary(
 
     ``kernel_time`` = ``attributed_time`` + ``unattributed_time``, exactly. On a GPU it is the summed
     duration of the kernels. ``ops`` is given for a CPU-only profile, where it is the self time of
-    the ops, and what is unattributed is thread time inside steps outside any op.
+    the ops, and what is unattributed is thread time inside steps outside any op. ``window_time`` is
+    how long kernels were captured, ``window_steps`` how many steps lie in that; null where all was.
+    All times of kernels, and on a CPU all of ops, are then of the window.
     ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
     ``flops_share``: device time with known FLOPs over that with a launch record; ``bytes_share``:
     the same of known bytes. What the two leave out is in ``coverage.missing_costs``. ``own_time`` is
@@ -50,9 +55,13 @@ def summary(
     ``own_steps_share`` what of it fell into steps over the steps' time.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
+    steps = ended_steps(trace["ranges"])
+    window = captured_time(trace)
     row |= {
         "wall_time": _wall_time(trace),
-        "steps": len(ended_steps(trace["ranges"])),
+        "window_time": window,
+        "window_steps": None if window is None else len(captured_steps(trace, steps)),
+        "steps": len(steps),
         "processes": len(trace["processes"]) or _distinct(trace, "process"),
         "devices": _devices(kernels, memops),
         "kernels": len(kernels) if trace.has("kernels") else None,
@@ -118,6 +127,8 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
     Threads without steps of their own (XLA's pool) work for those that have: while an op runs on
     one of them, a thread that waits is not outside any op.
     """
+    if "device_time" in ops.columns:
+        ops = ops.filter(pl.col("device_time").is_not_null())
     attributed = int(ops["self_time"].sum())
     outside = sum(int((last - first).sum()) for _, _, (first, last) in _outside(trace, ops))
     top = ops.filter(pl.col("parent_id").is_null())
@@ -148,7 +159,7 @@ def _time_of(ops: pl.DataFrame) -> int:
 
 def _outside(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
     """(process, thread, intervals): time of the steps' own threads inside steps, outside any op."""
-    steps = ended_steps(trace["ranges"])
+    steps = captured_steps(trace, ended_steps(trace["ranges"]))
     top = ops.filter(pl.col("parent_id").is_null())
     stepping = steps.select("process", "thread").unique()
     pool = top.join(stepping, on=["process", "thread"], how="anti", nulls_equal=True)
