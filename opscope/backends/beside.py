@@ -345,10 +345,12 @@ class Beside:
         if failed is not None:
             self._lost(recorder, failed)
         elif kept is not None:
-            begin = window.opened if window.begin is None else window.begin
+            whole = window.over is None  # nothing is left out of what ends before it is long
+            begin = window.opened if whole or window.begin is None else window.begin
+            chosen = self._bounds.chosen and window.begin is not None
             kept.fact(
                 window=[begin, end],
-                chosen=self._bounds.chosen and window.begin is not None,
+                chosen=chosen and not (whole and window.bounds.chosen),
                 steps=[window.first, window.last],
                 ended=window.over,
             )
