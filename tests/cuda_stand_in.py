@@ -53,6 +53,7 @@ class StandIn:
         self.torch = types.SimpleNamespace(
             cuda=types.SimpleNamespace(
                 is_initialized=lambda: True,
+                _tls=types.SimpleNamespace(),
                 device_count=lambda: devices,
                 current_device=lambda: self.current,
                 set_device=self._set_device,

@@ -246,7 +246,7 @@ def top_ops(profile: Profile, top: int | None = 20) -> Table:
     )
     if not outside:
         return table
-    note = f"{outside:,} calls are not in this table: {OUTSIDE_WINDOW}"
+    note = f"{outside:,} recorded calls are not in this table: {OUTSIDE_WINDOW}"
     return replace(table, footnotes=[*table.footnotes, note])
 
 

@@ -106,7 +106,7 @@ def device_column(
     column: pl.Series = pl.Series(name, [None], dtype=pl.Int64)
     if values is None:
         return column.new_from_index(0, many)
-    column = pl.Series(name, values)
-    if seen is not None:
-        column = column.set(~pl.Series(seen), None)
-    return column
+    if seen is None:
+        return pl.Series(name, values)
+    hidden: pl.Series = pl.Series(name, values).set(~pl.Series(seen), None)
+    return hidden
