@@ -61,7 +61,12 @@ class StandIn:
                 is_current_stream_capturing=lambda: threading.get_ident() in self.capturing,
                 CUDAGraph=CUDAGraph,
             ),
-            autograd=types.SimpleNamespace(_is_kineto_stopped=lambda: self.full),
+            autograd=types.SimpleNamespace(
+                _is_kineto_stopped=lambda: self.full,
+                profiler=types.SimpleNamespace(
+                    _is_profiler_enabled=False, _prepare_profiler=lambda *_, **__: None
+                ),
+            ),
             _C=types.SimpleNamespace(_cuda_hasPrimaryContext=lambda one: one in self.contexts),
         )
 
@@ -147,13 +152,16 @@ class Profiler:
         self.fail_at_stop: Exception | None = None
         gpu.made.append(self)
 
-    def start(self) -> None:
+    def prepare_trace(self) -> None:
+        """Nothing of it is thread-bound."""
+
+    def start_trace(self) -> None:
         if self.gpu.profiler is not None:
             raise RuntimeError("Profiler is already enabled on this thread.")
         self.thread = threading.get_ident()
         self.gpu.profiler = self
 
-    def stop(self) -> None:
+    def stop_trace(self) -> None:
         if self.thread != threading.get_ident():
             return  # "disableProfiler called but no active profiling session found"
         if self.fail_at_stop is not None:

@@ -28,7 +28,7 @@ from opscope.core.trace import Trace, conform
 from .captures import OF_PROCESS
 from .keeper import Keeper
 from .onclock import moved, to_unix
-from .window import EXACT, FULL, Bounds, Window
+from .window import EXACT, FULL, GAVE_WAY, Bounds, Window
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +124,9 @@ class Beside:
 
     # ---------------------------------------------------------------- what a subclass says
 
+    def _prepare(self) -> None:
+        """What comes before ``_begin``, on the thread that asks for it. Raises SessionError."""
+
     def _begin(self) -> None:
         """Start the profiler. Raises SessionError."""
         raise NotImplementedError
@@ -145,6 +148,10 @@ class Beside:
         """Whether this thread is capturing what it starts, so that a wait would spoil it."""
         return threading.get_ident() in OF_PROCESS.threads
 
+    def _is_taken(self) -> bool:
+        """Whether the program's own profiler runs, which ours must not meet."""
+        return False
+
     def _is_full(self) -> bool:
         """Whether the profiler has begun to drop events."""
         return False
@@ -158,6 +165,8 @@ class Beside:
         """Start the profiler once all has ended that was started before. Raises SessionError."""
         if any(pid == os.getpid() for pid, _ in _UNENDED):
             raise SessionError("the profiler of a recording before has not ended yet")
+        if self._is_taken():
+            raise SessionError("the program's own profiler runs")
         self._keeper = keeper = Keeper(self._tick)
         wait_s = 0 if self._is_capturing() else QUIET_S
         try:
@@ -165,6 +174,7 @@ class Beside:
                 if not quiet:
                     raise SessionError("a CUDA graph is being captured")
                 keeper.ask(self._settle).wait(SETTLE_S)
+                self._prepare()
                 window = Window(bounds, perf_counter_ns())
                 begun = keeper.ask(self._begin)
                 try:
@@ -257,7 +267,9 @@ class Beside:
                 self._undo = None
             return
         awaited.step(number, now, 0)
-        if awaited.begin is None or self._is_capturing() or OF_PROCESS.threads:
+        if awaited.begin is None or self._is_taken():
+            return
+        if self._is_capturing() or OF_PROCESS.threads:
             return
         self._awaited = None
         self.warmup()
@@ -274,6 +286,14 @@ class Beside:
         self._record(following, window)
 
     # ---------------------------------------------------------------- the window ends
+
+    def _give_way(self) -> None:
+        """The program's own profiler is about to begin: ours ends first, on which theirs depends."""
+        window = self._window
+        if window is not None and os.getpid() == self._pid:
+            window.over = window.over or GAVE_WAY
+            self._probe_as_known(PROBES)
+            self._close(QUIET_S)
 
     def _close(self, quiet_s: float = 0, last: bool = False) -> None:
         """End the window, unless a capture is in progress: then a later step or tick ends it.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import logging
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -23,6 +26,8 @@ from .captures import OF_PROCESS
 from .onclock import to_unix
 from .window import EXACT, Bounds
 
+_log = logging.getLogger(__name__)
+
 #: The profiler's trace, beside the events of the part it belongs to.
 TRACE: Final = "kineto.json"
 #: The call whose times are bracketed: cheap, blocks nothing, and Kineto records it.
@@ -34,8 +39,9 @@ _TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs"
 class Profiler(Protocol):
     """The part of ``torch.profiler.profile`` that is used."""
 
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
+    def prepare_trace(self) -> None: ...
+    def start_trace(self) -> None: ...
+    def stop_trace(self) -> None: ...
     def export_chrome_trace(self, path: str) -> Any: ...
 
 
@@ -48,8 +54,12 @@ class Cuda(Protocol):
     def synchronize(self) -> None:
         """Wait for every GPU that this process uses."""
 
-    def watch(self) -> None:
-        """See to it that ``captures.OF_PROCESS`` hears of CUDA graphs that are captured."""
+    def watch(self, give_way: Callable[[], None]) -> None:
+        """See to it that ``captures.OF_PROCESS`` hears of CUDA graphs that are captured, and that
+        ``give_way`` is called before the program's own profiler begins."""
+
+    def is_taken(self) -> bool:
+        """Whether a profiler is on."""
 
     def is_capturing(self) -> bool:
         """Whether this thread's stream is being captured."""
@@ -87,12 +97,20 @@ class KinetoCapture(Beside):
             self._profiler = self._make()
         if self._cuda is None:
             self._cuda = _TorchCuda()
-        self._cuda.watch()
+        self._cuda.watch(self._give_way)
+
+    def _prepare(self) -> None:
+        # Kineto sets itself up here, and writes an error to stderr where that is not the main thread
+        self._try("prepare_trace")
 
     def _begin(self) -> None:
+        self._try("start_trace")
+
+    def _try(self, name: str) -> None:
         assert self._profiler is not None
         try:
-            self._profiler.start()
+            with _ours():
+                getattr(self._profiler, name)()
         except (RuntimeError, AssertionError) as error:  # CUPTI taken, a profiler on, no activity
             self._profiler = None
             raise SessionError(f"torch.profiler cannot start: {error}") from error
@@ -109,6 +127,10 @@ class KinetoCapture(Beside):
         assert self._cuda is not None
         return super()._is_capturing() or self._cuda.is_capturing()
 
+    def _is_taken(self) -> bool:
+        assert self._cuda is not None
+        return self._cuda.is_taken()
+
     def _is_full(self) -> bool:
         assert self._cuda is not None
         return self._cuda.is_full()
@@ -118,7 +140,7 @@ class KinetoCapture(Beside):
         if profiler is None:
             return
         try:
-            profiler.stop()
+            profiler.stop_trace()
         except BaseException:
             _disable()  # else no other could begin
             raise
@@ -142,13 +164,18 @@ class _TorchCuda:
         if not cuda.is_current_stream_capturing():
             cuda.current_stream().query()
 
-    def watch(self) -> None:
+    def watch(self, give_way: Callable[[], None]) -> None:
+        _before_others(self._torch, give_way)
         graphs = [getattr(self._torch.cuda, "CUDAGraph", None)]
         graphs.append(getattr(getattr(self._torch, "accelerator", None), "Graph", None))
         OF_PROCESS.install(*(graph for graph in graphs if graph is not None))
 
     def is_capturing(self) -> bool:
-        return bool(self._torch.cuda.is_current_stream_capturing())
+        cuda = self._torch.cuda  # while that is initialised nothing can be captured
+        return cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
+
+    def is_taken(self) -> bool:
+        return bool(getattr(self._torch.autograd.profiler, "_is_profiler_enabled", False))
 
     def is_full(self) -> bool:
         # since PyTorch 2.13
@@ -172,6 +199,48 @@ class _TorchCuda:
         if has is None:  # private, so it may go
             return [self._torch.cuda.current_device()]
         return [device for device in range(self._torch.cuda.device_count()) if has(device)]
+
+
+_mine = threading.local()
+#: What is called before another profiler begins: that of the capture made last.
+_give_way: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def _ours() -> Iterator[None]:
+    """What this thread begins meanwhile is our profiler."""
+    _mine.yes = True
+    try:
+        yield
+    finally:
+        _mine.yes = False
+
+
+def _before_others(torch: Any, give_way: Callable[[], None]) -> None:
+    """Call ``give_way`` before any other profiler of PyTorch begins.
+
+    Two at a time, on two threads, end the process (PyTorch 2.13: a segmentation fault when both end).
+    """
+    _give_way[:] = [give_way]
+    module = torch.autograd.profiler
+    original = getattr(module, "_prepare_profiler", None)
+    if original is None or hasattr(original, "opscope"):
+        if original is None:
+            raise SessionError("this PyTorch begins its profiler otherwise, and two must not meet")
+        return
+
+    @functools.wraps(original)
+    def _prepare_profiler(*args: Any, **kwargs: Any) -> Any:
+        if not getattr(_mine, "yes", False):
+            for one in _give_way:
+                try:
+                    one()
+                except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                    _log.exception("opscope: the profiler could not make way for the program's own")
+        return original(*args, **kwargs)
+
+    _prepare_profiler.opscope = True  # type: ignore[attr-defined]
+    module._prepare_profiler = _prepare_profiler
 
 
 def _disable() -> None:

@@ -29,6 +29,7 @@ AT_STEPS: Final = "after {steps} steps"
 AT_TIME: Final = "after {seconds:g} s"
 AT_EVENTS: Final = "at about {events:,} events, which the profiler keeps in memory"
 FULL: Final = "the profiler's buffers were full"
+GAVE_WAY: Final = "the program's own profiler began"
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,14 @@ class FakeGpu:
     def synchronize(self) -> None:
         self.call("cudaDeviceSynchronize")
 
-    def watch(self) -> None:
-        """No graph is captured here."""
+    def watch(self, _give_way: Any) -> None:
+        """No graph is captured here, and no other profiler begins."""
+
+    def is_taken(self) -> bool:
+        return False
+
+    def prepare_trace(self) -> None:
+        """Nothing to prepare."""
 
     def is_capturing(self) -> bool:
         return False
@@ -88,12 +94,12 @@ class FakeGpu:
     def is_full(self) -> bool:
         return False
 
-    def start(self) -> None:
+    def start_trace(self) -> None:
         if self.fail:
             raise RuntimeError("CUPTI is taken")
         self.on = True
 
-    def stop(self) -> None:
+    def stop_trace(self) -> None:
         self.on = False
 
     def export_chrome_trace(self, path: str) -> None:
@@ -254,7 +260,7 @@ def test_a_profiler_that_fails_at_the_end_leaves_the_ranges(tmp_path: Path) -> N
     def broken() -> None:
         raise RuntimeError("lost the GPU")
 
-    gpu.stop = broken  # type: ignore[method-assign]
+    gpu.stop_trace = broken  # type: ignore[method-assign]
     part = captured(tmp_path, gpu)
     trace = read_part(part)
     assert trace["ranges"].height == 40

@@ -473,19 +473,19 @@ def test_a_program_that_is_killed_in_its_window_says_what_is_lost(tmp_path: Path
 
 def test_the_stand_in_keeps_the_rules_of_the_real_one(gpu: StandIn) -> None:
     one = Profiler(gpu)
-    one.start()
+    one.start_trace()
     with pytest.raises(RuntimeError, match="already enabled"):
-        Profiler(gpu).start()
-    thread = threading.Thread(target=one.stop)
+        Profiler(gpu).start_trace()
+    thread = threading.Thread(target=one.stop_trace)
     thread.start()
     thread.join()
     assert gpu.profiler is one  # another thread cannot stop it
     graph = gpu.Graph()
     graph.capture_begin()
     with pytest.raises(RuntimeError, match="capturing"):
-        one.stop()
+        one.stop_trace()
     with pytest.raises(RuntimeError, match="during capture"):
         graph.capture_end()
-    one.stop()
+    one.stop_trace()
     assert gpu.profiler is None
     assert json.loads  # the trace it writes is read in the tests above
