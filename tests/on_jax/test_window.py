@@ -73,20 +73,18 @@ def test_all_of_it_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_after_a_full_disk_jaxs_profiler_can_begin_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     import jax
-
-    def full(_folder: str) -> None:
-        raise RuntimeError("RESOURCE_EXHAUSTED: no space left on device")
 
     state = jax._src.profiler._profile_state
     with opscope.capture(tmp_path / "a.opscope", backend="xplane"):
         real = state.profile_session
 
         class Session:
-            stop_and_export = staticmethod(full)
-            stop = real.stop
+            def stop_and_export(self, _folder: str) -> None:
+                real.stop()  # what it has is collected, then cannot be written
+                raise RuntimeError("RESOURCE_EXHAUSTED: no space left on device")
 
         state.profile_session = Session()
     assert state.profile_session is None
