@@ -187,11 +187,11 @@ class _TorchCuda:
         if not cuda.is_initialized():
             return  # it is being initialised: nothing was launched
         used = self._used()
+        if used:
+            # what PyTorch and Kineto wait for as they stop is this thread's device: 0, where nobody said
+            cuda.set_device(used[0])
         for device in used:
             cuda.synchronize(device)
-        if used:
-            # what PyTorch and Kineto then wait for is this thread's device, else 0 on whatever rank
-            cuda.set_device(used[0])
 
     def _used(self) -> list[int]:
         """The devices on which this process has a context: to wait for another would make it one."""
@@ -250,6 +250,8 @@ def _disable() -> None:
         return
     with contextlib.suppress(RuntimeError, AttributeError):  # it may have stopped after all
         torch.autograd._disable_profiler()
+    with contextlib.suppress(AttributeError):
+        torch.autograd.profiler._run_on_profiler_stop()
 
 
 def _torch_profiler() -> Profiler:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -176,7 +175,7 @@ def test_a_program_without_steps_has_a_window_of_time(
     made = capture(gpu, tmp_path, Bounds(20, 0.2, 10**6, chosen=True))
     session.start(made)
     gpu.launch()
-    within(20, lambda: made.told)  # type: ignore[attr-defined]
+    within(300, lambda: made.told)  # type: ignore[attr-defined]
     gpu.launch()
     session.stop()
     assert gpu.profiler is None
@@ -191,7 +190,7 @@ def test_steps_that_come_after_that_have_a_window_of_their_own(
     made = capture(gpu, tmp_path, Bounds(20, 0.2, 10**6, chosen=True))
     session.start(made)
     gpu.launch("load")
-    within(20, lambda: made.told)  # type: ignore[attr-defined]
+    within(300, lambda: made.told)  # type: ignore[attr-defined]
     made._bounds = CHOSEN
     train(gpu, 100)
     session.stop()
@@ -266,7 +265,7 @@ def test_a_recording_that_ends_in_a_capture_leaves_it_valid_and_no_profiler_on(
     with pytest.raises(SessionError, match="not ended"):
         session.start(capture(gpu, tmp_path / "early"))
     graph.capture_end()
-    within(20, lambda: gpu.profiler is None and not beside._UNENDED)
+    within(300, lambda: gpu.profiler is None and not beside._UNENDED)
     notes = collect(tmp_path)["notes"]["what"].to_list()
     assert any("while a CUDA graph was being captured" in what for what in notes)
     session.start(capture(gpu, tmp_path / "next"))
@@ -385,7 +384,7 @@ def test_a_hung_device_is_waited_for_so_long_and_no_longer(
     with pytest.raises(SessionError, match="not ended"):
         session.start(capture(gpu, tmp_path / "early"))
     gpu.free.set()
-    within(20, lambda: not beside._UNENDED)
+    within(300, lambda: not beside._UNENDED)
     assert gpu.profiler is None
 
 
@@ -424,14 +423,24 @@ def program(body: str, folder: Path) -> subprocess.Popen[str]:
 
 def test_a_program_stuck_at_its_end_can_be_interrupted(tmp_path: Path) -> None:
     running = program(
-        "session.start(capture())\ntrain(2)\ngpu.free.clear()\nprint('end', flush=True)\n", tmp_path
+        """
+beside.SETTLE_S = 1000.0
+session.start(capture())
+train(2)
+def hang(device=None):
+    print("waiting", flush=True)
+    gpu.free.wait()
+gpu.torch.cuda.synchronize = hang
+gpu.free.clear()
+""",
+        tmp_path,
     )
     assert running.stdout is not None
-    assert running.stdout.readline() == "end\n"
-    time.sleep(1)
+    assert running.stdout.readline() == "waiting\n"
+    time.sleep(0.5)
     assert running.poll() is None
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=20)  # less than the 30 s for which the device is waited
+    running.communicate(timeout=500)  # of a thousand seconds
     trace = collect(tmp_path)
     assert "interrupted" in " ".join(trace["notes"]["what"])
     assert len(trace["ranges"].filter(pl.col("category") == "forward")) == 2
@@ -441,12 +450,12 @@ def test_a_program_stuck_at_its_end_can_be_interrupted(tmp_path: Path) -> None:
 def test_a_program_that_is_killed_after_its_window_has_the_windows_kernels(
     tmp_path: Path, how: signal.Signals
 ) -> None:
-    body = "window.SPREAD = 1e9\nsession.start(capture(window.CHOSEN))\ntrain(60)\nprint('end', flush=True)\ntime.sleep(60)\n"
+    body = "window.SPREAD = 1e9\nsession.start(capture(window.CHOSEN))\ntrain(60)\nprint('end', flush=True)\ntime.sleep(600)\n"
     running = program(body, tmp_path)
     assert running.stdout is not None
     assert running.stdout.readline() == "end\n"
     running.send_signal(how)
-    running.communicate(timeout=20)
+    running.communicate(timeout=300)
     assert running.returncode == -how
     trace = collect(tmp_path)
     assert len(trace["kernels"]) == 20
@@ -456,13 +465,13 @@ def test_a_program_that_is_killed_after_its_window_has_the_windows_kernels(
 def test_a_program_that_is_killed_in_its_window_says_what_is_lost(tmp_path: Path) -> None:
     running = program(
         "session.start(capture())\ntrain(60)\nsession.recorder().flush()\n"
-        "print('end', flush=True)\ntime.sleep(60)\n",
+        "print('end', flush=True)\ntime.sleep(600)\n",
         tmp_path,
     )
     assert running.stdout is not None
     assert running.stdout.readline() == "end\n"
     running.kill()
-    running.communicate(timeout=20)
+    running.communicate(timeout=300)
     profile = Profile(collect(tmp_path))
     assert not profile.cpu_only
     assert profile.ops()["device_time"].null_count() == 60
@@ -488,4 +497,3 @@ def test_the_stand_in_keeps_the_rules_of_the_real_one(gpu: StandIn) -> None:
         graph.capture_end()
     one.stop_trace()
     assert gpu.profiler is None
-    assert json.loads  # the trace it writes is read in the tests above

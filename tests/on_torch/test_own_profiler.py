@@ -44,7 +44,7 @@ def run(body: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
 
@@ -92,6 +92,32 @@ assert names.count("aten::add") == 2, names
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "the program's own profiler runs\n"
+
+
+def test_a_profiler_that_fails_to_stop_is_off_all_the_same(tmp_path: Path) -> None:
+    done = run(
+        """
+def failing():
+    made = on_cpu()
+    def stop_trace():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    made.stop_trace = stop_trace
+    return made
+session.start(kineto.KinetoCapture(sys.argv[1] + "/one", failing, Cuda()))
+torch.ones(3) + 1
+session.stop()
+with on_cpu() as theirs:
+    torch.ones(3) + 1
+assert [event.name for event in theirs.events()].count("aten::add") == 1
+session.start(ours("two"))
+session.stop()
+(window,) = windows("two")
+assert window["ended"] is None
+""",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "illegal memory access" in done.stderr
 
 
 def test_ours_writes_nothing_to_the_programs_stderr(tmp_path: Path) -> None:
