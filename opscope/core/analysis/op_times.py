@@ -105,7 +105,8 @@ def device_column(
     """A column of device times, null where a GPU's kernels were not captured (``seen`` is false)."""
     column: pl.Series = pl.Series(name, [None], dtype=pl.Int64)
     if values is None:
-        return column.new_from_index(0, many)
+        unknown: pl.Series = column.new_from_index(0, many)
+        return unknown
     if seen is None:
         return pl.Series(name, values)
     hidden: pl.Series = pl.Series(name, values).set(~pl.Series(seen), None)
