@@ -138,8 +138,9 @@ class Cuda(kineto._TorchCuda):
         self._torch = gpu.torch
         self._gpu = gpu
 
-    def probe(self) -> None:
+    def probe(self) -> bool:
         self._gpu.call(kineto.PROBE_CALL)
+        return True
 
 
 class Profiler:
