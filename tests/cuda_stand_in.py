@@ -23,6 +23,8 @@ from typing import Any
 
 from opscope.backends import kineto
 
+#: One of the calls by which the recorder's clock is found again.
+PROBE = kineto.PROBE_CALL if kineto.PROBE_CALL.isidentifier() else "cudaDriverGetVersion"
 #: Kineto's Unix clock lies so far ahead of the recorder's.
 AHEAD = time.time_ns() - time.perf_counter_ns()
 
@@ -139,7 +141,7 @@ class Cuda(kineto._TorchCuda):
         self._gpu = gpu
 
     def probe(self) -> bool:
-        self._gpu.call(kineto.PROBE_CALL)
+        self._gpu.call(PROBE)
         return True
 
 
