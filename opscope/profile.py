@@ -27,8 +27,9 @@ from opscope.core.analysis.memory import memory_by_op, memory_peaks
 from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.regions import compiled_regions
-from opscope.core.analysis.summary import summary, unattributed_on_cpu
+from opscope.core.analysis.summary import ended_steps, summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
+from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.captures import without_captures
 from opscope.core.clocks import aligned
@@ -222,7 +223,8 @@ class Profile:
     def utilization(self) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU), one row per step and process."""
         found = step_utilization(
-            self.trace["ranges"],
+            # in a step outside the window nobody knows what CUDA graphs replayed
+            captured_steps(self.trace, ended_steps(self.trace["ranges"])),
             self._ops_frame,
             self.device[0],
             again=pl.Series(self._ops.recomputed(self._ops.rows)),

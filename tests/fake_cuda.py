@@ -1,7 +1,7 @@
 """A GPU that is none: its calls are made on real threads, its profiler writes what Kineto would.
 
 It stands for the CUDA runtime (``launch``, ``copy``, ``fill``, ``probe``, ``synchronize``) and for
-torch.profiler (``start``, ``stop``, ``export_chrome_trace``). Its clock is Unix time that is off by some
+torch.profiler (``prepare_trace``, ``start_trace``, ``stop_trace``, ``export_chrome_trace``). Its clock is Unix time that is off by some
 milliseconds and drifts, as a processor's counter does against the system's clock.
 """
 
@@ -68,7 +68,7 @@ class FakeCuda:
         self._threads: dict[int, int] = {}
         self.window: tuple[int, int] | None = None
         self.on = False
-        #: Set to what ``start`` or ``stop`` shall raise.
+        #: Set to what ``start_trace`` or ``stop_trace`` shall raise.
         self.fail_start: Exception | None = None
         self.fail_stop: Exception | None = None
         self.calls: list[Call] = []
@@ -136,16 +136,34 @@ class FakeCuda:
         """Nothing is waited for: what is enqueued has its times already."""
         self.call("cudaDeviceSynchronize")
 
+    def watch(self, _give_way: object) -> None:
+        """No graph is captured here, and no other profiler begins."""
+
+    def is_taken(self) -> bool:
+        """No other profiler is on."""
+        return False
+
+    def is_capturing(self) -> bool:
+        """No graph is captured."""
+        return False
+
+    def is_full(self) -> bool:
+        """It keeps all."""
+        return False
+
     # ---------------------------------------------------------------- the profiler
 
-    def start(self) -> None:
+    def prepare_trace(self) -> None:
+        """Nothing to prepare."""
+
+    def start_trace(self) -> None:
         """Begin to record."""
         if self.fail_start is not None:
             raise self.fail_start
         self.on = True
         self.window = (self.theirs(time.perf_counter_ns()), 1 << 62)
 
-    def stop(self) -> None:
+    def stop_trace(self) -> None:
         """End. Kineto waits for the device first."""
         if self.fail_stop is not None:
             raise self.fail_stop

@@ -11,6 +11,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns, sleep
 from typing import Any, ClassVar, Final
@@ -19,12 +20,17 @@ import numpy as np
 import polars as pl
 
 from opscope.core import session
+from opscope.core.capturing import OF_PROCESS
 from opscope.core.clockfit import ClockFit, match
 from opscope.core.intervals import Ints
 from opscope.core.record import Recorder
+from opscope.core.session import SessionError
 from opscope.core.trace import Trace, conform
 
+from .captures import METHODS
+from .keeper import Keeper
 from .onclock import moved, to_unix
+from .window import EXACT, FULL, GAVE_WAY, Bounds, Window
 
 _log = logging.getLogger(__name__)
 #: Not the program's: drawing from that would change what it computes.
@@ -39,25 +45,46 @@ GAP_S: Final = (20e-6, 500e-6)
 ACCEPTED_NS: Final = 1_000
 #: How far the two Unix clocks may disagree before a probe is looked for elsewhere.
 REACH_NS: Final = 50_000_000
+#: How long a device is waited for, which a collective may hold for ever, and a profiler's start.
+SETTLE_S: Final = 30.0
+#: How long a capture of a CUDA graph is, where the recording ends meanwhile.
+QUIET_S: Final = 10.0
+#: How long a profiler may take to write what it has: 2 M events take it 30 to 200 s.
+END_S: Final = 600.0
+
+_ENDED, _REFUSED, _LATE = "ended", "refused", "late"
 
 
 class Beside:
-    """The recorder and a profiler, started and stopped together, into ``folder``.
+    """The recorder from ``start`` to ``stop`` and a profiler for a window of that, into ``folder``.
 
-    Forked children are recorded without what the profiler gives. A subclass says how its profiler
-    is begun, touched and ended.
+    ``bounds`` say what ends the window. What the profiler has is written then, so that a program which
+    is killed later loses none of it; the recording goes on. Forked children are recorded without what
+    the profiler gives. A subclass says how its profiler is begun, touched and ended.
     """
 
     #: What the profiler gives, and its name, for messages.
     gives: ClassVar[str]
     profiler: ClassVar[str]
+    #: What it gives is a GPU's.
+    gpu: ClassVar[bool] = False
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], bounds: Bounds = EXACT) -> None:
         self.folder = Path(folder)
+        #: Told in a line where the window ended before ``stop``.
+        self.tell: Callable[[str], object] = _log.warning
+        self._bounds = bounds
+        #: Where probes go: the recorder, while the profiler runs.
         self._recorder: Recorder | None = None
         self._undo: Callable[[], None] | None = None
         self._next_probe = 0
         self._pid = 0
+        self._window: Window | None = None  # while the profiler runs
+        self._awaited: Window | None = None  # while steps are watched for a window to come
+        self._keeper: Keeper | None = None
+        self._stepping: int | None = None  # the thread whose steps count
+        self._before = 0  # of what ``_events`` counts, when the window was opened
+        self._ending = threading.Lock()
 
     def warmup(self) -> None:
         """Prepare what is slow to start. Raises SessionError where the profiler is not to be had."""
@@ -65,49 +92,47 @@ class Beside:
     def start(self) -> None:
         """Begin. Raises SessionError where the profiler cannot start, OSError where the folder is gone."""
         self.warmup()
-        self._begin()
+        self._pid = os.getpid()
+        window = self._open(self._bounds)
         recorder = Recorder(self.folder)
         try:
             recorder.start()
         except OSError:
-            self._end(None)
+            self._abandon()
             raise
-        self._recorder = recorder
-        self._pid = os.getpid()
-        self._probe(PROBES)
-        session.listen(recorder)
+        self._record(recorder, window)
         self._undo = session.on_step(self._on_step)
 
     def stop(self) -> None:
         """End. Afterwards ``recorder.collect(folder)`` has the whole trace."""
-        own, self._recorder = self._recorder, None
         recorder = session.recorder()
         if self._undo is not None:
             self._undo()
             self._undo = None
-        if own is None or os.getpid() != self._pid:
-            session.listen(None)
-            if recorder is not None:  # a forked child's, which has no profiler
-                recorder.stop()
-            return
+        self._awaited = None
         try:
-            self._settle()
-            session.listen(None)
-            self._recorder = recorder
-            self._probe(PROBES)
-            self._recorder = None
-            self._end(None if recorder is None else recorder.folder)
-        except (RuntimeError, OSError) as error:
-            _log.warning("%s are not in this capture: %s", self.gives, error)
-            if recorder is not None:
-                recorder.note(
-                    "warning", f"{self.gives} not captured: {self.profiler} failed: {error}"
-                )
+            if os.getpid() != self._pid:
+                if recorder is not None:
+                    session.tell_unseen(recorder)
+            else:
+                if self._window is not None:
+                    self._probe_as_known(PROBES)
+                session.listen(None)
+                self._close(QUIET_S, last=True)
         finally:
             self._recorder = None
             session.listen(None)
             if recorder is not None:
                 recorder.stop()
+
+    def in_child(self) -> bool:
+        """A forked child is recorded without a profiler."""
+        return True
+
+    # ---------------------------------------------------------------- what a subclass says
+
+    def _prepare(self) -> None:
+        """What comes before ``_begin``, on the thread that asks for it. Raises SessionError."""
 
     def _begin(self) -> None:
         """Start the profiler. Raises SessionError."""
@@ -118,19 +143,258 @@ class Beside:
         raise NotImplementedError
 
     def _settle(self) -> None:
-        """Wait for what was started: it is part of the capture."""
+        """Wait for what was started: it is part of the window. Raises RuntimeError."""
         raise NotImplementedError
 
     def _end(self, folder: Path | None) -> None:
-        """Stop the profiler; its trace goes into the part ``folder``. Raises RuntimeError, OSError."""
+        """Stop the profiler, whatever fails; its trace goes into the part ``folder``. Raises
+        RuntimeError, OSError."""
         raise NotImplementedError
+
+    def _is_capturing(self) -> bool:
+        """Whether this thread is capturing what it starts, so that a wait would spoil it."""
+        return threading.get_ident() in OF_PROCESS.threads
+
+    def _is_taken(self) -> bool:
+        """Whether the program's own profiler runs, which ours must not meet."""
+        return False
+
+    def _is_full(self) -> bool:
+        """Whether the profiler has begun to drop events."""
+        return False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
 
-    def _on_step(self, _number: int) -> None:
-        if perf_counter_ns() >= self._next_probe and os.getpid() == self._pid:
-            self._probe(2)
+    # ---------------------------------------------------------------- the window begins
+
+    def _open(self, bounds: Bounds) -> Window:
+        """Start the profiler once all has ended that was started before. Raises SessionError."""
+        if any(pid == os.getpid() for pid, _ in _UNENDED):
+            raise SessionError("the profiler of a recording before has not ended yet")
+        if self._is_taken():
+            raise SessionError("the program's own profiler runs")
+        self._keeper = keeper = Keeper(self._tick)
+        wait_s = 0 if self._is_capturing() else QUIET_S
+        try:
+            with OF_PROCESS.kept_out(wait_s) as quiet:
+                if not quiet:
+                    raise SessionError("a CUDA graph is being captured")
+                keeper.ask(self._settle).wait(SETTLE_S)
+                self._prepare()
+                window = Window(bounds, perf_counter_ns())
+                begun = keeper.ask(self._begin)
+                try:
+                    begun.wait(SETTLE_S)
+                except TimeoutError:
+                    keeper.ask(lambda: self._end(None))
+                    raise
+        except TimeoutError:
+            keeper.leave()
+            raise SessionError(f"{self.profiler} has not begun in {SETTLE_S:g} s") from None
+        except RuntimeError as error:
+            keeper.leave()
+            if isinstance(error, SessionError):
+                raise
+            raise SessionError(f"{self.profiler} cannot begin: {error}") from error
+        except BaseException:
+            keeper.leave()
+            raise
+        return window
+
+    def _abandon(self) -> None:
+        """Stop the profiler, whose trace nobody wants."""
+        assert self._keeper is not None
+        self._keeper.ask(lambda: self._end(None)).wait(SETTLE_S)
+        self._keeper.leave()
+
+    def _record(self, recorder: Recorder, window: Window) -> None:
+        """The recording ``recorder`` goes on beside the profiler."""
+        if self.gpu:
+            recorder.fact(gpu=True)
+        recorder.fact(profiling=window.opened, gives=self.gives, profiler=self.profiler)
+        self._recorder = recorder
+        self._before = recorder.written + OF_PROCESS.replayed // 3
+        self._window = window
+        session.listen(recorder)
+        self._probe_as_known(PROBES)
+
+    # ---------------------------------------------------------------- the window is open
+
+    def _events(self) -> int:
+        """About how many events the profiler holds; while it runs it does not tell.
+
+        Of 13 real traces of programs in PyTorch a leaf op has 0.8 to 3.2 events (calls, kernels,
+        copies), and the recorder 2 or 3 records of it: so there are about as many records, or more. A
+        kernel that a CUDA graph replays is one event and no record, its capture was one op.
+        """
+        recorder = self._recorder
+        written = 0 if recorder is None else recorder.written
+        return written + OF_PROCESS.replayed // 3 - self._before
+
+    def _on_step(self, number: int) -> None:
+        if os.getpid() != self._pid:
+            return
+        here = threading.get_ident()
+        if self._stepping is None:
+            self._stepping = here
+        if self._stepping != here:
+            return  # of threads that step at once the first counts
+        now, window = perf_counter_ns(), self._window
+        if window is None:
+            self._await(number, now)
+        elif window.step(number, now, self._events()) or self._fills(window):
+            if not self._is_capturing():
+                self._probe_as_known(PROBES)
+                self._close()
+        elif now >= self._next_probe:
+            self._probe_as_known(2)
+
+    def _tick(self) -> None:
+        """Now and then, on the keeper's thread."""
+        window = self._window
+        if window is None or os.getpid() != self._pid:
+            return
+        due = window.tick(perf_counter_ns(), self._events()) or self._fills(window)
+        if due and not OF_PROCESS.threads:
+            self._probe_as_known(PROBES)
+            self._close()
+
+    def _fills(self, window: Window) -> bool:
+        if self._is_full():
+            window.over = FULL
+        return window.over is not None
+
+    def _await(self, number: int, now: int) -> None:
+        """A window ended before steps were alike; once they are one more begins, in a part of its own."""
+        awaited, recorder = self._awaited, session.recorder()
+        if awaited is None or recorder is None:
+            if self._undo is not None:  # steps are cheaper without
+                self._undo()
+                self._undo = None
+            return
+        awaited.step(number, now, 0)
+        if awaited.begin is None or self._is_taken():
+            return
+        if self._is_capturing() or OF_PROCESS.threads:
+            return
+        self._awaited = None
+        self.warmup()
+        window = self._open(replace(self._bounds, chosen=False))
+        window.step(number, window.opened, 0)
+        session.listen(None)
+        recorder.stop()
+        following = Recorder(self.folder)
+        try:
+            following.start()
+        except OSError:
+            self._abandon()
+            raise
+        self._record(following, window)
+
+    # ---------------------------------------------------------------- the window ends
+
+    def _give_way(self) -> None:
+        """The program's own profiler is about to begin: ours ends first, on which theirs depends."""
+        window = self._window
+        if window is not None and os.getpid() == self._pid:
+            window.over = window.over or GAVE_WAY
+            self._probe_as_known(PROBES)
+            self._close(QUIET_S)
+
+    def _close(self, quiet_s: float = 0, last: bool = False) -> None:
+        """End the window, unless a capture is in progress: then a later step or tick ends it.
+
+        ``last``: the recording ends too, so what another thread is ending is waited for.
+        """
+        if not self._ending.acquire(timeout=END_S if last else 0):
+            return
+        try:
+            if self._window is not None:
+                self._end_window(self._window, 0 if self._is_capturing() else quiet_s, last)
+        finally:
+            self._ending.release()
+
+    def _end_window(self, window: Window, quiet_s: float, last: bool) -> None:
+        keeper, recorder, settled = self._keeper, self._recorder, threading.Event()
+        assert keeper is not None
+        unended = (os.getpid(), self)
+        _UNENDED.add(unended)
+        job = keeper.ask(lambda: self._finish(window, recorder, quiet_s, settled))
+        try:
+            outcome = job.wait(END_S) if settled.wait(quiet_s + SETTLE_S) else _LATE
+        except TimeoutError:
+            outcome = _LATE
+        except BaseException:  # Ctrl-C above all
+            self._window = self._recorder = None
+            self._lost(recorder, "interrupted while the device was waited for")
+            keeper.leave()
+            raise
+        if outcome == _REFUSED and not last:
+            _UNENDED.discard(unended)
+            return
+        if outcome == _REFUSED:  # the trace has come to nothing; the profiler ends at a later tick
+            window.over = window.over or "the recording ended"
+            self._recorder = None
+            self._lost(recorder, "the recording ended while a CUDA graph was being captured")
+            return
+        self._window = self._recorder = None
+        keeper.leave()
+        METHODS.uninstall()
+        if outcome == _LATE:
+            self._lost(recorder, f"the device has not finished within {SETTLE_S:g} s")
+        elif window.over is not None and not last:
+            self._awaited = window if window.begin is None else None
+            self.tell(_said(self.gives, window))
+
+    def _finish(
+        self, window: Window, recorder: Recorder | None, quiet_s: float, settled: threading.Event
+    ) -> str:
+        """Stop the profiler, on the keeper's thread, and write what it has. ``settled`` is set once the
+        device has been waited for."""
+        with OF_PROCESS.kept_out(quiet_s) as quiet:
+            if not quiet:
+                settled.set()
+                return _REFUSED
+            end, failed = perf_counter_ns(), None
+            try:
+                self._settle()
+            except Exception as error:  # noqa: BLE001 - whatever fails, the profiler is to end
+                self._lost(recorder, f"the device failed: {error}")
+            settled.set()
+            # a recording that has ended since takes no more
+            kept = recorder if recorder is not None and recorder.running else None
+            try:
+                self._end(None if kept is None else kept.folder)
+            except Exception as error:  # noqa: BLE001 - likewise
+                failed = f"{self.profiler} failed: {error}"
+        _UNENDED.discard((os.getpid(), self))
+        if failed is not None:
+            self._lost(recorder, failed)
+        elif kept is not None:
+            whole = window.over is None  # nothing is left out of what ends before it is long
+            begin = window.opened if whole or window.begin is None else window.begin
+            chosen = self._bounds.chosen and window.begin is not None
+            kept.fact(
+                window=[begin, end],
+                chosen=chosen and not (whole and window.bounds.chosen),
+                steps=[window.first, window.last],
+                ended=window.over,
+            )
+            kept.flush()  # a process that is killed later keeps it
+        return _ENDED
+
+    def _lost(self, recorder: Recorder | None, why: str) -> None:
+        _log.warning("%s are not in this capture: %s", self.gives, why)
+        if recorder is not None:
+            recorder.note("warning", f"{self.gives} not captured: {why}")
+
+    def _probe_as_known(self, times: int) -> None:
+        """Probe on a thread that the recording knows: else nobody finds the calls again."""
+        recorder = self._recorder
+        if recorder is not None and not hasattr(recorder.local, "log"):
+            recorder.new_thread()
+        self._probe(times)
 
     def _probe(self, times: int) -> None:
         recorder = self._recorder
@@ -147,6 +411,22 @@ class Beside:
                 break
             recorder.fact(probe=[before, after, thread])
         self._next_probe = perf_counter_ns() + PROBE_NS
+
+
+#: (pid, whose profiler has not ended yet): until it has no other may begin.
+_UNENDED: Final[set[tuple[int, Beside]]] = set()
+
+
+def _said(gives: str, window: Window) -> str:
+    """The line that tells of which part of a run there is more than ranges."""
+    since = window.opened if window.begin is None else window.begin
+    what = f"{(perf_counter_ns() - since) / 1e9:.1f} s"
+    if window.begin is not None and window.first is not None and window.last is not None:
+        what = f"steps {window.first} to {window.last}"
+    return (
+        f"{gives} are of {what} only ({window.over}); "
+        "--steps, --duration and --whole of opscope run choose otherwise"
+    )
 
 
 # ------------------------------------------------------------------------------- the merge

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,6 +24,7 @@ from .beside import Beside, clock_of, hits, joined, probes
 from .gpu_runtime import PROBE_CALL
 from .kineto_threads import unseen, with_os_threads
 from .onclock import to_unix
+from .window import EXACT, Bounds
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +37,9 @@ _TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs"
 class Profiler(Protocol):
     """The part of ``torch.profiler.profile`` that is used."""
 
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
+    def prepare_trace(self) -> None: ...
+    def start_trace(self) -> None: ...
+    def stop_trace(self) -> None: ...
     def export_chrome_trace(self, path: str) -> Any: ...
 
 
@@ -44,25 +50,41 @@ class Cuda(Protocol):
         """One call that ``PROBE_CALL`` names, legal at any time; False where there is none to make."""
 
     def synchronize(self) -> None:
-        """Wait for the GPU."""
+        """Wait for every GPU that this process uses."""
+
+    def watch(self, give_way: Callable[[], None]) -> None:
+        """See to it that ``core.capturing`` hears of CUDA graphs that are captured, and that
+        ``give_way`` is called before the program's own profiler begins."""
+
+    def is_taken(self) -> bool:
+        """Whether a profiler is on."""
+
+    def is_capturing(self) -> bool:
+        """Whether this thread's stream is being captured."""
+
+    def is_full(self) -> bool:
+        """Whether the profiler has stopped to collect."""
 
 
 class KinetoCapture(Beside):
     """The recorder's ranges and torch.profiler's CUDA activities of this process, into ``folder``.
 
-    ``profiler`` and ``cuda`` are torch's unless given. Forked children are recorded without kernels.
+    ``profiler`` and ``cuda`` are torch's unless given. ``bounds`` say what ends the kernels' window.
+    Forked children are recorded without kernels.
     """
 
     gives = "kernels"
     profiler = "torch.profiler"
+    gpu = True
 
     def __init__(
         self,
         folder: str | os.PathLike[str],
         profiler: Callable[[], Profiler] | None = None,
         cuda: Cuda | None = None,
+        bounds: Bounds = EXACT,
     ) -> None:
-        super().__init__(folder)
+        super().__init__(folder, bounds)
         self._make = profiler or _torch_profiler
         self._cuda = cuda
         self._profiler: Profiler | None = None
@@ -73,11 +95,20 @@ class KinetoCapture(Beside):
             self._profiler = self._make()
         if self._cuda is None:
             self._cuda = _TorchCuda()
+        self._cuda.watch(self._give_way)
+
+    def _prepare(self) -> None:
+        # Kineto sets itself up here, and writes an error to stderr where that is not the main thread
+        self._try("prepare_trace")
 
     def _begin(self) -> None:
+        self._try("start_trace")
+
+    def _try(self, name: str) -> None:
         assert self._profiler is not None
         try:
-            self._profiler.start()
+            with _ours():
+                getattr(self._profiler, name)()
         except (RuntimeError, AssertionError) as error:  # CUPTI taken, a profiler on, no activity
             self._profiler = None
             raise SessionError(f"torch.profiler cannot start: {error}") from error
@@ -90,10 +121,27 @@ class KinetoCapture(Beside):
         assert self._cuda is not None
         self._cuda.synchronize()
 
+    def _is_capturing(self) -> bool:
+        assert self._cuda is not None
+        return super()._is_capturing() or self._cuda.is_capturing()
+
+    def _is_taken(self) -> bool:
+        assert self._cuda is not None
+        return self._cuda.is_taken()
+
+    def _is_full(self) -> bool:
+        assert self._cuda is not None
+        return self._cuda.is_full()
+
     def _end(self, folder: Path | None) -> None:
         profiler, self._profiler = self._profiler, None
-        assert profiler is not None
-        profiler.stop()
+        if profiler is None:
+            return
+        try:
+            profiler.stop_trace()
+        except BaseException:
+            _disable()  # else no other could begin
+            raise
         if folder is not None:
             whole = folder / TRACE
             profiler.export_chrome_trace(str(whole.with_suffix(".tmp.json")))
@@ -117,8 +165,94 @@ class _TorchCuda:
         self._call()
         return True
 
+    def watch(self, give_way: Callable[[], None]) -> None:
+        _before_others(self._torch, give_way)
+        graphs = [getattr(self._torch.cuda, "CUDAGraph", None)]
+        graphs.append(getattr(getattr(self._torch, "accelerator", None), "Graph", None))
+        METHODS.install(*(graph for graph in graphs if graph is not None))
+
+    def is_capturing(self) -> bool:
+        cuda = self._torch.cuda  # while that is initialised nothing can be captured
+        return cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
+
+    def is_taken(self) -> bool:
+        return bool(getattr(self._torch.autograd.profiler, "_is_profiler_enabled", False))
+
+    def is_full(self) -> bool:
+        # since PyTorch 2.13
+        stopped = getattr(self._torch.autograd, "_is_kineto_stopped", None)
+        return stopped is not None and bool(stopped())
+
     def synchronize(self) -> None:
-        self._torch.cuda.synchronize()
+        cuda = self._torch.cuda
+        if not cuda.is_initialized():
+            return  # it is being initialised: nothing was launched
+        used = self._used()
+        if used:
+            # what PyTorch and Kineto wait for as they stop is this thread's device: 0, where nobody said
+            cuda.set_device(used[0])
+        for device in used:
+            cuda.synchronize(device)
+
+    def _used(self) -> list[int]:
+        """The devices on which this process has a context: to wait for another would make it one."""
+        has = getattr(self._torch._C, "_cuda_hasPrimaryContext", None)
+        if has is None:  # private, so it may go
+            return [self._torch.cuda.current_device()]
+        return [device for device in range(self._torch.cuda.device_count()) if has(device)]
+
+
+_mine = threading.local()
+#: What is called before another profiler begins: that of the capture made last.
+_give_way: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def _ours() -> Iterator[None]:
+    """What this thread begins meanwhile is our profiler."""
+    _mine.yes = True
+    try:
+        yield
+    finally:
+        _mine.yes = False
+
+
+def _before_others(torch: Any, give_way: Callable[[], None]) -> None:
+    """Call ``give_way`` before any other profiler of PyTorch begins.
+
+    Two at a time, on two threads, end the process (PyTorch 2.13: a segmentation fault when both end).
+    """
+    _give_way[:] = [give_way]
+    module = torch.autograd.profiler
+    original = getattr(module, "_prepare_profiler", None)
+    if original is None or hasattr(original, "opscope"):
+        if original is None:
+            raise SessionError("this PyTorch begins its profiler otherwise, and two must not meet")
+        return
+
+    @functools.wraps(original)
+    def _prepare_profiler(*args: Any, **kwargs: Any) -> Any:
+        if not getattr(_mine, "yes", False):
+            for one in _give_way:
+                try:
+                    one()
+                except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                    _log.exception("opscope: the profiler could not make way for the program's own")
+        return original(*args, **kwargs)
+
+    _prepare_profiler.opscope = True  # type: ignore[attr-defined]
+    module._prepare_profiler = _prepare_profiler
+
+
+def _disable() -> None:
+    """Stop what ``stop`` has not stopped, so that another profiler can begin on this thread."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    with contextlib.suppress(RuntimeError, AttributeError):  # it may have stopped after all
+        torch.autograd._disable_profiler()
+    with contextlib.suppress(AttributeError):
+        torch.autograd.profiler._run_on_profiler_stop()
 
 
 def _torch_profiler() -> Profiler:

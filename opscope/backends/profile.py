@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 from opscope.core.session import Capture
 
@@ -34,7 +35,7 @@ class ProfileCapture:
         self.path = Path(path)
         self._backend = backend
         self._force = force
-        self._folder: TemporaryDirectory[str] | None = None
+        self._folder: str | None = None
         self._inner: Capture | None = None
 
     def warmup(self) -> None:
@@ -46,13 +47,13 @@ class ProfileCapture:
         parent = self.path.absolute().parent
         parent.mkdir(parents=True, exist_ok=True)
         # beside the profile, so that the disk which will hold it holds the recording too
-        folder = TemporaryDirectory(prefix=f".{self.path.name}-", dir=parent)
+        folder = mkdtemp(prefix=f".{self.path.name}-", dir=parent)
         try:
-            inner = make(name, folder.name)
+            inner = make(name, folder)
             if inner is not None:
                 inner.warmup()
         except BaseException:
-            folder.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)
             raise
         self._folder, self._inner = folder, inner
 
@@ -65,7 +66,7 @@ class ProfileCapture:
             self._inner.start()
         except BaseException:
             assert self._folder is not None
-            self._folder.cleanup()
+            shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = self._inner = None
             raise
 
@@ -75,12 +76,14 @@ class ProfileCapture:
         folder, self._folder = self._folder, None
         if folder is None:
             return
-        with folder:
+        try:
             if inner is not None:
                 inner.stop()
-                trace = import_module("opscope.backends.recorder").collect(folder.name)
+                trace = import_module("opscope.backends.recorder").collect(folder)
                 write = import_module("opscope.readers.opscope_profile").write
                 write(self.path, trace, force=self._force)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def __repr__(self) -> str:
         return f"ProfileCapture({str(self.path)!r})"

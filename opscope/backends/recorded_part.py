@@ -69,6 +69,9 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "probes": facts.probes,
         "gpu": facts.gpu,
         "parent_pid": meta.get("parent"),
+        "recorded": (facts.start, stop),
+        "profiling": facts.profiling,
+        "window": facts.window,
     }
     return Trace.of(tables, origin)
 
@@ -134,6 +137,10 @@ class _Facts:
     #: until when all of these, and ``costs``, are told; 0: an older recording does not say
     until: int = 0
     gpu: bool = False
+    #: when a profiler began, and what it is called
+    profiling: tuple[int, str] | None = None
+    #: the window of what it gave: start, end, steps, why it ended, whether it was chosen
+    window: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
@@ -154,6 +161,10 @@ class _Facts:
                     facts.memory.append(_memory_fact(line))
                 elif "gpu" in line:
                     facts.gpu = bool(line["gpu"])
+                elif "profiling" in line:
+                    facts.profiling = (int(line["profiling"]), str(line["profiler"]))
+                elif "window" in line:
+                    facts.window = _window_fact(line)
                 elif "note" in line:
                     facts.notes.append(
                         (str(line["severity"]), str(line["note"]), int(line["how_many"]))
@@ -185,6 +196,20 @@ class _Facts:
     @property
     def os_tids(self) -> dict[int, int]:
         return {int(thread["thread"]): int(thread["os_tid"]) for thread in self.threads}
+
+
+def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
+    start, end = map(int, line["window"])
+    first, last = (None if one is None else int(one) for one in line["steps"])
+    ended = line["ended"]
+    return {
+        "start": start,
+        "end": end,
+        "first_step": first,
+        "last_step": last,
+        "ended": None if ended is None else str(ended),
+        "chosen": bool(line["chosen"]),
+    }
 
 
 def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 import polars as pl
@@ -22,6 +23,7 @@ from opscope.core.trace import Trace, concat
 from opscope.readers.errors import BadInput
 
 from .recorded_part import read_part
+from .recorded_windows import with_windows
 
 
 class RecorderCapture:
@@ -50,6 +52,10 @@ class RecorderCapture:
             recorder.fact(gpu=True)  # whose kernels this does not see
         recorder.stop()
 
+    def in_child(self) -> bool:
+        """A forked child is recorded as its parent is."""
+        return True
+
     def __repr__(self) -> str:
         return f"RecorderCapture({str(self.folder)!r})"
 
@@ -70,16 +76,23 @@ def capture(
     target = Path(path)
     check_target(target, force)
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
+    owner = os.getpid()
     # beside the profile, so that the disk which will hold it holds the recording too
-    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.absolute().parent) as folder:
+    folder = mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent)
+    try:
         choice = begin(folder, backend)
         try:
             yield
         finally:
-            if choice.name != "emit":
+            if os.getpid() != owner:  # a forked child leaves the block: the profile is its parent's
+                session.finish()
+            elif choice.name != "emit":
                 session.stop()
                 trace = collect(folder)
                 import_module("opscope.readers.opscope_profile").write(target, trace, force=force)
+    finally:
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def parts(folder: str | os.PathLike[str]) -> list[Path]:
@@ -96,7 +109,7 @@ def collect(folder: str | os.PathLike[str]) -> Trace:
     found = parts(folder)
     if not found:
         raise BadInput(folder, "no recording here (no part-*/meta.json)")
-    traces = [_whole(part) for part in found]
+    traces = with_windows([_whole(part) for part in found])
     born: dict[tuple[Any, Any], Any] = {}
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)

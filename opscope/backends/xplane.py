@@ -17,6 +17,7 @@ from opscope.core.trace import Trace
 
 from .beside import Beside, clock_of, hits, joined, probes
 from .onclock import moved, to_unix
+from .window import EXACT, Bounds
 
 #: The profiler's trace, beside the events of the part it belongs to.
 TRACE: Final = XPLANE
@@ -26,14 +27,15 @@ _TAKEN: Final = ("devices", "calls", "kernels", "memops", "allocations")
 class XPlaneCapture(Beside):
     """The recorder's ranges and jax.profiler's trace of this process, into ``folder``.
 
-    Forked children are recorded without operations.
+    ``bounds`` say what ends the operations' window. XLA itself keeps 2 M calls and 2 M activities of
+    a GPU at most, and all operations of a CPU. Forked children are recorded without operations.
     """
 
     gives = "operations"
     profiler = "jax.profiler"
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: str | os.PathLike[str], bounds: Bounds = EXACT) -> None:
+        super().__init__(folder, bounds)
         self._jax: Any = None
 
     def warmup(self) -> None:
@@ -76,12 +78,23 @@ class XPlaneCapture(Beside):
 
     def _end(self, folder: Path | None) -> None:
         try:
-            self._jax.profiler.stop_trace()
+            self._stop()
             found = sorted(self._scratch.glob("plugins/profile/*/*.xplane.pb"))
             if folder is not None and found:
                 shutil.move(found[-1], folder / TRACE)
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _stop(self) -> None:
+        try:
+            self._jax.profiler.stop_trace()
+        except BaseException:
+            # where it cannot write (a full disk) JAX keeps the session, and no other could begin
+            state = getattr(getattr(self._jax._src, "profiler", None), "_profile_state", None)
+            if state is not None:
+                with state.lock:
+                    state.reset()
+            raise
 
 
 # ------------------------------------------------------------------------------- the merge

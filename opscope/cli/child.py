@@ -9,39 +9,65 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from opscope.backends.window import CHOSEN, EXACT, Bounds
+from opscope.backends.window import WHOLE as WHOLE_RUN
+
 if TYPE_CHECKING:
     from opscope.core.session import Capture
 
 BACKENDS: Final = ("auto", "recorder", "kineto", "xplane", "emit", "nsys")
 #: Environment variables by which ``run`` tells its children the plan.
-FOLDER, BACKEND, STEPS, FROM, UNTIL = (
-    f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL")
+FOLDER, BACKEND, STEPS, FROM, UNTIL, WHOLE = (
+    f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL", "WHOLE")
 )
+#: How long ``os._exit`` waits for another thread that ends the recording.
+QUICK_EXIT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When to record, and how. ``steps`` is half-open; times are Unix seconds."""
+    """When to record, and how. ``steps`` is half-open; times are Unix seconds.
+
+    ``whole``: what a profiler gives (kernels, operations) is taken of all of the run, without a bound.
+    """
 
     backend: str = "auto"
     steps: tuple[int, int | None] | None = None
     begin: float | None = None
     end: float | None = None
+    whole: bool = False
 
     @classmethod
-    def of(cls, steps: str | None, delay: float, duration: float | None, backend: str) -> Plan:
+    def of(
+        cls,
+        steps: str | None,
+        delay: float,
+        duration: float | None,
+        backend: str,
+        whole: bool = False,
+    ) -> Plan:
         """The plan of the command line's options. Raises ValueError on what makes no sense."""
         if backend not in BACKENDS:
             raise ValueError(f"no backend {backend!r}; there are {', '.join(BACKENDS)}")
         if steps is not None and (delay or duration is not None):
             raise ValueError("--steps excludes --delay and --duration")
+        if whole and (steps is not None or duration is not None):
+            raise ValueError("--whole excludes --steps and --duration")
         now = time.time()
         return cls(
             backend,
             None if steps is None else parse_steps(steps),
             now + delay if delay else None,
             None if duration is None else now + delay + duration,
+            whole,
         )
+
+    @property
+    def bounds(self) -> Bounds:
+        """Of what a profiler gives: what was asked for, else a window of its own choice."""
+        if self.whole:
+            return WHOLE_RUN
+        return CHOSEN if self.steps is None and self.end is None else EXACT
 
     def environment(self) -> dict[str, str]:
         """The plan as environment variables."""
@@ -51,6 +77,7 @@ class Plan:
             STEPS: None if first is None else f"{first}:{'' if last is None else last}",
             FROM: self.begin,
             UNTIL: self.end,
+            WHOLE: "1" if self.whole else None,
         }
         return {name: "" if value is None else str(value) for name, value in values.items()}
 
@@ -63,6 +90,7 @@ class Plan:
             parse_steps(steps) if steps else None,
             float(begin) if begin else None,
             float(end) if end else None,
+            bool(env.get(WHOLE)),
         )
 
 
@@ -90,9 +118,9 @@ def start(env: Mapping[str, str]) -> None:
 
     from . import nsight
     from .recording import (
-        Recording,
         RecordingWithEither,
         RecordingWithKernels,
+        RecordingWithMore,
         RecordingWithProfile,
     )
 
@@ -104,13 +132,13 @@ def start(env: Mapping[str, str]) -> None:
         nsight.leave_word(env[FOLDER], env)
         return
     _finish_at_quick_exits()
-    makers: dict[str, Callable[[str], Capture]] = {
+    makers: dict[str, Callable[[str, Bounds], Capture]] = {
         # which framework a program uses shows only later
         "kineto": RecordingWithEither if plan.backend == "auto" else RecordingWithKernels,
         "xplane": RecordingWithProfile,
-        "recorder": Recording if plan.backend == "recorder" else RecordingWithProfile,
+        "recorder": RecordingWithMore if plan.backend == "recorder" else RecordingWithProfile,
     }
-    capture = makers[backend](env[FOLDER])
+    capture = makers[backend](env[FOLDER], plan.bounds)
     if plan.steps is not None:
         from opscope.callbacks.steprange import StepRange
 
@@ -133,9 +161,7 @@ def _finish_at_quick_exits() -> None:
 
     def _exit(status: int) -> NoReturn:
         try:
-            recorder = session.recorder()
-            if recorder is not None:  # the capture itself may be the copy of a parent's
-                recorder.stop()
+            session.finish(QUICK_EXIT_S)
         finally:
             leave(status)
 

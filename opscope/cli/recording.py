@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from opscope.backends.window import EXACT, Bounds
 from opscope.core import session
 from opscope.core.record import Recorder
 from opscope.core.session import Capture, SessionError
@@ -35,6 +37,10 @@ class Recording:
         recorder.start(lazy=True)
         session.listen(recorder)
 
+    def in_child(self) -> bool:
+        """A forked child is recorded as its parent is."""
+        return True
+
     def stop(self) -> None:
         """End, and say whether the process used a GPU, whose kernels this does not see."""
         recorder = session.recorder()
@@ -56,7 +62,7 @@ class Source:
     gives: str
     in_use: Callable[[], bool]
     when: Callable[[Callable[[], None]], None]
-    capture: Callable[[Path], Capture]
+    capture: Callable[[Path, Bounds], Capture]
     gpu: bool
 
 
@@ -67,13 +73,15 @@ class RecordingWithMore(Recording):
     gives a context to processes that never use a GPU, and their forked children could no longer use
     one; starting JAX's backends settles its devices. What was recorded until then is one part, what
     comes after, with the profiler's trace, another. A program that profiles itself meets ours; then
-    ``--backend recorder`` is the way.
+    ``--backend recorder`` is the way. ``bounds``: of the window that has more. A forked child goes on
+    by itself, and gets a profiler of its own once it begins to use a device.
     """
 
     sources: ClassVar[tuple[Source, ...]] = ()
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], bounds: Bounds = EXACT) -> None:
         super().__init__(folder)
+        self._bounds = bounds
         self._inner: Capture | None = None
         for source in self.sources:
             source.when(self._begins)
@@ -94,7 +102,7 @@ class RecordingWithMore(Recording):
 
     def _with_more(self, source: Source) -> Capture | None:
         """The capture, started; None, and the reason in the log, where it cannot be."""
-        capture = source.capture(self.folder)
+        capture = source.capture(self.folder, self._bounds)
         try:
             capture.start()
         except SessionError as error:
@@ -104,6 +112,12 @@ class RecordingWithMore(Recording):
         if source.gpu and recorder is not None:
             recorder.fact(gpu=True)
         return capture
+
+    def in_child(self) -> bool:
+        """The parent's profiler is none of this process's; its own begins with a device."""
+        if self._inner is not None:
+            self._inner = Recording(self.folder)
+        return True
 
     def _begins(self) -> None:
         try:
@@ -165,16 +179,28 @@ def _when_cuda_begins(what: Any) -> None:
     wrapt.register_post_import_hook(imported, "torch")
 
 
-def _kineto(folder: Path) -> Capture:
+def _kineto(folder: Path, bounds: Bounds) -> Capture:
     from opscope.backends.kineto import KinetoCapture
 
-    return KinetoCapture(folder)
+    capture = KinetoCapture(folder, bounds=bounds)
+    capture.tell = _tell
+    return capture
 
 
-def _xplane(folder: Path) -> Capture:
+def _xplane(folder: Path, bounds: Bounds) -> Capture:
     from opscope.backends.xplane import XPlaneCapture
 
-    return XPlaneCapture(folder)
+    capture = XPlaneCapture(folder, bounds=bounds)
+    capture.tell = _tell
+    return capture
+
+
+def _tell(line: str) -> None:
+    """Say it on stderr, once a machine: the ranks of a job that is started by torchrun do alike."""
+    if os.environ.get("LOCAL_RANK", "0") == "0" and sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # nobody can be told
+            sys.stderr.write(f"opscope: {line}\n")
+            sys.stderr.flush()
 
 
 _KERNELS: Final = Source("kernels", _cuda_in_use, _when_cuda_begins, _kineto, gpu=True)

@@ -49,6 +49,13 @@ def run(
     duration: Annotated[
         float | None, typer.Option("--duration", min=0, help="Record for this many seconds.")
     ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help="Kernels of the whole run, kept in its memory until it ends, not of a window.",
+        ),
+    ] = False,
     backend: Annotated[
         str,
         typer.Option(
@@ -81,7 +88,7 @@ def run(
     from opscope.core.process import PRIVATE
     from opscope.readers.errors import BadInput
 
-    settings = _settings(steps, delay, duration, backend)
+    settings = _settings(steps, delay, duration, backend, whole)
     if memory:
         settings["OPSCOPE_MEMORY"] = "1"
     if private:
@@ -114,7 +121,7 @@ def run(
 
 
 def _settings(
-    steps: str | None, delay: float, duration: float | None, backend: str
+    steps: str | None, delay: float, duration: float | None, backend: str, whole: bool
 ) -> dict[str, str]:
     """What the child's hook needs to know, as environment variables; refuses what makes no sense."""
     from opscope.backends import has_gpu
@@ -124,7 +131,8 @@ def _settings(
     if backend == "kineto" and not has_gpu():
         common.fail("--backend kineto: no GPU is visible here; recorder needs none")
     try:
-        return Plan.of(steps=steps, delay=delay, duration=duration, backend=backend).environment()
+        plan = Plan.of(steps, delay, duration, backend, whole)
+        return plan.environment()
     except ValueError as error:
         common.fail(str(error))
 

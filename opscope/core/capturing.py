@@ -1,7 +1,10 @@
-"""Which graphs of a GPU's work are being captured in this process.
+"""Which graphs of a GPU's work are being captured in this process, on whatever thread.
 
-While one is, a call that waits for the GPU or asks it whether it is done invalidates the capture, on
-every thread (CUDA's mode "global"). Who ends a window asks here first. The adapters tell.
+To end PyTorch's profiler synchronises the device, and to synchronise a device while one of its streams is
+being captured makes that capture invalid (CUDA programming guide, "prohibited and unhandled operations").
+``torch.cuda.is_current_stream_capturing`` sees one stream of one thread. So who captures tells here: an
+adapter, or where there is none a backend that wraps the same methods; who begins or ends a profiler asks.
+What a C++ extension captures by itself is not seen.
 """
 
 from __future__ import annotations
@@ -11,61 +14,89 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, Final
 
-#: How long the beginning of a capture waits for a window that is being ended (s).
-HELD_S: Final = 5.0
-
-_changed = threading.Condition()
-#: By id: the graphs that are being captured. One that is gone no longer is, ended or not.
-_graphs: dict[int, weakref.ref[Any]] = {}
-_holders = 0
+from opscope.core import session
 
 
-def graph_begins(graph: object) -> None:
-    """``graph`` is about to be captured, on this thread; told before the capture begins.
+class Captures:
+    """The captures in progress in this process, as far as they are told.
 
-    Waits, ``HELD_S`` at most, while ``graphs_held`` has found none.
+    What a replay runs is told by no op: ``replayed`` counts the records of the captures that were
+    replayed, those of each as many times as it was.
     """
-    key = id(graph)
-    gone = weakref.ref(graph, lambda _: _graphs.pop(key, None))
-    with _changed:
-        _changed.wait_for(lambda: not _holders, HELD_S)
-        _graphs[key] = gone
+
+    def __init__(self) -> None:
+        self.replayed = 0
+        self._changed = threading.Condition()
+        self._open: dict[
+            int, tuple[weakref.ref[Any], int, int]
+        ] = {}  # by id: graph, thread, records
+        self._sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._busy = False
+        #: Whether an adapter tells: then nobody else needs to wrap what captures go through.
+        self.told = False
+
+    def forget(self) -> None:
+        """Nothing is captured: in a forked child, whose only thread is another."""
+        self._changed = threading.Condition()
+        self._open.clear()
+        self._busy = False
+
+    # ---------------------------------------------------------------- what the wrapped methods tell
+
+    def begins(self, graph: Any) -> None:
+        """``graph`` is about to be captured on this thread; waits while a profiler begins or ends."""
+        with self._changed:
+            while self._busy:
+                self._changed.wait()
+            key = id(graph)
+            gone = weakref.ref(graph, lambda _: self._open.pop(key, None))
+            self._open[key] = (gone, threading.get_ident(), _written())
+
+    def ends(self, graph: Any) -> None:
+        """The capture of ``graph`` has ended, well or not."""
+        with self._changed:
+            known = self._open.pop(id(graph), None)
+            if known is not None:
+                self._sizes[graph] = max(0, _written() - known[2])
+            self._changed.notify_all()
+
+    def replays(self, graph: Any) -> None:
+        """``graph`` is replayed."""
+        self.replayed += self._sizes.get(graph, 0)
+
+    # ---------------------------------------------------------------- who begins or ends a profiler
+
+    @property
+    def threads(self) -> set[int]:
+        """The idents of the threads that capture."""
+        return {thread for _, thread, _ in tuple(self._open.values())}
+
+    @contextmanager
+    def kept_out(self, wait_s: float = 0) -> Iterator[bool]:
+        """Whether nothing is captured, waiting so long for it; while it is so nothing begins to be."""
+        deadline = monotonic() + wait_s
+        with self._changed:
+            while (self._open or self._busy) and (left := deadline - monotonic()) > 0:
+                self._changed.wait(left)
+            quiet = self._busy = not (self._open or self._busy)
+        try:
+            yield quiet
+        finally:
+            if quiet:
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()
 
 
-def graph_ends(graph: object) -> None:
-    """``graph`` is captured, or could not be."""
-    _graphs.pop(id(graph), None)
+def _written() -> int:
+    recorder = session.recorder()
+    return 0 if recorder is None else recorder.written
 
 
-def capturing_graph() -> bool:
-    """Whether any thread of this process is capturing a graph, as far as adapters have heard."""
-    return bool(_graphs)
-
-
-@contextmanager
-def graphs_held() -> Iterator[bool]:
-    """Whether no graph is being captured; if so, none begins on another thread inside the block."""
-    global _holders
-    with _changed:
-        free = not _graphs
-        _holders += free
-    try:
-        yield free
-    finally:
-        with _changed:
-            _holders -= free
-            _changed.notify_all()
-
-
-def _in_child() -> None:
-    """Of the threads of the parent only one is here, and no GPU."""
-    global _changed, _holders
-    _changed = threading.Condition()
-    _holders = 0
-    _graphs.clear()
-
-
+#: Those of this process.
+OF_PROCESS: Final = Captures()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=OF_PROCESS.forget)

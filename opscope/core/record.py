@@ -146,6 +146,8 @@ class Recorder:
         self._next_clock = 0
         self._flush_ns = 0
         self._flushes = 0
+        #: Records of all threads and sources that are written; those of the last half second are not.
+        self.written = 0
         self._records = 0  # of Python's threads
         # The step that is open: whose thread, since when, and what opscope had cost by then. Of all
         # ended ones: ns, and ns of opscope's own.
@@ -389,6 +391,7 @@ class Recorder:
             raise OSError(f"over the limit of {self._limit} bytes")
         self._room -= len(data) + len(memory)
         self._append(EVENTS, data)
+        self.written += len(data) // RECORD_BYTES
         if memory:
             assert self.folder is not None
             if MEMORY not in self._files:

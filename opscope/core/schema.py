@@ -427,6 +427,19 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "end": "i64",
             "state": "cat",
         },
+        # When what ran on a device was captured, in processes that were not so from their beginning to
+        # their end: a row for each window [start, end), and for a time in which there was no device to
+        # capture (``source`` null). One without length: nothing was. ``ended``: why it was no longer.
+        # A process without a row was captured throughout.
+        "windows": {
+            "process": "i32",
+            "start": "i64",
+            "end": "i64",
+            "source": "str",
+            "first_step": "i64",
+            "last_step": "i64",
+            "ended": "str",
+        },
         # severity: info, warning, error. how_many: how many records it is about.
         "notes": {
             "severity": "str",

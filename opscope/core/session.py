@@ -423,18 +423,40 @@ def _hook_exit_and_fork() -> None:
     if _hooked:
         return
     _hooked = True
-    atexit.register(_at_exit)
+    atexit.register(finish)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_parent=_in_parent, after_in_child=_in_child)
 
 
-def _at_exit() -> None:
-    stop()
-    left = _recorder
-    if left is not None:
-        listen(None)
-        left.stop()
-    leave_step()  # of this thread; those of others end with the trace
+def finish(wait_s: float = -1) -> None:
+    """End what this process captures, and what it records without a capture of its own.
+
+    Where another thread is at that, nothing is done after ``wait_s`` (-1: it is waited for).
+    """
+    lock = _lock
+    if not lock.acquire(timeout=wait_s):
+        return
+    try:
+        stop()
+        left = _recorder
+        if left is not None:
+            listen(None)
+            tell_unseen(left)
+            left.stop()
+        leave_step()  # of this thread; those of others end with the trace
+    finally:
+        lock.release()
+
+
+def tell_unseen(left: Recorder) -> None:
+    """Let the recording of a forked child, which has no profiler, say whether it used a GPU."""
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():
+        left.fact(gpu=True)
+        left.note(
+            "warning",
+            "kernels of a forked process are not captured: opscope run captures those of each process",
+        )
 
 
 def _in_parent() -> None:
@@ -446,9 +468,11 @@ def _in_parent() -> None:
 def _in_child() -> None:
     """A forked child records into a part of its own; it never touches its parent's files.
 
-    To an NVTX tool it tells who it is. The step that its parent is in is none of its own.
+    The capture that runs is the parent's, which alone ends it, but where it says (``in_child``) that it
+    goes on in a child by itself. To an NVTX tool the child tells who it is. The step that its parent is
+    in is none of its own.
     """
-    global _lock
+    global _lock, _capture
     _lock = threading.RLock()
     forked()
     _steps.pushed = False
@@ -458,6 +482,9 @@ def _in_child() -> None:
     if heard:
         heard[0].tell(process.spec())
         _at_worker_exit(_steps, _leave_step_at_worker_exit)
+    goes_on = getattr(_capture, "in_child", None)
+    if goes_on is None or not goes_on():
+        _capture = None
     old = _recorder
     if old is None:
         return
@@ -475,10 +502,11 @@ def _at_worker_exit(of: Any, registers: Callable[[Any], None]) -> None:
         util.register_after_fork(of, registers)
 
 
-def _finish_at_worker_exit(mine: Recorder) -> None:
+def _finish_at_worker_exit(_mine: Recorder) -> None:
     from multiprocessing.util import Finalize
 
-    Finalize(None, mine.stop, exitpriority=0)
+    # its capture too: by then it may have a profiler of its own
+    Finalize(None, finish, exitpriority=0)
 
 
 def _leave_step_at_worker_exit(_: Any) -> None:

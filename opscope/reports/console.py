@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from opscope.core.analysis.windows import OUTSIDE_WINDOW
+
 from . import compilation, content, memory, roofs, units
 from .layout import Column, Table
 
@@ -170,6 +172,8 @@ def summary(profile: Profile) -> Table:
         "" if on_cpu else _plural(row.get("devices"), "device"),
     ]
     line("wall time", units.time(row.get("wall_time")), ", ".join(filter(None, counts)))
+    if captured and row.get("window_time") is not None:
+        line("  captured", units.time(row["window_time"]), _window(profile, row))
     if on_cpu:
         line(
             "CPU time", units.time(row.get("kernel_time")), "no GPU: ops, and steps outside any op"
@@ -234,15 +238,41 @@ def top_ops(profile: Profile, top: int | None = 20) -> Table:
 
     Layers that differ in a number alone, such as the blocks of a transformer, are one row.
     """
-    frame = _over_layers(profile.op_totals())
+    frame, outside = profile.op_totals(), 0
+    if len(profile.trace["windows"]):
+        frame, outside = _captured(frame)
+    frame = _over_layers(frame)
     keys = ["share", "device_time", "calls", "op", "direction", "inputs", "outputs"]
-    return totals(
+    table = totals(
         "Top ops",
         frame.sort("device_time", descending=True, nulls_last=True),
         [*keys, "layer", "flops", "source"],
         top,
         "no ops in this profile: nothing annotated the program (opscope doctor FILE)",
     )
+    if not outside:
+        return table
+    note = f"{outside:,} recorded calls are not in this table: {OUTSIDE_WINDOW}"
+    return replace(table, footnotes=[*table.footnotes, note])
+
+
+def _captured(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """The totals of ops in the window, and how many calls are outside."""
+    outside = (frame["reason"].cast(str) == OUTSIDE_WINDOW).fill_null(False)
+    return frame.filter(~outside), int(frame["calls"].filter(outside).sum())
+
+
+def _window(profile: Profile, row: Mapping[str, Any]) -> str:
+    """Of which steps there are kernels (operations), and why of no others."""
+    windows = profile.trace["windows"].filter(profile.trace["windows"]["source"].is_not_null())
+    gives = "ops" if profile.cpu_only else "kernels"
+    told = windows.select("first_step", "last_step", "ended").drop_nulls().unique().rows()
+    if len(told) == 1 and row.get("steps"):
+        first, last, ended = told[0]
+        return f"{gives} of steps {first} to {last} only, {ended}"
+    steps = f"{row.get('window_steps') or 0:,} of {_plural(row.get('steps'), 'step')}"
+    whys = sorted(set(windows["ended"].drop_nulls().to_list()))
+    return f"{gives} of {steps if row.get('steps') else 'this time'} only: {'; '.join(whys)}"
 
 
 def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
@@ -374,10 +404,12 @@ def _plural(number: object, one: str, many: str | None = None) -> str:
 
 
 def _of_wall(row: Mapping[str, Any]) -> str:
-    busy, wall, devices = row.get("device_busy"), row.get("wall_time"), row.get("devices")
+    window, devices = row.get("window_time"), row.get("devices")
+    busy, wall = row.get("device_busy"), row.get("wall_time") if window is None else window
     if busy is None or not wall or not devices:
         return ""
-    return f"{units.share(busy / (wall * devices))} of the wall time" + (
+    what = "wall time" if window is None else "time captured"
+    return f"{units.share(busy / (wall * devices))} of the {what}" + (
         " of each device, on average" if devices > 1 else ""
     )
 

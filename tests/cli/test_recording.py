@@ -22,8 +22,8 @@ class Kineto:
     log: ClassVar[list[str]] = []
     fails = False
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, bounds):
+        self.folder, self.bounds = folder, bounds
 
     def start(self):
         if self.fails:

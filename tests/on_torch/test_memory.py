@@ -256,7 +256,7 @@ def test_forked_workers_have_memory_of_their_own(record):
             try:
                 with opscope.annotate("child"):
                     torch.empty(8011)
-                session._at_exit()
+                session.finish()
             finally:
                 os._exit(0)
         os.waitpid(child, 0)

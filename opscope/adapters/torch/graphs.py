@@ -17,7 +17,7 @@ from typing import Any
 import torch.cuda.graphs
 
 from opscope.adapters.patch import Patches
-from opscope.core import capturing
+from opscope.core.capturing import OF_PROCESS
 from opscope.core.emit import Emitter
 from opscope.core.schema import GRAPH_CAPTURE, GRAPH_REPLAY
 
@@ -67,11 +67,11 @@ class CudaGraphs:
 
     def _begin(self, original: Any) -> Any:
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            capturing.graph_begins(graph)
+            OF_PROCESS.begins(graph)
             try:
                 done = original(graph, *args, **kwargs)
             except BaseException:
-                capturing.graph_ends(graph)
+                OF_PROCESS.ends(graph)
                 raise
             try:
                 number = self._number(graph, again=True)
@@ -90,7 +90,7 @@ class CudaGraphs:
             try:
                 return original(graph, *args, **kwargs)
             finally:
-                capturing.graph_ends(graph)
+                OF_PROCESS.ends(graph)
                 try:
                     state, text = self._threads.current(), GRAPH_CAPTURE.format(self._number(graph))
                     if text in state.open:  # else captured since before the recording
@@ -108,6 +108,7 @@ class CudaGraphs:
                 return original(graph, *args, **kwargs)
             pushed = False
             try:
+                OF_PROCESS.replays(graph)
                 emitter.push(emitter.prepare(GRAPH_REPLAY.format(self._number(graph)), "graph"))
                 pushed = True
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
@@ -135,8 +136,10 @@ class Captures:
     def install(self) -> None:
         if not self._patches:
             _wrap(self._patches, capture_begin=self._begin, capture_end=self._end)
+            OF_PROCESS.told = bool(self._patches)
 
     def uninstall(self) -> None:
+        OF_PROCESS.told = False
         self._patches.restore()
 
 

@@ -29,7 +29,9 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
     ``why`` of kernels over lists of tensors ends with what their grids bound (``chunks``).
     """
     if not ops.on_device:
-        return _ranked(_of_ops(ops), int(ops.times.self_time.sum()))
+        times = ops.times
+        alone = times.self_time if times.seen is None else times.self_time[times.seen]
+        return _ranked(_of_ops(ops), int(alone.sum()))
     found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
     whole = sum(
         int(table["duration"].filter(table["launched"]).sum()) for table in (executed, memops)
@@ -81,6 +83,8 @@ def _of_memops(ops: Ops, memops: pl.DataFrame) -> pl.DataFrame:
 def _of_ops(ops: Ops) -> pl.DataFrame:
     times = ops.times
     busy = times.self_time > 0
+    if times.seen is not None:
+        busy &= times.seen
     rows = times.rows[busy]
     costing = ops.costs.costing(rows)
     bytes_known = gather(ops.costs.catalogue["bytes"], at(ops.costs.place, costing)).is_not_null()

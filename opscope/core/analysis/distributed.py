@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribute import Attribution
 from opscope.core.clocks import machines
 from opscope.core.columns import matching
@@ -69,11 +70,12 @@ def exchanged(attribution: Attribution) -> pl.DataFrame:
 def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
     """One row per process that ran kernels or collectives: how these and computation share the time.
 
-    Times are those inside the window, [first step start, last step end], else that of all kernels or
-    ops: ``communication_time`` is union(communication), ``communication_share`` that over the window.
-    ``overlap``: the part of union(communication) during which something else is computed, over the
-    whole trace; null without communication. On a GPU both are kernels. On a CPU communication is what the backend ran, and
-    null where only the calls were seen, computation what all other ops did. In ns.
+    Times are those inside the window, [first step start, last step end] of the steps whose kernels were
+    captured, else that of all kernels or ops: ``communication_time`` is union(communication),
+    ``communication_share`` that over the window. ``overlap``: the part of union(communication) during
+    which something else is computed, over the whole trace; null without communication. On a GPU both are
+    kernels. On a CPU communication is what the backend ran, and null where only the calls were seen,
+    computation what all other ops did. In ns.
     Definitions as Holistic Trace Analysis gives them, without its trimming of steps.
     ``found``: what ``exchanged`` returns; ``message_bytes`` and ``waiting_time`` are its sums.
     """
@@ -85,7 +87,7 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
         "end",
         pl.Series("communicates", matching(trace["kernels"]["name"], KERNELS)),
     )
-    steps = trace["ranges"].filter(pl.col("category") == "step")
+    steps = captured_steps(trace, trace["ranges"].filter(pl.col("category") == "step"))
     ranks = dict(trace["processes"].select("process", "rank").rows())
     on_gpu = set(kernels["process"].unique().to_list())
     talking = [one for one in found["process"].unique().sort().to_list() if one not in on_gpu]

@@ -13,6 +13,7 @@ import polars as pl
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.roofline import roofline, tick
+from opscope.core.analysis.windows import captured
 from opscope.core.attribute import Launched
 from opscope.core.columns import compact, gather, matching
 from opscope.core.exchanges import KERNELS as COLLECTIVES
@@ -120,6 +121,9 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
         ]
     )
     ran = ran.filter(pl.col("row") >= 0)
+    within = captured(trace, ran["row"].to_numpy())
+    if within is not None:  # of an op that is partly in the window some kernels are missing
+        ran = ran.filter(pl.Series(within))
     ran = ran.filter(pl.Series(ops.costs.canonical[ran["row"].to_numpy()]))
     done = (
         ran.group_by("row", "replay")

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.op_times import device_column, with_descendants
 from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.windows import reasons
 from opscope.core.columns import at, gather
 from opscope.core.intervals import NONE, Ints, depth
 
@@ -19,7 +20,8 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
     """One row per op instance; times in ns, bytes, FLOP.
 
     ``device_time`` is the summed duration of the kernels and copies that the op and the ops inside
-    it launched; on a CPU-only profile it is the op's self time. ``kernels`` counts likewise. FLOPs
+    it launched; on a CPU-only profile it is the op's self time; ``reason`` is why it is null.
+    ``kernels`` counts likewise. FLOPs
     and bytes stand at the op that counts (``canonical``), so that they may be summed.
     """
     rows, times = ops.rows, ops.times
@@ -32,6 +34,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
     if device is not None and ops.on_device:
         device = with_descendants(device, times.parent)
     start, end = (ranges[name].gather(rows) for name in ("start", "end"))
+    device_time = device_column("device_time", device, many, times.seen)
     return pl.DataFrame(
         {
             "op_id": ids.gather(rows),
@@ -46,7 +49,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
             "end": end,
             "cpu_time": end - start,
             "self_time": times.self_time,
-            "device_time": device_column("device_time", device, many),
+            "device_time": device_time,
             "op": described.call["op"],
             "op_type": described.call["op_type"],
             "direction": described.direction,
@@ -59,6 +62,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
             **{name: described.call[name] for name in _CALL},
             **costs_of(ops, rows),
             "kernels": with_descendants(times.kernels, times.parent),
+            "reason": reasons(ops.attribution.trace, device_time, times.seen),
         }
     )
 

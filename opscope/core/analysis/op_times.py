@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.windows import captured
 from opscope.core.attribute import Attribution
 from opscope.core.columns import at, pieces
 from opscope.core.intervals import NONE, Ints
@@ -21,6 +22,7 @@ class Times:
     ``parent``: the place of the op around it, -1 for none. ``self_time``: without the ops inside.
     ``device_time``: of the kernels and copies that it launched itself, None where they were not
     captured; on a CPU-only profile its self time. ``kernels``: how many it launched itself.
+    ``seen``: whether it lies in a window in which these were captured, None where all do.
     """
 
     rows: Ints
@@ -28,6 +30,7 @@ class Times:
     self_time: Ints
     device_time: Ints | None
     kernels: Ints
+    seen: NDArray[np.bool_] | None
 
 
 def times(attribution: Attribution) -> Times:
@@ -45,7 +48,7 @@ def times(attribution: Attribution) -> Times:
         device, kernels = launched(attribution, place, len(rows))
     elif not trace.origin.get("gpu"):
         device = own
-    return Times(rows, parent, own, device, kernels)
+    return Times(rows, parent, own, device, kernels, captured(trace, rows))
 
 
 def self_time(whole: Ints, parent: NDArray[np.signedinteger]) -> Ints:
@@ -96,7 +99,15 @@ def with_descendants(values: Ints, parent: NDArray[np.signedinteger]) -> Ints:
         above = parent[above]
 
 
-def device_column(name: str, values: Ints | None, many: int) -> pl.Series:
-    """A column of device times, null where a GPU's kernels were not captured."""
+def device_column(
+    name: str, values: Ints | None, many: int, seen: NDArray[np.bool_] | None = None
+) -> pl.Series:
+    """A column of device times, null where a GPU's kernels were not captured (``seen`` is false)."""
     column: pl.Series = pl.Series(name, [None], dtype=pl.Int64)
-    return column.new_from_index(0, many) if values is None else pl.Series(name, values)
+    if values is None:
+        unknown: pl.Series = column.new_from_index(0, many)
+        return unknown
+    if seen is None:
+        return pl.Series(name, values)
+    hidden: pl.Series = pl.Series(name, values).set(~pl.Series(seen), None)
+    return hidden

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.windows import captured_steps, captured_time
 from opscope.core.captures import only_captured
 from opscope.core.clocks import machines
 from opscope.core.columns import matching
@@ -20,6 +21,8 @@ SCHEMA: Final = {
     "device_time": pl.Int64,
     "device_attributed_time": pl.Int64,
     "device_unattributed_time": pl.Int64,
+    "window_time": pl.Int64,
+    "window_steps": pl.Int64,
     "device_busy": pl.Int64,
     "kernel_time": pl.Int64,
     "attributed_time": pl.Int64,
@@ -56,6 +59,8 @@ def summary(
     summed duration of the kernels, copies and sets. ``kernel_time`` = ``attributed_time`` +
     ``unattributed_time`` likewise, of the kernels alone. ``ops`` is given for a CPU-only profile,
     where both are the self time of the ops and, unattributed, thread time inside steps outside any op.
+    ``window_time`` is how long kernels were captured, ``window_steps`` how many steps lie in that; null
+    where all was. All times of kernels, and on a CPU all of ops, are then of the window.
     ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
     ``flops_share``: device time with known FLOPs over that with a launch record, copies among it,
     whose FLOPs are known to be none; ``kernel_flops_share``: the same among kernels alone;
@@ -68,9 +73,13 @@ def summary(
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     apart = only_captured(trace)
     counted = ~pl.col("process").is_in(apart).fill_null(False)
+    steps = ended_steps(trace["ranges"]).filter(counted)
+    window = captured_time(trace)
     row |= {
         "wall_time": _wall_time(trace, counted if apart else None),
-        "steps": len(ended_steps(trace["ranges"]).filter(counted)),
+        "window_time": window,
+        "window_steps": None if window is None else len(captured_steps(trace, steps)),
+        "steps": len(steps),
         "processes": len(trace["processes"].filter(counted)) or _distinct(trace, "process"),
         "devices": sum(key[-1] is not None for key in on_devices(trace, kernels, memops)),
         "kernels": len(kernels) if trace.has("kernels") else None,
@@ -145,6 +154,8 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
     Threads without steps of their own (XLA's pool) work for those that have: while an op runs on
     one of them, a thread that waits is not outside any op.
     """
+    if "device_time" in ops.columns:
+        ops = ops.filter(pl.col("device_time").is_not_null())
     attributed = int(ops["self_time"].sum())
     outside = sum(int((last - first).sum()) for _, _, (first, last) in outside_ops(trace, ops))
     top = ops.filter(pl.col("parent_id").is_null())
@@ -178,7 +189,7 @@ def _time_of(ops: pl.DataFrame) -> int:
 
 def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
     """(process, thread, intervals): time of the steps' own threads inside steps, outside any op."""
-    steps = ended_steps(trace["ranges"])
+    steps = captured_steps(trace, ended_steps(trace["ranges"]))
     top = ops.filter(pl.col("parent_id").is_null())
     stepping = steps.select("process", "thread").unique()
     pool = top.join(stepping, on=["process", "thread"], how="anti", nulls_equal=True)

@@ -10,6 +10,7 @@ import polars as pl
 from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
 from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.windows import captured, reasons
 from opscope.core.columns import gather, pieces
 from opscope.core.intervals import NONE
 from opscope.core.numbering import Numbering
@@ -76,8 +77,10 @@ def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
 
 def op_totals(ops: Ops) -> pl.DataFrame:
     """One row per distinct op (name, direction, layer, source, shapes, params): calls, kernels,
-    cpu_time, self_time, own device_time (ns), FLOPs, bytes, share.
+    cpu_time, self_time, own device_time (ns), FLOPs, bytes, share, reason.
 
+    Calls outside the windows in which kernels were captured are rows of their own: their device time
+    is null, ``reason`` says why, and no rate is ever made of other calls' FLOPs.
     ``share`` is of the summed device time; a nest's time is counted once: at the op that counts
     (``canonical``) around the op that launched, else at the latter.
     Ops are told apart by numbers, and one of each kind is described.
@@ -87,16 +90,17 @@ def op_totals(ops: Ops) -> pl.DataFrame:
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
     places = kinds["priced"].to_numpy()
     return (
-        kinds.select(*_SUMMED, "device_time")
+        kinds.select(*_SUMMED, "device_time", "reason")
         .with_columns(
             *identity_of(ops, kinds["row"].to_numpy()).values(),
             # what costs alike costs as much each time
             *(gather(ops.costs.catalogue[name], places) * kinds["calls"] for name in COST_COLUMNS),
         )
         .lazy()
-        .group_by(SAME_OP)
+        .group_by(*SAME_OP, "reason")
         .agg(pl.col(_SUMMED).sum(), *map(_total, _PARTIAL))
         .with_columns(share.alias("share"))
+        .select(pl.exclude("reason"), "reason")
         .sort(
             "device_time",
             "self_time",
@@ -112,14 +116,17 @@ def _kinds(ops: Ops) -> pl.DataFrame:
     """One row per kind of op: the ``row`` of one, ``priced`` its place in the catalogue, the sums."""
     attribution = ops.attribution
     ranges, parent = attribution.trace["ranges"], attribution.parent
-    numbering = Numbering(6)
+    numbering = Numbering(7)
+    seen, inside = np.ones(len(parent), np.int8), captured(attribution.trace, ops.rows)
+    if inside is not None:
+        seen[ops.rows] = inside
     kind = np.full(len(parent), NONE, np.int32)
     for part in pieces(len(parent)):
         rows = part.start + np.flatnonzero(attribution.is_op[part])
         reading, *others = ops.outline(rows)
         places = priced(ops, rows)
         own = np.where(places == reading, len(ops.costs.catalogue), places)  # the rule: one value
-        kind[rows] = numbering.of(reading, own, *others)
+        kind[rows] = numbering.of(reading, own, *others, seen[rows])
     whole = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()
     sums = {name: np.zeros(numbering.many, np.int64) for name in _SUMMED}
     row = np.zeros(numbering.many, np.int64)
@@ -135,12 +142,15 @@ def _kinds(ops: Ops) -> pl.DataFrame:
         device, sums["kernels"] = launched(attribution, kind, numbering.many, ops.counting)
     elif not attribution.trace.origin.get("gpu"):
         device = sums["self_time"]
+    within = None if inside is None else seen[row].astype(bool)
+    device_time = device_column("device_time", device, len(row), within)
     return pl.DataFrame(
         {
             "row": row,
             "priced": priced(ops, row),
             **sums,
-            "device_time": device_column("device_time", device, len(row)),
+            "device_time": device_time,
+            "reason": reasons(attribution.trace, device_time, within),
         }
     )
 
