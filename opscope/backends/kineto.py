@@ -21,6 +21,7 @@ from opscope.core.trace import Trace
 
 from . import gpu_runtime
 from .beside import Beside, clock_of, hits, joined, probes
+from .captures import METHODS
 from .gpu_runtime import PROBE_CALL
 from .kineto_threads import unseen, with_os_threads
 from .onclock import to_unix

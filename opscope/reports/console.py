@@ -172,7 +172,7 @@ def summary(profile: Profile) -> Table:
         "" if on_cpu else _plural(row.get("devices"), "device"),
     ]
     line("wall time", units.time(row.get("wall_time")), ", ".join(filter(None, counts)))
-    if captured and row.get("window_time") is not None:
+    if (on_cpu or row.get("kernel_time") is not None) and row.get("window_time") is not None:
         line("  captured", units.time(row["window_time"]), _window(profile, row))
     if on_cpu:
         line(
