@@ -24,7 +24,7 @@ def test_every_op_is_told_as_the_recorder_tells_it(nsys: str, tmp_path: Path, na
     assert found.ops[1] > 200
     assert not found.differences, found.table()
     assert found.steps[0] == found.steps[1] > 3
-    assert found.links[0] == found.links[1] > 30
+    assert found.links[0] == found.links[1] >= 20
 
 
 def test_forked_processes_keep_their_meaning(nsys: str, tmp_path: Path) -> None:
@@ -63,10 +63,10 @@ def test_a_text_that_was_cut_has_no_cost_and_keeps_its_place(nsys: str, tmp_path
     assert len(ours) == len(theirs) >= 2
     for mine, other in zip(ours, theirs, strict=True):
         assert (mine["flops"], mine["bytes"]) == (None, None)
-        assert other["bytes"] > 9_000_000
+        assert other["bytes"] > 1_000_000
         assert (mine["device"], mine["source"]) == (other["device"], other["source"])
     missing = profile.missing_costs().filter(op=name)
-    assert "its text was cut" in missing["reason"][0]
+    assert "its text was cut" in missing["why"][0]
     assert "over 4 KiB" in " ".join(profile.notes()["what"].cast(str).to_list())
 
 
