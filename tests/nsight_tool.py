@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 VARIABLE = "OPSCOPE_NSYS"
 #: Nothing of a CPU's own sampling, which containers may forbid.
 QUIET = ("--cpuctxsw=none", "-s", "none")
+TRIES = 3
 FORKS = "--trace-fork-before-exec=true"
 #: What both must tell alike of an op. ``forward`` is the place of the op that a backward op
 #: differentiates.
@@ -70,7 +72,32 @@ def profile(
     traces: str = "nvtx",
     **environ: str,
 ) -> Ran:
-    """Run ``command`` under ``nsys`` in ``folder``, and export its report."""
+    """Run ``command`` under ``nsys`` in ``folder``, and export its report.
+
+    On a busy machine (load 15 on 2 cores) Nsight's report now and then had no NVTX event at all, which its
+    own range in plain Python lacked as well: then once more.
+    """
+    for _ in range(TRIES):
+        ran = _profile(nsys, command, folder, options, traces, environ)
+        if "nvtx" not in traces or not ran.sqlite.exists() or _hears(ran.sqlite):
+            break
+    return ran
+
+
+def _hears(sqlite: Path) -> bool:
+    with sqlite3.connect(sqlite) as database:
+        found = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
+        return found.fetchone() is not None
+
+
+def _profile(
+    nsys: str,
+    command: list[str],
+    folder: Path,
+    options: tuple[str, ...],
+    traces: str,
+    environ: dict[str, str],
+) -> Ran:
     report = folder / "report.nsys-rep"
     report.unlink(missing_ok=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("NVTX_", "QUADD_", "NSYS_"))}

@@ -720,7 +720,7 @@ RUN_LONG = f"exec(compile({LONG!r}, 'train.py', 'exec'))"
 
 
 @pytest.mark.parametrize("ops", ["native", "dispatch"])
-def test_a_text_that_is_cut_keeps_its_place_and_a_result_tells_a_new_device(binary, tmp_path, ops):
+def test_a_text_that_is_cut_keeps_its_place(binary, tmp_path, ops):
     heard = hear(RUN_LONG, build_tool(tmp_path), tmp_path, OPSCOPE_TORCH_OPS=ops)
     events = heard.of("push", "mark", "pop", domain="opscope.torch")
     pushed = [e.text for e in events if e.kind == "push" and "_foreach_add" in e.text]
@@ -729,10 +729,6 @@ def test_a_text_that_is_cut_keeps_its_place_and_a_result_tells_a_new_device(bina
     assert all(len(text.encode()) <= 4096 for text in pushed)
     assert {call.device for call in calls} == {"cpu"}
     assert all(call.frames for call in calls)
-    (made,) = [
-        n for n, e in enumerate(events) if e.text.startswith("aten::ones()") and "->" not in e.text
-    ]
-    assert events[made + 1].text == "-> f32[3] on cpu"
 
 
 def test_native_cuts_where_python_does(binary, tmp_path):
