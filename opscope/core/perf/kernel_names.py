@@ -222,7 +222,7 @@ _SERVING: Final = Rule(
         r"_selective_scan|selective_scan|_state_passing|_chunk_cumsum|chunk_local_cumsum|fused_recurrent",
         r"moe_(?:align|sort|permute|unpermute)|grouped_topk|moe_sorting|MoeSorting|expandInputRows",
         r"moe::dev::(?:routing|finalize|activation|permute|convertsf)|fused_mx_quant_moe_sort",
-        r"_combined_routing|_sum_bitmatrix_rows|_compute_writeback_idx|_fwd_kernel_stage1$",
+        r"_combined_routing|_sum_bitmatrix_rows|_compute_writeback_idx",
         r"elemWiseRNNcell|LSTM_elementWise|GRU_elementWise|epilogue::impl::globalKernel|scal_kernel|axpy_kernel",
         r"(?:^|::)dot_kernel|reduce_1Block_kernel|reduce_wgrad_\w*helper|kOptimizer|kQuantize|kDequantize|kgetColRowStats",
         r"split_embedding|fbgemm_gpu::(?!.*gemm)|bounds_check_indices|permute_pooled_embs|linearize_index|recat_",
