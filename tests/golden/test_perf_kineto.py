@@ -261,7 +261,7 @@ def test_groups_of_ops(shared):
     """Sums of a group are those of its ops, whatever it is grouped by; what is lost ranks first."""
     loaded = load(shared, QWEN)
     device, _ = find("NVIDIA H100 80GB HBM3")
-    found = op_efficiency(loaded._ops, loaded._ops_frame, loaded.kernels(), device)
+    found = op_efficiency(loaded._ops, loaded._ops_frame, loaded.kernels(categories=True), device)
     by_name, by_direction = (
         group_efficiency(found, "op"),
         group_efficiency(found, "direction", "step"),
