@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 graphs = pytest.importorskip("torch.cuda.graphs")
 
 from opscope.adapters.torch.graphs import classes
-from opscope.core import capturing
+from opscope.core.capturing import OF_PROCESS
 
 
 class Graph:
@@ -183,15 +183,15 @@ def test_a_capture_is_known_whether_or_not_something_listens(watched, graph):
     watched.adapter.listen()
     one = graph()
     one.capture_begin()
-    assert capturing.capturing_graph()
+    assert OF_PROCESS.threads
     one.capture_end()
-    assert not capturing.capturing_graph()
+    assert not OF_PROCESS.threads
     emitter.active = True
     watched.adapter.listen()
     one.capture_begin()
-    assert capturing.capturing_graph()
+    assert OF_PROCESS.threads
     one.capture_end()
-    assert not capturing.capturing_graph()
+    assert not OF_PROCESS.threads
 
 
 def test_a_capture_that_is_refused_or_cannot_be_ended_is_over(watched, monkeypatch):
@@ -199,7 +199,7 @@ def test_a_capture_that_is_refused_or_cannot_be_ended_is_over(watched, monkeypat
     watched.install()
     with pytest.raises(RuntimeError, match="no capture"):
         Refusing().capture_begin()
-    assert not capturing.capturing_graph()
+    assert not OF_PROCESS.threads
     monkeypatch.undo()
     watched.adapter.uninstall()
     monkeypatch.setattr(graphs, "CUDAGraph", Invalid)
@@ -208,7 +208,7 @@ def test_a_capture_that_is_refused_or_cannot_be_ended_is_over(watched, monkeypat
     one.capture_begin()
     with pytest.raises(RuntimeError, match="invalidated"):
         one.capture_end()
-    assert not capturing.capturing_graph()
+    assert not OF_PROCESS.threads
 
 
 def test_the_real_classes_have_what_is_patched():
