@@ -46,7 +46,7 @@ class MemoryEmitter:
     specs: list = field(default_factory=list)
     local: threading.local = field(default_factory=threading.local)
 
-    def prepare(self, what, category=None):
+    def prepare(self, what, category=None, *, device_is_new=False, ends=False):
         text = format_call(what, None) if isinstance(what, OpCall) else what
         return SimpleNamespace(text=text, category=category)
 
