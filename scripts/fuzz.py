@@ -34,7 +34,8 @@ MOST_BYTES = 6 << 30
 MOST_GROWTH = 1 << 30
 MOST_SECONDS = 120
 FRAMES = (
-    "summary", "kernels", "memops", "ops", "op_totals", "kernel_totals", "unattributed",
+    "summary", "kernels", "memops", "ops", "op_totals", "kernel_totals", "unattributed", "gaps",
+    "range_totals",
     "missing_costs", "communication", "collectives", "memory", "memory_by_op", "compiled",
     "groups", "meshes", "clocks", "efficiency", "utilization", "notes",
 )  # fmt: skip

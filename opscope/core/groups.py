@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from opscope.core.schema import OpCall
@@ -18,7 +19,7 @@ def format_ranks(ranks: Sequence[int]) -> str:
     """``0-3``, ``0-6:2`` for every second, else ``0,3,4``: the members of a group in its order."""
     if len(ranks) > 1:
         step = ranks[1] - ranks[0]
-        if step > 0 and list(ranks) == list(range(ranks[0], ranks[-1] + 1, step)):
+        if step > 0 and all(after - one == step for one, after in pairwise(ranks)):
             return f"{ranks[0]}-{ranks[-1]}" + (f":{step}" if step > 1 else "")
     return ",".join(map(str, ranks))
 

@@ -20,7 +20,7 @@ def member_ranks(meta: Mapping[str, Any]) -> dict[str, str]:
     """
     found = meta.get("distributedInfo")
     if isinstance(found, str):  # Python's own form of a dictionary, not JSON, and it may be cut
-        pairs = _CONFIG.findall(found[: 1 << 24])
+        pairs = _CONFIG.findall(found[: 1 << 20])
         return {name: f"[{ranks}]" for name, ranks in pairs[:_MOST] if "." not in ranks}
     config = found.get("pg_config") if isinstance(found, dict) else None
     groups: dict[str, str] = {}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.exchanges import exchanges, matched
-from opscope.core.groups import format_ranks
+from opscope.core.groups import format_ranks, members_of
 from opscope.core.ranks import groups, meshes, with_ranks
 from opscope.profile import Profile
 
@@ -55,6 +55,15 @@ def members(text: str) -> list[int]:
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=20, unique=True))
 def test_members_of_a_group_read_back(ranks):
     assert members(format_ranks(ranks)) == ranks
+
+
+def test_members_are_a_stranger_s_and_make_no_more_than_they_are():
+    """Ranks far apart are no range to be written out, and what is no list of ranks is none."""
+    assert members_of("[0, 1, 1000000000000]") == "0,1,1000000000000"
+    assert members_of([0, 2, 4]) == members_of("[0, 2, 4]") == "0-4:2"
+    assert members_of("[0, 1, ..., 7]") == "0,1,...,7"
+    for nothing in ("", "[]", [], "x", ["0"], {"a": 1}, "9" * 5000):
+        assert members_of(nothing) is None
 
 
 @given(st.integers(0, 5), st.integers(1, 4), st.integers(2, 1000))
