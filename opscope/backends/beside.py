@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter_ns, sleep
+from time import perf_counter_ns
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from opscope.core import session
 from opscope.core.capturing import OF_PROCESS
 from opscope.core.clockfit import ClockFit, match
 from opscope.core.intervals import Ints
+from opscope.core.probes import PROBE_NS, PROBES, paced
 from opscope.core.record import Recorder
 from opscope.core.session import SessionError
 from opscope.core.trace import Trace, conform
@@ -33,14 +33,6 @@ from .onclock import moved, to_unix
 from .window import EXACT, FULL, GAVE_WAY, Bounds, Window
 
 _log = logging.getLogger(__name__)
-#: Not the program's: drawing from that would change what it computes.
-_gaps = random.Random()
-
-PROBES: Final = 16
-PROBE_NS: Final = 1_000_000_000
-#: Seconds between probes, drawn anew each time: at an even pace (they took 3 to 12 µs, a few apart) all
-#: of them fit as well when each is taken for its neighbour, which put kernels off by up to 15 µs.
-GAP_S: Final = (20e-6, 500e-6)
 #: Above this what lies at the edge of a range may fall to its neighbour.
 ACCEPTED_NS: Final = 1_000
 #: How far the two Unix clocks may disagree before a probe is looked for elsewhere.
@@ -401,9 +393,7 @@ class Beside:
         if recorder is None:
             return
         thread = threading.get_native_id()
-        for number in range(times):
-            if number:
-                sleep(_gaps.uniform(*GAP_S))
+        for _ in paced(times):
             before = perf_counter_ns()
             seen = self._touch()
             after = perf_counter_ns()

@@ -162,12 +162,35 @@ def _refuse_twice(paths: Sequence[str | os.PathLike[str]]) -> None:
         if same is not None:
             raise BadInput(path, "given twice" + (f" (as {same})" if same != path else ""))
         seen[found.st_dev, found.st_ino] = path
-        if not os.path.isfile(path):
-            continue
-        for other in sizes.get(found.st_size, ()):
-            if found.st_size and filecmp.cmp(path, other, shallow=False):
+        content = _content(Path(path))
+        size = sum(os.path.getsize(file) for file in content)
+        for other in sizes.get(size, ()):
+            if size and _equal(content, _content(Path(other))):
                 raise BadInput(path, f"the same as {other}: it would count twice")
-        sizes.setdefault(found.st_size, []).append(path)
+        sizes.setdefault(size, []).append(path)
+
+
+def _content(path: Path) -> list[Path]:
+    """The file, or the files of a profile, in order; none of another folder or of what is no file."""
+    if path.is_file():
+        return [path]
+    if not (path / "meta.json").is_file():
+        return []
+    return sorted(one for one in path.rglob("*") if one.is_file())
+
+
+def _equal(one: list[Path], other: list[Path]) -> bool:
+    return (
+        len(one) == len(other)
+        and all(
+            first.name == second.name or len(one) == 1
+            for first, second in zip(one, other, strict=True)
+        )
+        and all(
+            filecmp.cmp(first, second, shallow=False)
+            for first, second in zip(one, other, strict=True)
+        )
+    )
 
 
 def _in_profile(place: Path) -> bool:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.backends.beside import GAP_S, PROBES
 from opscope.core.clockfit import NEAR_DRIFT, fit, match
 from opscope.core.intervals import Ints
+from opscope.core.probes import GAP_S, PROBES
 
 REACH = 50_000_000
 SECOND = 1_000_000_000

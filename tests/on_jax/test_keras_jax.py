@@ -161,7 +161,7 @@ one.fit(np.ones((24, 4)), np.ones((24, 1)), batch_size=12, verbose=0)
 """
     heard = hear(program, build(tmp_path), tmp_path, KERAS_BACKEND="jax")
     steps = heard.of("push", domain="opscope.step")
-    assert [event.text for event in steps] == ["step 0", "step 1"]
+    assert [(event.text, event.payload) for event in steps] == [("step", 0), ("step", 1)]
     told = [event for event in heard.events if event.kind in ("push", "pop")]
     keras_told = [event for event in told if event.domain == "opscope.keras"]
     assert [event.kind for event in keras_told].count("push") == len(keras_told) / 2

@@ -185,7 +185,7 @@ def no_compiler(tmp_path, monkeypatch):
     from opscope.adapters import compiled
 
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("CC", str(tmp_path / "none"))
     with pytest.raises(compiled.BuildError, match="no C compiler"):
         GraphRanges.load(tf)
@@ -241,10 +241,9 @@ def test_the_programs_own_profiler_goes_before_ours(tmp_path, no_compiler):
 
 
 def test_without_a_cpp_compiler_unknown_sizes_stay_unknown_and_that_is_said(tmp_path, monkeypatch):
-    from opscope.adapters import compiled
 
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("CXX", str(tmp_path / "none"))
     opscope.shutdown()
     step = tf.function(lambda x: tf.matmul(x, x), input_signature=[tf.TensorSpec((None, 4))])
@@ -258,7 +257,6 @@ def test_without_a_cpp_compiler_unknown_sizes_stay_unknown_and_that_is_said(tmp_
 
 
 def test_the_libraries_can_be_built_ahead_and_doctor_shows_them(capsys, tmp_path, monkeypatch):
-    from opscope.adapters import compiled
     from opscope.cli.build import build
     from opscope.cli.doctor import checks
 
@@ -270,7 +268,7 @@ def test_the_libraries_can_be_built_ahead_and_doctor_shows_them(capsys, tmp_path
     assert [shown[what].works for what in whats] == [True, True]
     assert [Path(shown[what].found) for what in whats] == made
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     shown = {check.what: check for check in checks()}
     for what in whats:
         assert not shown[what].works

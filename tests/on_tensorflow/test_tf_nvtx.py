@@ -83,8 +83,8 @@ model.compile("sgd", "mse", run_eagerly=True)
 model.fit(np.ones((8, 4)), np.ones((8, 2)), batch_size=4, verbose=0)
 """
     heard = hear(program, tool, tmp_path, **QUIET)
-    steps = [one.text for one in heard.of("push", domain="opscope.step")]
-    assert steps == ["step 0", "step 1"]
+    steps = heard.of("push", domain="opscope.step")
+    assert [(one.text, one.payload) for one in steps] == [("step", 0), ("step", 1)]
     keras = heard.of("push", domain="opscope.keras")
     layers = [one.text for one in keras if one.category == CATEGORY_ID["layer"]]
     assert sum(text.endswith("head") for text in layers) >= 2
@@ -115,8 +115,8 @@ for rows in (2, 5, 2):
     ran = [one.text for one in heard.of("push", domain="TSL")]
     sizes = [text.partition("#")[2] for text in ran if text.startswith("MatMul:")]
     assert sizes == [f"shape=(float[{rows},3];float[3,4])#" for rows in (2, 5, 2)]
-    steps = [one.text for one in heard.of("push", domain="opscope.step")]
-    assert steps[:3] == ["step 0", "step 1", "step 2"]
+    steps = heard.of("push", domain="opscope.step")
+    assert [(one.text, one.payload) for one in steps][:3] == [("step", n) for n in range(3)]
 
 
 def test_layers_of_a_keras_model_in_a_graph(tool, tmp_path):

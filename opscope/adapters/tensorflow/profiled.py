@@ -17,13 +17,12 @@ from typing import Any, Final
 from tensorflow.python.profiler import profiler_v2
 from tensorflow.python.profiler.trace import Trace
 
+from opscope.core.probes import PROBE_NS, PROBES, paced
 from opscope.core.record import Recorder
 from opscope.core.recording import PROBE, XPLANE
 
 _log = logging.getLogger(__name__)
 
-_PROBES: Final = 16
-_PROBE_NS: Final = 1_000_000_000
 #: TensorFlow's profiler keeps all events in memory until it stops.
 LIMIT_S: Final = 120
 
@@ -51,7 +50,7 @@ class Profiled:
             return
         self._session = session
         self._deadline = perf_counter_ns() + LIMIT_S * 1_000_000_000
-        self._probe(_PROBES)
+        self._probe(PROBES)
         self._original = original = profiler_v2._pywrap_profiler.ProfilerSession
 
         def ProfilerSession(*args: Any, **kwargs: Any) -> Any:
@@ -86,7 +85,7 @@ class Profiled:
             module.ProfilerSession = self._original
         if why is not None:
             self._note(why)
-        self._probe(_PROBES)
+        self._probe(PROBES)
         try:
             session.export_to_tb()
             found = sorted(self._scratch.rglob("*.xplane.pb"))
@@ -108,9 +107,9 @@ class Profiled:
 
     def _probe(self, times: int) -> None:
         thread = threading.get_native_id()
-        for _ in range(times):
+        for _ in paced(times):
             before = perf_counter_ns()
             with Trace(PROBE):
                 pass
             self._recorder.fact(probe=[before, perf_counter_ns(), thread])
-        self._next_probe = perf_counter_ns() + _PROBE_NS
+        self._next_probe = perf_counter_ns() + PROBE_NS
