@@ -3,7 +3,7 @@
 Ops within a capture are recorded as ever: nothing of theirs runs then, and the ranges say which op put
 which node into the graph. A replay runs none of them; its range has the number of the capture's, so that
 the kernels of a replay find their capture among several of one length (``core/graphs.py``).
-``torch.cuda.CUDAGraph`` and, from 2.13, ``torch.accelerator.Graph`` are classes apart, each over C++.
+``torch.cuda.CUDAGraph`` and, from 2.12, ``torch.accelerator.Graph`` are classes apart, each over C++.
 """
 
 from __future__ import annotations
