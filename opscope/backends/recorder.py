@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import polars as pl
 
-from opscope.core import recording, session
+from opscope.core import session
 from opscope.core.process import PRIVATE
 from opscope.core.ranks import with_ranks
 from opscope.core.record import Recorder
@@ -22,8 +21,11 @@ from opscope.core.redacted import redacted
 from opscope.core.trace import Trace, concat
 from opscope.readers.errors import BadInput
 
+from . import kept
 from .recorded_part import read_part
 from .recorded_windows import with_windows
+
+_log = logging.getLogger(__name__)
 
 
 class RecorderCapture:
@@ -68,36 +70,49 @@ def capture(
 
     ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder``, or ``emit`` (which writes nothing: the tool
     that runs the process does). Raises FileExistsError where ``path`` exists and not ``force``, or is
-    no profile, ValueError on an unknown backend, SessionError while another capture runs.
+    no profile, ValueError on an unknown backend, SessionError while another capture runs. A disk that
+    takes nothing, then or at the end, is told in the log; what was recorded is kept where it can be.
+    Under ``opscope run`` what runs inside is in that profile, and none is written.
     """
+    target = Path(path)
+    folder = (
+        None if session.is_reserved(f"capture into {target}") else _begun(target, backend, force)
+    )
+    owner = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != owner:  # a forked child leaves the block: the profile is its parent's
+            session.finish()
+        elif folder is not None:
+            try:
+                session.stop()
+            except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
+                _log.warning("opscope: the capture into %s failed at its end: %s", target, error)
+            kept.to_profile(folder, target, force)
+
+
+def _begun(target: Path, backend: str, force: bool) -> Path | None:
+    """The folder into which a capture has begun; None where a tool records, or the disk takes nothing."""
     from . import begin
     from .profile import check_target
 
-    target = Path(path)
-    check_target(target, force)
-    target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    owner = os.getpid()
-    # beside the profile, so that the disk which will hold it holds the recording too
-    folder = mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent)
+    folder = None
     try:
-        choice = begin(folder, backend)
-        try:
-            yield
-        finally:
-            if os.getpid() != owner:  # a forked child leaves the block: the profile is its parent's
-                session.finish()
-            elif choice.name != "emit":
-                session.stop()
-                trace = collect(folder)
-                import_module("opscope.readers.opscope_profile").write(target, trace, force=force)
-    finally:
-        if os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def parts(folder: str | os.PathLike[str]) -> list[Path]:
-    """The parts of a recording, by name; empty when there is none."""
-    return sorted(path.parent for path in Path(folder).glob(f"part-*/{recording.META}"))
+        check_target(target, force)
+        target.absolute().parent.mkdir(parents=True, exist_ok=True)
+        folder = kept.beside(target)
+        if begin(folder, backend).name != "emit":
+            return folder
+    except BaseException as error:
+        if folder is not None:
+            kept.discard(folder)
+        if not isinstance(error, OSError) or kept.is_taken(error):
+            raise
+        _log.warning("opscope: nothing is recorded into %s: %s", target, kept.reason(error))
+        return None
+    kept.discard(folder)
+    return None
 
 
 def collect(folder: str | os.PathLike[str]) -> Trace:
@@ -106,7 +121,7 @@ def collect(folder: str | os.PathLike[str]) -> Trace:
     ``origin["gpu"]`` is set where a process used a GPU whose kernels were not captured. With
     ``OPSCOPE_PRIVATE=1`` it says neither who recorded it nor where. Raises BadInput when there is none, or one is bad.
     """
-    found = parts(folder)
+    found = kept.parts(folder)
     if not found:
         raise BadInput(folder, "no recording here (no part-*/meta.json)")
     traces = with_windows([_whole(part) for part in found])
