@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
@@ -34,6 +35,12 @@ def left(folder: str | os.PathLike[str]) -> str:
         return f"what was recorded is kept: opscope report {shlex.quote(os.fspath(folder))}"
     where = "its folder is empty" if os.path.isdir(folder) else "its folder is gone"
     return f"what was recorded is lost: {where}"
+
+
+def refuse_odd(path: Path) -> None:
+    """Raise BadInput on what is no plain file, OSError where there is none: a pipe would be waited for."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise BadInput(path, "a link, a pipe or a folder: a recording has files only")
 
 
 def reason(error: BaseException) -> str:

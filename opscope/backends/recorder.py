@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -13,13 +13,13 @@ from typing import Any
 
 import polars as pl
 
-from opscope.core import session
+from opscope.core import recording, session
 from opscope.core.process import PRIVATE
 from opscope.core.ranks import with_ranks
 from opscope.core.record import Recorder
 from opscope.core.redacted import redacted
 from opscope.core.trace import Trace, concat
-from opscope.readers.errors import BadInput
+from opscope.readers.errors import BadInput, NoneReadable
 
 from . import kept
 from .recorded_part import read_part
@@ -115,16 +115,24 @@ def _begun(target: Path, backend: str, force: bool) -> Path | None:
     return None
 
 
-def collect(folder: str | os.PathLike[str]) -> Trace:
+def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     """All parts below ``folder`` as one trace, kernels merged in where a part has them.
 
+    Unless ``strict``, what one process left damaged costs no other's: it is in ``origin["failed"]`` and
+    in the notes.
     ``origin["gpu"]`` is set where a process used a GPU whose kernels were not captured. With
-    ``OPSCOPE_PRIVATE=1`` it says neither who recorded it nor where. Raises BadInput when there is none, or one is bad.
+    ``OPSCOPE_PRIVATE=1`` it says neither who recorded it nor where. ``folder`` may be a part. Raises
+    BadInput when there is none, or none can be read.
     """
-    found = kept.parts(folder)
-    if not found:
+    found = kept.parts(folder) or [Path(folder)]
+    if not (found[0] / recording.META).exists():
         raise BadInput(folder, "no recording here (no part-*/meta.json)")
-    traces = with_windows([_whole(part) for part in found])
+    failed: list[BadInput] = []
+    traces = with_windows(list(_readable(found, failed)))
+    if strict and failed:
+        raise failed[0]
+    if not traces:
+        raise failed[0] if len(failed) == 1 else NoneReadable(failed)
     born: dict[tuple[Any, Any], Any] = {}
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
@@ -134,6 +142,11 @@ def collect(folder: str | os.PathLike[str]) -> Trace:
     whole = with_ranks(_with_parents(concat(traces), born))
     if gpu:
         whole.origin["gpu"] = True
+    if failed:
+        whole.origin["files"] = len(found) if len(traces) < len(found) else len(found) + len(failed)
+        whole.origin["failed"] = [{"path": one.path, "what": one.what} for one in failed]
+    for one in failed:
+        whole.note("warning", f"left out: {os.path.relpath(one.path, folder)}: {one.what}")
     return redacted(whole, private=True) if os.environ.get(PRIVATE) == "1" else whole
 
 
@@ -151,17 +164,29 @@ def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:
     )
 
 
-def _whole(part: Path) -> Trace:
+def _readable(found: Iterable[Path], failed: list[BadInput]) -> Iterator[Trace]:
+    for part in found:
+        try:
+            yield _whole(part, failed)
+        except BadInput as error:
+            failed.append(error)
+
+
+def _whole(part: Path, failed: list[BadInput]) -> Trace:
+    """A part with what a profiler left beside it; of a damaged trace of that the ranges are still good."""
     from . import kineto, xplane
 
     trace = read_part(part)
     for source in (kineto, xplane):
         found = part / source.TRACE
-        if found.exists():
+        if found.is_file():
             name = source.__name__.rpartition(".")[2]
-            merged: Trace = source.merge(
-                trace, import_module(f"opscope.readers.{name}").read(found)
-            )
+            try:
+                theirs = import_module(f"opscope.readers.{name}").read(found)
+            except BadInput as error:
+                failed.append(error)
+                continue
+            merged: Trace = source.merge(trace, theirs)
             return merged
     trace.origin.pop("probes")
     return trace

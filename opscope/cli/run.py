@@ -114,14 +114,19 @@ def run(
         try:
             found = _collect(task, _nothing(steps, delay, duration))
             watch.stands(lambda: kept.discard(parts))
+        except KeyboardInterrupt:  # where signals cannot be waited for
+            common.say(watch.line("interrupted"))
+            raise typer.Exit(status) from None
+        except Exception as error:  # noqa: BLE001  whatever fails, the status is the program's
+            common.say(f"{target}: not written: {kept.reason(error)}; {kept.left(parts)}")
+            raise typer.Exit(status) from None
+        try:
             if found is None and backend == "nsys" and report and target.exists():
                 found = common.load([str(target)]), target
             if found is not None and report and found[0] is not None:
                 _report(found[0], found[1], top, width)
-        except KeyboardInterrupt:  # where signals cannot be waited for
-            common.say(watch.line("interrupted"))
-        except Exception as error:  # noqa: BLE001  whatever fails, the status is the program's
-            common.say(f"{target}: not written: {kept.reason(error)}; {kept.left(parts)}")
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  likewise
+            common.say(f"not reported: {kept.reason(error)}")
     raise typer.Exit(status)
 
 
@@ -280,27 +285,13 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
 
 
 def _readable(parts: Path) -> Trace:
-    """The trace of all parts that can be read; what one process left damaged costs no other's."""
-    from opscope.backends import kineto, recorder
-    from opscope.core.recording import META
-    from opscope.readers.errors import BadInput
+    """The trace of all parts that can be read; what one process left damaged is said."""
+    from opscope.backends import recorder
 
-    lost: list[str] = []
-    while True:
-        try:
-            trace = recorder.collect(parts)
-            break
-        except BadInput as error:
-            damaged = Path(error.path)
-            part = next((p for p in kept.parts(parts) if damaged.is_relative_to(p)), None)
-            if part is None or (len(kept.parts(parts)) == 1 and damaged.name != kineto.TRACE):
-                raise
-            # of a damaged trace of kernels the ranges beside it are still good
-            (damaged if damaged.name == kineto.TRACE else part / META).unlink()
-            lost.append(f"{damaged.relative_to(parts)}: {error.what}")
-    for what in lost:
-        common.say(f"left out: {what}")
-        trace.note("warning", f"left out: {what}")
+    trace = recorder.collect(parts)
+    trace.origin.pop("files", None)
+    for one in trace.origin.pop("failed", ()):
+        common.say(f"left out: {os.path.relpath(one['path'], parts)}: {one['what']}")
     return trace
 
 
