@@ -24,6 +24,8 @@ from .recorded_memory import allocations
 #: Bytes of meta.json, and of one line of the others, beyond which the file is not ours.
 MAX_META: Final = 1 << 22
 MAX_LINE: Final = 8 << 20
+#: Threads whose records are read: each takes about a millisecond.
+MAX_THREADS: Final = 1 << 16
 #: Numbers of a process, each with what it is below.
 _NUMBERS: Final = {
     "pid": 1 << 31,
@@ -319,6 +321,7 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
     except OSError as error:
         raise BadInput(path, f"cannot be read: {error.strerror}") from None
     chunks: dict[int, list[Ints]] = {}
+    beyond: set[int] = set()
     at = 0
     lost = int(size % recording.RECORD_BYTES != 0)
     while at < len(data):
@@ -328,9 +331,14 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
             raise BadInput(path, f"no chunk at byte {at * recording.RECORD_BYTES}")
         at += 1
         lost |= int(at + count > len(data))
-        if count and at < len(data):
+        if thread not in chunks and len(chunks) >= MAX_THREADS:
+            beyond.add(thread)
+        elif count and at < len(data):
             chunks.setdefault(thread, []).append(np.asarray(data[at : at + count], dtype=np.int64))
         at += count
+    if beyond:
+        what = f"threads after the first {MAX_THREADS}, whose records are left out"
+        notes.append(("warning", what, len(beyond)))
     if lost:
         notes.append(("warning", "the last record is half-written and was left out", 1))
     logs = {thread: np.concatenate(pieces) for thread, pieces in chunks.items()}

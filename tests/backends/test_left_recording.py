@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import opscope
-from opscope.backends import kept
+from opscope.backends import kept, recorded_part
 from opscope.backends.recorder import RecorderCapture
 from opscope.core import recording, session
 from opscope.readers import format_of
@@ -107,6 +107,21 @@ def test_a_time_out_of_range_is_named(time, copy):
         events.write_bytes(data)
     with pytest.raises(BadInput, match="a time out of range"):
         opscope.load(copy)
+
+
+def test_more_threads_than_any_program_has_are_left_out_and_told(copy, monkeypatch):
+    monkeypatch.setattr(recorded_part, "MAX_THREADS", 3)
+    part = kept.parts(copy)[0]
+    data = (part / recording.EVENTS).read_bytes()
+    count = struct.unpack_from("<2q", data)[1]
+    one = data[16 : 16 + 16 * count]
+    with (part / recording.EVENTS).open("ab") as file:
+        for thread in range(1, 6):
+            file.write(struct.pack("<2q", recording.CHUNK - thread, count) + one)
+    trace = recorded_part.read_part(part)
+    assert trace["ranges"]["thread"].n_unique() == 3
+    notes = dict(trace["notes"].select("what", "how_many").rows())
+    assert notes["threads after the first 3, whose records are left out"] == 3
 
 
 def _changed(value: object, dice: random.Random) -> object:
