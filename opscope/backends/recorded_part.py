@@ -77,6 +77,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "version": meta["version"],
         "paths": [str(part)],
         "command": meta.get("command"),
+        "private": meta["private"],
         "probes": facts.probes,
         "gpu": facts.gpu,
         "parent_pid": meta.get("parent"),
@@ -124,6 +125,7 @@ def _typed(meta: Mapping[str, Any]) -> dict[str, Any]:
     words = command if isinstance(command, list) else []
     typed["command"] = [_utf8(word) for word in words if isinstance(word, str)] or None
     typed["versions"] = _texts_of(versions)
+    typed["private"] = meta.get("private") is True
     return typed
 
 

@@ -121,7 +121,7 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     Unless ``strict``, what one process left damaged costs no other's: it is in ``origin["failed"]`` and
     in the notes.
     ``origin["gpu"]`` is set where a process used a GPU whose kernels were not captured. With
-    ``OPSCOPE_PRIVATE=1`` it says neither who recorded it nor where. ``folder`` may be a part. Raises
+    ``OPSCOPE_PRIVATE=1``, now or when it was made, it says neither who recorded it nor where. ``folder`` may be a part. Raises
     BadInput when there is none, or none can be read.
     """
     found = kept.parts(folder) or [Path(folder)]
@@ -137,6 +137,9 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
         born[host, pid] = trace.origin.pop("parent_pid")
+    private = True in {
+        trace.origin.pop("private") for trace in traces
+    }  # of all, not the first only
     # with a GPU and no source of kernels device time is unknown: CPU time never stands for it
     gpu = any(trace.origin.get("gpu") and not trace.has("kernels") for trace in traces)
     whole = with_ranks(_with_parents(concat(traces), born))
@@ -147,7 +150,8 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
         whole.origin["failed"] = [{"path": one.path, "what": one.what} for one in failed]
     for one in failed:
         whole.note("warning", f"left out: {os.path.relpath(one.path, folder)}: {one.what}")
-    return redacted(whole, private=True) if os.environ.get(PRIVATE) == "1" else whole
+    hidden = private or os.environ.get(PRIVATE) == "1"
+    return redacted(whole, private=True) if hidden else whole
 
 
 def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:

@@ -34,14 +34,16 @@ class Interruptible:
         self._lock = threading.Lock()
         self._over = self._stands = False
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, ()) if _CAN_WAIT else set()
+        # what was ignored before us (nohup, a shell's background job) stays so; a wait would get it
+        self._signals = {one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
         self._thread: threading.Thread | None = None
         self._ends = threading.Event()
 
     def begin(self, status: int) -> None:
         """The program has ended with ``status``."""
         self._status = status
-        if _CAN_WAIT:
-            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        if _CAN_WAIT and self._signals:
+            signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
             self._thread = threading.Thread(target=self._wait, name="opscope-signals", daemon=True)
             self._thread.start()
 
@@ -67,7 +69,7 @@ class Interruptible:
         self._over = True
         thread = self._thread
         if thread is not None and thread.ident is not None:
-            signal.pthread_kill(thread.ident, signal.SIGTERM)  # wakes it
+            signal.pthread_kill(thread.ident, next(iter(self._signals)))  # wakes it
             self._ends.set()
             thread.join()
         if _CAN_WAIT:
@@ -75,7 +77,7 @@ class Interruptible:
         return False
 
     def _wait(self) -> None:
-        number = signal.sigwait(SIGNALS)
+        number = signal.sigwait(self._signals)
         if self._over:
             self._ends.wait()  # its id is good until then
             return

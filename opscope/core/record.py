@@ -435,6 +435,8 @@ class Recorder:
             "name": who.name,
             "command": who.command,
             "versions": processes.versions(),
+            # whoever reads what a killed run leaves is to know
+            "private": os.environ.get(processes.PRIVATE) == "1",
         }
         temporary = folder / f"{META}.tmp"
         temporary.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")

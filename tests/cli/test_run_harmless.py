@@ -6,9 +6,11 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -205,3 +207,43 @@ def test_a_program_that_captures_by_itself_is_a_part_of_the_run(options, script,
     inside = [text for text in texts(tmp_path / "train.opscope") if text.startswith("inside")]
     assert inside == (["inside 1"] if options else ["inside 0", "inside 1"])
     assert kept.parts(tmp_path) == []
+
+
+def test_a_signal_that_is_ignored_stays_so_while_the_profile_is_made(script, tmp_path):
+    script(MANY.format(many=3, status=4))
+    script(SLOW, "slow.py")
+    process = subprocess.Popen(
+        [sys.executable, "slow.py", "run", "-o", "x", sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),  # as nohup does
+    )
+    assert [process.stdout.readline() for _ in range(2)] == ["out\n", "making\n"]
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=50)
+    assert err.startswith("opscope: SIGTERM while the profile was made")
+
+
+def test_what_a_private_run_leaves_is_read_as_private(script, tmp_path):
+    script("""
+        import os, opscope
+        with opscope.annotate("aten::mm(f32[2,2], f32[2,2]) -> f32[2,2] @/home/me/secret/x.py:3"):
+            pass
+        os.kill(os.getppid(), 9)
+    """)
+    done = cli(tmp_path, "run", "--private", sys.executable, "train.py")
+    assert done.returncode == -signal.SIGKILL
+    left = recording_in(tmp_path)
+    for _ in range(500):  # the program ends by itself
+        if any('"stop"' in path.read_text() for path in left.glob("part-*/facts.jsonl")):
+            break
+        time.sleep(0.02)
+    trace = opscope.load(left).trace
+    assert "train.py" not in str(trace.origin["command"])
+    assert socket.gethostname() not in str(trace["processes"]["host"].to_list())
+    assert "/home/me/secret" not in "".join(trace["ranges"]["text"].cast(str))
