@@ -209,7 +209,7 @@ def _nothing(steps: str | None, delay: float, duration: float | None) -> str:
         return "no framework that opscope knows ran in the time asked for"
     return (
         "no Python process in which opscope is installed ran a framework that it knows"
-        " (opscope doctor), or one was killed at once"
+        " (opscope doctor), or one was killed before anything of it was written"
     )
 
 
