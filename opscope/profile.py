@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from os import PathLike
+from pathlib import Path as FilePath
 from typing import Final, TypeAlias
 
 import polars as pl
@@ -258,13 +259,28 @@ class Profile:
 
         Raises FileExistsError where there is one, unless ``force``.
         """
+        self.save_as(path, force=force)
+
+    def save_as(
+        self,
+        path: Path,
+        *,
+        force: bool = False,
+        others: Iterable[Path] = (),
+        scratch: Path | None = None,
+    ) -> FilePath:
+        """``save``, by the first of the names ``others`` that is free where ``path`` is not.
+
+        ``scratch`` is a folder on the same disk in which to make it. Returns the name that it has.
+        """
         from opscope.readers import opscope_profile
 
         kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         for name, table in _STORED.items():
             # what is as long as the trace is made a piece at a time, when it is written
             kept[name] = self._kept(name) if table is None else self._beside(name, table)
-        opscope_profile.write(path, self.trace, kept, {"analysis": ANALYSIS}, force)
+        about = {"analysis": ANALYSIS}
+        return opscope_profile.write(path, self.trace, kept, about, force, others, scratch)
 
     def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
         """Pieces of the frame ``name``, without the columns that the trace's table has."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import shutil
-from importlib import import_module
 from pathlib import Path
-from tempfile import mkdtemp
 
+from opscope.core import session
 from opscope.core.session import Capture
 
-from . import choose, make
+from . import choose, kept, make
+
+_log = logging.getLogger(__name__)
 
 
 def check_target(path: Path, force: bool) -> None:
@@ -26,7 +27,9 @@ class ProfileCapture:
     """What runs from ``start`` to ``stop``, as the profile ``path``.
 
     ``backend`` is ``auto``, ``kineto``, ``xplane`` or ``recorder``. Starting raises FileExistsError where
-    ``path`` exists and not ``force``, ValueError on an unknown backend.
+    ``path`` exists and not ``force``, ValueError on an unknown backend. A disk that takes nothing, then
+    or at the end, is told in the log; what was recorded is kept where it can be. Under ``opscope run``
+    nothing is prepared: that records what runs.
     """
 
     def __init__(
@@ -35,40 +38,52 @@ class ProfileCapture:
         self.path = Path(path)
         self._backend = backend
         self._force = force
-        self._folder: str | None = None
+        self._folder: Path | None = None
         self._inner: Capture | None = None
 
     def warmup(self) -> None:
         """Make the backend's capture, and let it prepare. Raises what ``start`` does."""
-        if self._folder is not None:
+        if self._folder is not None or session.is_reserved(repr(self)):
             return
+        try:
+            self._prepare()
+        except OSError as error:
+            self._refused(error)
+
+    def _prepare(self) -> None:
         check_target(self.path, self._force)
         name = choose().name if self._backend == "auto" else self._backend
         parent = self.path.absolute().parent
         parent.mkdir(parents=True, exist_ok=True)
-        # beside the profile, so that the disk which will hold it holds the recording too
-        folder = mkdtemp(prefix=f".{self.path.name}-", dir=parent)
+        folder = kept.beside(self.path)
         try:
             inner = make(name, folder)
             if inner is not None:
                 inner.warmup()
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            kept.discard(folder)
             raise
         self._folder, self._inner = folder, inner
 
+    def _refused(self, error: OSError) -> None:
+        if kept.is_taken(error):
+            raise error
+        _log.warning("opscope: nothing is recorded into %s: %s", self.path, kept.reason(error))
+
     def start(self) -> None:
-        """Begin. Raises OSError where the folder cannot be written."""
+        """Begin."""
         self.warmup()
         if self._inner is None:
             return
         try:
             self._inner.start()
-        except BaseException:
+        except BaseException as error:
             assert self._folder is not None
-            shutil.rmtree(self._folder, ignore_errors=True)
+            kept.discard(self._folder)
             self._folder = self._inner = None
-            raise
+            if not isinstance(error, OSError):
+                raise
+            self._refused(error)
 
     def stop(self) -> None:
         """End, and write the profile; nothing where the tool around the process records."""
@@ -76,14 +91,14 @@ class ProfileCapture:
         folder, self._folder = self._folder, None
         if folder is None:
             return
+        if inner is None:
+            kept.discard(folder)
+            return
         try:
-            if inner is not None:
-                inner.stop()
-                trace = import_module("opscope.backends.recorder").collect(folder)
-                write = import_module("opscope.readers.opscope_profile").write
-                write(self.path, trace, force=self._force)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            inner.stop()
+        except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
+            _log.warning("opscope: the capture into %s failed at its end: %s", self.path, error)
+        kept.to_profile(folder, self.path, self._force)
 
     def __repr__(self) -> str:
         return f"ProfileCapture({str(self.path)!r})"

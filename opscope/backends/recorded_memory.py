@@ -12,6 +12,8 @@ import polars as pl
 from opscope.core import recording
 from opscope.readers.errors import BadInput
 
+from .kept import refuse_odd
+
 _DTYPE: Final = np.dtype(
     [
         ("time", "<i8"),
@@ -118,6 +120,7 @@ def _pieces(
 def _read(path: Path) -> np.ndarray[Any, Any]:
     """The file's whole records; a last one without its end is what a kill leaves."""
     try:
+        refuse_odd(path)
         size = path.stat().st_size // _DTYPE.itemsize
         if not size:
             return np.empty(0, _DTYPE)

@@ -17,12 +17,23 @@ from opscope.core.intervals import Ints
 from opscope.core.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
 
+from .kept import refuse_odd
 from .recorded import Texts, ranges
 from .recorded_memory import allocations
 
 #: Bytes of meta.json, and of one line of the others, beyond which the file is not ours.
 MAX_META: Final = 1 << 22
 MAX_LINE: Final = 8 << 20
+#: Threads whose records are read: each takes about a millisecond.
+MAX_THREADS: Final = 1 << 16
+#: Numbers of a process, each with what it is below.
+_NUMBERS: Final = {
+    "pid": 1 << 31,
+    "parent": 1 << 31,
+    "start_time": 1 << 62,
+    "rank": 1 << 31,
+    "world_size": 1 << 31,
+}
 
 
 def read_part(folder: str | os.PathLike[str]) -> Trace:
@@ -66,6 +77,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "version": meta["version"],
         "paths": [str(part)],
         "command": meta.get("command"),
+        "private": meta["private"],
         "probes": facts.probes,
         "gpu": facts.gpu,
         "parent_pid": meta.get("parent"),
@@ -82,8 +94,11 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
 def _meta(part: Path) -> dict[str, Any]:
     path = part / recording.META
     try:
+        refuse_odd(path)
         with path.open("rb") as file:
             meta = json.loads(file.read(MAX_META))
+    except BadInput:
+        raise
     except OSError as error:
         raise BadInput(part, f"not a recording's part: {error.strerror}") from None
     except (ValueError, RecursionError):
@@ -93,17 +108,42 @@ def _meta(part: Path) -> dict[str, Any]:
     if meta.get("version") != recording.VERSION:
         raise BadInput(
             path,
-            f"written by format version {meta.get('version')!r}; this reads {recording.VERSION}",
+            f"written by format version {meta.get('version')!r:.40}; this reads {recording.VERSION}",
         )
-    return meta
+    return _typed(meta)
+
+
+def _typed(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What it says of the process; null where that is not of its type."""
+    typed: dict[str, Any] = {"version": meta["version"]}
+    for name in ("host", "boot", "name", "clock"):
+        typed[name] = _utf8(meta[name]) if isinstance(meta.get(name), str) else None
+    for name, most in _NUMBERS.items():
+        value = meta.get(name)
+        typed[name] = value if type(value) is int and 0 <= value < most else None
+    command, versions = meta.get("command"), meta.get("versions")
+    words = command if isinstance(command, list) else []
+    typed["command"] = [_utf8(word) for word in words if isinstance(word, str)] or None
+    typed["versions"] = _texts_of(versions)
+    typed["private"] = meta.get("private") is True
+    return typed
+
+
+def _texts_of(versions: Any) -> dict[str, str]:
+    """A table of texts, without what is none."""
+    items = versions.items() if isinstance(versions, dict) else ()
+    return {_utf8(name): _utf8(value) for name, value in items if isinstance(value, str)}
 
 
 def _lines(path: Path) -> Iterator[Any]:
     """The whole lines of a JSON-lines file; a last one without its end is what a kill leaves."""
     try:
+        refuse_odd(path)
         file = path.open("rb")
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise BadInput(path, f"cannot be read: {error.strerror}") from None
     with file:
         while line := file.readline(MAX_LINE):
             if not line.endswith(b"\n"):
@@ -149,45 +189,46 @@ class _Facts:
         try:
             for line in _lines(path):
                 if "thread" in line:
-                    int(line["thread"]), int(line["os_tid"]), int(line["pthread_id"])
-                    facts.threads.append(line)
+                    name = line.get("name")
+                    numbers = {one: _int(line[one]) for one in ("thread", "os_tid", "pthread_id")}
+                    facts.threads.append({**numbers, "name": None if name is None else _text(name)})
                 elif "clock" in line:
-                    perf, unix, error = map(int, line["clock"])
+                    perf, unix, error = map(_int, line["clock"])
                     facts.clocks.append((perf, unix, error))
                 elif "probe" in line:
-                    before, after, thread = map(int, line["probe"])
+                    before, after, thread = map(_int, line["probe"])
                     facts.probes.append([before, after, thread])
                 elif "memory" in line:
                     facts.memory.append(_memory_fact(line))
                 elif "gpu" in line:
                     facts.gpu = bool(line["gpu"])
                 elif "profiling" in line:
-                    facts.profiling = (int(line["profiling"]), str(line["profiler"]))
+                    facts.profiling = (_int(line["profiling"]), _text(line["profiler"]))
                 elif "window" in line:
                     facts.window = _window_fact(line)
                 elif "note" in line:
                     facts.notes.append(
-                        (str(line["severity"]), str(line["note"]), int(line["how_many"]))
+                        (_text(line["severity"]), _text(line["note"]), _int(line["how_many"]))
                     )
                 elif "domain" in line:
-                    facts.domains[str(line["domain"])] = int(line["number"])
+                    facts.domains[_text(line["domain"])] = _int(line["number"])
                 elif "cost" in line:
                     time, one_in = line["time"], line["one_in"]
-                    facts.costs[str(line["cost"])] = [
-                        None if time is None else int(time),
-                        int(line["calls"]),
-                        None if one_in is None else int(one_in),
+                    facts.costs[_text(line["cost"])] = [
+                        None if time is None else _int(time),
+                        _int(line["calls"]),
+                        None if one_in is None else _int(one_in),
                     ]
                 elif "in_steps" in line:
-                    facts.in_steps, facts.steps_ns = int(line["in_steps"]), int(line["steps_ns"])
-                    facts.until = int(line.get("until", 0))
+                    facts.in_steps, facts.steps_ns = _int(line["in_steps"]), _int(line["steps_ns"])
+                    facts.until = _int(line.get("until", 0))
                 elif "start" in line:
-                    facts.start = int(line["start"])
+                    facts.start = _int(line["start"])
                 elif "stop" in line:
-                    facts.stop = int(line["stop"])
+                    facts.stop = _int(line["stop"])
                 elif "versions" in line:
-                    facts.versions = dict(line["versions"])
-        except (KeyError, TypeError, ValueError) as error:
+                    facts.versions = _texts_of(line["versions"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, BadInput):
                 raise
             raise BadInput(path, f"not a recording's facts: {error!r}") from None
@@ -198,16 +239,35 @@ class _Facts:
         return {int(thread["thread"]): int(thread["os_tid"]) for thread in self.threads}
 
 
+def _int(value: Any) -> int:
+    """The number that a fact tells. Raises ValueError beyond what 62 bits hold: sums are to fit too."""
+    number = int(value)
+    if not -(1 << 62) < number < 1 << 62:
+        raise ValueError(f"{value!r:.40} is out of range")
+    return number
+
+
+def _text(value: Any) -> str:
+    return _utf8(str(value))
+
+
+def _device(value: Any) -> int:
+    number = int(value)
+    if not -(1 << 15) <= number < 1 << 15:
+        raise ValueError(f"no device {value!r:.40}")
+    return number
+
+
 def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
-    start, end = map(int, line["window"])
-    first, last = (None if one is None else int(one) for one in line["steps"])
+    start, end = map(_int, line["window"])
+    first, last = (None if one is None else _int(one) for one in line["steps"])
     ended = line["ended"]
     return {
         "start": start,
         "end": end,
         "first_step": first,
         "last_step": last,
-        "ended": None if ended is None else str(ended),
+        "ended": None if ended is None else _text(ended),
         "chosen": bool(line["chosen"]),
     }
 
@@ -215,8 +275,8 @@ def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
 def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {name: line.get(name) for name in ("total", "reserved", "changes")}
     return {
-        "memory": int(line["memory"]),
-        **{name: None if size is None else int(size) for name, size in sizes.items()},
+        "memory": _device(line["memory"]),
+        **{name: None if size is None else _int(size) for name, size in sizes.items()},
     }
 
 
@@ -231,7 +291,7 @@ def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
                 # JSON can hold lone surrogates (file names do), UTF-8 and Polars cannot
                 rows[number] = (_utf8(domain), category and _utf8(category), _utf8(text))
             case _:
-                raise BadInput(path, f"not a text: {str(line)[:60]}")
+                raise BadInput(path, f"not a text: {_text(line)[:60]}")
     order = sorted(rows)
     table = pl.DataFrame(
         [rows[number] for number in order],
@@ -253,6 +313,7 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
     """
     path = part / recording.EVENTS
     try:
+        refuse_odd(path)
         size = path.stat().st_size
         if size < recording.RECORD_BYTES:
             return {}
@@ -262,6 +323,7 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
     except OSError as error:
         raise BadInput(path, f"cannot be read: {error.strerror}") from None
     chunks: dict[int, list[Ints]] = {}
+    beyond: set[int] = set()
     at = 0
     lost = int(size % recording.RECORD_BYTES != 0)
     while at < len(data):
@@ -271,11 +333,22 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
             raise BadInput(path, f"no chunk at byte {at * recording.RECORD_BYTES}")
         at += 1
         lost |= int(at + count > len(data))
-        chunks.setdefault(thread, []).append(np.asarray(data[at : at + count], dtype=np.int64))
+        if thread not in chunks and len(chunks) >= MAX_THREADS:
+            beyond.add(thread)
+        elif count and at < len(data):
+            chunks.setdefault(thread, []).append(np.asarray(data[at : at + count], dtype=np.int64))
         at += count
+    if beyond:
+        what = f"threads after the first {MAX_THREADS}, whose records are left out"
+        notes.append(("warning", what, len(beyond)))
     if lost:
         notes.append(("warning", "the last record is half-written and was left out", 1))
-    return {thread: np.concatenate(pieces) for thread, pieces in chunks.items()}
+    logs = {thread: np.concatenate(pieces) for thread, pieces in chunks.items()}
+    for log in logs.values():
+        times = log[log[:, 0] != recording.PAYLOAD, 1]
+        if len(times) and not 0 <= times.min() <= times.max() < 1 << 62:
+            raise BadInput(path, "a time out of range")
+    return logs
 
 
 # ------------------------------------------------------------------------------ the tables

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import polars as pl
@@ -20,10 +19,13 @@ from opscope.core.ranks import with_ranks
 from opscope.core.record import Recorder
 from opscope.core.redacted import redacted
 from opscope.core.trace import Trace, concat
-from opscope.readers.errors import BadInput
+from opscope.readers.errors import BadInput, NoneReadable
 
+from . import kept
 from .recorded_part import read_part
 from .recorded_windows import with_windows
+
+_log = logging.getLogger(__name__)
 
 
 class RecorderCapture:
@@ -68,58 +70,88 @@ def capture(
 
     ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder``, or ``emit`` (which writes nothing: the tool
     that runs the process does). Raises FileExistsError where ``path`` exists and not ``force``, or is
-    no profile, ValueError on an unknown backend, SessionError while another capture runs.
+    no profile, ValueError on an unknown backend, SessionError while another capture runs. A disk that
+    takes nothing, then or at the end, is told in the log; what was recorded is kept where it can be.
+    Under ``opscope run`` what runs inside is in that profile, and none is written.
     """
+    target = Path(path)
+    folder = (
+        None if session.is_reserved(f"capture into {target}") else _begun(target, backend, force)
+    )
+    owner = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != owner:  # a forked child leaves the block: the profile is its parent's
+            session.finish()
+        elif folder is not None:
+            try:
+                session.stop()
+            except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
+                _log.warning("opscope: the capture into %s failed at its end: %s", target, error)
+            kept.to_profile(folder, target, force)
+
+
+def _begun(target: Path, backend: str, force: bool) -> Path | None:
+    """The folder into which a capture has begun; None where a tool records, or the disk takes nothing."""
     from . import begin
     from .profile import check_target
 
-    target = Path(path)
-    check_target(target, force)
-    target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    owner = os.getpid()
-    # beside the profile, so that the disk which will hold it holds the recording too
-    folder = mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent)
+    folder = None
     try:
-        choice = begin(folder, backend)
-        try:
-            yield
-        finally:
-            if os.getpid() != owner:  # a forked child leaves the block: the profile is its parent's
-                session.finish()
-            elif choice.name != "emit":
-                session.stop()
-                trace = collect(folder)
-                import_module("opscope.readers.opscope_profile").write(target, trace, force=force)
-    finally:
-        if os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
+        check_target(target, force)
+        target.absolute().parent.mkdir(parents=True, exist_ok=True)
+        folder = kept.beside(target)
+        if begin(folder, backend).name != "emit":
+            return folder
+    except BaseException as error:
+        if folder is not None:
+            kept.discard(folder)
+        if not isinstance(error, OSError) or kept.is_taken(error):
+            raise
+        _log.warning("opscope: nothing is recorded into %s: %s", target, kept.reason(error))
+        return None
+    kept.discard(folder)
+    return None
 
 
-def parts(folder: str | os.PathLike[str]) -> list[Path]:
-    """The parts of a recording, by name; empty when there is none."""
-    return sorted(path.parent for path in Path(folder).glob(f"part-*/{recording.META}"))
-
-
-def collect(folder: str | os.PathLike[str]) -> Trace:
+def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     """All parts below ``folder`` as one trace, kernels merged in where a part has them.
 
+    Unless ``strict``, what one process left damaged costs no other's: it is in ``origin["failed"]`` and
+    in the notes.
     ``origin["gpu"]`` is set where a process used a GPU whose kernels were not captured. With
-    ``OPSCOPE_PRIVATE=1`` it says neither who recorded it nor where. Raises BadInput when there is none, or one is bad.
+    ``OPSCOPE_PRIVATE=1``, now or when it was made, it says neither who recorded it nor where. ``folder`` may be a part. Raises
+    BadInput when there is none, or none can be read.
     """
-    found = parts(folder)
-    if not found:
+    found = kept.parts(folder) or [Path(folder)]
+    if not (found[0] / recording.META).exists():
         raise BadInput(folder, "no recording here (no part-*/meta.json)")
-    traces = with_windows([_whole(part) for part in found])
+    failed: list[BadInput] = []
+    traces = with_windows(list(_readable(found, failed)))
+    if strict and failed:
+        raise failed[0]
+    if not traces:
+        raise failed[0] if len(failed) == 1 else NoneReadable(failed)
     born: dict[tuple[Any, Any], Any] = {}
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
         born[host, pid] = trace.origin.pop("parent_pid")
+    private = True in {
+        trace.origin.pop("private") for trace in traces
+    }  # of all, not the first only
     # with a GPU and no source of kernels device time is unknown: CPU time never stands for it
     gpu = any(trace.origin.get("gpu") and not trace.has("kernels") for trace in traces)
     whole = with_ranks(_with_parents(concat(traces), born))
     if gpu:
         whole.origin["gpu"] = True
-    return redacted(whole, private=True) if os.environ.get(PRIVATE) == "1" else whole
+    if failed:
+        whole.origin["files"] = len(found) if len(traces) < len(found) else len(found) + len(failed)
+        whole.origin["failed"] = [{"path": one.path, "what": one.what} for one in failed]
+    for one in failed:
+        whole.note("warning", f"left out: {os.path.relpath(one.path, folder)}: {one.what}")
+    hidden = private or os.environ.get(PRIVATE) == "1"
+    return redacted(whole, private=True) if hidden else whole
 
 
 def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:
@@ -136,17 +168,29 @@ def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:
     )
 
 
-def _whole(part: Path) -> Trace:
+def _readable(found: Iterable[Path], failed: list[BadInput]) -> Iterator[Trace]:
+    for part in found:
+        try:
+            yield _whole(part, failed)
+        except BadInput as error:
+            failed.append(error)
+
+
+def _whole(part: Path, failed: list[BadInput]) -> Trace:
+    """A part with what a profiler left beside it; of a damaged trace of that the ranges are still good."""
     from . import kineto, xplane
 
     trace = read_part(part)
     for source in (kineto, xplane):
         found = part / source.TRACE
-        if found.exists():
+        if found.is_file():
             name = source.__name__.rpartition(".")[2]
-            merged: Trace = source.merge(
-                trace, import_module(f"opscope.readers.{name}").read(found)
-            )
+            try:
+                theirs = import_module(f"opscope.readers.{name}").read(found)
+            except BadInput as error:
+                failed.append(error)
+                continue
+            merged: Trace = source.merge(trace, theirs)
             return merged
     trace.origin.pop("probes")
     return trace

@@ -139,6 +139,7 @@ def start(env: Mapping[str, str]) -> None:
         "recorder": RecordingWithMore if plan.backend == "recorder" else RecordingWithProfile,
     }
     capture = makers[backend](env[FOLDER], plan.bounds)
+    session.reserve(capture)
     if plan.steps is not None:
         from opscope.callbacks.steprange import StepRange
 

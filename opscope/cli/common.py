@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,14 +232,11 @@ def warn_of_formulas(*frames: pl.DataFrame) -> None:
         )
 
 
-def scratch_beside(output: Path) -> tempfile.TemporaryDirectory[str]:
-    """A folder for what becomes ``output``, on its own disk, gone at the end whatever happens.
+def scratch_beside(output: Path) -> Path:
+    """A folder for what becomes ``output``, on its own disk. Ends the command where there can be none."""
+    from opscope.backends import kept
 
-    Ends the command where there can be none.
-    """
     try:
-        return tempfile.TemporaryDirectory(
-            prefix=f".{output.name}-", dir=output.parent, ignore_cleanup_errors=True
-        )
+        return kept.beside(output)
     except OSError as error:  # some folders say that they can be written to, and cannot
         fail(f"{output.parent}: cannot be written to ({error.strerror or error})")

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 #: Signals that somebody may send to stop or steer a program by the id of the process they see.
 _FORWARDED = tuple(
@@ -18,18 +18,24 @@ _FORWARDED = tuple(
 _SI_KERNEL = 0x80
 
 
-def run(command: Sequence[str], env: Mapping[str, str]) -> int:
+def run(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    held: Collection[signal.Signals] = (),
+) -> int:
     """Run ``command`` to its end and return its status as a shell gives it (128 + signal number).
 
     The child shares our process group, as it would its shell's, so what the terminal sends reaches
     it without us; what is sent to us alone is passed on to it, and it alone, as it would have been
-    without us. Raises OSError where the command cannot be started.
+    without us. The signals ``held`` stay blocked, so that none comes between the command's end and
+    what is done after it. Raises OSError where the command cannot be started.
     """
-    status = _posix(command, env) if hasattr(signal, "sigwaitinfo") else _portable(command, env)
+    waits = hasattr(signal, "sigwaitinfo")
+    status = _posix(command, env, held) if waits else _portable(command, env)
     return 128 - status if status < 0 else status
 
 
-def _posix(command: Sequence[str], env: Mapping[str, str]) -> int:
+def _posix(command: Sequence[str], env: Mapping[str, str], held: Collection[signal.Signals]) -> int:
     # Blocked and waited for rather than handled: nothing is lost between the fork and the wait, and
     # siginfo tells who sent it, which a handler does not learn.
     awaited = {*_FORWARDED, signal.SIGCHLD}
@@ -53,7 +59,7 @@ def _posix(command: Sequence[str], env: Mapping[str, str]) -> int:
     finally:
         _drain(awaited)
         signal.signal(signal.SIGCHLD, ignored)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *held})
 
 
 def _drain(awaited: set[signal.Signals]) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import opscope
+from opscope.backends import kept
 
-from . import common, launch, nsight
+from . import common, interrupted, launch, nsight
 from .child import FROM, STEPS, UNTIL
 
 if TYPE_CHECKING:
@@ -86,7 +89,6 @@ def run(
     to stderr. Processes that it starts, torchrun's ranks among them, go into the same profile.
     """
     from opscope.core.process import PRIVATE
-    from opscope.readers.errors import BadInput
 
     settings = _settings(steps, delay, duration, backend, whole)
     if memory:
@@ -97,26 +99,34 @@ def run(
     target = _target(output, command, force)
     if backend == "nsys":
         target, command = _under_nsight(target, command, settings, force)
-    with common.scratch_beside(target) as scratch:
-        parts = Path(scratch, "parts")
-        parts.mkdir()
-        settings["OPSCOPE_RUN_DIR"] = str(parts.resolve())
-        env = launch.hooked_environment(os.environ, str(_HOOK), settings)
+    parts = common.scratch_beside(target)
+    settings["OPSCOPE_RUN_DIR"] = str(parts.resolve())
+    env = launch.hooked_environment(os.environ, str(_HOOK), settings)
+    with interrupted.Interruptible(parts) as watch:
         try:
-            status = launch.run(command, env)
+            status = launch.run(command, env, interrupted.SIGNALS)
         except OSError as error:
+            kept.discard(parts)
             common.fail(*launch.explain_start_failure(error, command))
+        watch.begin(status)
+        names = () if force and target.exists() else _names(output, command, target)
+        task = _Task(parts, target, names, command, force, private)
         try:
-            why = _nothing(steps, delay, duration)
-            profile = _collect(parts, target, command, force, why, private)
-            if profile is None and backend == "nsys" and report and target.exists():
-                profile = common.load([str(target)])
-        except (OSError, BadInput) as error:
-            said = error.strerror if isinstance(error, OSError) else None
-            common.say(f"{target}: not written: {said or error}")
-            raise typer.Exit(status or 2) from None
-    if profile is not None and report:
-        _report(profile, target, top, width)
+            found = _collect(task, _nothing(steps, delay, duration))
+            watch.stands(lambda: kept.discard(parts))
+        except KeyboardInterrupt:  # where signals cannot be waited for
+            common.say(watch.line("interrupted"))
+            raise typer.Exit(status) from None
+        except Exception as error:  # noqa: BLE001  whatever fails, the status is the program's
+            common.say(f"{target}: not written: {kept.reason(error)}; {kept.left(parts)}")
+            raise typer.Exit(status) from None
+        try:
+            if found is None and backend == "nsys" and report and target.exists():
+                found = common.load([str(target)]), target
+            if found is not None and report and found[0] is not None:
+                _report(found[0], found[1], top, width)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  likewise
+            common.say(f"not reported: {kept.reason(error)}")
     raise typer.Exit(status)
 
 
@@ -199,24 +209,45 @@ def _nothing(steps: str | None, delay: float, duration: float | None) -> str:
         return "no framework that opscope knows ran in the time asked for"
     return (
         "no Python process in which opscope is installed ran a framework that it knows"
-        " (opscope doctor), or one was killed at once"
+        " (opscope doctor), or one was killed before anything of it was written"
     )
 
 
-def _collect(
-    parts: Path, target: Path, command: list[str], force: bool, nothing: str, private: bool
-) -> Profile | None:
-    """Turn what the processes left in ``parts`` into ``target``; None where there is nothing to report."""
-    from opscope.backends import recorder
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What becomes of a run's recording: ``parts`` are to be ``target``, or the first free of ``names``."""
+
+    parts: Path
+    target: Path
+    names: Iterable[Path]
+    command: list[str]
+    force: bool
+    private: bool
+
+
+def _names(output: Path | None, command: list[str], target: Path) -> Iterator[Path]:
+    """What else to call the profile, should another run have taken the name by then."""
+    from opscope.readers.opscope_profile import numbered
+
+    base = target if output is not None else Path(launch.name_of(command) + _SUFFIX)
+    return numbered(base)
+
+
+def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
+    """Turn what the processes left into a profile, and say where it is; None where there is nothing,
+    a profile of None where it cannot be analysed. Raises what reading and writing do."""
     from opscope.core import redaction
     from opscope.core.clocks import aligned
     from opscope.core.redacted import redacted
     from opscope.profile import Profile
     from opscope.readers import opscope_profile
 
+    parts, command, private = task.parts, task.command, task.private
     _tell_unrecorded(parts)
     words = nsight.last_words(parts)
-    if not recorder.parts(parts):
+    if not kept.parts(parts):
+        if not parts.is_dir():
+            nothing = f"the folder {parts.parent} went away meanwhile, and with it the recording"
         for line in words or [f"nothing was recorded: {nothing}"]:
             common.say(line)
         return None
@@ -232,44 +263,35 @@ def _collect(
     # on a GPU without a source of kernels, device time is not known: CPU time never stands for it
     if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):
         trace.origin["gpu"] = True
-    profile = Profile(trace)
+    profile: Profile | None = Profile(trace)
+    assert profile is not None
+    names = iter(task.names)  # names once found taken are not asked for again
     try:
-        profile.save(target, force=force)
+        written = profile.save_as(task.target, force=task.force, others=names, scratch=parts)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001  a fault of the analysis must not cost the recording
-        common.say(f"not analysed: {type(error).__name__}: {error}")
-        opscope_profile.write(target, trace, force=force)
-        common.say(f"wrote {target}")
-        return None
-    common.say(f"wrote {target}")
-    for line in words:
+        written = opscope_profile.write(
+            task.target, trace, force=task.force, others=names, scratch=parts
+        )
+        common.say(f"not analysed: {kept.reason(error)}")
+        profile = None
+    if written != task.target:
+        common.say(f"{task.target} exists by now, so this run has another name")
+    common.say(f"wrote {written}")
+    for line in words if profile is not None else ():
         common.say(line)
-    return profile
+    return profile, written
 
 
 def _readable(parts: Path) -> Trace:
-    """The trace of all parts that can be read; what one process left damaged costs no other's."""
-    from opscope.backends import kineto, recorder
-    from opscope.core import recording
-    from opscope.readers.errors import BadInput
+    """The trace of all parts that can be read; what one process left damaged is said."""
+    from opscope.backends import recorder
 
-    lost: list[str] = []
-    while True:
-        try:
-            trace = recorder.collect(parts)
-            break
-        except BadInput as error:
-            damaged = Path(error.path)
-            part = next((p for p in recorder.parts(parts) if damaged.is_relative_to(p)), None)
-            if part is None or (len(recorder.parts(parts)) == 1 and damaged.name != kineto.TRACE):
-                raise
-            # of a damaged trace of kernels the ranges beside it are still good
-            (damaged if damaged.name == kineto.TRACE else part / recording.META).unlink()
-            lost.append(f"{damaged.relative_to(parts)}: {error.what}")
-    for what in lost:
-        common.say(f"left out: {what}")
-        trace.note("warning", f"left out: {what}")
+    trace = recorder.collect(parts)
+    trace.origin.pop("files", None)
+    for one in trace.origin.pop("failed", ()):
+        common.say(f"left out: {os.path.relpath(one['path'], parts)}: {one['what']}")
     return trace
 
 

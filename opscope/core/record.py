@@ -324,7 +324,11 @@ class Recorder:
             self._write(chunks, memory)
         except OSError as error:
             if self._room >= 0:
-                _log.warning("the recording in %s ends here: %s", self.folder or self.root, error)
+                _log.warning(
+                    "opscope: the recording in %s ends here: %s",
+                    self.folder or self.root,
+                    error.strerror or error,
+                )
             self._room = -1
         finally:
             self._flushes += 1
@@ -405,7 +409,8 @@ class Recorder:
 
     def _open(self) -> None:
         who = processes.current()
-        self.root.mkdir(parents=True, exist_ok=True)
+        # without its parents: a folder that the program has removed is not to come back
+        self.root.mkdir(exist_ok=True)
         folder = self.root / who.folder
         again = 1
         while True:  # a process may record more than once, and may have become another by exec
@@ -430,6 +435,8 @@ class Recorder:
             "name": who.name,
             "command": who.command,
             "versions": processes.versions(),
+            # whoever reads what a killed run leaves is to know
+            "private": os.environ.get(processes.PRIVATE) == "1",
         }
         temporary = folder / f"{META}.tmp"
         temporary.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
@@ -439,9 +446,12 @@ class Recorder:
         self.folder = folder
 
     def _close(self) -> None:
-        for descriptor in self._files.values():
-            os.close(descriptor)
-        self._files.clear()
+        files, self._files = list(self._files.values()), {}
+        for descriptor in files:
+            try:
+                os.close(descriptor)
+            except OSError as error:  # a quota, over a network
+                _log.warning("opscope: the recording in %s is not whole: %s", self.folder, error)
 
 
 def _thread_name(ident: int, native: int) -> str | None:

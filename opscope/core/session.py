@@ -57,6 +57,8 @@ _lock = threading.RLock()
 _emitters: dict[str, Emitter] = {}
 _recorder: Recorder | None = None
 _capture: Capture | None = None
+_reserved: Capture | None = None
+_told_reserved = False
 _subscribers: list[Callable[[int], None]] = []
 _watchers: list[Callable[[], None]] = []
 _optimizers: list[tuple[Callable[[], None], Callable[[], None]]] = []
@@ -195,9 +197,37 @@ def models() -> list[Any]:
 # ------------------------------------------------------------------------------- the capture
 
 
+def reserve(capture: Capture) -> None:
+    """Only ``capture`` is started in this process from now on: ``opscope run`` records it.
+
+    A program that captures by itself is not to fail for that, which it could not foresee.
+    """
+    global _reserved
+    _reserved = capture
+
+
+def is_reserved(what: object) -> bool:
+    """Whether ``opscope run`` records this process, so that the program's own capture ``what`` is none.
+
+    The first time that is told in the log.
+    """
+    global _told_reserved
+    if _reserved is None:
+        return False
+    if not _told_reserved:
+        _told_reserved = True
+        _log.warning("opscope run records this process: no %s, it is in the run's profile", what)
+    return True
+
+
 def start(capture: Capture) -> None:
-    """Begin ``capture``. Raises SessionError when another one runs, and what ``capture.start`` does."""
+    """Begin ``capture``. Raises SessionError when another one runs, and what ``capture.start`` does.
+
+    Under ``opscope run`` nothing begins but its own.
+    """
     global _capture
+    if capture is not _reserved and is_reserved(repr(capture)):
+        return
     with _lock:
         if _capture is not None:
             raise SessionError(f"a capture is already running: {_capture!r}")

@@ -29,8 +29,8 @@ def open(
 ) -> Trace:
     """The trace in a file or folder of any format; several are one job's, joined.
 
-    A folder is a profile of ours, an export of Nsight Systems, or the files of many ranks. Raises
-    BadInput, naming the file and what is wrong with it. Unless ``strict``, what is wrong with some of
+    A folder is a profile of ours, a recording of which none was made, an export of Nsight Systems, or
+    the files of many ranks. Raises BadInput, naming the file and what is wrong with it. Unless ``strict``, what is wrong with some of
     several files is in ``origin["failed"]`` and in the notes, and the others are read.
     """
     if not isinstance(path, (str, os.PathLike)):
@@ -43,17 +43,23 @@ def open(
         from . import opscope_profile
 
         return opscope_profile.read(place)[0]
-    trace: Trace = import_module(f"opscope.readers.{found}").read(place)
+    trace: Trace
+    if found == "recording":  # by name: what reads it is above this room
+        trace = import_module("opscope.backends.recorder").collect(place, strict)
+    else:
+        trace = import_module(f"opscope.readers.{found}").read(place)
     return trace
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Which reader takes the file, or ``folder``: the name of a module here. Raises BadInput."""
+    """Which reader takes the file: the name of a module here, ``recording`` or ``folder``. Raises BadInput."""
     place = Path(path)
     try:
         if place.is_dir():
             if (place / "meta.json").is_file():
-                return "opscope_profile"
+                return "recording" if _is_part(place) else "opscope_profile"
+            if any(map(_is_part, place.glob("part-*"))):
+                return "recording"
             if import_module("opscope.readers.xplane").files(place):
                 return "xplane"
             return "nsys" if import_module("opscope.readers.nsys").recognise(place) else "folder"
@@ -85,6 +91,15 @@ def format_of(path: str | os.PathLike[str]) -> str:
     raise BadInput(
         path, "not a trace: neither SQLite, nor JSON, nor XPlane, nor a profile of opscope"
     )
+
+
+def _is_part(folder: Path) -> bool:
+    """Whether a process has recorded into ``folder``."""
+    meta = folder / "meta.json"
+    if not meta.is_file():
+        return False
+    with meta.open("rb") as file:
+        return b'"format": "opscope-recording"' in file.read(64)
 
 
 def _database(place: Path) -> str:

@@ -7,6 +7,8 @@ may change. A profile is written under another name and then renamed: there is n
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import re
@@ -54,29 +56,61 @@ def write(
     extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]] | None = None,
     meta: Mapping[str, Any] | None = None,
     force: bool = False,
-) -> None:
+    others: Iterable[str | os.PathLike[str]] = (),
+    scratch: str | os.PathLike[str] | None = None,
+) -> Path:
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
-    An extra table may come in pieces, each written before the next is asked for. Row order is kept, so extra tables may refer to rows by number. Raises FileExistsError where
-    ``path`` exists, unless ``force`` and it is a profile; ValueError for a name that is no word.
-    Whatever fails, ``path`` stays as it was.
+    An extra table may come in pieces, each written before the next is asked for. Row order is kept,
+    so extra tables may refer to rows by number. Where ``path`` exists, unless ``force`` and it is a
+    profile, the first name of ``others`` that is free is taken. ``scratch`` is a folder on the same
+    disk in which to make it. Returns the path that was written.
+
+    Raises FileExistsError where no name is free, ValueError for a name that is no word. Whatever
+    fails, ``path`` stays as it was.
     """
-    target = Path(path)
-    _refuse(target, force)
+    target, rest = Path(path), iter(others)
+    if not others:
+        _refuse(target, force)
     for name in extra or ():
         if not _NAME.match(name):
             raise ValueError(f"not a name for a table: {name!r}")
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    name = f".{target.name}.{secrets.token_hex(6)}.tmp"
+    temporary = target.with_name(name) if scratch is None else Path(scratch, name)
     try:
         temporary.mkdir(parents=True)
         _fill(temporary, trace, extra or {}, meta or {})
-        _refuse(target, force)
-        if target.exists():
-            _replace(temporary, target)
-        else:
-            temporary.rename(target)
+        while True:
+            try:
+                _place(temporary, target, force)
+                return target
+            except FileExistsError:
+                following = next(rest, None)
+                if following is None:
+                    raise
+                target, force = Path(following), False
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def numbered(path: str | os.PathLike[str], first: int = 2) -> Iterator[Path]:
+    """``NAME-2.opscope``, ``NAME-3.opscope`` … for ``NAME.opscope``: what else to call a profile."""
+    target = Path(path)
+    return (target.with_name(f"{target.stem}-{n}{target.suffix}") for n in itertools.count(first))
+
+
+def _place(temporary: Path, target: Path, force: bool) -> None:
+    """Give the finished profile its name. Raises FileExistsError where another has it."""
+    _refuse(target, force)
+    if target.exists():
+        _replace(temporary, target)
+        return
+    try:
+        temporary.rename(target)
+    except OSError as error:  # somebody took the name since it was looked at
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise FileExistsError(f"{target}: exists") from error
+        raise
 
 
 def _refuse(target: Path, force: bool) -> None:

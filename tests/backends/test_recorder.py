@@ -20,8 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opscope.backends.kept import parts
 from opscope.backends.recorded_part import read_part
-from opscope.backends.recorder import RecorderCapture, capture, collect, parts
+from opscope.backends.recorder import RecorderCapture, capture, collect
 from opscope.core import record, recording, session
 from opscope.core.emit import Emitter
 from opscope.core.record import Recorder

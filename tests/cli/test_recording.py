@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 import opscope.backends.kineto as kineto
-from opscope.backends import recorder, xplane
+from opscope.backends import kept, recorder, xplane
 from opscope.cli.recording import Recording, RecordingWithEither, RecordingWithKernels
 from opscope.core import session
 from opscope.core.record import Recorder
@@ -147,5 +147,5 @@ def test_a_recording_beside_a_gpu_says_so(torch, tmp_path):
     session.start(Recording(tmp_path))
     work("x")
     session.stop()
-    (part,) = recorder.parts(tmp_path)
+    (part,) = kept.parts(tmp_path)
     assert '"gpu": true' in (part / "facts.jsonl").read_text()

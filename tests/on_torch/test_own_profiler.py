@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from opscope.backends import kineto
 from opscope.backends.recorded_part import read_part
-from opscope.backends.recorder import parts
+from opscope.backends.kept import parts
 from opscope.core import session
 
 class Cuda(kineto._TorchCuda):
