@@ -192,9 +192,7 @@ def table(counts: Counter[tuple[str, str]]) -> str:
             for outcome in OUTCOMES
         ]
         rows.append([reader, *map(str, numbers), str(sum(numbers))])
-    return "\n".join(
-        row[0].ljust(14) + "".join(cell.rjust(11) for cell in row[1:]) for row in rows
-    )
+    return "\n".join(row[0].ljust(14) + "".join(cell.rjust(11) for cell in row[1:]) for row in rows)
 
 
 def reader_of(trace: Path) -> str:

@@ -135,7 +135,10 @@ def everywhere(whole: Any, dice: random.Random) -> None:
 
     look(whole)
     for _ in range(dice.choice((1, 1, 2))):
-        key = dice.choice(sorted({key for _, key in found} - {"traceEvents"}))
+        keys = sorted({key for _, key in found} - {"traceEvents"})
+        if not keys:
+            return
+        key = dice.choice(keys)
         value, share = dice.choice(ODD), dice.choice((0.1, 0.5, 1))
         for node, name in found:
             if name == key and dice.random() < share:
@@ -160,7 +163,9 @@ def sqlite_of(file: Path, dice: random.Random) -> None:
                 with suppress(sqlite3.Error):
                     db.execute(sql, given)
             if len(tables) > 1:
-                tables = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+                tables = [
+                    n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                ]
         db.commit()
 
 
@@ -277,7 +282,9 @@ def _frame_of(frame: Any, dice: random.Random) -> Any:
         odd = pl.lit(value, pl.Int64).cast(kind, strict=False)
         return frame.with_columns(pl.when(some).then(odd).otherwise(name).alias(name))
     text = dice.choice([v for v in TEXTS if v.isprintable()])
-    return frame.with_columns(pl.when(some).then(pl.lit(text)).otherwise(name).cast(kind).alias(name))
+    return frame.with_columns(
+        pl.when(some).then(pl.lit(text)).otherwise(name).cast(kind).alias(name)
+    )
 
 
 # ----------------------------------------------------------------------------------- our own

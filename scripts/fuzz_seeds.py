@@ -478,8 +478,15 @@ def cut(trace: Path, folder: Path, rows: int = 150) -> Path:
         target.write_bytes(trace.read_bytes())
         with sqlite3.connect(target) as db:
             db.execute("PRAGMA journal_mode=OFF")
-            for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-                if table.lower() not in ("stringids", "stringtable", "dictionary", "sqlite_sequence"):
+            for (table,) in db.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            ).fetchall():
+                if table.lower() not in (
+                    "stringids",
+                    "stringtable",
+                    "dictionary",
+                    "sqlite_sequence",
+                ):
                     db.execute(f'DELETE FROM "{table}" WHERE rowid > {rows}')
             db.commit()
             db.execute("VACUUM")

@@ -16,6 +16,7 @@ from opscope.core import recording
 from opscope.core.intervals import Ints
 from opscope.core.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
+from opscope.readers.sound import sound_trace
 
 from .recorded import Texts, ranges
 from .recorded_memory import allocations
@@ -73,7 +74,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "profiling": facts.profiling,
         "window": facts.window,
     }
-    return Trace.of(tables, origin)
+    return sound_trace(tables, origin)
 
 
 # ------------------------------------------------------------------------------- the files

@@ -42,6 +42,8 @@ class Source(Protocol):
 
     def mostly(self, table: str, column: str) -> bool: ...
 
+    def faults(self) -> list[tuple[str, str, int]]: ...
+
 
 class Folder:
     """A folder with one Parquet or Arrow file a table, named after the table.
@@ -53,6 +55,7 @@ class Folder:
         self.path = Path(path)
         self._frames: dict[str, pl.LazyFrame] = {}
         self.tables: dict[str, tuple[str, ...]] = {}
+        self._faults: dict[tuple[str, str], int] = {}
         for file in sorted(self.path.iterdir()):
             if file.suffix.lower() in _SUFFIXES and file.is_file():
                 frame = self._open(file)
@@ -116,6 +119,14 @@ class Folder:
         """Whether the table has the column; a column of nulls costs nothing here."""
         return self.has(table, column)
 
+    def faults(self) -> list[tuple[str, str, int]]:
+        """Notes on values that are not what their columns are for; see ``sqlite.Database.faults``."""
+        return [
+            ("warning", f"values of {table}.{column} that are of another kind: not known", many)
+            for (table, column), many in sorted(self._faults.items())
+            if many
+        ]
+
     def _collect(
         self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column]
     ) -> pl.DataFrame:
@@ -129,7 +140,18 @@ class Folder:
                 wanted.append(_as_kind(name, kind, frame.collect_schema()[name]))
         if not wanted:
             return pl.DataFrame()
+        schema = frame.collect_schema()
+        doubtful = [
+            name
+            for name, kind in columns.items()
+            if not isinstance(kind, tuple) and name in has and not _fits(kind, schema[name])
+        ]
         try:
+            for name in doubtful:
+                known = pl.col(name).is_not_null()
+                lost = known & _as_kind(name, columns[name], schema[name]).is_null()
+                many = frame.select(lost.sum()).collect().item()
+                self._faults[table, name] = max(many, self._faults.get((table, name), 0))
             return frame.select(wanted).collect()
         except pl.exceptions.PolarsError as error:
             raise BadInput(self.path, f"table {table} cannot be read ({error})") from error
@@ -150,8 +172,32 @@ def _extent(axes: tuple[str, str, str]) -> pl.Expr:
     return x % (1 << 31) * (1 << 32) + y % (1 << 16) * (1 << 16) + z % (1 << 16)
 
 
-def _as_kind(name: str, kind: Kind, dtype: Any) -> pl.Expr:
+def _decoded(column: pl.Series) -> pl.Series:
+    """Bytes as text; those that are no UTF-8 are replaced, where Polars would give up."""
+    texts = [None if one is None else one.decode("utf-8", "replace") for one in column.to_list()]
+    return pl.Series(column.name, texts, dtype=pl.String)
+
+
+def _fits(kind: Kind, dtype: Any) -> bool:
+    """Whether a column of that type holds the kind, so that nothing can be lost."""
+    if kind == "int":
+        return bool(dtype.is_integer())
+    if kind == "real":
+        return bool(dtype.is_numeric())
+    return dtype in (pl.String, pl.Categorical, pl.Binary, pl.Null)
+
+
+def _as_kind(name: str, kind: Any, dtype: Any) -> pl.Expr:
     column = pl.col(name)
+    if dtype.is_nested() or dtype.is_temporal() or dtype == pl.Object:
+        nothing = {"int": pl.Int64, "real": pl.Float64, "text": pl.String, "blob": pl.Binary}
+        # as long as the column, which a literal alone is not
+        return pl.when(column.is_null()).then(pl.lit(None, nothing[kind])).alias(name)
+    if kind == "int" and dtype.is_float():
+        whole = (column == column.floor()) & (column.abs() < float(1 << 63))
+        column = pl.when(whole).then(column)
+    if dtype == pl.Binary and kind != "blob":
+        column = column.map_batches(_decoded, return_dtype=pl.String)
     if kind == "int":
         return column.cast(pl.Int64, strict=False, wrap_numerical=True)
     if kind == "real":
