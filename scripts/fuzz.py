@@ -38,7 +38,7 @@ MOST_BYTES = 6 << 30
 MOST_GROWTH = 1 << 30
 MOST_SECONDS = 20
 #: Frames asked of each file beside the summary and the report; which ones is drawn.
-ASKED = 5
+ASKED = 3
 FRAMES = (
     "kernels", "memops", "ops", "op_totals", "kernel_totals", "unattributed", "missing_costs",
     "communication", "collectives", "memory", "memory_by_op", "compiled", "groups", "meshes", "clocks",

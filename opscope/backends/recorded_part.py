@@ -117,6 +117,14 @@ def _lines(path: Path) -> Iterator[Any]:
                 raise BadInput(path, f"not JSON: {line[:60]!r}") from None
 
 
+def _int(value: Any) -> int:
+    """A number of a fact. Raises ValueError where it is none of 63 bits, which sums of two stay within."""
+    number = int(value)
+    if not -(1 << 62) < number < 1 << 62:
+        raise ValueError(f"{number} is out of range")
+    return number
+
+
 @dataclass(slots=True)
 class _Facts:
     stop: int | None
@@ -150,45 +158,45 @@ class _Facts:
         try:
             for line in _lines(path):
                 if "thread" in line:
-                    int(line["thread"]), int(line["os_tid"]), int(line["pthread_id"])
+                    _int(line["thread"]), _int(line["os_tid"]), _int(line["pthread_id"])
                     facts.threads.append(line)
                 elif "clock" in line:
-                    perf, unix, error = map(int, line["clock"])
+                    perf, unix, error = map(_int, line["clock"])
                     facts.clocks.append((perf, unix, error))
                 elif "probe" in line:
-                    before, after, thread = map(int, line["probe"])
+                    before, after, thread = map(_int, line["probe"])
                     facts.probes.append([before, after, thread])
                 elif "memory" in line:
                     facts.memory.append(_memory_fact(line))
                 elif "gpu" in line:
                     facts.gpu = bool(line["gpu"])
                 elif "profiling" in line:
-                    facts.profiling = (int(line["profiling"]), str(line["profiler"]))
+                    facts.profiling = (_int(line["profiling"]), str(line["profiler"]))
                 elif "window" in line:
                     facts.window = _window_fact(line)
                 elif "note" in line:
                     facts.notes.append(
-                        (str(line["severity"]), str(line["note"]), int(line["how_many"]))
+                        (str(line["severity"]), str(line["note"]), _int(line["how_many"]))
                     )
                 elif "domain" in line:
-                    facts.domains[str(line["domain"])] = int(line["number"])
+                    facts.domains[str(line["domain"])] = _int(line["number"])
                 elif "cost" in line:
                     time, one_in = line["time"], line["one_in"]
                     facts.costs[str(line["cost"])] = [
-                        None if time is None else int(time),
-                        int(line["calls"]),
-                        None if one_in is None else int(one_in),
+                        None if time is None else _int(time),
+                        _int(line["calls"]),
+                        None if one_in is None else _int(one_in),
                     ]
                 elif "in_steps" in line:
-                    facts.in_steps, facts.steps_ns = int(line["in_steps"]), int(line["steps_ns"])
-                    facts.until = int(line.get("until", 0))
+                    facts.in_steps, facts.steps_ns = _int(line["in_steps"]), _int(line["steps_ns"])
+                    facts.until = _int(line.get("until", 0))
                 elif "start" in line:
-                    facts.start = int(line["start"])
+                    facts.start = _int(line["start"])
                 elif "stop" in line:
-                    facts.stop = int(line["stop"])
+                    facts.stop = _int(line["stop"])
                 elif "versions" in line:
                     facts.versions = dict(line["versions"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, BadInput):
                 raise
             raise BadInput(path, f"not a recording's facts: {error!r}") from None
@@ -196,12 +204,12 @@ class _Facts:
 
     @property
     def os_tids(self) -> dict[int, int]:
-        return {int(thread["thread"]): int(thread["os_tid"]) for thread in self.threads}
+        return {_int(thread["thread"]): _int(thread["os_tid"]) for thread in self.threads}
 
 
 def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
-    start, end = map(int, line["window"])
-    first, last = (None if one is None else int(one) for one in line["steps"])
+    start, end = map(_int, line["window"])
+    first, last = (None if one is None else _int(one) for one in line["steps"])
     ended = line["ended"]
     return {
         "start": start,
@@ -216,8 +224,8 @@ def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
 def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {name: line.get(name) for name in ("total", "reserved", "changes")}
     return {
-        "memory": int(line["memory"]),
-        **{name: None if size is None else int(size) for name, size in sizes.items()},
+        "memory": _int(line["memory"]),
+        **{name: None if size is None else _int(size) for name, size in sizes.items()},
     }
 
 

@@ -144,9 +144,14 @@ def _whole(part: Path) -> Trace:
         found = part / source.TRACE
         if found.exists():
             name = source.__name__.rpartition(".")[2]
-            merged: Trace = source.merge(
-                trace, import_module(f"opscope.readers.{name}").read(found)
-            )
+            try:
+                profile = import_module(f"opscope.readers.{name}").read(found)
+            except BadInput as error:  # what was recorded beside it is whole
+                trace.note(
+                    "error", f"kernels not captured: {error.path} cannot be read: {error.what}"
+                )
+                break
+            merged: Trace = source.merge(trace, profile)
             return merged
     trace.origin.pop("probes")
     return trace

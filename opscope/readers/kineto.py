@@ -36,7 +36,6 @@ from .kineto_ranges import ranges
 from .kineto_target import devices, process_row, threads
 from .sound import sound_trace
 
-
 #: What Kineto writes of itself, whatever it recorded.
 _KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
 

@@ -75,7 +75,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         notes: list[tuple[str, str, int]] = []
         kernels = [_kernels(database, table, strings) for table in _KERNELS if database.has(table)]
         if kernels:
-            tables["kernels"] = pl.concat(kernels, how="diagonal")
+            tables["kernels"] = pl.concat(kernels, how="diagonal_relaxed")
         pids = _calls(database, tables)
         _memops(database, tables)
         _syncs(database, tables)
@@ -144,7 +144,9 @@ def _placed(frame: pl.DataFrame) -> list[pl.Series]:
         if column.name in _PLACE or column.name in _NAMES:
             name = _NAMES.get(column.name, column.name)
             small = name in ("device", "registers")
-            columns.append((column.cast(pl.Int32, strict=False) if small else column).alias(name))
+            narrow = column.cast(pl.Int32, strict=False) if small else column
+            fits = narrow.null_count() == column.null_count()  # else ``sound`` counts what does not
+            columns.append((narrow if fits else column).alias(name))
     return columns
 
 
@@ -166,7 +168,7 @@ def _kernels(database: Database, table: str, strings: _Strings) -> pl.DataFrame:
             columns.append(named(found, texts).alias(name))
         return pl.DataFrame(columns)
 
-    return pl.concat(_scan(database, table, wanted, convert))
+    return pl.concat(_scan(database, table, wanted, convert), how="vertical_relaxed")
 
 
 def _calls(database: Database, tables: dict[str, pl.DataFrame]) -> list[int]:
@@ -194,7 +196,7 @@ def _calls(database: Database, tables: dict[str, pl.DataFrame]) -> list[int]:
 
         pieces += _scan(database, table, wanted, convert)
     if pieces:
-        tables["calls"] = pl.concat(pieces)
+        tables["calls"] = pl.concat(pieces, how="vertical_relaxed")
     return pids.keys
 
 
@@ -233,7 +235,7 @@ def _memops(database: Database, tables: dict[str, pl.DataFrame]) -> None:
         database, "CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memoryKind": "int"}, sets
     )
     if pieces:
-        tables["memops"] = pl.concat(pieces, how="diagonal")
+        tables["memops"] = pl.concat(pieces, how="diagonal_relaxed")
 
 
 def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
@@ -244,7 +246,7 @@ def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
     table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
     pieces = _scan(database, table, {**_PLACE, "type": "int"}, convert)
     if pieces:
-        tables["syncs"] = pl.concat(pieces)
+        tables["syncs"] = pl.concat(pieces, how="vertical_relaxed")
 
 
 def _ranges(database: Database, strings: _Strings) -> pl.DataFrame:

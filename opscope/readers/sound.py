@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.schema import TABLES
-from opscope.core.trace import Trace
+from opscope.core.trace import Trace, table_schema
 
 #: No time is beyond, ns: Unix time reaches it in 2043, and sums of three such times stay in 64 bits.
 LATEST: Final = 1 << 61
@@ -19,7 +19,8 @@ LATEST: Final = 1 << 61
 LONGEST: Final = 1 << 53
 #: What optional columns can hold, both ends included; what is beyond is null.
 _BYTES: Final = (0, 1 << 50)
-_CHANGE: Final = (-(1 << 50), 1 << 50)
+#: One block of memory, allocated or released.
+CHANGE: Final = (-(1 << 44), 1 << 44)
 _ANY_TIME: Final = (-LATEST, LATEST)
 _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("processes", "start_time"): _ANY_TIME,
@@ -35,9 +36,9 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("kernels", "shared_dynamic"): (0, 1 << 31),
     ("kernels", "local_memory"): _BYTES,
     ("memops", "bytes"): _BYTES,
-    ("allocations", "bytes"): _CHANGE,
-    ("allocations", "total"): _CHANGE,
-    ("allocations", "reserved"): _CHANGE,
+    ("allocations", "bytes"): CHANGE,
+    ("allocations", "total"): (-(1 << 50), 1 << 50),
+    ("allocations", "reserved"): (-(1 << 50), 1 << 50),
 }
 Note = tuple[str, str, int]
 
@@ -101,14 +102,12 @@ def _most(values: list[Any]) -> int:
 
 
 def _small(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
-    """Integers of 32 bits that are given in 64: null where they do not fit."""
-    wide = [
-        column
-        for column, kind in TABLES[name].items()
-        if kind == "i32" and column in frame.columns and frame.schema[column] == pl.Int64
-    ]
-    for column in wide:
-        small = frame[column].cast(pl.Int32, strict=False)
+    """Integers that are given wider than they are kept, or as texts: null where they do not fit."""
+    for column, dtype in table_schema(name).items():
+        given = frame.schema.get(column)
+        if not dtype.is_integer() or given in (None, dtype) or given.is_nested():
+            continue
+        small = frame[column].cast(dtype, strict=False)
         _count(name, column, small.null_count() - frame[column].null_count(), notes)
         frame = frame.with_columns(small)
     return frame

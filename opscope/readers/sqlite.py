@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -66,6 +67,7 @@ class Database:
         self._uri = f"file:{quote(os.fsencode(self.path.resolve()))}?mode=ro&immutable=1"
         try:
             connection = sqlite3.connect(self._uri, uri=True)
+            connection.text_factory = lambda text: text.decode("utf-8", "replace")
             try:
                 names = connection.execute(
                     "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -86,8 +88,8 @@ class Database:
             name: tuple(row[1] for row in rows) for name, rows in columns.items()
         }
         self._connection: Any = None
-        #: (table, column, rows) whose values are not of the column's kind, told by any thread
-        self._faults: list[tuple[str, str, int]] = []
+        #: How many values of a (table, column) are not of its kind, by the rows that were asked for.
+        self._faults: dict[tuple[str, str, str], int] = {}
 
     def __enter__(self) -> Database:
         return self
@@ -262,14 +264,14 @@ class Database:
         if odd:
             counts = self._fetch(connection, f"SELECT {', '.join(odd)}{rest}", f"table {table}")
             row = counts.row(0, named=True)
-            self._faults += [(table, name, int(many)) for name, many in row.items() if many]
+            self._faults |= {(table, name, rest): int(many) for name, many in row.items() if many}
         return frame.with_columns(_typed(frame, columns))
 
     def faults(self) -> list[tuple[str, str, int]]:
         """Notes on values that are not what their columns are for: severity, what, how many."""
-        counts: dict[tuple[str, str], int] = {}
-        for table, column, many in self._faults:
-            counts[table, column] = max(many, counts.get((table, column), 0))
+        counts: Counter[tuple[str, str]] = Counter()
+        for (table, column, _), many in self._faults.items():
+            counts[table, column] += many
         return [
             ("warning", f"values of {table}.{column} that are of another kind: not known", many)
             for (table, column), many in sorted(counts.items())
@@ -408,7 +410,7 @@ def _checked(batch: Any) -> Any:
                 column.validate(full=True)
             except pa.ArrowInvalid:
                 mended = [
-                    value.decode("utf-8", "replace")
+                    None if value is None else value.decode("utf-8", "replace")
                     for value in column.cast(pa.binary()).to_pylist()
                 ]
                 batch = batch.set_column(
