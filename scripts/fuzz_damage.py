@@ -84,7 +84,10 @@ def json_of(file: Path, dice: random.Random) -> None:
     """Values of a JSON file exchanged for odd ones, events doubled, texts put into each other."""
     packed = file.read_bytes()[:2] == b"\x1f\x8b"
     text = gzip.decompress(file.read_bytes()) if packed else file.read_bytes()
-    whole = json.loads(text)
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):  # damaged before
+        return bytes_of(file, dice)
     if dice.random() < 0.03 and isinstance(whole, dict):  # nothing was recorded
         whole["traceEvents"] = [e for e in whole.get("traceEvents", ()) if e.get("ph") == "M"][:2]
     elif dice.random() < 0.3:
@@ -305,11 +308,10 @@ def recording_of(folder: Path, dice: random.Random) -> None:
         if dice.random() < 0.15:
             bytes_of(file, dice)
         elif file.suffix == ".json":
-            with suppress(ValueError):
-                json_of(file, dice)
+            json_of(file, dice)
         elif file.suffix == ".jsonl":
             lines = file.read_bytes().splitlines()
-            with suppress(ValueError, IndexError):
+            with suppress(ValueError, IndexError, RecursionError):
                 at = dice.randrange(len(lines))
                 whole = [json.loads(lines[at])]
                 here_and_there(whole, dice)

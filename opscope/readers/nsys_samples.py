@@ -82,9 +82,10 @@ def _cpu_samples(source: Source, strings: Strings, threads: Threads) -> pl.DataF
     table = "COMPOSITE_EVENTS"
     if not source.has(table, "id", "start", "globalTid"):
         return None
-    leaves = source.rows(
-        "SAMPLING_CALLCHAINS", {"id": "int", "symbol": "int", "stackDepth": "int"}, "stackDepth = 0"
-    )
+    wanted: dict[str, Kind] = {"id": "int", "symbol": "int", "stackDepth": "int"}
+    leaves = pl.DataFrame()
+    if source.has("SAMPLING_CALLCHAINS", *wanted):
+        leaves = source.rows("SAMPLING_CALLCHAINS", wanted, "stackDepth = 0")
     if leaves.width == 3:
         symbols = leaves.select(
             "id",

@@ -14,10 +14,19 @@ from typing import Any, Final, Protocol, TypeVar
 import polars as pl
 
 from .errors import BadInput
-from .sqlite import PIECE, ROW, Column, Kind
+from .sqlite import PIECE, ROW, Column, Kind, told_faults
 
 T = TypeVar("T")
 _SUFFIXES: Final = (".parquet", ".pqt", ".arrow", ".feather", ".ipc", ".arrows")
+
+
+#: What Polars raises on a damaged file; it panics on some.
+_DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+def _said(error: BaseException) -> str:
+    """What a library says of a file, short."""
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
 
 
 class Source(Protocol):
@@ -55,7 +64,8 @@ class Folder:
         self.path = Path(path)
         self._frames: dict[str, pl.LazyFrame] = {}
         self.tables: dict[str, tuple[str, ...]] = {}
-        self._faults: dict[tuple[str, str], int] = {}
+        #: How many values of a (table, column) are not of its kind, in the rows from an offset on.
+        self._faults: dict[tuple[str, str, int], int] = {}
         for file in sorted(self.path.iterdir()):
             if file.suffix.lower() in _SUFFIXES and file.is_file():
                 frame = self._open(file)
@@ -71,8 +81,10 @@ class Folder:
             else:
                 frame = _scan_arrow(file)
             frame.collect_schema()
-        except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-            raise BadInput(file, f"not a readable Parquet or Arrow file ({error})") from error
+        except _DAMAGE as error:
+            raise BadInput(
+                file, f"not a readable Parquet or Arrow file ({_said(error)})"
+            ) from error
         return frame
 
     def has(self, table: str, *columns: str) -> bool:
@@ -101,18 +113,21 @@ class Folder:
         if not self.has(table):
             return []
         frame = self._frames[table]
-        height = frame.select(pl.len()).collect().item()
+        try:
+            height = frame.select(pl.len()).collect().item()
+        except _DAMAGE as error:
+            raise BadInput(self.path, f"table {table} cannot be read ({_said(error)})") from error
         results = []
         for offset in range(0, max(height, 1), PIECE):
             piece = frame.slice(offset, PIECE)
-            seldom = self._collect(table, piece, rare or {})
+            seldom = self._collect(table, piece, rare or {}, offset)
             found = None
             if seldom.width:
                 seldom = seldom.with_row_index(ROW).filter(
                     pl.any_horizontal(pl.exclude(ROW).is_not_null())
                 )
                 found = seldom if seldom.height else None
-            results.append(convert(self._collect(table, piece, columns), found))
+            results.append(convert(self._collect(table, piece, columns, offset), found))
         return results
 
     def mostly(self, table: str, column: str) -> bool:
@@ -121,14 +136,18 @@ class Folder:
 
     def faults(self) -> list[tuple[str, str, int]]:
         """Notes on values that are not what their columns are for; see ``sqlite.Database.faults``."""
-        return [
-            ("warning", f"values of {table}.{column} that are of another kind: not known", many)
-            for (table, column), many in sorted(self._faults.items())
-            if many
-        ]
+        return told_faults(self._faults)
 
     def _collect(
-        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column]
+        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column], offset: int = 0
+    ) -> pl.DataFrame:
+        try:
+            return self._selected(table, frame, columns, offset)
+        except _DAMAGE as error:
+            raise BadInput(self.path, f"table {table} cannot be read ({_said(error)})") from error
+
+    def _selected(
+        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column], offset: int
     ) -> pl.DataFrame:
         has = set(self.tables.get(table, ()))
         wanted = []
@@ -146,15 +165,11 @@ class Folder:
             for name, kind in columns.items()
             if not isinstance(kind, tuple) and name in has and not _fits(kind, schema[name])
         ]
-        try:
-            for name in doubtful:
-                known = pl.col(name).is_not_null()
-                lost = known & _as_kind(name, columns[name], schema[name]).is_null()
-                many = frame.select(lost.sum()).collect().item()
-                self._faults[table, name] = max(many, self._faults.get((table, name), 0))
-            return frame.select(wanted).collect()
-        except pl.exceptions.PolarsError as error:
-            raise BadInput(self.path, f"table {table} cannot be read ({error})") from error
+        for name in doubtful:
+            known = pl.col(name).is_not_null()
+            lost = known & _as_kind(name, columns[name], schema[name]).is_null()
+            self._faults[table, name, offset] = frame.select(lost.sum()).collect().item()
+        return frame.select(wanted).collect()
 
 
 def _scan_arrow(file: Path) -> pl.LazyFrame:

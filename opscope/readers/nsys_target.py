@@ -264,6 +264,8 @@ def _dicts(
     source: Source, table: str, columns: Mapping[str, Kind], where: str | None = None
 ) -> list[dict[str, Any]]:
     """The rows of a small table with all the columns, null where it has them not."""
+    if where is not None and not source.has(table, *columns):
+        return []
     frame = source.rows(table, columns, where)
     if not frame.width:
         return []

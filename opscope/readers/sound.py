@@ -105,9 +105,14 @@ def _small(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
     """Integers that are given wider than they are kept, or as texts: null where they do not fit."""
     for column, dtype in table_schema(name).items():
         given = frame.schema.get(column)
-        if not dtype.is_integer() or given in (None, dtype) or given.is_nested():
+        if given in (None, dtype):
             continue
-        small = frame[column].cast(dtype, strict=False)
+        if given.is_nested() or given == pl.Object:
+            small = pl.Series(column, [None], dtype=dtype).new_from_index(0, len(frame))
+        elif dtype.is_integer():
+            small = frame[column].cast(dtype, strict=False)
+        else:
+            continue
         _count(name, column, small.null_count() - frame[column].null_count(), notes)
         frame = frame.with_columns(small)
     return frame

@@ -269,13 +269,7 @@ class Database:
 
     def faults(self) -> list[tuple[str, str, int]]:
         """Notes on values that are not what their columns are for: severity, what, how many."""
-        counts: Counter[tuple[str, str]] = Counter()
-        for (table, column, _), many in self._faults.items():
-            counts[table, column] += many
-        return [
-            ("warning", f"values of {table}.{column} that are of another kind: not known", many)
-            for (table, column), many in sorted(counts.items())
-        ]
+        return told_faults(self._faults)
 
     def _fetch(self, connection: Any, sql: str, what: str) -> pl.DataFrame:
         from adbc_driver_sqlite import StatementOptions
@@ -364,6 +358,18 @@ def _typed(frame: pl.DataFrame, columns: Mapping[str, Column]) -> Iterable[pl.Ex
             elif kind == "blob":
                 text = text.str.decode("hex")
             yield text.alias(name)
+
+
+def told_faults(faults: Mapping[tuple[str, str, Any], int]) -> list[tuple[str, str, int]]:
+    """Notes of how many values of each (table, column, part of its rows) are of another kind."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for (table, column, _), many in faults.items():
+        counts[table, column] += many
+    return [
+        ("warning", f"values of {table}.{column} that are of another kind: not known", many)
+        for (table, column), many in sorted(counts.items())
+        if many
+    ]
 
 
 def filled(frame: pl.DataFrame, columns: Mapping[str, Column]) -> pl.DataFrame:

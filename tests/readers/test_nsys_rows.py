@@ -783,3 +783,18 @@ def test_a_column_whose_default_would_fill_the_memory(nsys_file, event):
         db.execute(f"ALTER TABLE NVTX_EVENTS ADD COLUMN jsonText TEXT DEFAULT '{'x' * 100_000}'")
     with pytest.raises(BadInput, match="NVTX_EVENTS has a column with an endless default"):
         nsys.read(path)
+
+
+def test_a_parquet_column_of_another_kind_costs_its_values(tmp_path, event):
+    folder = tmp_path / "made_pqtdir"
+    folder.mkdir()
+    pl.DataFrame({"id": [0], "value": ["kernel"]}).write_parquet(folder / "StringIds.parquet")
+    rows = pl.DataFrame([event(0, 1, text="a"), event(5, 9, text="b"), event(10, 11, text="c")])
+    times = {"start": [0.0, float("inf"), 0.5], "category": [[1], [2], [3]]}
+    texts_ = pl.Series("text", [b"\xff", b"b", None], dtype=pl.Binary)
+    rows.with_columns(pl.DataFrame(times), texts_).write_parquet(folder / "NVTX_EVENTS.parquet")
+    trace = nsys.read(folder)
+    assert texts(trace) == ["\ufffd"]
+    told = dict(trace["notes"].select("what", "how_many").rows())
+    assert told["values of NVTX_EVENTS.start that are of another kind: not known"] == 2
+    assert told["values of NVTX_EVENTS.category that are of another kind: not known"] == 3
