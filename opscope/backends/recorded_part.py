@@ -84,7 +84,7 @@ def _meta(part: Path) -> dict[str, Any]:
     path = part / recording.META
     try:
         with path.open("rb") as file:
-            meta = json.loads(file.read(MAX_META))
+            meta = _sound(json.loads(file.read(MAX_META)))
     except OSError as error:
         raise BadInput(part, f"not a recording's part: {error.strerror}") from None
     except (ValueError, RecursionError):
@@ -156,7 +156,7 @@ class _Facts:
         facts = cls(None, {}, [], [], [], None, [], None, {}, [])
         path = part / recording.FACTS
         try:
-            for line in _lines(path):
+            for line in map(_sound, _lines(path)):
                 if "thread" in line:
                     _int(line["thread"]), _int(line["os_tid"]), _int(line["pthread_id"])
                     facts.threads.append(line)
@@ -249,6 +249,17 @@ def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
     )
     numbers = [domains.get(rows[number][0], -1) for number in order]
     return Texts(np.array(order, np.int64), np.array(numbers, np.int64), table)
+
+
+def _sound(value: Any) -> Any:
+    """What was read from JSON, each text of it one of UTF-8."""
+    if isinstance(value, str):
+        return _utf8(value)
+    if isinstance(value, list):
+        return [_sound(one) for one in value]
+    if isinstance(value, dict):
+        return {_utf8(key): _sound(one) for key, one in value.items()}
+    return value
 
 
 def _utf8(text: str) -> str:

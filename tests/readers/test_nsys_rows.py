@@ -792,7 +792,9 @@ def test_a_parquet_column_of_another_kind_costs_its_values(tmp_path, event):
     rows = pl.DataFrame([event(0, 1, text="a"), event(5, 9, text="b"), event(10, 11, text="c")])
     times = {"start": [0.0, float("inf"), 0.5], "category": [[1], [2], [3]]}
     texts_ = pl.Series("text", [b"\xff", b"b", None], dtype=pl.Binary)
-    rows.with_columns(pl.DataFrame(times), texts_).write_parquet(folder / "NVTX_EVENTS.parquet")
+    rows.with_columns(*pl.DataFrame(times, strict=False), texts_).write_parquet(
+        folder / "NVTX_EVENTS.parquet"
+    )
     trace = nsys.read(folder)
     assert texts(trace) == ["\ufffd"]
     told = dict(trace["notes"].select("what", "how_many").rows())
