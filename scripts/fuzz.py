@@ -1,226 +1,97 @@
 """Damages traces in every way that it knows and opens them: each is read or refused, never more.
 
-Usage: python scripts/fuzz.py TRACE... [--seconds 600] [--seed 0] [--keep FOLDER]
+Usage: python scripts/fuzz.py [TRACE...] [--files 300] [--seconds 600] [--seed 0] [--keep FOLDER]
 
-Each damaged file is opened and asked for every frame in a process whose memory and time are bounded.
-What ends in anything but an answer, or one ``BadInput`` that names the file, is kept in FOLDER with its
-traceback beside it, and told. Exit status 1 where there was any.
+Without a TRACE it damages small ones that it makes itself, of each reader in turn; with some, those
+instead, cut to some hundred rows unless ``--whole``. Each damaged file is opened and asked for its
+frames and its report in a process whose memory and time are bounded. What ends in anything but an
+answer, or one ``BadInput`` of one line that names the file, is kept in FOLDER with its traceback
+beside it, and told. At the end stands the count by reader and outcome. Exit status 1 where there was any.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
+import io
 import multiprocessing
 import random
 import re
 import resource
 import shutil
-import sqlite3
 import sys
 import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import fuzz_seeds
+from fuzz_damage import damaged
 
 #: A file of a few megabytes may take this much; more is a bomb that went off.
 MOST_BYTES = 6 << 30
 MOST_GROWTH = 1 << 30
-MOST_SECONDS = 120
+MOST_SECONDS = 20
+#: Frames asked of each file beside the summary and the report; which ones is drawn.
+ASKED = 3
 FRAMES = (
-    "summary", "kernels", "memops", "ops", "op_totals", "kernel_totals", "unattributed", "gaps",
-    "range_totals",
-    "missing_costs", "communication", "collectives", "memory", "memory_by_op", "compiled",
-    "groups", "meshes", "clocks", "efficiency", "utilization", "notes",
+    "kernels", "memops", "ops", "op_totals", "kernel_totals", "unattributed", "missing_costs",
+    "communication", "collectives", "memory", "memory_by_op", "compiled", "groups", "meshes", "clocks",
+    "efficiency", "utilization", "gaps", "range_totals", "notes", "own_costs",
 )  # fmt: skip
-#: Values that stand where numbers, texts and objects belong.
-ODD: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2**31, -(2**31) - 1, 2**32, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), 2**64,
-    10**30, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", "0", "-1", "nan", "9" * 40, "x" * 5000,
-    "\x00", "\ud800", "é\u202e", [], [[]], [1, "a", None], {}, {"a": {"b": []}},
-    "aten::mm(f32[3,4], f32[4,5]) -> f32[3,5]", "aten::mm(f32[99999999999999999999,4], f32[4,5])",
-    "aten::conv2d(f32[1,1,0,0], f32[0,0,0,0])",
-)  # fmt: skip
+READ, REFUSED, TRACEBACK, HANG = "read", "refused", "TRACEBACK", "HANG"
+OUTCOMES = (READ, REFUSED, TRACEBACK, HANG)
+#: Times of the summary, which no trace makes negative: a sum that left 64 bits is.
+_TIMES = re.compile(r"time\Z|wall|busy|span")
 
 
-# ------------------------------------------------------------------------------- damage
-
-
-def bytes_of(file: Path, dice: random.Random) -> None:
-    """Bits turned over, stretches emptied, doubled, moved, or cut off."""
-    data = bytearray(file.read_bytes())
-    for _ in range(dice.choice((1, 1, 3, 20))):
-        if not data:
-            break
-        at, many = dice.randrange(len(data)), dice.choice((1, 1, 4, 64, 4096))
-        kind = dice.randrange(6)
-        if kind == 0:
-            data[at] ^= 1 << dice.randrange(8)
-        elif kind == 1:
-            data[at : at + many] = bytes(dice.choice((0, 0xFF)) for _ in data[at : at + many])
-        elif kind == 2:
-            data[at:at] = data[at : at + many]
-        elif kind == 3:
-            data[at : at + many] = dice.randbytes(many)
-        elif kind == 4:
-            del data[at : at + many]
-        else:
-            del data[at:]
-    file.write_bytes(data)
-
-
-def json_of(file: Path, dice: random.Random) -> None:
-    """Values of a JSON file exchanged for odd ones, events doubled, texts put into each other."""
-    packed = file.read_bytes()[:2] == b"\x1f\x8b"
-    text = gzip.decompress(file.read_bytes()) if packed else file.read_bytes()
-    whole = json.loads(text)
-    for _ in range(dice.choice((1, 3, 30, 300))):
-        node: Any = whole
-        for _ in range(dice.choice((1, 2, 2, 3, 4, 5))):
-            keys = list(node) if isinstance(node, dict) else range(len(node))
-            if not keys:
-                break
-            key = dice.choice(keys)
-            if isinstance(node[key], (dict, list)) and node[key] and dice.random() < 0.9:
-                node = node[key]
-                continue
-            deed = dice.random()
-            if deed < 0.15:
-                del node[key]
-            elif deed < 0.3 and isinstance(node, list):
-                node.insert(dice.randrange(len(node)), deepcopy(node[key]))
-            elif deed < 0.4 and type(node[key]) in (int, float):
-                node[key] = -node[key]
-            else:
-                node[key] = deepcopy(dice.choice(ODD))
-            break
-    data = json.dumps(whole).encode("utf-8", "surrogatepass")
-    if dice.random() < 0.2:
-        data = data.replace(
-            b"null", dice.choice((b"[" * 10**5, b"9" * 5000, b"-", b"1e999", b'"\\u'))
-        )
-    file.write_bytes(gzip.compress(data, 1) if packed else data)
-
-
-def sqlite_of(file: Path, dice: random.Random) -> None:
-    """Values of a database exchanged for odd ones, rows doubled, tables and columns gone or renamed."""
-    with sqlite3.connect(file) as db:
-        tables = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for _ in range(dice.choice((1, 2, 5, 20))):
-            table = dice.choice(tables)
-            columns = [row[1] for row in db.execute(f'PRAGMA table_info("{table}")')]
-            if not columns:
-                continue
-            column, other, value = dice.choice(columns), dice.choice(columns), dice.choice(ODD)
-            if isinstance(value, (list, dict)):
-                value = json.dumps(value).encode()
-            elif isinstance(value, int) and abs(value) >= 2**63:
-                value = float(value)
-            elif isinstance(value, str):
-                value = value.encode("utf-8", "replace").decode()
-            where = dice.choice(
-                ("1", "rowid % 7 = 1", "rowid = 1", "rowid % 2", "random() % 50 = 0")
-            )
-            sql, given = dice.choice(
-                (
-                    (f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE {where}', (value,)),
-                    (f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE {where}', (value,)),
-                    (f'UPDATE OR IGNORE "{table}" SET "{column}" = "{other}" WHERE {where}', ()),
-                    (f'UPDATE OR IGNORE "{table}" SET "{column}" = -"{column}" WHERE {where}', ()),
-                    (f'INSERT OR IGNORE INTO "{table}" SELECT * FROM "{table}" WHERE {where}', ()),
-                    (f'DELETE FROM "{table}" WHERE {where}', ()),
-                    (f'DROP TABLE "{table}"', ()),
-                    (f'ALTER TABLE "{table}" DROP COLUMN "{column}"', ()),
-                )
-            )
-            with suppress(sqlite3.Error):
-                db.execute(sql, given)
-            if sql.startswith("DROP") and len(tables) > 1:
-                tables.remove(table)
-    db.close()
-
-
-def profile_of(folder: Path, dice: random.Random) -> None:
-    """A profile of our own: its list of files, or the columns of a table, or the bytes of one."""
-    import polars as pl
-
-    files = sorted(folder.rglob("*.parquet"))
-    if dice.random() < 0.25:
-        return json_of(folder / "meta.json", dice)
-    file = dice.choice(files)
-    if dice.random() < 0.3:
-        return bytes_of(file, dice)
-    frame = pl.read_parquet(file)
-    name = dice.choice(frame.columns)
-    deed = dice.randrange(6)
-    if deed == 0:
-        frame = frame.drop(name)
-    elif deed == 1:
-        frame = frame.head(dice.choice((0, 1, len(frame) // 2)))
-    elif deed == 2:
-        frame = pl.concat([frame, frame.head(dice.choice((1, 5)))])
-    elif deed == 3:
-        with suppress(pl.exceptions.PolarsError):
-            frame = frame.with_columns(
-                pl.col(name).cast(dice.choice((pl.String, pl.Float64, pl.UInt8)))
-            )
-    elif deed == 4:
-        frame = frame.with_columns(pl.lit(None, frame.schema[name]).alias(name))
-    elif frame.schema[name].is_integer():
-        odd = dice.choice([v for v in ODD if type(v) is int and abs(v) < 2**63])
-        size = frame.schema[name]
-        some = pl.int_range(pl.len()) % dice.choice((1, 2, 5)) == 0
-        value = pl.lit(odd, pl.Int64).cast(size, strict=False)
-        frame = frame.with_columns(pl.when(some).then(value).otherwise(name).alias(name))
-    else:
-        text = dice.choice([v for v in ODD if isinstance(v, str) and v.isprintable()])
-        with suppress(pl.exceptions.PolarsError):
-            frame = frame.with_columns(pl.lit(text).cast(frame.schema[name]).alias(name))
-    frame.write_parquet(file)
-    return None
-
-
-def damaged(source: Path, target: Path, dice: random.Random) -> None:
-    """A damaged copy of ``source``."""
-    if source.is_dir():
-        shutil.copytree(source, target)
-        return profile_of(target, dice)
-    shutil.copy(source, target)
-    head = target.read_bytes()[:16]
-    fitting: Callable[[Path, random.Random], None] = bytes_of
-    if head.startswith(b"SQLite"):
-        fitting = sqlite_of
-    elif head[:1] in (b"{", b"[") or re.search(r"\.json(\.gz)?\Z", source.name):
-        fitting = json_of
-    return (fitting if dice.random() < 0.75 else bytes_of)(target, dice)
-
-
-# ------------------------------------------------------------------------------- asking
-
-
-def asked(file: Path) -> str | None:
-    """What went wrong when the file was opened and asked for everything; None where nothing did."""
-    import opscope
+def asked(file: Path, seed: int) -> tuple[str, str]:
+    """What came of opening the file and asking for everything: the outcome, and what is to tell of it."""
     from opscope.readers import BadInput
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    outcome = READ, ""
     try:
-        profile = opscope.load(file)
-        for name in FRAMES:
-            getattr(profile, name)()
+        _ask(file, random.Random(seed))
     except BadInput as error:
+        outcome = REFUSED, str(error)
         if str(file) not in str(error):
-            return f"the complaint does not name the file: {error}"
+            outcome = TRACEBACK, f"the complaint does not name the file: {error}"
+        elif len(error.what.splitlines()) != 1:
+            outcome = TRACEBACK, f"the complaint has several lines: {error}"
     except BaseException:  # noqa: BLE001 - panics of Rust among them; this is what we look for
-        return traceback.format_exc()
+        outcome = TRACEBACK, traceback.format_exc()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return f"took {grown >> 10} MiB" if grown << 10 > MOST_GROWTH else None
+    if grown << 10 > MOST_GROWTH:
+        outcome = HANG, f"took {grown >> 10} MiB"
+    return outcome
+
+
+def _ask(file: Path, dice: random.Random) -> None:
+    import opscope
+    from opscope.backends.recorder import collect, parts
+    from opscope.profile import Profile
+    from opscope.reports import console, layout
+
+    if file.is_dir() and parts(file):
+        profile = Profile(collect(file))
+    else:
+        profile = opscope.load(file, strict=True)
+    row = profile.summary().row(0, named=True)
+    wrong = {k: v for k, v in row.items() if _TIMES.search(k) and type(v) is int and v < 0}
+    if wrong:
+        raise AssertionError(f"negative times: {wrong}")
+    for name in dice.sample(FRAMES, ASKED):
+        getattr(profile, name)()
+    shown = ["summary", "detail", "notes", "unattributed"]
+    if not profile.cpu_only:
+        shown.append("kernel")
+    layout.write(console.tables(profile, shown), io.StringIO(), 100)
 
 
 def work(tasks: Any, answers: Any) -> None:
@@ -228,8 +99,8 @@ def work(tasks: Any, answers: Any) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     warnings.simplefilter("ignore")
     sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - panics tell themselves there
-    while (file := tasks.get()) is not None:
-        answers.put(asked(Path(file)))
+    while (task := tasks.get()) is not None:
+        answers.put(asked(Path(task[0]), task[1]))
 
 
 class Asker:
@@ -244,19 +115,19 @@ class Asker:
         self._process = context.Process(target=work, args=(self._tasks, self._answers), daemon=True)
         self._process.start()
 
-    def __call__(self, file: Path) -> str | None:
-        self._tasks.put(str(file))
+    def __call__(self, file: Path, seed: int, seconds: float) -> tuple[str, str]:
+        self._tasks.put((str(file), seed))
         begun = time.monotonic()
         while True:
             try:
-                answer: str | None = self._answers.get(timeout=1)
+                answer: tuple[str, str] = self._answers.get(timeout=1)
                 return answer
             except Exception:  # noqa: BLE001 - queue.Empty, of whichever context
                 if not self._process.is_alive():
-                    answer = f"the process ended with {self._process.exitcode}"
-                elif time.monotonic() - begun > MOST_SECONDS:
+                    answer = TRACEBACK, f"the process ended with {self._process.exitcode}"
+                elif time.monotonic() - begun > seconds:
                     self._process.kill()
-                    answer = f"no answer in {MOST_SECONDS} s"
+                    answer = HANG, f"no answer in {seconds} s"
                 else:
                     continue
                 self._start()
@@ -268,39 +139,94 @@ class Asker:
         self._process.join(10)
 
 
-def main() -> int:
-    """Damage and ask until the time is over; tell what went wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("traces", type=Path, nargs="+")
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, default=Path("fuzz-found"))
-    given = parser.parse_args()
-    asker, end, seen, asked_for = Asker(), time.monotonic() + given.seconds, set(), 0
-    seed = given.seed
+def run(
+    sources: Mapping[str, Sequence[Path]],
+    *,
+    files: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    keep: Path = Path("fuzz-found"),
+    most_seconds: float = MOST_SECONDS,
+) -> Counter[tuple[str, str]]:
+    """Damage and ask until so many files, or the time, are over; the count by reader and outcome."""
+    counts: Counter[tuple[str, str]] = Counter()
+    seen: set[tuple[str, str, str]] = set()
+    asker, begun = Asker(), time.monotonic()
+    readers = list(sources)
     with suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as folder:
-        while time.monotonic() < end:
-            source = given.traces[seed % len(given.traces)]
-            target = Path(folder) / f"{seed}-{source.name}"
-            damaged(source, target, random.Random(seed))
-            wrong = asker(target)
-            asked_for += 1
-            if wrong is not None:
-                lines = wrong.strip().splitlines()
+        number = seed
+        while (files is None or number - seed < files) and (
+            seconds is None or time.monotonic() - begun < seconds
+        ):
+            reader = readers[number % len(readers)]
+            dice = random.Random(number)
+            source = dice.choice(sources[reader])
+            target = Path(folder) / f"{number}-{source.name}"
+            damaged(source, target, dice)
+            outcome, told = asker(target, number, most_seconds)
+            counts[reader, outcome] += 1
+            if outcome not in (READ, REFUSED):
+                lines = told.strip().splitlines()
                 places = [line.strip() for line in lines if "/opscope/" in line]
-                key = (lines[-1][:60], places[-1] if places else "")
+                key = (reader, lines[-1][:60], places[-1] if places else "")
                 if key not in seen:
                     seen.add(key)
-                    given.keep.mkdir(exist_ok=True)
-                    kept = given.keep / target.name
+                    keep.mkdir(exist_ok=True, parents=True)
+                    kept = keep / target.name
                     (shutil.copytree if target.is_dir() else shutil.copy)(target, kept)
-                    (given.keep / f"{target.name}.txt").write_text(wrong)
-                    print(f"{kept}: {key[0]} {key[1]}", flush=True)
+                    (keep / f"{target.name}.txt").write_text(told)
+                    print(f"{kept}: {key[1]} {key[2]}", flush=True)
             shutil.rmtree(target) if target.is_dir() else target.unlink()
-            seed += 1
+            number += 1
     asker.close()
-    print(f"{asked_for} damaged files, {len(seen)} kinds of failure")
-    return 1 if seen else 0
+    return counts
+
+
+def table(counts: Counter[tuple[str, str]]) -> str:
+    """The count by reader and outcome."""
+    rows = [["reader", *OUTCOMES, "files"]]
+    readers = sorted({reader for reader, _ in counts})
+    for reader in [*readers, "all"]:
+        numbers = [
+            sum(n for (r, o), n in counts.items() if o == outcome and reader in (r, "all"))
+            for outcome in OUTCOMES
+        ]
+        rows.append([reader, *map(str, numbers), str(sum(numbers))])
+    return "\n".join(row[0].ljust(14) + "".join(cell.rjust(11) for cell in row[1:]) for row in rows)
+
+
+def reader_of(trace: Path) -> str:
+    """What the count calls the reader of a trace that was given."""
+    from opscope.readers import format_of
+
+    return format_of(trace)
+
+
+def main() -> int:
+    """Read the command line, damage, ask, tell."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("traces", type=Path, nargs="*")
+    parser.add_argument("--files", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, default=Path("fuzz-found"))
+    parser.add_argument("--whole", action="store_true", help="do not cut the given traces")
+    given = parser.parse_args()
+    files = 300 if given.files is None and given.seconds is None else given.files
+    with tempfile.TemporaryDirectory() as folder:
+        sources: dict[str, list[Path]] = {}
+        for number, trace in enumerate(given.traces):
+            small = trace if given.whole else fuzz_seeds.cut(trace, Path(folder) / str(number))
+            sources.setdefault(reader_of(trace), []).append(small)
+        counts = run(
+            sources or fuzz_seeds.made(Path(folder)),
+            files=files,
+            seconds=given.seconds,
+            seed=given.seed,
+            keep=given.keep,
+        )
+    print(table(counts))
+    return 1 if any(outcome in (TRACEBACK, HANG) for _, outcome in counts) else 0
 
 
 if __name__ == "__main__":

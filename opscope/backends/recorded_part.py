@@ -16,6 +16,7 @@ from opscope.core import recording
 from opscope.core.intervals import Ints
 from opscope.core.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
+from opscope.readers.sound import sound_trace
 
 from .kept import refuse_odd
 from .recorded import Texts, ranges
@@ -85,7 +86,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "profiling": facts.profiling,
         "window": facts.window,
     }
-    return Trace.of(tables, origin)
+    return sound_trace(tables, origin)
 
 
 # ------------------------------------------------------------------------------- the files
@@ -96,7 +97,7 @@ def _meta(part: Path) -> dict[str, Any]:
     try:
         refuse_odd(path)
         with path.open("rb") as file:
-            meta = json.loads(file.read(MAX_META))
+            meta = _sound(json.loads(file.read(MAX_META)))
     except BadInput:
         raise
     except OSError as error:
@@ -187,7 +188,7 @@ class _Facts:
         facts = cls(None, {}, [], [], [], None, [], None, {}, [])
         path = part / recording.FACTS
         try:
-            for line in _lines(path):
+            for line in map(_sound, _lines(path)):
                 if "thread" in line:
                     name = line.get("name")
                     numbers = {one: _int(line[one]) for one in ("thread", "os_tid", "pthread_id")}
@@ -236,7 +237,7 @@ class _Facts:
 
     @property
     def os_tids(self) -> dict[int, int]:
-        return {int(thread["thread"]): int(thread["os_tid"]) for thread in self.threads}
+        return {_int(thread["thread"]): _int(thread["os_tid"]) for thread in self.threads}
 
 
 def _int(value: Any) -> int:
@@ -300,6 +301,17 @@ def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
     )
     numbers = [domains.get(rows[number][0], -1) for number in order]
     return Texts(np.array(order, np.int64), np.array(numbers, np.int64), table)
+
+
+def _sound(value: Any) -> Any:
+    """What was read from JSON, each text of it one of UTF-8."""
+    if isinstance(value, str):
+        return _utf8(value)
+    if isinstance(value, list):
+        return [_sound(one) for one in value]
+    if isinstance(value, dict):
+        return {_utf8(key): _sound(one) for key, one in value.items()}
+    return value
 
 
 def _utf8(text: str) -> str:

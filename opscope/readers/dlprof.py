@@ -22,7 +22,9 @@ from opscope.core.trace import Trace
 from .errors import BadInput
 from .nsys_cuda import COPIES
 from .nsys_strings import labels
-from .sqlite import Database, Kind, is_database
+from .nsys_target import capability
+from .sound import sound_trace
+from .sqlite import Database, Kind, filled, is_database
 
 DOMAIN: Final = "opscope.dlprof"
 _DIRECTIONS: Final = {"fprop": "forward", "bprop": "backward"}
@@ -59,7 +61,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
     with Database(path) as database:
         if not _is_ours(database):
             raise BadInput(path, "not a database of DLProf (its tables are not there)")
-        words = dict(database.rows("dictionary", {"id": "int", "string": "text"}).iter_rows())
+        words = dict(_rows(database, "dictionary", {"id": "int", "string": "text"}).iter_rows())
         kernels = _launched(
             database, "read_only_kernels", ("long_name_id", "grid_id", "block_id"), 0
         )
@@ -75,19 +77,23 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         }
         process = pl.lit(0, pl.Int32).alias("process")
         tables = {name: frame.with_columns(process) for name, frame in tables.items()}
-        devices = database.rows(
+        devices = _rows(
+            database,
             "read_only_gpu_infos",
             {"device_id": "int", "gpu_name": "text", "compute_capability_major": "int",
              "compute_capability_minor": "int", "sm_count": "int"},
         )  # fmt: skip
-        system = database.rows(
-            "read_only_system_config", {"framework": "text", "dlprof_version": "text"}
+        system = _rows(
+            database, "read_only_system_config", {"framework": "text", "dlprof_version": "text"}
         )
+        faults = database.faults()
     tables["devices"] = devices.select(
         process,
         pl.col("device_id").alias("device"),
         pl.col("gpu_name").fill_null(pl.lit(gpu)).alias("name"),
-        pl.format("{}.{}", "compute_capability_major", "compute_capability_minor").alias("cc"),
+        pl.struct("compute_capability_major", "compute_capability_minor")
+        .map_elements(lambda row: capability(*row.values()), pl.String)
+        .alias("cc"),
         "sm_count",
     )
     framework = system["framework"][0] if system.height else None
@@ -99,12 +105,19 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
     tables["threads"] = threads.unique().sort("thread").with_columns(process, os_tid="thread")
     version = system["dlprof_version"][0] if system.height else None
     origin = {"format": "dlprof", "tool": "DLProf", "version": version, "paths": [str(path)]}
-    trace = Trace.of(tables, origin)
+    trace = sound_trace(tables, origin)
+    for note in faults:
+        trace.note(*note)
     if len(pids) > 1:
         trace.note(
             "warning", "several processes in a database of DLProf are shown as one", len(pids)
         )
     return trace
+
+
+def _rows(database: Database, table: str, wanted: Mapping[str, Kind]) -> pl.DataFrame:
+    """``database.rows``, null what a damaged table lacks."""
+    return filled(database.rows(table, wanted), wanted)
 
 
 def _numbered(frames: list[pl.DataFrame], column: str) -> list[int]:
@@ -116,16 +129,16 @@ def _numbered(frames: list[pl.DataFrame], column: str) -> list[int]:
 def _launched(database: Database, table: str, more: tuple[str, ...], group: int) -> pl.DataFrame:
     """What a call put on the device, with a correlation that DLProf dropped made anew."""
     wanted: dict[str, Kind] = {**_WHERE, **dict.fromkeys(more, "int")}
-    frame = database.rows(table, wanted)
-    if frame.width < len(wanted):
-        frame = pl.DataFrame(schema=dict.fromkeys(wanted, pl.Int64))
+    frame = _rows(database, table, wanted)
     number = pl.int_range(pl.len(), dtype=pl.Int64)
     return frame.with_columns((number * 3 + group + 1).alias("correlation"))
 
 
 def _kernels(database: Database, frame: pl.DataFrame, words: Mapping[int, str]) -> pl.DataFrame:
-    sizes = database.rows("read_only_grid_block", dict.fromkeys(("id", "x", "y", "z"), "int"))
-    extents = {row[0]: f"{row[1]},{row[2]},{row[3]}" for row in sizes.iter_rows()}
+    sizes = _rows(database, "read_only_grid_block", dict.fromkeys(("id", "x", "y", "z"), "int"))
+    extents = {
+        row[0]: f"{row[1]},{row[2]},{row[3]}" for row in sizes.iter_rows() if None not in row
+    }
     return _placed(frame).with_columns(
         labels(frame["long_name_id"], words, "?").alias("name"),
         labels(frame["grid_id"], extents, "?").alias("grid"),
@@ -146,7 +159,7 @@ def _memops(copies: pl.DataFrame, sets: pl.DataFrame) -> pl.DataFrame:
 
 def _placed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(
-        pl.col("device_id").cast(pl.Int32).alias("device"),
+        pl.col("device_id").alias("device"),
         pl.col("gpu_start").alias("start"),
         pl.col("gpu_stop").alias("end"),
         "correlation",
@@ -166,24 +179,21 @@ def _calls(
     for frame in named_calls:
         names = labels(frame["name_id"], words, "?").alias("name")
         parts.append(frame.with_columns(names).select(*columns, "name"))
-    others = database.rows(
+    others = _rows(
+        database,
         "read_only_cuda_calls",
         dict.fromkeys(("name_id", "api_start", "api_stop", "thread_id"), "int"),
     )
-    if others.width == 4:
-        names = labels(others["name_id"], words, "?").alias("name")
-        parts.append(
-            others.with_columns(names, pl.lit(None, pl.Int64).alias("correlation")).select(
-                *columns, "name"
-            )
-        )
+    names = labels(others["name_id"], words, "?").alias("name")
+    none = pl.lit(None, pl.Int64).alias("correlation")
+    parts.append(others.with_columns(names, none).select(*columns, "name"))
     return pl.concat(parts, how="diagonal").sort("start")
 
 
 def _ranges(database: Database, words: Mapping[int, str]) -> pl.DataFrame:
     """An op range for each instance, inside a layer range where the op's name tells the layer."""
-    ops = {row["id"]: row for row in database.rows("read_only_ops", _OP).iter_rows(named=True)}
-    frame = database.rows("read_only_op_instances", _INSTANCE)
+    ops = {row["id"]: row for row in _rows(database, "read_only_ops", _OP).iter_rows(named=True)}
+    frame = _rows(database, "read_only_op_instances", _INSTANCE)
     # instances of one op with the same shapes share one text
     key = ["read_only_ops_id", "input_shapes_id", "output_shapes_id"]
     kinds = frame.select(key).unique(maintain_order=True)

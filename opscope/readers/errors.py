@@ -9,13 +9,13 @@ from collections.abc import Sequence
 class BadInput(ValueError):
     """A file that cannot be read as a trace; the message names the file and what is wrong with it.
 
-    ``path`` is the file, ``what`` the complaint in words for a person, without the path.
+    ``path`` is the file, ``what`` the complaint in words for a person, in one line, without the path.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
         self.path = os.fspath(path)
-        self.what = what
-        super().__init__(f"{self.path}: {what}")
+        self.what = " ".join(what.split())  # what a library says may have several lines
+        super().__init__(f"{self.path}: {self.what}")
 
 
 class NoneReadable(BadInput):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -34,6 +34,10 @@ from .kineto_groups import member_ranks
 from .kineto_json import KinetoFile
 from .kineto_ranges import ranges
 from .kineto_target import devices, process_row, threads
+from .sound import sound_trace
+
+#: What Kineto writes of itself, whatever it recorded.
+_KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
 
 
 def read(path: str | PathLike[str]) -> Trace:
@@ -52,7 +56,8 @@ def read(path: str | PathLike[str]) -> Trace:
     number = links.numbers(columns.places)
     left_out = other.left_out(columns, number)
     taken = other.adopt(columns, number)
-    if not any(len(rows) for rows in columns.kinds.values()):
+    empty = not any(len(rows) for rows in columns.kinds.values())
+    if empty and not _KINETO & set(file.meta):  # any tool's file may be without an event
         raise BadInput(path, "traceEvents holds nothing that torch.profiler records")
     files = links.processes(columns, number)
     base = _base(file.meta)
@@ -100,7 +105,9 @@ def read(path: str | PathLike[str]) -> Trace:
         "resolution_ns": 1 if columns.fractional else 1000,
         **({"gpu": True} if lost or unread else {}),
     }
-    trace = Trace.of(tables, origin)
+    trace = sound_trace(tables, origin)
+    if empty:
+        trace.note("warning", "the profiler recorded nothing: the trace is without an event")
     _notes(trace, file, columns, unpaired, recovered)
     if lost:
         trace.note(
@@ -156,5 +163,5 @@ def _notes(trace: Trace, file: KinetoFile, columns: Columns, unpaired: int, reco
     for kind, count in sorted(columns.unknown.items()):
         if kind not in ("Trace", "i"):  # the span of the profile, and window marks
             trace.note("info", f"events of category {kind!r} are not used", count)
-    if not columns.fractional:
+    if not columns.fractional and len(trace["calls"]) + len(trace["ranges"]):
         trace.note("info", "times are whole microseconds", 1)

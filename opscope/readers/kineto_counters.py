@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ def counters(
         (process, device[row], correlation[place], first_id + place, name, float(value))
         for place, row in enumerate(order.tolist() if sound else ())
         for name, value in metrics[row].items()
-        if isinstance(value, (int, float)) and math.isfinite(value)
+        if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
     ]
     marks = pl.DataFrame(
         {
@@ -57,7 +57,7 @@ def counters(
     )
     table = pl.DataFrame(
         found,
-        schema={"process": pl.Int32, "device": pl.Int32, "correlation": pl.Int64,
+        schema={"process": pl.Int32, "device": pl.Int64, "correlation": pl.Int64,
                 "range_id": pl.Int64, "name": pl.String, "value": pl.Float64},
         orient="row",
     )  # fmt: skip

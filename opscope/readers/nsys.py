@@ -28,6 +28,7 @@ from .nsys_source import Folder, Source
 from .nsys_strings import Codes, Strings, Threads
 from .nsys_threads import read_states
 from .open_ranges import CUT_OFF, open_at_end
+from .sound import sound, sound_trace
 from .sqlite import MAGIC, Database
 
 _REPORTS: Final = (".nsys-rep", ".qdrep", ".qdstrm")
@@ -156,10 +157,11 @@ def _read(source: Source, gpu: str | None) -> Trace:
     if unnamed and gpu is None:
         what = "devices that the trace does not name; give their name with --gpu"
         notes.append(("warning", what, unnamed))
+    notes += source.faults()
     present["notes"] = pl.DataFrame(
         notes, schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64}, orient="row"
     )
-    return with_ranks(with_facts(Trace.of(present, nsys_target.origin_of(source, meta))))
+    return with_ranks(with_facts(sound_trace(present, nsys_target.origin_of(source, meta))))
 
 
 def _mend(tables: dict[str, pl.DataFrame], duration: int | None) -> list[tuple[str, str, int]]:
@@ -168,7 +170,7 @@ def _mend(tables: dict[str, pl.DataFrame], duration: int | None) -> list[tuple[s
     ``duration`` is when that was (ns), where the export tells. Fills in ``id`` of ranges, which counts
     rows. Returns notes on what was done.
     """
-    notes = []
+    notes = sound(tables, opened=True)
     if "ranges" in tables:
         opened = open_at_end(tables, duration)
         if opened:

@@ -72,7 +72,7 @@ def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFra
         return pl.DataFrame(columns)
 
     pieces = [piece for table in _CALLS for piece in scan(source, table, _CALL, convert)]
-    return pl.concat(pieces, how="diagonal") if pieces else None
+    return pl.concat(pieces, how="diagonal_relaxed") if pieces else None
 
 
 def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
@@ -94,7 +94,7 @@ def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataF
     if not source.has(table, "demangledName"):
         wanted["shortName"] = "int"
     pieces = scan(source, table, wanted, convert)
-    return pl.concat(pieces, how="diagonal") if pieces else None
+    return pl.concat(pieces, how="diagonal_relaxed") if pieces else None
 
 
 def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
@@ -138,7 +138,7 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
         },
         copies,
     ) + scan(source, "CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memKind": "int"}, sets)  # fmt: skip
-    return pl.concat(pieces, how="diagonal") if pieces else None
+    return pl.concat(pieces, how="diagonal_relaxed") if pieces else None
 
 
 def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
@@ -160,7 +160,7 @@ def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
         {**_PLACE, "syncType": "int", "eventId": "int"},
         convert,
     )
-    return pl.concat(pieces, how="diagonal") if pieces else None
+    return pl.concat(pieces, how="diagonal_relaxed") if pieces else None
 
 
 def read_graph_nodes(source: Source, threads: Threads) -> pl.DataFrame | None:
@@ -185,7 +185,7 @@ def read_graph_nodes(source: Source, threads: Threads) -> pl.DataFrame | None:
     wanted: dict[str, Kind] = dict.fromkeys(
         ("start", "globalTid", "graphNodeId", "originalGraphNodeId", "graphId"), "int"
     )
-    return pl.concat(scan(source, table, wanted, convert), how="diagonal")
+    return pl.concat(scan(source, table, wanted, convert), how="diagonal_relaxed")
 
 
 def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None:
@@ -255,7 +255,9 @@ def _placed(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:
 def _renamed(column: pl.Series) -> pl.Series:
     name = _RENAMED[column.name]
     if name in _SMALL:
-        column = column.cast(_SMALL[name], strict=False)
+        small = column.cast(_SMALL[name], strict=False)
+        if small.null_count() == column.null_count():  # else ``sound`` counts what does not fit
+            column = small
     return column.alias(name)
 
 

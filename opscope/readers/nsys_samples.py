@@ -10,6 +10,7 @@ import polars as pl
 from .nsys_cuda import scan
 from .nsys_source import Source
 from .nsys_strings import Codes, Strings, Threads, constant, named
+from .sound import CHANGE
 from .sqlite import Kind
 
 #: The lowest byte of a GPU metric's typeId is the GPU's number.
@@ -81,9 +82,10 @@ def _cpu_samples(source: Source, strings: Strings, threads: Threads) -> pl.DataF
     table = "COMPOSITE_EVENTS"
     if not source.has(table, "id", "start", "globalTid"):
         return None
-    leaves = source.rows(
-        "SAMPLING_CALLCHAINS", {"id": "int", "symbol": "int", "stackDepth": "int"}, "stackDepth = 0"
-    )
+    wanted: dict[str, Kind] = {"id": "int", "symbol": "int", "stackDepth": "int"}
+    leaves = pl.DataFrame()
+    if source.has("SAMPLING_CALLCHAINS", *wanted):
+        leaves = source.rows("SAMPLING_CALLCHAINS", wanted, "stackDepth = 0")
     if leaves.width == 3:
         symbols = leaves.select(
             "id",
@@ -129,7 +131,7 @@ def read_allocations(source: Source, threads: Threads) -> pl.DataFrame | None:
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
         return frame.select(
             threads.process(frame["globalPid"]),
-            pl.col("deviceId").cast(pl.Int32).alias("device"),
+            pl.col("deviceId").alias("device"),
             pl.col("start").alias("time"),
             pl.col("address"),
             pl.when(pl.col("memoryOperationType").is_in(freeing))
@@ -139,7 +141,9 @@ def read_allocations(source: Source, threads: Threads) -> pl.DataFrame | None:
         )
 
     frame = pl.concat(scan(source, table, wanted, convert)).sort("time", maintain_order=True)
-    return frame.with_columns(pl.col("bytes").cum_sum().over("process", "device").alias("total"))
+    # what no device has would leave 64 bits
+    size = pl.when(pl.col("bytes").is_between(*CHANGE)).then("bytes")
+    return frame.with_columns(size.cum_sum().over("process", "device").alias("total"))
 
 
 def _operations(source: Source) -> dict[int, str]:

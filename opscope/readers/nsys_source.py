@@ -14,10 +14,19 @@ from typing import Any, Final, Protocol, TypeVar
 import polars as pl
 
 from .errors import BadInput
-from .sqlite import PIECE, ROW, Column, Kind
+from .sqlite import PIECE, ROW, Column, Kind, told_faults
 
 T = TypeVar("T")
 _SUFFIXES: Final = (".parquet", ".pqt", ".arrow", ".feather", ".ipc", ".arrows")
+
+
+#: What Polars raises on a damaged file; it panics on some.
+_DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+def _said(error: BaseException) -> str:
+    """What a library says of a file, short."""
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
 
 
 class Source(Protocol):
@@ -42,6 +51,8 @@ class Source(Protocol):
 
     def mostly(self, table: str, column: str) -> bool: ...
 
+    def faults(self) -> list[tuple[str, str, int]]: ...
+
 
 class Folder:
     """A folder with one Parquet or Arrow file a table, named after the table.
@@ -53,6 +64,8 @@ class Folder:
         self.path = Path(path)
         self._frames: dict[str, pl.LazyFrame] = {}
         self.tables: dict[str, tuple[str, ...]] = {}
+        #: How many values of a (table, column) are not of its kind, in the rows from an offset on.
+        self._faults: dict[tuple[str, str, int], int] = {}
         for file in sorted(self.path.iterdir()):
             if file.suffix.lower() in _SUFFIXES and file.is_file():
                 frame = self._open(file)
@@ -68,8 +81,10 @@ class Folder:
             else:
                 frame = _scan_arrow(file)
             frame.collect_schema()
-        except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-            raise BadInput(file, f"not a readable Parquet or Arrow file ({error})") from error
+        except _DAMAGE as error:
+            raise BadInput(
+                file, f"not a readable Parquet or Arrow file ({_said(error)})"
+            ) from error
         return frame
 
     def has(self, table: str, *columns: str) -> bool:
@@ -98,26 +113,41 @@ class Folder:
         if not self.has(table):
             return []
         frame = self._frames[table]
-        height = frame.select(pl.len()).collect().item()
+        try:
+            height = frame.select(pl.len()).collect().item()
+        except _DAMAGE as error:
+            raise BadInput(self.path, f"table {table} cannot be read ({_said(error)})") from error
         results = []
         for offset in range(0, max(height, 1), PIECE):
             piece = frame.slice(offset, PIECE)
-            seldom = self._collect(table, piece, rare or {})
+            seldom = self._collect(table, piece, rare or {}, offset)
             found = None
             if seldom.width:
                 seldom = seldom.with_row_index(ROW).filter(
                     pl.any_horizontal(pl.exclude(ROW).is_not_null())
                 )
                 found = seldom if seldom.height else None
-            results.append(convert(self._collect(table, piece, columns), found))
+            results.append(convert(self._collect(table, piece, columns, offset), found))
         return results
 
     def mostly(self, table: str, column: str) -> bool:
         """Whether the table has the column; a column of nulls costs nothing here."""
         return self.has(table, column)
 
+    def faults(self) -> list[tuple[str, str, int]]:
+        """Notes on values that are not what their columns are for; see ``sqlite.Database.faults``."""
+        return told_faults(self._faults)
+
     def _collect(
-        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column]
+        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column], offset: int = 0
+    ) -> pl.DataFrame:
+        try:
+            return self._selected(table, frame, columns, offset)
+        except _DAMAGE as error:
+            raise BadInput(self.path, f"table {table} cannot be read ({_said(error)})") from error
+
+    def _selected(
+        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column], offset: int
     ) -> pl.DataFrame:
         has = set(self.tables.get(table, ()))
         wanted = []
@@ -129,10 +159,17 @@ class Folder:
                 wanted.append(_as_kind(name, kind, frame.collect_schema()[name]))
         if not wanted:
             return pl.DataFrame()
-        try:
-            return frame.select(wanted).collect()
-        except pl.exceptions.PolarsError as error:
-            raise BadInput(self.path, f"table {table} cannot be read ({error})") from error
+        schema = frame.collect_schema()
+        doubtful = [
+            name
+            for name, kind in columns.items()
+            if not isinstance(kind, tuple) and name in has and not _fits(kind, schema[name])
+        ]
+        for name in doubtful:
+            known = pl.col(name).is_not_null()
+            lost = known & _as_kind(name, columns[name], schema[name]).is_null()
+            self._faults[table, name, offset] = frame.select(lost.sum()).collect().item()
+        return frame.select(wanted).collect()
 
 
 def _scan_arrow(file: Path) -> pl.LazyFrame:
@@ -150,8 +187,32 @@ def _extent(axes: tuple[str, str, str]) -> pl.Expr:
     return x % (1 << 31) * (1 << 32) + y % (1 << 16) * (1 << 16) + z % (1 << 16)
 
 
-def _as_kind(name: str, kind: Kind, dtype: Any) -> pl.Expr:
+def _decoded(column: pl.Series) -> pl.Series:
+    """Bytes as text; those that are no UTF-8 are replaced, where Polars would give up."""
+    texts = [None if one is None else one.decode("utf-8", "replace") for one in column.to_list()]
+    return pl.Series(column.name, texts, dtype=pl.String)
+
+
+def _fits(kind: Kind, dtype: Any) -> bool:
+    """Whether a column of that type holds the kind, so that nothing can be lost."""
+    if kind == "int":
+        return bool(dtype.is_integer())
+    if kind == "real":
+        return bool(dtype.is_numeric())
+    return dtype in (pl.String, pl.Categorical, pl.Binary, pl.Null)
+
+
+def _as_kind(name: str, kind: Any, dtype: Any) -> pl.Expr:
     column = pl.col(name)
+    if dtype.is_nested() or dtype.is_temporal() or dtype == pl.Object:
+        nothing = {"int": pl.Int64, "real": pl.Float64, "text": pl.String, "blob": pl.Binary}
+        # as long as the column, which a literal alone is not
+        return pl.when(column.is_null()).then(pl.lit(None, nothing[kind])).alias(name)
+    if kind == "int" and dtype.is_float():
+        whole = (column == column.floor()) & (column.abs() < float(1 << 63))
+        column = pl.when(whole).then(column)
+    if dtype == pl.Binary and kind != "blob":
+        column = column.map_batches(_decoded, return_dtype=pl.String)
     if kind == "int":
         return column.cast(pl.Int64, strict=False, wrap_numerical=True)
     if kind == "real":

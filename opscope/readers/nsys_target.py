@@ -6,12 +6,13 @@ The export also holds the whole environment of the program; none of it is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
 
 from opscope.core.redaction import redact
+from opscope.core.trace import table_schema
 
 from .nsys_source import Source
 from .nsys_strings import TID_BITS, TID_MASK, Codes, Strings, Threads
@@ -92,7 +93,7 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
             "versions": [known if known != "{}" else None] * len(keys),
         },
         schema={
-            "process": pl.Int32, "host": pl.String, "pid": pl.Int64, "rank": pl.Int32,
+            "process": pl.Int32, "host": pl.String, "pid": pl.Int64, "rank": pl.Int64,
             "world_size": pl.Int32, "clock_domain": pl.Int32, "name": pl.String,
             "versions": pl.String,
         },
@@ -165,12 +166,7 @@ def read_devices(
         rows.append(
             {**found, "process": process, "device": device, "name": found.get("name") or gpu}
         )
-    schema = {
-        "process": pl.Int32, "device": pl.Int32, "name": pl.String, "uuid": pl.String,
-        "cc": pl.String, "sm_count": pl.Int32, "memory": pl.Int64, "max_threads_per_sm": pl.Int32,
-        "clock_khz": pl.Int64, "mem_bandwidth": pl.Int64,
-    }  # fmt: skip
-    return pl.DataFrame(rows, schema=schema), unnamed
+    return device_frame(rows), unnamed
 
 
 _GPU: Final[Mapping[str, Kind]] = {
@@ -196,10 +192,10 @@ def _gpus(source: Source) -> dict[int, dict[str, Any]]:
             "device": row["cuDevice"] if row["cuDevice"] is not None else identity,
             "name": row["name"],
             "uuid": row["uuid"],
-            "cc": _capability(row["computeMajor"], row["computeMinor"]),
+            "cc": capability(row["computeMajor"], row["computeMinor"]),
             "sm_count": row["smCount"],
             "memory": row["totalMemory"],
-            "max_threads_per_sm": _product(row["maxWarpsPerSm"], row["threadsPerWarp"]),
+            "max_threads_per_sm": product(row["maxWarpsPerSm"], row["threadsPerWarp"]),
             "clock_khz": row["clockRate"] // 1000 if row["clockRate"] else None,
             "mem_bandwidth": row["memoryBandwidth"],
         }
@@ -210,10 +206,10 @@ def _old_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
     """TARGET_INFO_CUDA_GPU of 2020: MiB and kHz; its bandwidth is cut to 32 bits and left out."""
     return {
         "name": row["name"],
-        "cc": _capability(row["computeCapabilityMajor"], row["computeCapabilityMinor"]),
+        "cc": capability(row["computeCapabilityMajor"], row["computeCapabilityMinor"]),
         "sm_count": row["numMultiprocessors"],
-        "memory": _product(row["globalMemorySize"], 1 << 20),
-        "max_threads_per_sm": _product(row["maxWarpsPerMultiprocessor"], row["numThreadsPerWarp"]),
+        "memory": product(row["globalMemorySize"], 1 << 20),
+        "max_threads_per_sm": product(row["maxWarpsPerMultiprocessor"], row["numThreadsPerWarp"]),
         "clock_khz": row["coreClockRate"],
     }
 
@@ -244,18 +240,32 @@ def _thread_names(source: Source, strings: Strings) -> dict[int, str]:
     return dict(kept.iter_rows())
 
 
-def _capability(major: int | None, minor: int | None) -> str | None:
-    return None if major is None or minor is None else f"{major}.{minor}"
+def capability(major: int | None, minor: int | None) -> str | None:
+    """CUDA's compute capability as text, where both numbers can be of one."""
+    known = major is not None and minor is not None and 0 < major < 100 and 0 <= minor < 100
+    return f"{major}.{minor}" if known else None
 
 
-def _product(left: int | None, right: int | None) -> int | None:
-    return None if left is None or right is None else left * right
+def product(left: int | None, right: int | None) -> int | None:
+    """The product of two numbers, where both are known and it is one of 64 bits."""
+    if left is None or right is None or abs(left * right) >= 1 << 63:
+        return None
+    return left * right
+
+
+def device_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Rows of ``devices``, every number in 64 bits: ``sound`` says which of them can be."""
+    schema = table_schema("devices")
+    wide = {name: pl.Int64 if dtype == pl.Int32 else dtype for name, dtype in schema.items()}
+    return pl.DataFrame(rows, schema=wide)
 
 
 def _dicts(
     source: Source, table: str, columns: Mapping[str, Kind], where: str | None = None
 ) -> list[dict[str, Any]]:
     """The rows of a small table with all the columns, null where it has them not."""
+    if where is not None and not source.has(table, *columns):
+        return []
     frame = source.rows(table, columns, where)
     if not frame.width:
         return []

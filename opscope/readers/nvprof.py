@@ -7,7 +7,7 @@ carries, so that launches and ranges meet on one thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import polars as pl
@@ -19,8 +19,10 @@ from . import cuda_calls
 from .errors import BadInput
 from .nsys_cuda import COPIES, SYNCS
 from .nsys_strings import Codes, constant, labels, named
+from .nsys_target import capability, device_frame, product
 from .open_ranges import CUT_OFF, open_at_end
-from .sqlite import Column, Database, Kind, is_database
+from .sound import sound, sound_trace
+from .sqlite import Column, Database, Kind, filled, is_database
 
 _KERNELS: Final = (
     "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
@@ -73,7 +75,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         notes: list[tuple[str, str, int]] = []
         kernels = [_kernels(database, table, strings) for table in _KERNELS if database.has(table)]
         if kernels:
-            tables["kernels"] = pl.concat(kernels, how="diagonal")
+            tables["kernels"] = pl.concat(kernels, how="diagonal_relaxed")
         pids = _calls(database, tables)
         _memops(database, tables)
         _syncs(database, tables)
@@ -83,6 +85,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         pid = pids[0] if pids else None
         for name, frame in tables.items():
             tables[name] = frame.with_columns(pl.lit(0, pl.Int32).alias("process"))
+        notes += sound(tables, opened=True)
         opened = open_at_end(tables, None) if "ranges" in tables else 0
         if opened:
             notes.append(("info", CUT_OFF, opened))
@@ -98,10 +101,11 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         )
         tables["threads"] = _threads(tables)
         tables["devices"] = _devices(database, strings, gpu)
+        notes += database.faults()
     tables["notes"] = pl.DataFrame(
         notes, schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64}, orient="row"
     )
-    return Trace.of(tables, {"format": "nvprof", "tool": "nvprof", "paths": [str(path)]})
+    return sound_trace(tables, {"format": "nvprof", "tool": "nvprof", "paths": [str(path)]})
 
 
 class _Strings:
@@ -124,13 +128,25 @@ class _Strings:
         return None if identity is None else self._texts.get(identity)
 
 
+def _scan(
+    database: Database,
+    table: str,
+    wanted: Mapping[str, Column],
+    convert: Callable[[pl.DataFrame, pl.DataFrame | None], pl.DataFrame],
+) -> list[pl.DataFrame]:
+    """``database.scan``, null what a damaged table lacks."""
+    return database.scan(table, wanted, lambda frame, rare: convert(filled(frame, wanted), rare))
+
+
 def _placed(frame: pl.DataFrame) -> list[pl.Series]:
     columns = []
     for column in frame.get_columns():
         if column.name in _PLACE or column.name in _NAMES:
             name = _NAMES.get(column.name, column.name)
             small = name in ("device", "registers")
-            columns.append((column.cast(pl.Int32, strict=False) if small else column).alias(name))
+            narrow = column.cast(pl.Int32, strict=False) if small else column
+            fits = narrow.null_count() == column.null_count()  # else ``sound`` counts what does not
+            columns.append((narrow if fits else column).alias(name))
     return columns
 
 
@@ -152,7 +168,7 @@ def _kernels(database: Database, table: str, strings: _Strings) -> pl.DataFrame:
             columns.append(named(found, texts).alias(name))
         return pl.DataFrame(columns)
 
-    return pl.concat(database.scan(table, wanted, convert))
+    return pl.concat(_scan(database, table, wanted, convert), how="vertical_relaxed")
 
 
 def _calls(database: Database, tables: dict[str, pl.DataFrame]) -> list[int]:
@@ -178,9 +194,9 @@ def _calls(database: Database, tables: dict[str, pl.DataFrame]) -> list[int]:
                 ]
             )
 
-        pieces += database.scan(table, wanted, convert)
+        pieces += _scan(database, table, wanted, convert)
     if pieces:
-        tables["calls"] = pl.concat(pieces)
+        tables["calls"] = pl.concat(pieces, how="vertical_relaxed")
     return pids.keys
 
 
@@ -208,17 +224,18 @@ def _memops(database: Database, tables: dict[str, pl.DataFrame]) -> None:
         return pl.DataFrame(columns)
 
     kinds: dict[str, Kind] = {"copyKind": "int", "srcKind": "int", "dstKind": "int"}
-    pieces = database.scan("CUPTI_ACTIVITY_KIND_MEMCPY", {**_PLACE, **extra, **kinds}, copies)
-    pieces += database.scan(
+    pieces = _scan(database, "CUPTI_ACTIVITY_KIND_MEMCPY", {**_PLACE, **extra, **kinds}, copies)
+    pieces += _scan(
+        database,
         "CUPTI_ACTIVITY_KIND_MEMCPY2",
         {**_PLACE, **extra, **kinds},
         copies,
     )
-    pieces += database.scan(
-        "CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memoryKind": "int"}, sets
+    pieces += _scan(
+        database, "CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memoryKind": "int"}, sets
     )
     if pieces:
-        tables["memops"] = pl.concat(pieces, how="diagonal")
+        tables["memops"] = pl.concat(pieces, how="diagonal_relaxed")
 
 
 def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
@@ -227,9 +244,9 @@ def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
         return pl.DataFrame(columns)
 
     table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-    pieces = database.scan(table, {**_PLACE, "type": "int"}, convert)
+    pieces = _scan(database, table, {**_PLACE, "type": "int"}, convert)
     if pieces:
-        tables["syncs"] = pl.concat(pieces)
+        tables["syncs"] = pl.concat(pieces, how="vertical_relaxed")
 
 
 def _ranges(database: Database, strings: _Strings) -> pl.DataFrame:
@@ -238,11 +255,11 @@ def _ranges(database: Database, strings: _Strings) -> pl.DataFrame:
 
     ``objectId`` is 12 bytes for a thread: process, thread, and one unused, each 32 bits.
     """
-    marks = database.rows(
-        _MARKER,
-        {"flags": "int", "timestamp": "int", "id": "int", "objectKind": "int", "objectId": "blob",
-         "name": "int", "domain": "int"},
-    ).with_columns(
+    wanted: dict[str, Kind] = {
+        "flags": "int", "timestamp": "int", "id": "int", "objectKind": "int", "objectId": "blob",
+        "name": "int", "domain": "int",
+    }  # fmt: skip
+    marks = filled(database.rows(_MARKER, wanted), wanted).with_columns(
         pl.when(pl.col("objectKind") == _THREAD)
         .then(
             pl.col("objectId").bin.slice(4, 4).bin.reinterpret(dtype=pl.UInt32, endianness="little")
@@ -299,7 +316,8 @@ def _devices(database: Database, strings: _Strings, gpu: str | None) -> pl.DataF
          "numMultiprocessors", "maxWarpsPerMultiprocessor", "numThreadsPerWarp",
          "computeCapabilityMajor", "computeCapabilityMinor"), "int"
     )  # fmt: skip
-    frame = database.rows("CUPTI_ACTIVITY_KIND_DEVICE", {**wanted, "uuid": "blob"})
+    wanted["uuid"] = "blob"
+    frame = filled(database.rows("CUPTI_ACTIVITY_KIND_DEVICE", wanted), wanted)
     rows = []
     for row in frame.iter_rows(named=True):
         rows.append(
@@ -308,19 +326,14 @@ def _devices(database: Database, strings: _Strings, gpu: str | None) -> pl.DataF
                 "device": row["id"],
                 "name": strings.text(row["name"]) or gpu,
                 "uuid": row["uuid"].hex() if row.get("uuid") else None,
-                "cc": f"{row['computeCapabilityMajor']}.{row['computeCapabilityMinor']}",
+                "cc": capability(row["computeCapabilityMajor"], row["computeCapabilityMinor"]),
                 "sm_count": row["numMultiprocessors"],
                 "memory": row["globalMemorySize"],
-                "max_threads_per_sm": row["maxWarpsPerMultiprocessor"] * row["numThreadsPerWarp"],
+                "max_threads_per_sm": product(
+                    row["maxWarpsPerMultiprocessor"], row["numThreadsPerWarp"]
+                ),
                 "clock_khz": row["coreClockRate"],
-                "mem_bandwidth": row["globalMemoryBandwidth"] * 1000,
+                "mem_bandwidth": product(row["globalMemoryBandwidth"], 1000),
             }
         )
-    return pl.DataFrame(
-        rows,
-        schema={
-            "process": pl.Int32, "device": pl.Int32, "name": pl.String, "uuid": pl.String,
-            "cc": pl.String, "sm_count": pl.Int32, "memory": pl.Int64,
-            "max_threads_per_sm": pl.Int32, "clock_khz": pl.Int64, "mem_bandwidth": pl.Int64,
-        },
-    )  # fmt: skip
+    return device_frame(rows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -66,6 +67,7 @@ class Database:
         self._uri = f"file:{quote(os.fsencode(self.path.resolve()))}?mode=ro&immutable=1"
         try:
             connection = sqlite3.connect(self._uri, uri=True)
+            connection.text_factory = lambda text: text.decode("utf-8", "replace")
             try:
                 names = connection.execute(
                     "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -86,6 +88,8 @@ class Database:
             name: tuple(row[1] for row in rows) for name, rows in columns.items()
         }
         self._connection: Any = None
+        #: How many values of a (table, column) are not of its kind, by the rows that were asked for.
+        self._faults: dict[tuple[str, str, str], int] = {}
 
     def __enter__(self) -> Database:
         return self
@@ -231,14 +235,41 @@ class Database:
         fields = [_form(name, kind) for name, kind in columns.items()]
         if flag is not None:
             fields.append(f"{flag} AS _flag")
-        sql = f"SELECT {', '.join(fields)} FROM {_quoted(table)}"
-        if where is not None:
-            sql += f" WHERE {where}"
-        frame = self._fetch(connection, sql, f"table {table}")
-        for name, kind in columns.items():
-            if kind == "int" and frame.schema[name] in (pl.String, pl.Binary):
-                raise BadInput(self.path, f"column {name} of {table} holds more than integers")
+        rest = f" FROM {_quoted(table)}" + ("" if where is None else f" WHERE {where}")
+        try:
+            frame = self._fetch(connection, f"SELECT {', '.join(fields)}{rest}", f"table {table}")
+        except BadInput:
+            frame = None  # the driver takes a column for what its first values are
+        if frame is None or not all(
+            frame.schema[name] in _AS_READ[kind if isinstance(kind, str) else "int"]
+            for name, kind in columns.items()
+        ):
+            return self._mixed(connection, table, columns, rest, fields[len(columns) :])
         return frame.with_columns(_typed(frame, columns))
+
+    def _mixed(
+        self, connection: Any, table: str, columns: Mapping[str, Column], rest: str, more: list[str]
+    ) -> pl.DataFrame:
+        """The same where a column holds values of other kinds: those are null, and counted."""
+        fields, odd = [], []
+        for name, kind in columns.items():
+            if isinstance(kind, tuple):
+                fields.append(_form(name, kind))
+                continue
+            fields.append(_sound_form(name, kind))
+            odd.append(f"total({_ODD[kind].format(_quoted(name))}) AS {_quoted(name)}")
+        frame = self._fetch(
+            connection, f"SELECT {', '.join([*fields, *more])}{rest}", f"table {table}"
+        )
+        if odd:
+            counts = self._fetch(connection, f"SELECT {', '.join(odd)}{rest}", f"table {table}")
+            row = counts.row(0, named=True)
+            self._faults |= {(table, name, rest): int(many) for name, many in row.items() if many}
+        return frame.with_columns(_typed(frame, columns))
+
+    def faults(self) -> list[tuple[str, str, int]]:
+        """Notes on values that are not what their columns are for: severity, what, how many."""
+        return told_faults(self._faults)
 
     def _fetch(self, connection: Any, sql: str, what: str) -> pl.DataFrame:
         from adbc_driver_sqlite import StatementOptions
@@ -271,6 +302,37 @@ _FORMS: Final[Mapping[Kind, str]] = {
 }
 
 
+#: What the driver makes of each form where every value is of the kind; of no row at all it makes Null.
+_AS_READ: Final[Mapping[Kind, tuple[Any, ...]]] = {
+    "int": (pl.Int64, pl.Null),
+    "text": (pl.String, pl.Null),
+    "real": (pl.String, pl.Null),
+    "blob": (pl.String, pl.Null),
+}
+#: Which values of a column are of another kind.
+_ODD: Final[Mapping[Kind, str]] = {
+    "int": "typeof({0}) IN ('text', 'blob') OR (typeof({0}) = 'real' AND CAST({0} AS INTEGER) <> {0})",
+    "text": "typeof({0}) = 'blob'",
+    "real": "typeof({0}) = 'blob'",
+    "blob": "0",
+}
+
+
+def _sound_form(name: str, kind: Kind) -> str:
+    """``_FORMS`` where values of other kinds are among them; a cast takes what lies before a NUL."""
+    column = _quoted(name)
+    if kind == "int":  # a real that is a whole number is one
+        return (
+            f"CASE WHEN typeof({column}) = 'integer' THEN {column} WHEN typeof({column}) = 'real' "
+            f"AND CAST({column} AS INTEGER) = {column} THEN CAST({column} AS INTEGER) END AS {column}"
+        )
+    if kind == "text":
+        return f"coalesce(CAST({column} AS TEXT), '') AS {column}"
+    if kind == "real":
+        return f"CASE WHEN typeof({column}) = 'blob' THEN '' ELSE coalesce(CAST({column} AS TEXT), '') END AS {column}"
+    return _FORMS[kind].format(column)
+
+
 def _form(name: str, column: Column) -> str:
     if isinstance(column, tuple):
         x, y, z = map(_quoted, column)
@@ -296,6 +358,31 @@ def _typed(frame: pl.DataFrame, columns: Mapping[str, Column]) -> Iterable[pl.Ex
             elif kind == "blob":
                 text = text.str.decode("hex")
             yield text.alias(name)
+
+
+def told_faults(faults: Mapping[tuple[str, str, Any], int]) -> list[tuple[str, str, int]]:
+    """Notes of how many values of each (table, column, part of its rows) are of another kind."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for (table, column, _), many in faults.items():
+        counts[table, column] += many
+    return [
+        ("warning", f"values of {table}.{column} that are of another kind: not known", many)
+        for (table, column), many in sorted(counts.items())
+        if many
+    ]
+
+
+def filled(frame: pl.DataFrame, columns: Mapping[str, Column]) -> pl.DataFrame:
+    """The frame with all the columns: null what a damaged table lacks."""
+    absent = [
+        pl.lit(None, _DTYPES[kind] if isinstance(kind, str) else pl.Int64).alias(name)
+        for name, kind in columns.items()
+        if name not in frame.columns
+    ]
+    if not frame.width:  # no table at all
+        return pl.DataFrame(schema={name: _DTYPES[kind] if isinstance(kind, str) else pl.Int64
+                                    for name, kind in columns.items()})  # fmt: skip
+    return frame.with_columns(absent)
 
 
 def is_database(path: str | os.PathLike[str], ours: Callable[[Database], bool]) -> bool:
@@ -329,7 +416,7 @@ def _checked(batch: Any) -> Any:
                 column.validate(full=True)
             except pa.ArrowInvalid:
                 mended = [
-                    value.decode("utf-8", "replace")
+                    None if value is None else value.decode("utf-8", "replace")
                     for value in column.cast(pa.binary()).to_pylist()
                 ]
                 batch = batch.set_column(

@@ -23,6 +23,7 @@ from opscope.core.hlo.wire import VARINT, WireError, varint
 from opscope.core.trace import Trace, concat
 
 from .errors import BadInput
+from .sound import sound_trace
 from .xplane_cupti import MAYBE_NOTE, OVERHEAD_LINE
 from .xplane_device import DETAILS, device_rows, executed, with_kinds
 from .xplane_host import HOST_STATS, Host
@@ -201,7 +202,7 @@ def _process(
     if has_device:
         for name in ("kernels", "memops"):
             made.setdefault(name, executed(None))
-    trace = Trace.of(made, {"format": "xplane", "paths": [str(place)]})
+    trace = sound_trace(made, {"format": "xplane", "paths": [str(place)]})
     for what, how_many in counts.items():
         trace.note("info", what, how_many)
     for what, how_many in (*programs.notes(), *host.notes()):

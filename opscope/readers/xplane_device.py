@@ -48,8 +48,6 @@ _CALL_DIRECTION: Final = r"^(?:cu|cuda|hip)Memcpy(HtoD|DtoH|DtoD|HtoH)"
 _KINDS: Final = {"H2D": "HtoD", "D2H": "DtoH", "D2D": "DtoD", "H2H": "HtoH", "P2P": "PtoP"}
 #: Which end of a copy a memory of that kind is.
 _ENDS: Final = {"device": "D", "array": "A", "pageable": "H", "pinned": "H"}
-#: Most registers of a thread, and bytes of memory of a block or thread, that a kernel can have.
-_MOST: Final = 1 << 31
 _DEVICES: Final = 4095
 #: Events of streams that are neither kernels nor copies, for notes.
 _OTHERS: Final = {
@@ -180,9 +178,8 @@ def _stat(events: Events, name: str, many: int, dtype: Any) -> pl.Series:
 def _kernels(frame: pl.DataFrame) -> pl.DataFrame:
     details = pl.col("details")
 
-    def number(pattern: str) -> pl.Expr:
-        told = details.str.extract(pattern).cast(pl.Int64, strict=False)
-        return pl.when(told.is_between(0, _MOST - 1)).then(told)
+    def number(pattern: str) -> pl.Expr:  # ``sound`` counts those that cannot be
+        return details.str.extract(pattern).cast(pl.Int64, strict=False)
 
     whole = pl.col("name").str.extract(WHOLE_GRAPH)
     return frame.select(
@@ -207,7 +204,7 @@ def _kernels(frame: pl.DataFrame) -> pl.DataFrame:
 
 _KERNEL: Final = (
     "process", "device", "context", "stream", "start", "end", "name", "correlation", "grid", "block",
-    "registers", "shared_static", "shared_dynamic", "local_memory", "graph", "graph_node", "op_key",
+    "shared_static", "shared_dynamic", "local_memory", "graph", "graph_node", "op_key",
     "attrs",
 )  # fmt: skip
 

@@ -33,6 +33,8 @@ from .xplane_wire import Bytes, entries, passes, texts
 BATCH: Final = 1 << 20
 #: Repeats of a statistic in a table of names, and names in it, beyond which the file is no trace.
 MAX_NAMES: Final = 1 << 22
+#: Stands for a time that cannot be, ns; added to a line's time it is none either.
+FAR: Final = 1 << 62
 #: A tree of annotations, a statistic for each that was ever pushed, which nothing here asks for.
 _SCOPES: Final = "/host:__ScopeRangeCallStack__"
 #: A statistic's field for each kind of value.
@@ -127,7 +129,7 @@ class Space:
             return self.data[at : at + size].decode("utf-8", "replace")
 
         place, time = _signed(found.get(1, (0, 0))[0]), _signed(found.get(3, (0, 0))[0])
-        return Line(place, name(11) or name(2), time, starts, ends)
+        return Line(place, name(11) or name(2), time if abs(time) < FAR // 2 else FAR, starts, ends)
 
     def batches(self, plane: Plane, line: Line, wanted: frozenset[str]) -> Iterator[Events]:
         """The line's events, with those statistics that are ``wanted``."""
@@ -156,9 +158,12 @@ class Space:
             stats = self._columns(
                 plane, many, np.concatenate(rows), begin, begin + np.concatenate(sizes), wanted
             )
-        if np.any(offset > (1 << 62)) or np.any(duration > (1 << 62) - np.maximum(offset, 0)):
-            raise WireError("a time that is beyond all bounds")
-        return Events(columns[1], offset // 1000, (offset + duration) // 1000, stats)
+        # in 62 bits both add up; ``sound`` leaves out and counts what is not, nor near any time
+        far = (np.abs(offset) > 1 << 62) | (offset == -(1 << 63)) | (duration > 1 << 62)
+        offset[far], duration[far] = 0, 0
+        begun, ended = offset // 1000, (offset + duration) // 1000
+        begun[far] = ended[far] = FAR
+        return Events(columns[1], begun, ended, stats)
 
     def _columns(
         self, plane: Plane, many: int, row: Ints, start: Ints, end: Ints, wanted: frozenset[str]

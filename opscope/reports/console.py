@@ -439,13 +439,16 @@ def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         return [("kernel time", units.UNKNOWN, "kernels were not captured")]
     lines = [("device time", units.time(whole), "kernels, copies and sets")]
     named = {"kernel": "  kernel time", "copy or set": "  copy time"}
-    attributed = (row["attributed_time"], row["device_attributed_time"] - row["attributed_time"])
+    of_kernels, of_all = row.get("attributed_time"), row.get("device_attributed_time")
+    # null in what a stranger's profile stored
+    others = None if of_kernels is None or of_all is None else of_all - of_kernels
+    attributed = (of_kernels, others)
     counts = (row.get("kernels"), row.get("copies"))
     for (one, what), time, known, count in zip(
         named.items(), (kernels, whole - kernels), attributed, counts, strict=True
     ):
         remark = [_plural(count, one, "copies and sets" if one != "kernel" else None)]
-        if time:
+        if time and known is not None:
             remark.append(f"{units.share(known / time)} attributed")
         if count or one == "kernel":
             lines.append((what, units.time(time), ", ".join(remark)))

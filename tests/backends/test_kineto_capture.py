@@ -290,3 +290,30 @@ def test_auto_falls_back_to_the_recorder_and_says_so(
         backends.begin(tmp_path / "named", "kineto")
     with pytest.raises(ValueError, match="no backend"):
         backends.begin(tmp_path / "named", "magic")
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b'{"traceEvents": []}'])
+def test_a_trace_of_the_profiler_that_cannot_be_read_costs_the_kernels_and_no_range(
+    tmp_path: Path, left: bytes
+) -> None:
+    part = captured(tmp_path, FakeCuda())
+    (part / kineto.TRACE).write_bytes(left)
+    trace = collect(tmp_path / "rec")
+    assert trace["ranges"].height == 40
+    assert not trace.has("kernels")
+    assert trace.origin["gpu"]  # so that CPU time does not stand for the device's
+    told = trace["notes"].filter(pl.col("severity") == "error")["what"].to_list()
+    assert len(told) == 1
+    assert told[0].startswith("kernels not captured: ")
+
+
+def test_an_empty_trace_of_the_profiler_is_no_kernels_and_a_note(tmp_path: Path) -> None:
+    part = captured(tmp_path, FakeCuda())
+    head = json.loads((part / kineto.TRACE).read_bytes())
+    head["traceEvents"] = []
+    (part / kineto.TRACE).write_text(json.dumps(head))
+    trace = collect(tmp_path / "rec")
+    assert trace["ranges"].height == 40
+    assert trace["kernels"].height == 0
+    told = trace["notes"]["what"].to_list()
+    assert "the profiler recorded nothing: the trace is without an event" in told

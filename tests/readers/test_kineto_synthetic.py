@@ -458,3 +458,22 @@ def test_a_wait_for_the_device_has_no_stream(tmp_path: Path, written: int) -> No
               stream=written, correlation=9, device=0, context=1),
     ]  # fmt: skip
     assert kineto.read(write(tmp_path / "t.json", events))["syncs"]["stream"].to_list() == [None]
+
+
+def test_a_trace_without_an_event_is_read_and_says_so(tmp_path: Path) -> None:
+    device = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}]
+    path = write(tmp_path / "t.json", [], deviceProperties=device, baseTimeNanoseconds=BASE)
+    trace = kineto.read(path)
+    assert trace.has("kernels")
+    assert trace["kernels"].height == 0
+    assert trace["notes"]["what"].to_list() == [
+        "the profiler recorded nothing: the trace is without an event"
+    ]
+    assert Profile(trace).kernels().height == 0
+
+
+def test_an_array_of_no_events_is_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": []}')
+    with pytest.raises(BadInput, match="nothing that torch"):
+        kineto.read(path)

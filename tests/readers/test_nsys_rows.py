@@ -672,10 +672,64 @@ def test_bad_files(tmp_path: Path, nsys_file, event):
         nsys.read(cut)
 
 
-def test_columns_that_hold_something_else(nsys_file, event):
-    rows = [event(0, 1, text="a"), event("yesterday", 2, text="b")]
-    with pytest.raises(BadInput, match="NVTX_EVENTS"):
-        nsys.read(nsys_file(NVTX_EVENTS=rows))
+WRONG_TIMES = (
+    "yesterday",
+    b"\xff\xfe",
+    float("inf"),
+    float("-inf"),
+    0.5,
+    2**62,
+    -(2**63),
+    2**63 - 1,
+    1e300,
+    None,
+)
+
+
+@pytest.mark.parametrize("time", WRONG_TIMES)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_time_that_cannot_be_costs_its_row_and_no_other(nsys_file, event, time, first):
+    rows = [event(time, 2, text="lost"), event(0, 1, text="a"), event(5, 9, text="b")]
+    trace = nsys.read(nsys_file(NVTX_EVENTS=rows if first else rows[::-1]))
+    assert sorted(texts(trace)) == ["a", "b"]
+    notes = trace["notes"].filter(pl.col("what").str.starts_with("rows of ranges"))
+    assert notes["how_many"].to_list() == [1]
+
+
+def test_values_of_another_kind_are_counted_by_column(nsys_file, event):
+    rows = [event(n, n + 1, text="a", category=value) for n, value in enumerate(["x", 7, b"\x00"])]
+    notes = nsys.read(nsys_file(NVTX_EVENTS=rows))["notes"]
+    what = "values of NVTX_EVENTS.category that are of another kind: not known"
+    assert notes.filter(pl.col("what") == what)["how_many"].to_list() == [2]
+
+
+def test_a_whole_number_that_was_written_as_a_real_is_a_time(nsys_file, event):
+    trace = nsys.read(nsys_file(NVTX_EVENTS=[event(1.0, 2.0, text="a")]))
+    assert trace["ranges"].select("start", "end").rows() == [(1, 2)]
+
+
+def test_a_generated_column_is_not_computed(nsys_file, event):
+    path = nsys_file(NVTX_EVENTS=[event(0, 1, text="a"), event(1, 2, text="b")])
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE NVTX_EVENTS RENAME COLUMN text TO was")
+        db.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN text AS (printf('%.*c', 900000000, 'x'))")
+    assert texts(nsys.read(path)) == [None, None]
+
+
+@pytest.mark.parametrize("value", [2**40, -1, 2**62, "many", b"\xff", float("inf")])
+def test_a_device_attribute_that_cannot_be_is_not_known(nsys_file, event, value):
+    gpu = {"id": 0, "cuDevice": 0, "name": "NVIDIA H100", "smCount": value, "totalMemory": value,
+           "clockRate": value, "maxWarpsPerSm": value, "threadsPerWarp": 32, "computeMajor": 9,
+           "computeMinor": 0, "memoryBandwidth": 3_000_000_000_000}  # fmt: skip
+    kernel = {"start": 0, "end": 5, "globalPid": 1 << 24, "deviceId": 0, "streamId": 7,
+              "contextId": 1, "correlationId": 1, "demangledName": 0}  # fmt: skip
+    path = nsys_file(CUPTI_ACTIVITY_KIND_KERNEL=[kernel], TARGET_INFO_GPU=[gpu])
+    trace = nsys.read(path)
+    row = trace["devices"].row(0, named=True)
+    assert (row["name"], row["cc"], row["sm_count"]) == ("NVIDIA H100", "9.0", None)
+    assert row["mem_bandwidth"] == 3_000_000_000_000
+    assert row["max_threads_per_sm"] is None
+    assert trace["notes"].filter(pl.col("what").str.contains("not known"))["how_many"].sum() >= 2
 
 
 def test_texts_that_are_not_utf8(nsys_file, event):
@@ -729,3 +783,20 @@ def test_a_column_whose_default_would_fill_the_memory(nsys_file, event):
         db.execute(f"ALTER TABLE NVTX_EVENTS ADD COLUMN jsonText TEXT DEFAULT '{'x' * 100_000}'")
     with pytest.raises(BadInput, match="NVTX_EVENTS has a column with an endless default"):
         nsys.read(path)
+
+
+def test_a_parquet_column_of_another_kind_costs_its_values(tmp_path, event):
+    folder = tmp_path / "made_pqtdir"
+    folder.mkdir()
+    pl.DataFrame({"id": [0], "value": ["kernel"]}).write_parquet(folder / "StringIds.parquet")
+    rows = pl.DataFrame([event(0, 1, text="a"), event(5, 9, text="b"), event(10, 11, text="c")])
+    times = {"start": [0.0, float("inf"), 0.5], "category": [[1], [2], [3]]}
+    texts_ = pl.Series("text", [b"\xff", b"b", None], dtype=pl.Binary)
+    rows.with_columns(*pl.DataFrame(times, strict=False), texts_).write_parquet(
+        folder / "NVTX_EVENTS.parquet"
+    )
+    trace = nsys.read(folder)
+    assert texts(trace) == ["\ufffd"]
+    told = dict(trace["notes"].select("what", "how_many").rows())
+    assert told["values of NVTX_EVENTS.start that are of another kind: not known"] == 2
+    assert told["values of NVTX_EVENTS.category that are of another kind: not known"] == 3

@@ -436,3 +436,26 @@ def test_well_formed_nonsense_is_read_or_refused(tmp_path_factory, damage):
         profile = Profile(xplane.read(path))
         for frame in (profile.kernels, profile.memops, profile.ops, profile.unattributed):
             frame()
+
+
+@pytest.mark.parametrize("far", [(1 << 62) + 1, -(1 << 62) - 1, (1 << 63) - 1, -(1 << 63)])
+def test_a_time_beyond_all_bounds_costs_its_event_and_no_other(tmp_path, far):
+    made = one_kernel()
+    made.kernel("other", 10, 12_000, 15_000)
+    plane = made.planes[0]
+    number = plane.events.setdefault("lost", len(plane.events) + 1)
+    plane.lines[7][1].append(message((1, number), (2, far), (3, 1000)))
+    trace = load(tmp_path, made).trace
+    assert sorted(trace["kernels"]["name"].cast(pl.String)) == [KERNEL, "other"]
+    what = "rows of kernels whose time is out of range, left out"
+    assert trace["notes"].filter(pl.col("what") == what)["how_many"].to_list() == [1]
+
+
+@pytest.mark.parametrize("registers", [2_191_500_840, 1 << 40, 10**30])
+def test_registers_that_no_thread_has_are_not_known(tmp_path, registers):
+    trace = load(tmp_path, one_kernel(regs=registers, static=64)).trace
+    row = trace["kernels"].row(0, named=True)
+    assert (row["registers"], row["shared_static"], row["name"]) == (None, 64, KERNEL)
+    if registers < 1 << 63:
+        what = "values of kernels.registers that are out of range: not known"
+        assert trace["notes"].filter(pl.col("what") == what)["how_many"].to_list() == [1]

@@ -1,0 +1,138 @@
+"""What a stranger's numbers may be: rows whose times cannot be are left out, values that cannot be are null.
+
+Either is counted in a note. Every reader passes its tables through here before they become a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.schema import TABLES
+from opscope.core.trace import Trace, table_schema
+
+#: No time is beyond, ns: Unix time reaches it in 2043, and sums of three such times stay in 64 bits.
+LATEST: Final = 1 << 61
+#: Nothing lasts longer, ns: 104 days. A thousand of them add up within 64 bits.
+LONGEST: Final = 1 << 53
+#: What optional columns can hold, both ends included; what is beyond is null.
+_BYTES: Final = (0, 1 << 50)
+#: One block of memory, allocated or released.
+CHANGE: Final = (-(1 << 44), 1 << 44)
+_ANY_TIME: Final = (-LATEST, LATEST)
+_BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
+    ("processes", "start_time"): _ANY_TIME,
+    ("clocks", "to_unix_ns"): _ANY_TIME,
+    ("devices", "sm_count"): (0, 1 << 16),
+    ("devices", "memory"): _BYTES,
+    ("devices", "max_threads_per_sm"): (0, 1 << 16),
+    ("devices", "clock_khz"): (0, 100_000_000),
+    ("devices", "mem_bandwidth"): (0, 1 << 53),
+    # CUDA has 255 and AMD's CDNA 512 of each kind; ROCm writes 2,191,500,840 where it knows none
+    ("kernels", "registers"): (0, 1 << 16),
+    ("kernels", "shared_static"): (0, 1 << 31),
+    ("kernels", "shared_dynamic"): (0, 1 << 31),
+    ("kernels", "local_memory"): _BYTES,
+    ("memops", "bytes"): _BYTES,
+    ("allocations", "bytes"): CHANGE,
+    ("allocations", "total"): (-(1 << 50), 1 << 50),
+    ("allocations", "reserved"): (-(1 << 50), 1 << 50),
+}
+Note = tuple[str, str, int]
+
+
+def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note]:
+    """Mend the tables in place; returns the notes on what was wrong.
+
+    Columns may be missing. Where ``opened``, a range without an end stays, as it is cut later.
+    """
+    notes: list[Note] = []
+    for name, frame in tables.items():
+        mended = _small(name, _timed(name, frame, notes, opened), notes)
+        tables[name] = _bounded(name, mended, notes)
+    return notes
+
+
+def sound_trace(tables: dict[str, pl.DataFrame], origin: Mapping[str, Any]) -> Trace:
+    """The trace of the tables, mended, with its notes."""
+    notes = sound(tables)
+    trace = Trace.of(tables, origin)
+    for note in notes:
+        trace.note(*note)
+    return trace
+
+
+def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> pl.DataFrame:
+    """The rows whose times can be."""
+    times = [c for c in ("start", "end", "time") if c in frame.columns and c in TABLES[name]]
+    if not times or not len(frame):
+        return frame
+    ends = {"start", "end"} <= set(times)
+    low, high = _least([frame[c].min() for c in times]), _most([frame[c].max() for c in times])
+    if low < -LATEST or high > LATEST or (ends and high - low > LONGEST):
+        far = pl.any_horizontal(~pl.col(times).is_between(-LATEST, LATEST))
+        if ends:  # where both are in their bounds the difference is in 64 bits
+            far |= pl.col("end") - pl.col("start") > LONGEST
+        frame = _without(frame, far.fill_null(False), f"rows of {name} whose time is out of range, left out", notes)  # fmt: skip
+    wrong = pl.any_horizontal(pl.col([c for c in times if c != "end"]).is_null())
+    if ends:
+        wrong |= (pl.col("end") < pl.col("start")).fill_null(not opened or name != "ranges")
+    if name == "specs":  # whose time is that of a spec, where it is known
+        return frame
+    return _without(frame, wrong, f"rows of {name} whose end is missing or before its start", notes)
+
+
+def _without(frame: pl.DataFrame, wrong: pl.Expr, what: str, notes: list[Note]) -> pl.DataFrame:
+    bad = frame.select(wrong.alias("bad")).to_series()
+    many = int(bad.sum())
+    if not many:
+        return frame
+    notes.append(("warning", what, many))
+    return frame.filter(~bad)
+
+
+def _least(values: list[Any]) -> int:
+    return min((int(value) for value in values if value is not None), default=0)
+
+
+def _most(values: list[Any]) -> int:
+    return max((int(value) for value in values if value is not None), default=0)
+
+
+def _small(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+    """Integers that are given wider than they are kept, or as texts: null where they do not fit."""
+    for column, dtype in table_schema(name).items():
+        given = frame.schema.get(column)
+        if given in (None, dtype):
+            continue
+        if given.is_nested() or given == pl.Object:
+            small = pl.Series(column, [None], dtype=dtype).new_from_index(0, len(frame))
+        elif dtype.is_integer():
+            small = frame[column].cast(dtype, strict=False)
+        else:
+            continue
+        _count(name, column, small.null_count() - frame[column].null_count(), notes)
+        frame = frame.with_columns(small)
+    return frame
+
+
+def _bounded(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+    for (table, column), (low, high) in _BOUNDS.items():
+        if table != name or column not in frame.columns or not frame.schema[column].is_integer():
+            continue
+        values = frame[column]
+        if _least([values.min()]) >= low and _most([values.max()]) <= high:
+            continue
+        fits = pl.col(column).is_between(low, high)
+        frame = frame.with_columns(pl.when(fits).then(column).alias(column))
+        _count(name, column, frame[column].null_count() - values.null_count(), notes)
+    return frame
+
+
+def _count(name: str, column: str, many: int, notes: list[Note]) -> None:
+    if many:
+        notes.append(
+            ("warning", f"values of {name}.{column} that are out of range: not known", many)
+        )

@@ -1,0 +1,329 @@
+"""Damages one trace: its values, its structure, its texts, its bytes; each format in its own terms."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+#: Numbers that stand where others belong: the edges of 8 to 64 bits, of doubles, and beyond them.
+NUMBERS: tuple[Any, ...] = (
+    -1, 0, 1, 255, 65_536, 2**31 - 1, 2**31, -(2**31) - 1, 2_191_500_840, 2**32, 2**53 + 1, 2**60, 2**61,
+    2**62, -(2**62), 2**63 - 1, -(2**63), 2**64 - 1, 2**64, 10**30, 0.5, -0.0, 1e18, 1e19, 1e308,
+    float("nan"), float("inf"), float("-inf"),
+)  # fmt: skip
+TEXTS = (
+    "", "0", "-1", "nan", "inf", "9" * 40, "x" * 5000, "\x00", "\ud800", "é\u202e", "[[[", '{"a":1}',
+    "aten::mm(f32[3,4], f32[4,5]) -> f32[3,5]", "aten::mm(f32[99999999999999999999,4], f32[4,5])",
+    "aten::conv2d(f32[1,1,0,0], f32[0,0,0,0])", "_Z" + "N1a" * 60, "stream 99999999999999999999",
+    "regs:2191500840 grid:4294967296,0,-1 block:99999999999999999999,1,1 size:99999999999999999999",
+    "addmm, seq = 99999999999999999999", "step 99999999999999999999",
+)  # fmt: skip
+#: Values that stand where numbers, texts and objects belong.
+ODD: tuple[Any, ...] = (
+    None, True, *NUMBERS, *TEXTS, [], [[]], [1, "a", None], {}, {"a": {"b": []}},
+)  # fmt: skip
+BLOBS = (b"\xff\xfe\x00", b"\xc3", b"\x80abc", b"\x00" * 40, b"")
+_TIMES = re.compile(r"start|end|stop|time|ts|dur|id|bytes|address", re.IGNORECASE)
+
+
+def damaged(source: Path, target: Path, dice: random.Random) -> None:
+    """A damaged copy of ``source``, a file or a folder."""
+    if source.is_dir():
+        shutil.copytree(source, target)
+        if (target / "meta.json").is_file():
+            return profile_of(target, dice)
+        return (recording_of if any(target.glob("part-*")) else parquet_of)(target, dice)
+    shutil.copyfile(source, target)
+    head = target.read_bytes()[:16]
+    fitting: Callable[[Path, random.Random], None] = bytes_of
+    if head.startswith(b"SQLite"):
+        fitting = sqlite_of
+    elif head[:1] in (b"{", b"[") or re.search(r"\.json(\.gz)?\Z", source.name):
+        fitting = json_of
+    elif ".xplane.pb" in source.name:
+        fitting = protobuf_of
+    return (fitting if dice.random() < 0.9 else bytes_of)(target, dice)
+
+
+def bytes_of(file: Path, dice: random.Random) -> None:
+    """Bits turned over, stretches emptied, doubled, moved, or cut off."""
+    data = bytearray(file.read_bytes())
+    for _ in range(dice.choice((1, 1, 3, 20))):
+        if not data:
+            break
+        at, many = dice.randrange(len(data)), dice.choice((1, 1, 4, 64, 4096))
+        kind = dice.randrange(6)
+        if kind == 0:
+            data[at] ^= 1 << dice.randrange(8)
+        elif kind == 1:
+            data[at : at + many] = bytes(dice.choice((0, 0xFF)) for _ in data[at : at + many])
+        elif kind == 2:
+            data[at:at] = data[at : at + many]
+        elif kind == 3:
+            data[at : at + many] = dice.randbytes(many)
+        elif kind == 4:
+            del data[at : at + many]
+        else:
+            del data[at:]
+    file.write_bytes(data)
+
+
+# ----------------------------------------------------------------------------------- JSON
+
+
+def json_of(file: Path, dice: random.Random) -> None:
+    """Values of a JSON file exchanged for odd ones, events doubled, texts put into each other."""
+    packed = file.read_bytes()[:2] == b"\x1f\x8b"
+    text = gzip.decompress(file.read_bytes()) if packed else file.read_bytes()
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):  # damaged before
+        return bytes_of(file, dice)
+    if dice.random() < 0.03 and isinstance(whole, dict):  # nothing was recorded
+        whole["traceEvents"] = [e for e in whole.get("traceEvents", ()) if e.get("ph") == "M"][:2]
+    elif dice.random() < 0.3:
+        everywhere(whole, dice)
+    else:
+        here_and_there(whole, dice)
+    data = json.dumps(whole).encode("utf-8", "surrogatepass")
+    if dice.random() < 0.2:
+        odd = (b"[" * 10**5, b"9" * 5000, b"-", b"1e999", b'"\\u', b'"\xff\xfe"', b"NaN")
+        data = data.replace(b"null", dice.choice(odd))
+    file.write_bytes(gzip.compress(data, 1) if packed else data)
+
+
+def here_and_there(whole: Any, dice: random.Random) -> None:
+    """Some values of some places."""
+    for _ in range(dice.choice((1, 3, 30, 300))):
+        node = whole
+        for _ in range(dice.choice((1, 2, 2, 3, 4, 5))):
+            keys = list(node) if isinstance(node, dict) else range(len(node))
+            if not keys:
+                break
+            key = dice.choice(keys)
+            if isinstance(node[key], (dict, list)) and node[key] and dice.random() < 0.9:
+                node = node[key]
+                continue
+            deed = dice.random()
+            if deed < 0.15:
+                del node[key]
+            elif deed < 0.3 and isinstance(node, list):
+                node.insert(dice.randrange(len(node)), deepcopy(node[key]))
+            elif deed < 0.4 and type(node[key]) in (int, float):
+                node[key] = -node[key]
+            else:
+                node[key] = deepcopy(dice.choice(ODD))
+            break
+
+
+def everywhere(whole: Any, dice: random.Random) -> None:
+    """One key, wherever it is, exchanged for one odd value, in all objects or some of them."""
+    found: list[tuple[dict[str, Any], str]] = []
+
+    def look(node: Any) -> None:
+        if isinstance(node, dict):
+            found.extend((node, key) for key in node)
+        for inner in node.values() if isinstance(node, dict) else node:
+            if isinstance(inner, (dict, list)):
+                look(inner)
+
+    look(whole)
+    for _ in range(dice.choice((1, 1, 2))):
+        keys = sorted({key for _, key in found} - {"traceEvents"})
+        if not keys:
+            return
+        key = dice.choice(keys)
+        value, share = dice.choice(ODD), dice.choice((0.1, 0.5, 1))
+        for node, name in found:
+            if name == key and dice.random() < share:
+                node[name] = deepcopy(value)
+
+
+# ----------------------------------------------------------------------------------- SQLite
+
+
+def sqlite_of(file: Path, dice: random.Random) -> None:
+    """Values of a database exchanged for odd ones, rows doubled, tables and columns gone or renamed."""
+    with closing(sqlite3.connect(file)) as db:
+        tables = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for _ in range(dice.choice((1, 1, 2, 5, 20))):
+            table = dice.choice(tables)
+            columns = [row[1] for row in db.execute(f'PRAGMA table_info("{table}")')]
+            if not columns:
+                continue
+            timed = [name for name in columns if _TIMES.search(name)]
+            column = dice.choice(timed if timed and dice.random() < 0.5 else columns)
+            for sql, given in _deed(table, column, dice.choice(columns), dice):
+                with suppress(sqlite3.Error):
+                    db.execute(sql, given)
+            if len(tables) > 1:
+                tables = [
+                    n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                ]
+        db.commit()
+
+
+def _deed(
+    table: str, column: str, other: str, dice: random.Random
+) -> list[tuple[str, tuple[Any, ...]]]:
+    value = dice.choice(BLOBS) if dice.random() < 0.2 else dice.choice(ODD)
+    if isinstance(value, (list, dict)):
+        value = json.dumps(value).encode()
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        value = float(value)
+    elif isinstance(value, str):
+        value = value.encode("utf-8", "replace").decode()
+    where = dice.choice(("1", "rowid % 7 = 1", "rowid = 1", "rowid % 2", "rowid % 5 = 3"))
+    exchanged = (f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE {where}', (value,))
+    if dice.random() < 0.55:
+        return [exchanged]
+    if isinstance(value, bytes) and dice.random() < 0.5:  # bytes that claim to be a text
+        return [(f'UPDATE "{table}" SET "{column}" = CAST(? AS TEXT) WHERE {where}', (value,))]
+    generated = dice.choice((
+        f'"{other}"', "printf('%.*c', 1000000, 'x')", "9223372036854775807", "zeroblob(100000)",
+        "1e999", f'abs("{other}") / 0',
+    ))  # fmt: skip
+    return dice.choice((
+        [(f'UPDATE OR IGNORE "{table}" SET "{column}" = "{other}" WHERE {where}', ())],
+        [(f'UPDATE OR IGNORE "{table}" SET "{column}" = -"{column}" WHERE {where}', ())],
+        [(f'INSERT OR IGNORE INTO "{table}" SELECT * FROM "{table}" WHERE {where}', ())],
+        [(f'DELETE FROM "{table}" WHERE {where}', ())],
+        [(f'DROP TABLE "{table}"', ())],
+        [(f'ALTER TABLE "{table}" DROP COLUMN "{column}"', ())],
+        [
+            (f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "was_{column}"', ()),
+            (f'ALTER TABLE "{table}" ADD COLUMN "{column}" AS ({generated})', ()),
+        ],
+        [
+            (f'ALTER TABLE "{table}" RENAME TO "was_{table}"', ()),
+            (f'CREATE VIEW "{table}" AS SELECT * FROM "was_{table}"', ()),
+        ],
+    ))  # fmt: skip
+
+
+# ------------------------------------------------------------------------- protobuf, Parquet
+
+
+def protobuf_of(file: Path, dice: random.Random) -> None:
+    """Fields of any message exchanged, doubled, renumbered, gone, their lengths made to fit."""
+    from tests.readers import protobuf
+
+    nodes = protobuf.tree(file.read_bytes())
+    for _ in range(dice.choice((1, 2, 8))):
+        if dice.random() < 0.5:
+            protobuf.damaged(
+                nodes, dice.randrange(1 << 30), dice.randrange(6), dice.randrange(1 << 30)
+            )
+            continue
+        holder, node = dice.choice(protobuf.places(nodes))
+        if node[1] == 0:
+            number = dice.choice([n for n in NUMBERS if isinstance(n, int)])
+            node[2] = number & (2**64 - 1)
+        elif node[1] == 2 and isinstance(node[2], bytes):
+            text = dice.choice(TEXTS).encode("utf-8", "surrogatepass")
+            node[2] = dice.choice((text, dice.choice(BLOBS), _widened(node[2], dice)))
+        elif dice.random() < 0.2:
+            holder.remove(node)
+    file.write_bytes(protobuf.encoded(nodes))
+
+
+def _widened(text: bytes, dice: random.Random) -> bytes:
+    """A text whose numbers are others."""
+    number = str(dice.choice(NUMBERS)).encode()
+    return re.sub(rb"\d+", lambda found: number if dice.random() < 0.5 else found[0], text)
+
+
+def parquet_of(folder: Path, dice: random.Random) -> None:
+    """Tables of a folder of Parquet: columns gone, of another kind, of odd values; bytes of a file."""
+    import polars as pl
+
+    for _ in range(dice.choice((1, 1, 2, 4))):
+        file = dice.choice(sorted(folder.rglob("*.parquet")))
+        if dice.random() < 0.1:
+            bytes_of(file, dice)
+            continue
+        with suppress(pl.exceptions.PolarsError, OSError):
+            frame = _frame_of(pl.read_parquet(file), dice)
+            frame.write_parquet(file)
+
+
+def _frame_of(frame: Any, dice: random.Random) -> Any:
+    import polars as pl
+
+    timed = [name for name in frame.columns if _TIMES.search(name)]
+    name = dice.choice(timed if timed and dice.random() < 0.5 else frame.columns)
+    kind = frame.schema[name]
+    some = pl.int_range(pl.len()) % dice.choice((1, 2, 5)) == 0
+    deed = dice.randrange(10)
+    if deed == 0:
+        return frame.drop(name)
+    if deed == 1:
+        return frame.head(dice.choice((0, 1, len(frame) // 2)))
+    if deed == 2:
+        return pl.concat([frame, frame.head(dice.choice((1, 5)))])
+    if deed == 3:
+        others = (pl.String, pl.Float64, pl.UInt8, pl.UInt64, pl.Binary, pl.Boolean, pl.Date)
+        return frame.with_columns(pl.col(name).cast(dice.choice(others), strict=False))
+    if deed == 4:
+        return frame.with_columns(pl.lit(None, kind).alias(name))
+    if deed == 5:
+        value = float(dice.choice(NUMBERS))
+        return frame.with_columns(pl.when(some).then(pl.lit(value)).otherwise(name).alias(name))
+    if deed == 6:
+        return frame.with_columns(pl.concat_list(name).alias(name))
+    if kind.is_integer():
+        value = dice.choice([v for v in NUMBERS if type(v) is int and abs(v) < 2**63])
+        odd = pl.lit(value, pl.Int64).cast(kind, strict=False)
+        return frame.with_columns(pl.when(some).then(odd).otherwise(name).alias(name))
+    text = dice.choice([v for v in TEXTS if v.isprintable()])
+    return frame.with_columns(
+        pl.when(some).then(pl.lit(text)).otherwise(name).cast(kind).alias(name)
+    )
+
+
+# ----------------------------------------------------------------------------------- our own
+
+
+def profile_of(folder: Path, dice: random.Random) -> None:
+    """A profile of our own: its list of files, or the columns of a table, or the bytes of one."""
+    if dice.random() < 0.2:
+        return json_of(folder / "meta.json", dice)
+    return parquet_of(folder, dice)
+
+
+def recording_of(folder: Path, dice: random.Random) -> None:
+    """A recording: values of its JSON, numbers of its records, bytes of any of its files."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for _ in range(dice.choice((1, 1, 2, 4))):
+        file = dice.choice(files)
+        if dice.random() < 0.15:
+            bytes_of(file, dice)
+        elif file.suffix == ".json":
+            json_of(file, dice)
+        elif file.suffix == ".jsonl":
+            lines = file.read_bytes().splitlines()
+            with suppress(ValueError, IndexError, RecursionError):
+                at = dice.randrange(len(lines))
+                whole = [json.loads(lines[at])]
+                here_and_there(whole, dice)
+                lines[at : at + 1] = [
+                    json.dumps(one).encode("utf-8", "surrogatepass") for one in whole
+                ]
+                file.write_bytes(b"".join(line + b"\n" for line in lines))
+        else:
+            data = bytearray(file.read_bytes())
+            for _ in range(dice.choice((1, 3))):
+                if len(data) >= 8:
+                    at = dice.randrange(len(data) // 8) * 8
+                    number = dice.choice([n for n in NUMBERS if isinstance(n, int)]) & (2**64 - 1)
+                    data[at : at + 8] = number.to_bytes(8, "little")
+            file.write_bytes(data)

@@ -1,0 +1,504 @@
+"""Small sound traces, one or more for each reader, made here: what ``fuzz.py`` damages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # tests/ holds the writers of XPlane
+
+Rows = Sequence[Mapping[str, Any]]
+PID = 4000
+GPID = (1 << 56) | (PID << 24)
+GTID = GPID | PID
+FIRST = 1_700_000_000_000_000_000
+MM = "aten::mm(f32[32,64], f32[64,128]) -> f32[32,128]"
+
+
+def made(folder: Path) -> dict[str, list[Path]]:
+    """The seeds of each reader, written below ``folder``."""
+    nsys = nsys_sqlite(folder / "nsys.sqlite")
+    one = kineto(folder / "kineto.json")
+    return {
+        "nsys SQLite": [nsys],
+        "nsys Parquet": [nsys_parquet(nsys, folder / "nsys_pqtdir")],
+        "nvprof": [nvprof(folder / "nvprof.sqlite")],
+        "DLProf": [dlprof(folder / "dlprof.sqlite")],
+        "Kineto JSON": [one],
+        "XPlane": xplane(folder),
+        "profile": [profile(nsys, folder / "seed.opscope")],
+        "recording": [recording(folder / "recording")],
+    }
+
+
+def database(path: Path, tables: Mapping[str, Rows]) -> Path:
+    """A SQLite file with these rows."""
+    with sqlite3.connect(path) as db:
+        for table, rows in tables.items():
+            columns = list(dict.fromkeys(name for row in rows for name in row))
+            # as the tools declare them: a number that is given as text becomes one where it can
+            kinds = (
+                f'"{c}" {"INTEGER" if isinstance(rows[0].get(c), int) else ""}' for c in columns
+            )
+            db.execute(f"CREATE TABLE {table} ({', '.join(kinds)})")
+            db.executemany(
+                f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})",
+                [[row.get(name) for name in columns] for row in rows],
+            )
+    db.close()
+    return path
+
+
+# ------------------------------------------------------------------------------ databases
+
+
+def nsys_sqlite(path: Path) -> Path:
+    """Every table and column that the reader of Nsight Systems asks for."""
+    texts = (
+        "", "volta_sgemm_128x64_nn", "cudaLaunchKernel", MM, "opscope.torch", "step 3", "forward",
+        "aten::relu(f32[32,128]) -> f32[32,128]", "python3", "_ZN2at6native18elementwise_kernelILi512ELi1EEEvv",
+        "ncclDevKernel_AllReduce", "SMs Active", "layer:block1", "cudaGraphLaunch", "cudaMemcpyAsync",
+    )  # fmt: skip
+    place = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": GPID}
+    extents = {f"{what}{axis}": 1 for what in ("grid", "block", "cluster") for axis in "XYZ"}
+
+    def call(number: int, name: int, start: int) -> dict[str, Any]:
+        return {
+            "start": start, "end": start + 40, "globalTid": GTID, "correlationId": number,
+            "nameId": name,
+        }  # fmt: skip
+
+    def ran(number: int, start: int, **more: Any) -> dict[str, Any]:
+        return {**place, "start": start, "end": start + 300, "correlationId": number, **more}
+
+    def marked(kind: int, start: int, end: int | None, **more: Any) -> dict[str, Any]:
+        return {
+            "start": start, "end": end, "eventType": kind, "globalTid": GTID, "endGlobalTid": None,
+            "domainId": 0, "category": None, "text": None, "textId": None, "rangeId": None,
+            "int64Value": None, "uint64Value": None, "uint32Value": None, "int32Value": None,
+            "doubleValue": None, "floatValue": None, "jsonTextId": None, "jsonText": None,
+            "binaryData": None, **more,
+        }  # fmt: skip
+
+    kernels = [
+        ran(n, 1500 + 1000 * n, demangledName=1 + 8 * (n % 2), shortName=1, registersPerThread=32,
+            staticSharedMemory=0, dynamicSharedMemory=64, localMemoryPerThread=0,
+            graphId=None if n < 6 else 5, graphNodeId=None if n < 6 else (5 << 32) + n, **extents)
+        for n in range(8)
+    ]  # fmt: skip
+    ops = [
+        marked(59, 1010 + 1000 * n, 1400 + 1000 * n, textId=3 + 4 * (n % 2), domainId=1,
+               int64Value=(1 << 48) + n)
+        for n in range(8)
+    ]  # fmt: skip
+    gpu = {
+        "id": 0, "cuDevice": 0, "name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1", "totalMemory": 80 << 30,
+        "memoryBandwidth": 3352 * 10**9, "clockRate": 1_980_000_000, "smCount": 132,
+        "maxWarpsPerSm": 64, "threadsPerWarp": 32, "computeMajor": 9, "computeMinor": 0,
+    }  # fmt: skip
+    old_gpu = {
+        "name": "Tesla V100", "deviceId": 0, "pid": PID, "globalMemorySize": 16_384,
+        "coreClockRate": 1_530_000, "numMultiprocessors": 80, "maxWarpsPerMultiprocessor": 64,
+        "numThreadsPerWarp": 32, "computeCapabilityMajor": 7, "computeCapabilityMinor": 0,
+    }  # fmt: skip
+    return database(
+        path,
+        {
+            "StringIds": [{"id": n, "value": text} for n, text in enumerate(texts)],
+            "PROCESSES": [{"globalPid": GPID, "pid": PID, "name": "python3"}],
+            "ThreadNames": [{"nameId": 8, "priority": 1, "globalTid": GTID}],
+            "MPI_RANKS": [{"globalTid": GTID, "rank": 0}],
+            "NVTX_EVENTS": [
+                marked(75, 0, None, text="opscope.torch", domainId=1),
+                marked(33, 0, None, text="forward", domainId=1, category=1),
+                marked(59, 900, 5000, textId=5, domainId=1),
+                marked(59, 5000, 9500, textId=5, domainId=1),
+                marked(59, 950, 4900, text="layer:block1"),
+                marked(60, 960, 4000, text="user", endGlobalTid=GTID, doubleValue=0.5),
+                marked(34, 970, None, text="mark", uint64Value=4, jsonText='{"a":1}'),
+                marked(59, 980, 4100, text="cudnn", binaryData=struct.pack("<QQ", 1, 2)),
+                *ops,
+                marked(59, 9000, None, textId=12),
+            ],
+            "CUPTI_ACTIVITY_KIND_RUNTIME": [call(n, 2, 1100 + 1000 * n) for n in range(8)]
+            + [call(20, 14, 9200), call(21, 13, 9300)],
+            "CUPTI_ACTIVITY_KIND_KERNEL": kernels,
+            "CUPTI_ACTIVITY_KIND_MEMCPY": [
+                ran(20, 9300, bytes=4096, graphNodeId=None, copyKind=1, srcKind=1, dstKind=2,
+                    srcDeviceId=0, dstDeviceId=0)
+            ],
+            "CUPTI_ACTIVITY_KIND_MEMSET": [ran(22, 9900, bytes=64, graphNodeId=None, memKind=2)],
+            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": [ran(23, 10_500, syncType=3, eventId=4)],
+            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": [ran(21, 9700, graphId=5, graphExecId=6)],
+            "CUDA_GRAPH_NODE_EVENTS": [
+                {"start": 1050 + 1000 * n, "end": None, "globalTid": GTID, "graphNodeId": (5 << 32) + 6 + n,
+                 "originalGraphNodeId": 6 + n, "graphId": 5}
+                for n in range(2)
+            ],
+            "CUDA_GPU_MEMORY_USAGE_EVENTS": [
+                {"start": 1000 + n, "globalPid": GPID, "deviceId": 0, "address": 4096, "bytes": 512,
+                 "memoryOperationType": n % 2}
+                for n in range(4)
+            ],
+            "GPU_METRICS": [
+                {"timestamp": 1000 * n, "typeId": 1, "metricId": 1, "value": 50 + n} for n in range(4)
+            ],
+            "TARGET_INFO_GPU_METRICS": [{"typeId": 1, "metricId": 1, "metricName": "SMs Active [%]"}],
+            "COMPOSITE_EVENTS": [{"id": 1, "start": 1200, "globalTid": GTID}],
+            "SAMPLING_CALLCHAINS": [{"id": 1, "symbol": 8, "stackDepth": 0}],
+            "SCHED_EVENTS": [
+                {"start": 1000 * n, "isSchedIn": n % 2, "globalTid": GTID, "threadState": 1,
+                 "threadBlock": 1}
+                for n in range(6)
+            ],
+            "ENUM_SAMPLING_THREAD_STATE": [{"id": 1, "label": "Blocked"}],
+            "TARGET_INFO_GPU": [gpu],
+            "TARGET_INFO_CUDA_DEVICE": [{"gpuId": 0, "cudaId": 0, "pid": PID}],
+            "TARGET_INFO_CUDA_GPU": [old_gpu],
+            "TARGET_INFO_SYSTEM_ENV": [{"name": "Hostname", "value": "machine"}],
+            "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": FIRST}],
+            "ANALYSIS_DETAILS": [{"duration": 20_000, "startTime": 0, "stopTime": 20_000}],
+            "DIAGNOSTIC_EVENT": [{"severity": 2, "text": "lost"}],
+            "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.19.1"}],
+            "META_DATA_CAPTURE": [{"name": "PROCESS_0:COMMAND", "value": "python3"}],
+        },
+    )  # fmt: skip
+
+
+def nsys_parquet(source: Path, folder: Path) -> Path:
+    """The same tables as ``nsys export --type=parquetdir`` writes them: a file a table."""
+    folder.mkdir()
+    with sqlite3.connect(source) as db:
+        for (table,) in db.execute("SELECT name FROM sqlite_master").fetchall():
+            rows = db.execute(f"SELECT * FROM {table}")
+            names = [column[0] for column in rows.description]
+            frame = pl.DataFrame(rows.fetchall(), schema=names, orient="row")
+            frame.write_parquet(folder / f"{table}.parquet")
+    db.close()
+    return folder
+
+
+def nvprof(path: Path) -> Path:
+    """Markers, calls, kernels, copies, sets, waits and a device."""
+    texts = (
+        "-- null --", "volta_sgemm_128x64_nn", "addmm, seq = 7", "Tesla V100-SXM2-16GB",
+        "{'mod': 'torch.nn.functional', 'op': 'linear', 'args': [{'name': '', 'type': 'tensor', "
+        "'shape': (80, 512), 'dtype': 'float16'}]}",
+        "_ZN2at6native18elementwise_kernelILi512ELi1EEEvv",
+    )  # fmt: skip
+    thread = struct.pack("<3I", 1, 7, 0)
+
+    def marker(flags: int, time: int, number: int, name: int = 0) -> dict[str, Any]:
+        return {
+            "flags": flags, "timestamp": FIRST + time, "id": number, "objectKind": 2,
+            "objectId": thread, "name": name, "domain": 0,
+        }  # fmt: skip
+
+    place = {"deviceId": 0, "contextId": 1, "streamId": 7}
+    extents = {f"{what}{axis}": 1 for what in ("grid", "block") for axis in "XYZ"}
+    tables: dict[str, Rows] = {
+        "StringTable": [{"_id_": n, "value": text} for n, text in enumerate(texts)],
+        "CUPTI_ACTIVITY_KIND_MARKER": [
+            one
+            for n in range(4)
+            for one in (
+                marker(2, 1000 * n, 2 * n + 1, 4),
+                marker(2, 1000 * n + 10, 2 * n + 2, 2),
+                marker(4, 1000 * n + 800, 2 * n + 2),
+                marker(4, 1000 * n + 900, 2 * n + 1),
+            )
+        ]
+        + [marker(1, 50, 90, 2), marker(2, 3950, 91, 2)],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [
+            {"start": FIRST + 1000 * n + 100, "end": FIRST + 1000 * n + 200, "cbid": 211,
+             "processId": PID, "threadId": 7, "correlationId": n}
+            for n in range(4)
+        ],
+        "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL": [
+            {**place, "start": FIRST + 1000 * n + 300, "end": FIRST + 1000 * n + 700,
+             "correlationId": n, "registersPerThread": 32, "staticSharedMemory": 0,
+             "dynamicSharedMemory": 0, "localMemoryPerThread": 0, "name": 1 + 4 * (n % 2), **extents}
+            for n in range(4)
+        ],
+        "CUPTI_ACTIVITY_KIND_MEMCPY": [
+            {**place, "start": FIRST + 5000, "end": FIRST + 5100, "correlationId": 9, "bytes": 64,
+             "copyKind": 1, "srcKind": 1, "dstKind": 3}
+        ],
+        "CUPTI_ACTIVITY_KIND_MEMSET": [
+            {**place, "start": FIRST + 5200, "end": FIRST + 5300, "correlationId": 10, "bytes": 64,
+             "memoryKind": 3}
+        ],
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": [
+            {**place, "start": FIRST + 5400, "end": FIRST + 5500, "correlationId": 11, "type": 3}
+        ],
+        "CUPTI_ACTIVITY_KIND_DEVICE": [
+            {"id": 0, "name": 3, "globalMemoryBandwidth": 898_048_000,
+             "globalMemorySize": 16_914_055_168, "coreClockRate": 1_530_000,
+             "numMultiprocessors": 80, "maxWarpsPerMultiprocessor": 64, "numThreadsPerWarp": 32,
+             "computeCapabilityMajor": 7, "computeCapabilityMinor": 0, "uuid": b"0123456789abcdef"}
+        ],
+    }  # fmt: skip
+    for rows in tables.values():
+        for number, row in enumerate(rows):
+            row.setdefault("_id_", number)  # type: ignore[attr-defined]
+    return database(path, tables)
+
+
+def dlprof(path: Path) -> Path:
+    """Ops, their instances, and what they put on the device."""
+    words = (
+        "default-domain", "conv2d", "float32", "fprop", "[[32,3,32,32],[6,3,5,5]]", "[[32,6,28,28]]",
+        "volta_scudnn_128x32", "cudaLaunchKernel",
+    )  # fmt: skip
+    place = {"device_id": 0, "process_id": 743, "thread_id": 743}
+
+    def launched(number: int, **more: Any) -> dict[str, Any]:
+        start = 1_000_000 * number
+        times = {"api_start": 100, "api_stop": 200, "gpu_start": 250, "gpu_stop": 500}
+        return {**place, **{key: start + at for key, at in times.items()}, "name_id": 7, **more}
+
+    return database(
+        path,
+        {
+            "dictionary": [{"id": n, "string": word} for n, word in enumerate(words, start=1)],
+            "read_only_grid_block": [{"id": 1, "x": 8, "y": 1, "z": 1}],
+            "read_only_gpu_infos": [
+                {"device_id": 0, "gpu_name": "NVIDIA GeForce RTX 2070 SUPER",
+                 "compute_capability_major": 7, "compute_capability_minor": 5, "sm_count": 40}
+            ],
+            "read_only_system_config": [{"framework": "PyTorch 1.10", "dlprof_version": "v1.8.0"}],
+            "read_only_ops": [
+                {"id": n, "op_id": f"CONV2D_{n}", "op_name": f"/net/conv[{n}]", "op_type_id": 2,
+                 "data_type_id": 3, "direction_id": 4, "stack_trace": "net.py:35\ntrain.py:3"}
+                for n in (1, 2)
+            ],
+            "read_only_op_instances": [
+                {"id": n, "read_only_ops_id": 1 + n % 2, "cpu_start": 1_000_000 * n,
+                 "cpu_stop": 1_000_000 * n + 900, "process_id": 743, "thread_id": 743,
+                 "input_shapes_id": 5, "output_shapes_id": 6}
+                for n in range(4)
+            ],
+            "read_only_kernels": [
+                launched(n, long_name_id=7, grid_id=1, block_id=1) for n in range(4)
+            ],
+            "read_only_memcpys": [launched(4, num_bytes=64, copy_kind=1)],
+            "read_only_memsets": [launched(5, num_bytes=64)],
+            "read_only_cuda_calls": [
+                {"name_id": 8, "api_start": 6_000_000, "api_stop": 6_000_100, "thread_id": 743,
+                 "process_id": 743}
+            ],
+        },
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ JSON, protobuf
+
+
+def kineto(path: Path) -> Path:
+    """Ops, steps, frames, calls, kernels, copies, waits, flows, memory, counters and collectives."""
+
+    def event(cat: str, name: str, ts: float, dur: float, tid: int, **args: Any) -> dict[str, Any]:
+        spaced = {key.replace("__", " "): value for key, value in args.items()}
+        return {"ph": "X", "cat": cat, "name": name, "pid": 7, "tid": tid, "ts": ts, "dur": dur,
+                "args": spaced}  # fmt: skip
+
+    events: list[dict[str, Any]] = []
+    for n in range(4):
+        at = 1000.25 + 100 * n
+        shapes = {"Input__Dims": [[2, 3], [3, 4]], "Input__type": ["float", "float"],
+                  "Input__Strides": [[3, 1], [4, 1]], "Concrete__Inputs": ["", ""]}  # fmt: skip
+        events += [
+            event("cpu_op", "aten::mm", at, 50, 8, Sequence__number=n, Fwd__thread__id=0,
+                  Ev__Idx=n, Record__function__id=n, **shapes),
+            event("cuda_runtime", "cudaLaunchKernel", at + 10, 5, 8, correlation=n),
+            event("kernel", "volta_sgemm_128x64_nn", at + 20, 9, 7, device=0, context=1, stream=7,
+                  correlation=n, grid=[1, 2, 3], block=[128, 1, 1], registers__per__thread=32,
+                  shared__memory=64, **{"est. achieved occupancy %": 50, "graph id": 0,
+                                        "graph node id": 0}),
+            {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": n, "pid": 7, "tid": 8, "ts": at + 10},
+            {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": n, "pid": 0, "tid": 7, "ts": at + 20},
+        ]  # fmt: skip
+    nccl = {
+        "Collective name": "allreduce", "In msg nelems": 1024, "Out msg nelems": 1024,
+        "Group size": 2, "dtype": "Float", "Process Group Name": "0", "Seq": 1, "Comms Id": 3,
+        "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1]",
+        "In split size": "[]", "Out split size": "[]", "Src Rank": 0, "Dst Rank": 1,
+    }  # fmt: skip
+    events += [
+        event("user_annotation", "ProfilerStep#3", 900, 300, 8),
+        event("user_annotation", "ProfilerStep#4", 1200, 300, 8),
+        event("python_function", "nn.Module: Linear_0", 990, 400, 8, Python__id=1),
+        event("python_function", "train.py(3): step", 980, 420, 8),
+        event("cpu_op", "nccl:all_reduce", 1450, 20, 8, **nccl),
+        event("cuda_runtime", "cudaLaunchKernel", 1455, 5, 8, correlation=50),
+        event("kernel", "ncclDevKernel_AllReduce_Sum_f32", 1470, 90, 9, device=0, stream=9,
+              correlation=50, **nccl),
+        event("cuda_runtime", "cudaMemcpyAsync", 1480, 3, 8, correlation=51),
+        event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 1490, 5, 7, device=0, stream=7,
+              correlation=51, bytes=4096),
+        event("gpu_memset", "Memset (Device)", 1500, 5, 7, device=0, stream=7, correlation=52, bytes=4),
+        event("cuda_sync", "Stream Sync", 1505, 5, 7, device=0, stream=7, correlation=53,
+              cuda_sync_kind="Stream Sync", wait_on_cuda_event_id=4),
+        event("cuda_profiler_range", "k", 1510, 2, 0, metric=3.5, kernel="k"),
+        event("mtia_runtime", "launch", 1511, 2, 8, correlation=60),
+        event("triton", "other", 1512, 2, 8, stream=7, kernel_backend="triton", kernel_hash="c",
+              num_warps=4, num_stages=2, kernel_file="a.py"),
+        {"ph": "i", "name": "[memory]", "pid": 7, "tid": 8, "ts": 1005, "s": "t",
+         "args": {"Device Type": 1, "Device Id": 0, "Bytes": 512, "Addr": 99, "Total Allocated": 512,
+                  "Total Reserved": 1024}},
+        {"ph": "i", "name": "[memory]", "pid": 7, "tid": 8, "ts": 1305, "s": "t",
+         "args": {"Device Type": 1, "Device Id": 0, "Bytes": -512, "Addr": 99, "Total Allocated": 0,
+                  "Total Reserved": 1024}},
+        {"ph": "B", "cat": "cpu_op", "name": "aten::add", "pid": 7, "tid": 8, "ts": 1600, "args": {}},
+        {"ph": "E", "cat": "cpu_op", "name": "aten::add", "pid": 7, "tid": 8, "ts": 1650},
+        {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "python"}},
+        {"ph": "M", "name": "thread_name", "pid": 7, "tid": 8, "args": {"name": "main"}},
+    ]  # fmt: skip
+    device = {
+        "id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 80 << 30, "computeMajor": 9,
+        "computeMinor": 0, "numSms": 132, "maxThreadsPerMultiprocessor": 2048, "uuid": "GPU-1",
+    }  # fmt: skip
+    group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "ranks": [0, 1],
+             "pg_size": 2, "group_count": 1}  # fmt: skip
+    whole = {
+        "schemaVersion": 1, "deviceProperties": [device], "cuda_runtime_version": 12080,
+        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2, "pg_count": 1,
+                            "pg_config": [group], "nccl_version": "2.27.3"},
+        "baseTimeNanoseconds": FIRST, "traceName": "a.json", "traceEvents": events,
+    }  # fmt: skip
+    path.write_text(json.dumps(whole))
+    return path
+
+
+def xplane(folder: Path) -> list[Path]:
+    """A file as XLA writes it on NVIDIA's GPUs, and one with AMD's details of a kernel."""
+    from tests.readers.cupti_xplane import H200, Cupti
+
+    module = "XlaModule:#prefix=jit(step)/jit(main),hlo_module=jit_step,program_id=5#"
+    thunk = module + "::Thunk:#name=dense/dot_general,hlo_op=gemm_fusion_dot.3#"
+    made = Cupti(H200)
+    made.trace_me("train", 2_000, 90_000, step_num=4)
+    for n in range(3):
+        at = 3_000 + 10_000 * n
+        made.launch("gemm_fusion_dot_3", n, at, at + 2_000, annotation=thunk)
+        made.kernel("gemm_fusion_dot_3", n, at + 3_000, at + 6_000, graph=n // 2, node=n // 2)
+    made.memcpy_call("H2D", 7, 50_000, 50_100, 64)
+    made.memcpy("H2D", 7, 50_200, 50_300, 64)
+    made.memset_call(8, 51_000, 51_100, 64)
+    made.memset(8, 51_200, 51_300, 64)
+    made.nvtx("", "step", 1_000, 60_000)
+    made.overhead("CUPTI activity", 52_000, 52_100)
+    made.unified("UM_MemcpyHtoD", 53_000, 53_100)
+    made.residency(54_000, 54_100, 64, 4096)
+    made.warnings.append("dropped")
+    nvidia = folder / "nvidia.xplane.pb"
+    nvidia.write_bytes(made.space())
+    amd = Cupti({"core_count": 304, "memory_size": 192 << 30})
+    told = "regs:2191500840 static_shared:0 group_mem:9 private_mem:4 grid:1,2,3 block:64,1,1"
+    amd.call("Compute", 1, 2_000, 2_100, name="hipModuleLaunchKernel", annotation=thunk)
+    amd.activity(
+        "Compute", "Cijk_Ailk", 1, 3_000, 4_000, 1, own={"kernel_details": told}, graph=1, node=2
+    )
+    rocm = folder / "amd.xplane.pb"
+    rocm.write_bytes(amd.space())
+    return [nvidia, rocm]
+
+
+# ------------------------------------------------------------------------------ our own
+
+
+def profile(source: Path, folder: Path) -> Path:
+    """A profile, with the frames that ``save`` leaves beside the trace."""
+    import opscope
+
+    opscope.load(source).save(folder)
+    return folder
+
+
+def recording(folder: Path) -> Path:
+    """What a process leaves that recorded ops, layers, steps and memory."""
+    from opscope.core import recording as of
+
+    part = folder / "part-machine-4000-1"
+    part.mkdir(parents=True)
+    meta = {
+        "format": of.FORMAT, "version": of.VERSION, "host": "machine", "pid": PID, "start_time": 1,
+        "rank": 0, "world_size": 1, "name": "train.py", "clock": "perf_counter_ns", "parent": 1,
+        "versions": {"torch": "2.13"}, "command": ["python3", "train.py"], "boot": "b",
+    }  # fmt: skip
+    (part / of.META).write_text(json.dumps(meta))
+    domain = "opscope.torch"
+    texts = [(0, domain, None, MM), (1, domain, "layer", "net.block"), (2, "user", None, "eval"),
+             (3, domain, "step", "step 3")]  # fmt: skip
+    (part / of.STRINGS).write_text("".join(json.dumps(one) + "\n" for one in texts))
+    facts = [
+        {"start": 1000}, {"versions": {"torch": "2.13"}}, {"domain": domain, "number": 0},
+        {"domain": "user", "number": 1}, {"thread": 0, "os_tid": 4000, "pthread_id": 9, "name": "main"},
+        {"clock": [1000, FIRST, 50]}, {"clock": [2_000_001_000, FIRST + 2_000_000_000, 50]},
+        {"probe": [1001, 1002, 4000]}, {"memory": -1, "total": 0, "reserved": None, "changes": 0},
+        {"gpu": False}, {"note": "a note", "severity": "info", "how_many": 1},
+        {"profiling": 1100, "profiler": "torch.profiler"},
+        {"window": [1200, 9000], "steps": [3, 4], "ended": None, "chosen": False},
+        {"cost": "ops", "time": 100, "calls": 3, "one_in": 1},
+        {"in_steps": 50, "steps_ns": 4000, "until": 9000}, {"stop": 10_000},
+    ]  # fmt: skip
+    (part / of.FACTS).write_text("".join(json.dumps(one) + "\n" for one in facts))
+    pop = of.POP_BASE
+    records = [(3, 1500), (1, 1600), (of.PAYLOAD, 7), (0, 1700), (pop, 1800), (2, 1810),
+               (pop - 1, 1850), (0, 1900), (of.COMPLETE_BASE, 1950), (pop, 2000), (pop, 2100),
+               (of.MARK_BASE + 2, 2200), (3, 2300)]  # fmt: skip
+    body = [(of.CHUNK, len(records)), *records]
+    (part / of.EVENTS).write_bytes(b"".join(of.RECORD.pack(*one) for one in body))
+    changes = [(1710, 4096, 512, 4000, -1, of.ALLOCATED), (1720, 4096, -1, 4000, -1, of.RELEASED),
+               (1730, 8192, 64, 4000, -1, of.ALLOCATED)]  # fmt: skip
+    (part / of.MEMORY).write_bytes(b"".join(of.MEMORY_RECORD.pack(*one) for one in changes))
+    return folder
+
+
+# ------------------------------------------------------------------------------ real ones
+
+
+def cut(trace: Path, folder: Path, rows: int = 150) -> Path:
+    """A copy of a real trace with the first ``rows`` of each table, or events; others as they are."""
+    folder.mkdir()
+    target = folder / trace.name
+    if trace.is_dir():
+        return trace
+    head = trace.read_bytes()[:16]
+    if head.startswith(b"SQLite"):
+        target.write_bytes(trace.read_bytes())
+        with sqlite3.connect(target) as db:
+            db.execute("PRAGMA journal_mode=OFF")
+            for (table,) in db.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            ).fetchall():
+                if table.lower() not in (
+                    "stringids",
+                    "stringtable",
+                    "dictionary",
+                    "sqlite_sequence",
+                ):
+                    db.execute(f'DELETE FROM "{table}" WHERE rowid > {rows}')
+            db.commit()
+            db.execute("VACUUM")
+        db.close()
+    elif head[:2] == b"\x1f\x8b" or head[:1] in (b"{", b"["):
+        data = trace.read_bytes()
+        whole = json.loads(gzip.decompress(data) if head[:2] == b"\x1f\x8b" else data)
+        events = whole["traceEvents"] if isinstance(whole, dict) else whole
+        step = max(1, len(events) // (2 * rows))  # some from everywhere, so that each kind is met
+        events[:] = events[:rows] + events[rows::step]
+        target = folder / trace.name.removesuffix(".gz")
+        target.write_text(json.dumps(whole))
+    else:
+        target.write_bytes(trace.read_bytes())
+    return target
