@@ -74,7 +74,8 @@ def asked(file: Path, seed: int) -> tuple[str, str]:
 
 def _ask(file: Path, dice: random.Random) -> None:
     import opscope
-    from opscope.backends.recorder import collect, parts
+    from opscope.backends.kept import parts
+    from opscope.backends.recorder import collect
     from opscope.profile import Profile
     from opscope.reports import console, layout
 

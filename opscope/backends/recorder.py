@@ -187,8 +187,10 @@ def _whole(part: Path, failed: list[BadInput]) -> Trace:
             name = source.__name__.rpartition(".")[2]
             try:
                 theirs = import_module(f"opscope.readers.{name}").read(found)
-            except BadInput as error:
+            except BadInput as error:  # what was recorded beside it is whole
                 failed.append(error)
+                what = f"kernels not captured: {error.path} cannot be read: {error.what}"
+                trace.note("error", what)
                 continue
             merged: Trace = source.merge(trace, theirs)
             return merged
