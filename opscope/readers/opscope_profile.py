@@ -29,6 +29,7 @@ from opscope.core.trace import Trace, conform, table_schema
 from opscope.version import __version__
 
 from .errors import BadInput
+from .sound import sound
 
 #: The format's version: a reader refuses a greater one. Tables and columns may be added within it.
 VERSION: Final = 1
@@ -244,13 +245,19 @@ class _Tables(dict[str, pl.DataFrame]):
             if len(frame) != rows:
                 what = f"table {name} has {len(frame)} rows where {META} says {rows}"
                 raise BadInput(self._path, what)
-            if self._own and {"start", "end"} <= set(frame.columns):
-                wrong = len(frame) - int((frame["end"] >= frame["start"]).sum())
-                if wrong:
-                    what = f"{wrong} rows of {name} whose end is missing or before its start"
-                    raise BadInput(self._path, what)
-            self[name] = frame
+            self[name] = self._sound(name, frame) if self._own else frame
         return super().__getitem__(name)
+
+    def _sound(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        """The table, values that cannot be null, which is noted. Raises BadInput where times cannot be."""
+        tables = {name: frame}
+        for severity, what, many in sound(tables):
+            if what.startswith("rows "):  # stored frames count on every row
+                raise BadInput(self._path, f"{many} {what}")
+            note = {"severity": [severity], "what": [what], "how_many": [many]}
+            row = pl.DataFrame(note, schema=table_schema("notes"))
+            self["notes"] = pl.concat([self["notes"], row])
+        return tables[name]
 
     def __setitem__(self, name: str, frame: pl.DataFrame) -> None:
         self._files.pop(name, None)

@@ -267,3 +267,20 @@ def test_a_pipe_in_a_files_place_is_refused_and_not_waited_for(tmp_path: Path, n
         opscope_profile.read(tmp_path / "p")
     with pytest.raises(BadInput, match="no regular file"):
         opscope_profile.scan(tmp_path / "p", "ranges")
+
+
+def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
+    tmp_path: Path,
+) -> None:
+    copies = {"process": [0, 0], "start": [1, 2], "end": [5, 6], "bytes": [64, 2**62]}
+    made = trace().replace(memops=pl.DataFrame(copies))
+    opscope_profile.write(tmp_path / "a.opscope", made)
+    found = opscope_profile.read(tmp_path / "a.opscope")[0]
+    assert found["memops"]["bytes"].to_list() == [64, None]
+    assert found["notes"]["what"].to_list() == [
+        "values of memops.bytes that are out of range: not known"
+    ]
+    far = trace().replace(memops=pl.DataFrame({**copies, "end": [5, 2**62]}))
+    opscope_profile.write(tmp_path / "b.opscope", far)
+    with pytest.raises(BadInput, match="1 rows of memops whose time is out of range"):
+        opscope_profile.read(tmp_path / "b.opscope")[0]["memops"]
