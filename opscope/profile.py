@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from html import escape
 from os import PathLike
 from pathlib import Path as FilePath
 from typing import Final, TypeAlias
@@ -43,6 +44,8 @@ Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
 ANALYSIS: Final = 10
+#: Rows of a trace up to which a notebook shows its summary: a second's work.
+_SHOWN: Final = 1_000_000
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
@@ -73,6 +76,34 @@ class Profile:
         self._stored = stored or {}
         self._frames: dict[str, pl.DataFrame] = {}
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
+
+    def __repr__(self) -> str:
+        """How much of what it holds, and from where; nothing is worked out for it."""
+        held = [
+            f"{len(self.trace[name]):,} {name}"
+            for name in ("kernels", "memops", "ranges", "processes")
+            if self.trace.has(name)
+        ]
+        origin = self.trace.origin
+        paths = origin.get("paths") or [
+            path for part in origin.get("parts", ()) for path in part.get("paths") or ()
+        ]
+        where = f" from {paths[0]}" if paths else ""
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        return f"<Profile of {', '.join(held) or 'nothing'}; {origin.get('format', 'no format')}{where}{more}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: what it is, and of a trace that is not large the summary."""
+        head = f"<p>{escape(repr(self))}</p>"
+        if len(self.trace["kernels"]) > _SHOWN or len(self.trace["ranges"]) > _SHOWN:
+            return head
+        row = self.summary().row(0, named=True)
+        cells = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in row.items()
+            if value is not None
+        )
+        return f"{head}<table>{cells}</table>"
 
     @cached_property
     def attribution(self) -> Attribution:

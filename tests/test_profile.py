@@ -188,3 +188,19 @@ def test_what_was_stored_and_does_not_fit_is_worked_out_anew(profile, tmp_path, 
     frame.write_parquet(file)
     again = getattr(opscope.load(path), name)()
     assert_frame_equal(again, getattr(profile, name)(), categorical_as_str=True)
+
+
+def test_a_profile_says_what_it_is_without_working_anything_out(trace_of):
+    profile = Profile(trace_of(kernels=[{"name": "<b>k</b>", "start": 0, "end": 5}]))
+    profile.trace.origin.update(format="kineto", paths=["a<b>.json", "b.json"])
+    assert repr(profile).startswith("<Profile of 1 kernels")
+    assert repr(profile).endswith("; kineto from a<b>.json and 1 more>")
+    assert "attribution" not in vars(profile)
+
+
+def test_a_notebook_shows_the_summary_and_no_markup_of_a_strangers(trace_of):
+    profile = Profile(trace_of(kernels=[{"name": "k", "start": 0, "end": 5}]))
+    profile.trace.origin.update(format="<script>")
+    shown = profile._repr_html_()
+    assert "<th>kernel_time</th><td>5</td>" in shown
+    assert "<script>" not in shown

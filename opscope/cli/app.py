@@ -16,7 +16,6 @@ app = typer.Typer(
     name="opscope",
     help="Where the time of a neural network goes, and why.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -150,7 +150,9 @@ def arrange(frame: pl.DataFrame, sort: str, chosen: str | None) -> tuple[pl.Data
     keys = split(chosen) if chosen else frame.columns
     for key in (sort, *keys):
         if key not in frame.columns:
-            fail(f"no column {key!r}; there are {', '.join(frame.columns)}")
+            from opscope.reports.suggest import unknown
+
+            fail(unknown("column", key, frame.columns))
     largest_first = frame.schema[sort].is_numeric() or frame.schema[sort].is_temporal()
     key = sort if largest_first else frame[sort].cast(str)  # text by the alphabet, not by its code
     return frame.sort(key, descending=largest_first, nulls_last=True, maintain_order=True), keys

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from .suggest import unknown
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -188,7 +190,7 @@ def resolve(names: Iterable[str]) -> list[str]:
         clean = name.strip().lower().replace("-", "_")
         clean = ALIASES.get(clean, clean)
         if clean not in REPORTS:
-            raise UnknownReport(f"no report named {name!r}; there are {', '.join(REPORTS)}")
+            raise UnknownReport(unknown("report", name, REPORTS))
         wanted.add(clean)
     return [name for name in REPORTS if name in wanted]
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .suggest import unknown
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -26,7 +28,7 @@ def resolve(names: Iterable[str]) -> list[str]:
     """The formats as ``FORMATS`` has them, in its order. Raises UnknownFormat."""
     wanted = {name.strip().lower() for name in names}
     for name in sorted(wanted - set(FORMATS)):
-        raise UnknownFormat(f"no format named {name!r}; there are {', '.join(FORMATS)}")
+        raise UnknownFormat(unknown("format", name, FORMATS))
     return [name for name in FORMATS if name in wanted]
 
 

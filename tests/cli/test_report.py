@@ -296,9 +296,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(command, name, opscope, tmp_pa
     ("args", "complaint"),
     [
         (("report", "--reports", "nonsense"), "no report named 'nonsense'; there are summary"),
+        (("report", "--reports", "detial"), "no report named 'detial'; did you mean 'detail'?"),
+        (("ops", "--sort", "self-tim"), "no column named 'self-tim'; did you mean 'self_time'?"),
         (("report", "--formats", "xlsx"), "no format named 'xlsx'; there are csv"),
-        (("ops", "--sort", "beauty"), "no column 'beauty'; there are "),
-        (("kernels", "-c", "name,beauty"), "no column 'beauty'"),
+        (("ops", "--sort", "beauty"), "no column named 'beauty'; there are "),
+        (("kernels", "-c", "name,beauty"), "no column named 'beauty'"),
     ],
 )
 def test_what_does_not_exist_is_answered_with_what_does(args, complaint, opscope, saved):
