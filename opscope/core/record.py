@@ -238,6 +238,7 @@ class Recorder:
         """
         with self._lock:
             if not lazy:
+                self.root.mkdir(parents=True, exist_ok=True)
                 self._open()
             self._clock()
             self._fact(start=perf_counter_ns())
@@ -409,7 +410,7 @@ class Recorder:
 
     def _open(self) -> None:
         who = processes.current()
-        # without its parents: a folder that the program has removed is not to come back
+        # without its parents: later on a folder that the program has removed is not to come back
         self.root.mkdir(exist_ok=True)
         folder = self.root / who.folder
         again = 1

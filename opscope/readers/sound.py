@@ -40,6 +40,8 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("allocations", "total"): (-(1 << 50), 1 << 50),
     ("allocations", "reserved"): (-(1 << 50), 1 << 50),
 }
+#: Tables whose ``time`` may be unknown: a spec's, and what a part of opscope cost.
+_MAY_LACK: Final = ("specs", "own_costs")
 Note = tuple[str, str, int]
 
 
@@ -79,7 +81,7 @@ def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> p
     wrong = pl.any_horizontal(pl.col([c for c in times if c != "end"]).is_null())
     if ends:
         wrong |= (pl.col("end") < pl.col("start")).fill_null(not opened or name != "ranges")
-    if name == "specs":  # whose time is that of a spec, where it is known
+    if name in _MAY_LACK:
         return frame
     return _without(frame, wrong, f"rows of {name} whose end is missing or before its start", notes)
 

@@ -24,6 +24,7 @@ from opscope.backends.kept import parts
 from opscope.backends.recorded_part import read_part
 from opscope.backends.recorder import RecorderCapture, capture, collect
 from opscope.core import record, recording, session
+from opscope.core.cost import Spent
 from opscope.core.emit import Emitter
 from opscope.core.record import Recorder
 from opscope.core.schema import OpCall, TensorSpec
@@ -507,3 +508,12 @@ def test_a_gpu_without_kernels_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         session.start(RecorderCapture(folder))
         session.stop()
         assert bool(collect(folder).origin.get("gpu")) is used
+
+
+def test_a_part_of_opscope_whose_cost_was_not_timed_is_kept(tmp_path: Path) -> None:
+    """One call in 64 is timed; of fewer the time is not known, and the part was there all the same."""
+    session.start(RecorderCapture(tmp_path / "rec"))
+    session.recorder().spending.append(lambda: Spent("rare", None, 3, 64, 0))
+    session.stop()
+    costs = collect(tmp_path / "rec")["own_costs"]
+    assert costs.filter(pl.col("part") == "rare").select("time", "calls").rows() == [(None, 3)]
