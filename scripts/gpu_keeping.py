@@ -17,10 +17,10 @@ def main():
     keep = Path(sys.argv.pop(1))
     collect = run._collect
 
-    def keeping(parts, *args, **kwargs):
+    def keeping(task, *args, **kwargs):
         shutil.rmtree(keep, ignore_errors=True)
-        shutil.copytree(parts, keep)
-        return collect(parts, *args, **kwargs)
+        shutil.copytree(task.parts, keep)
+        return collect(task, *args, **kwargs)
 
     run._collect = keeping
     opscope()
