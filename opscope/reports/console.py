@@ -477,10 +477,27 @@ _PARTS: Final = 3
 
 
 def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The largest parts of what has one reason, where something tells them apart."""
+    """The largest parts of what has one reason and the rest in one, where something tells them apart."""
     parts = [row for row in gaps.to_dicts() if row["reason"] == gap["reason"]]
     named = [(_part(row), row) for row in parts]
-    return [one for one in named[:_PARTS] if one[0]]
+    if not any(name for name, _ in named):
+        return []
+    most = (
+        len(named) if len(named) <= _PARTS + 1 else _PARTS
+    )  # a line for one more names it as well
+    shown: list[tuple[str, Mapping[str, Any]]] = [
+        (name or "no phase, no range", row) for name, row in named[:most]
+    ]
+    rest = parts[most:]
+    if rest:
+        sums = {
+            key: sum(row[key] for row in rest)
+            if all(row[key] is not None for row in rest)
+            else None
+            for key in ("kernels", "copies", "time", "share")
+        }
+        shown.append((f"{len(rest)} more (--reports gaps)", sums))
+    return shown
 
 
 def _part(row: Mapping[str, Any]) -> str:
