@@ -128,8 +128,8 @@ class Profile:
 
     @property
     def cpu_only(self) -> bool:
-        """Whether the program ran without a GPU, so that the CPU is the device."""
-        return not (self.trace.has("kernels") or self.trace.origin.get("gpu"))
+        """Whether nothing tells of a GPU, so that the CPU is the device."""
+        return not self.trace.used_gpu
 
     def _out(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         """What is handed out: the frame with its texts as String, made once."""

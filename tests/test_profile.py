@@ -204,3 +204,21 @@ def test_a_notebook_shows_the_summary_and_no_markup_of_a_strangers(trace_of):
     shown = profile._repr_html_()
     assert "<th>kernel_time</th><td>5</td>" in shown
     assert "<script>" not in shown
+
+
+def test_calls_of_a_runtime_without_kernels_are_not_no_gpu(trace_of):
+    call = {"name": "cudaLaunchKernel", "start": 1, "end": 2, "process": 0, "thread": 1}
+    op = {"id": 0, "start": 0, "end": 9, "process": 0, "thread": 1, "category": "forward"}
+    op |= {"domain": "opscope.torch", "text": "aten::mm", "kind": "pushpop"}
+    profile = Profile(trace_of(ranges=[op], calls=[call]))
+    assert not profile.cpu_only
+    row = profile.summary().row(0, named=True)
+    assert row["kernel_time"] is row["device_time"] is row["unattributed_time"] is None
+    assert profile.ops()["device_time"].to_list() == [None]
+
+
+def test_where_neither_ops_nor_steps_were_recorded_no_time_is_known(trace_of):
+    profile = Profile(trace_of())
+    assert profile.summary()["kernel_time"].item() is None
+    assert profile.unattributed().is_empty()
+    assert profile.gaps().is_empty()

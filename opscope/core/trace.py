@@ -86,6 +86,16 @@ class Trace:
         """Whether the source recorded this table at all."""
         return table in self.present
 
+    @property
+    def used_gpu(self) -> bool:
+        """Whether the program used a GPU, as far as the trace tells: kernels were captured, the source says
+        so, or calls of its runtime, copies or sets are there without them."""
+        return (
+            self.has("kernels")
+            or bool(self.origin.get("gpu"))
+            or any(len(self[name]) for name in ("calls", "memops"))
+        )
+
     def __getitem__(self, table: str) -> pl.DataFrame:
         return self.tables[table]
 

@@ -175,9 +175,9 @@ def summary(profile: Profile) -> Table:
     if (on_cpu or row.get("kernel_time") is not None) and row.get("window_time") is not None:
         line("  captured", units.time(row["window_time"]), _window(profile, row))
     if on_cpu:
-        line(
-            "CPU time", units.time(row.get("kernel_time")), "no GPU: ops, and steps outside any op"
-        )
+        told = row.get("kernel_time") is not None
+        what = "ops, and steps outside any op" if told else "neither ops nor steps"
+        line("CPU time", units.time(row.get("kernel_time")), f"no GPU was recorded: {what}")
     else:
         line("device busy", units.time(row.get("device_busy")), _of_wall(row))
         for what, value, remark in _ran(row):

@@ -26,9 +26,6 @@ SCHEMA: Final = {
     "share": pl.Float64,
 }
 _BY: Final = ("reason", "range", "phase", "state")
-#: Calls in which a thread waits for a device.
-_WAITS: Final = r"Synchronize"
-WAITING, CALLING = "waiting for the device", "in a call of the device's library"
 
 
 def gaps(ops: Ops) -> pl.DataFrame:
@@ -77,7 +74,7 @@ def gaps_on_cpu(ops: Ops, frame: pl.DataFrame, whole: int) -> pl.DataFrame:
     """The same for a CPU-only profile: time of the steps' threads inside steps, outside any op.
 
     ``frame`` is the profile's ops, ``whole`` its ``device_time`` (ns). ``state``: what the thread did,
-    where the trace tells: it waits for a device, it was off the CPU. kernels and copies are null.
+    where the scheduler recorded it. kernels and copies are null.
     """
     trace, role = ops.attribution.trace, ops.attribution.meaning.role
     telling = trace["ranges"].filter(pl.Series((role == ROLE["user"]) | (role == ROLE["phase"])))
@@ -85,8 +82,8 @@ def gaps_on_cpu(ops: Ops, frame: pl.DataFrame, whole: int) -> pl.DataFrame:
     parts = [pl.DataFrame(schema={**dict.fromkeys(_BY, pl.String), "time": pl.Int64})]
     for process, thread, outside in outside_ops(trace, frame):
         here = (pl.col("process") == process) & (pl.col("thread") == thread)
-        states = _States(trace, here)
-        spans = [telling.filter(here), compiling.filter(here), *states.tables]
+        states = trace["thread_states"].filter(here)
+        spans = [telling.filter(here), compiling.filter(here), states]
         start, end = _cut(outside, spans)
         place = (np.full(len(start), process), np.full(len(start), thread), start)
         mine = spans[1]
@@ -99,7 +96,7 @@ def gaps_on_cpu(ops: Ops, frame: pl.DataFrame, whole: int) -> pl.DataFrame:
                     "reason": np.where(np.isin(start, compiled), *CPU_REASONS),
                     "range": ops.context.user(*place).cast(pl.String),
                     "phase": ops.context.phase(*place).cast(pl.String),
-                    "state": states.at(start),
+                    "state": _open(states, start).cast(pl.String),
                     "time": end - start,
                 }
             )
@@ -130,27 +127,6 @@ def _cut(outside: tuple[Ints, Ints], spans: list[pl.DataFrame]) -> tuple[Ints, I
     of = np.searchsorted(first, start, side="right") - 1
     inside = (of >= 0) & (end <= at(last, of))
     return start[inside], end[inside]
-
-
-class _States:
-    """What one thread does, as far as its calls and the scheduler's records tell."""
-
-    def __init__(self, trace: Any, here: pl.Expr) -> None:
-        calls = trace["calls"].filter(here).select("start", "end", "name")
-        waits = pl.col("name").cast(pl.String).str.contains(_WAITS)
-        told = pl.when(waits).then(pl.lit(WAITING)).otherwise(pl.lit(CALLING))
-        self.tables = [
-            calls.select("start", "end", told.alias("state")),
-            trace["thread_states"]
-            .filter(here)
-            .select("start", "end", pl.col("state").cast(pl.String)),
-        ]
-
-    def at(self, time: Ints) -> pl.Series:
-        """The state at each time (ns): the call that is open, else what the scheduler recorded."""
-        found = [_open(table, time) for table in self.tables]
-        column: pl.Series = found[0].zip_with(found[0].is_not_null(), found[1])
-        return column
 
 
 def _open(table: pl.DataFrame, time: Ints) -> pl.Series:

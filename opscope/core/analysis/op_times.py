@@ -46,7 +46,7 @@ def times(attribution: Attribution) -> Times:
     kernels = np.zeros(len(rows), np.int64)
     if trace.has("kernels") or trace.has("memops"):
         device, kernels = launched(attribution, place, len(rows))
-    elif not trace.origin.get("gpu"):
+    elif not trace.used_gpu:
         device = own
     return Times(rows, parent, own, device, kernels, captured(trace, rows))
 

@@ -156,6 +156,8 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
     """
     if "device_time" in ops.columns:
         ops = ops.filter(pl.col("device_time").is_not_null())
+    if ops.is_empty() and ended_steps(trace["ranges"]).is_empty():
+        return {}  # nobody recorded what the CPU did: not known, which is not 0
     attributed = int(ops["self_time"].sum())
     outside = sum(int((last - first).sum()) for _, _, (first, last) in outside_ops(trace, ops))
     top = ops.filter(pl.col("parent_id").is_null())
@@ -271,7 +273,8 @@ def unattributed_on_cpu(
 
     Time in which a program was compiled has a reason of its own.
     """
-    whole, rest = summary["kernel_time"].item(), summary["unattributed_time"].item()
+    whole, known = summary["kernel_time"].item(), summary["unattributed_time"].item()
+    rest = known or 0  # where it is not known there is no row
     compiling = 0
     compiled = compiles(trace)
     if len(compiled):

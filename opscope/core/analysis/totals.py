@@ -140,7 +140,7 @@ def _kinds(ops: Ops) -> pl.DataFrame:
     device = None
     if ops.on_device:
         device, sums["kernels"] = launched(attribution, kind, numbering.many, ops.counting)
-    elif not attribution.trace.origin.get("gpu"):
+    elif not attribution.trace.used_gpu:
         device = sums["self_time"]
     within = None if inside is None else seen[row].astype(bool)
     device_time = device_column("device_time", device, len(row), within)

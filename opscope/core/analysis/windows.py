@@ -61,7 +61,7 @@ def captured_time(trace: Trace) -> int | None:
 
 def reasons(trace: Trace, device: pl.Series, seen: NDArray[np.bool_] | None) -> pl.Series:
     """Why each of the device times ``device`` is null; null where it is not."""
-    windowed = seen is not None and (trace.has("kernels") or not trace.origin.get("gpu"))
+    windowed = seen is not None and (trace.has("kernels") or not trace.used_gpu)
     why = pl.Series([OUTSIDE_WINDOW if windowed else NOT_CAPTURED], dtype=pl.String)
     every: pl.Series = why.new_from_index(0, len(device)).set(device.is_not_null(), None)
     return every.alias("reason")
