@@ -501,7 +501,7 @@ def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Map
 
 
 def _part(row: Mapping[str, Any]) -> str:
-    """``in 'evaluate', backward, waiting for the device``; nothing where nothing is told."""
+    """``in 'evaluate', backward, off the CPU: futex``; nothing where nothing is told."""
     inside = [f"in {units.text(row['range'])!r}" if row["range"] else ""]
     told = (units.text(row[key]) if row[key] else "" for key in ("phase", "state"))
     return ", ".join(filter(None, (*inside, *told)))

@@ -87,7 +87,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "source": "file and line of the user's code, innermost first",
     "range": "the innermost range of the user's own (annotate, record_function, NVTX)",
     "phase": "input, forward, backward, optimizer; else what the program calls it",
-    "state": "what the thread did, where the trace tells: running, waiting for the device, why off the CPU",
+    "state": "what the thread did, where the trace tells: running, or why it is off the CPU",
     "inputs": "dtypes, shapes and layouts of the inputs, in the notation of range-text.md",
     "outputs": "the same of the outputs",
     "dtypes": "the distinct dtypes of inputs and outputs",
