@@ -189,7 +189,7 @@ class Beside:
             if isinstance(error, SessionError):
                 raise
             raise SessionError(f"{self.profiler} cannot begin: {error}") from error
-        except BaseException:
+        except BaseException:  # Ctrl-C above all: the thread must not outlive the window
             keeper.leave()
             raise
         return window

@@ -48,7 +48,7 @@ class Methods:
             self._captures.begins(graph)
             try:
                 return original(graph, *args, **kwargs)
-            except BaseException:
+            except BaseException:  # an interrupt too: else it would count as captured for ever
                 self._captures.ends(graph)
                 raise
 

@@ -140,7 +140,7 @@ class KinetoCapture(Beside):
             return
         try:
             profiler.stop_trace()
-        except BaseException:
+        except BaseException:  # an interrupt too
             _disable()  # else no other could begin
             raise
         if folder is not None:

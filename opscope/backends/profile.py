@@ -60,7 +60,7 @@ class ProfileCapture:
             inner = make(name, folder)
             if inner is not None:
                 inner.warmup()
-        except BaseException:
+        except BaseException:  # Ctrl-C above all: a folder that holds nothing does not stay
             kept.discard(folder)
             raise
         self._folder, self._inner = folder, inner
@@ -77,7 +77,7 @@ class ProfileCapture:
             return
         try:
             self._inner.start()
-        except BaseException as error:
+        except BaseException as error:  # Ctrl-C above all, as in _prepare
             assert self._folder is not None
             kept.discard(self._folder)
             self._folder = self._inner = None

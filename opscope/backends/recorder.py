@@ -104,7 +104,7 @@ def _begun(target: Path, backend: str, force: bool) -> Path | None:
         folder = kept.beside(target)
         if begin(folder, backend).name != "emit":
             return folder
-    except BaseException as error:
+    except BaseException as error:  # Ctrl-C above all: a folder that holds nothing does not stay
         if folder is not None:
             kept.discard(folder)
         if not isinstance(error, OSError) or kept.is_taken(error):

@@ -88,7 +88,7 @@ class XPlaneCapture(Beside):
     def _stop(self) -> None:
         try:
             self._jax.profiler.stop_trace()
-        except BaseException:
+        except BaseException:  # an interrupt too
             # where it cannot write (a full disk) JAX keeps the session, and no other could begin
             state = getattr(getattr(self._jax._src, "profiler", None), "_profile_state", None)
             if state is not None:

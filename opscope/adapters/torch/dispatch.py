@@ -163,7 +163,9 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             own = perf_counter_ns() - begin
         try:
             result = call(*args, **kwargs) if kwargs else call(*args)
-        except BaseException:
+        except (
+            BaseException
+        ):  # the program's own, an interrupt too: the range that it leaves is closed
             if entry is not None:
                 self.emitter.pop()
             raise

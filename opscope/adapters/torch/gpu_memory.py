@@ -187,7 +187,7 @@ class History:
         try:
             # without our lock: it may initialise CUDA, and that begin a recording, and ours
             done = original(*args, **kwargs)
-        except BaseException:
+        except BaseException:  # whatever ended their call, they have not begun: ours goes on
             self._beginning -= 1
             if ours:
                 self._start()

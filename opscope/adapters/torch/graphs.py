@@ -70,7 +70,7 @@ class CudaGraphs:
             OF_PROCESS.begins(graph)
             try:
                 done = original(graph, *args, **kwargs)
-            except BaseException:
+            except BaseException:  # an interrupt too: else it would count as captured for ever
                 OF_PROCESS.ends(graph)
                 raise
             try:
