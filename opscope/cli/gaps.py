@@ -40,7 +40,7 @@ ADVICE: Final[Mapping[str, str]] = {
         "Record with opscope.init(), whose ranges name each graph, or with nsys "
         "--cuda-graph-trace=node, from before the captures"
     ),
-    "names no op, as other kernels of the trace do": (
+    "names no op, as kernels of the trace do": (
         "The profiler wrote no op beside these, and their names occur in no op or in several. Record "
         "with opscope.init() as well, so that the ranges around their launches tell"
     ),

@@ -56,7 +56,7 @@ REASONS: Final = (
     "launched outside any op range",
     "the trace has no op ranges",
     "replayed from a CUDA graph whose capture is not in the trace",
-    "names no op, as other kernels of the trace do",
+    "names no op, as kernels of the trace do",
     "replayed from a CUDA graph that runs nodes at once and does not number them",
     "replayed from a CUDA graph that any of several captures may have made",
 )
@@ -176,20 +176,23 @@ def attribute(trace: Trace) -> Attribution:
     _say(whole, "warning", GIVEN_TO_REGION, by_region)
     by_order = sum(int(graph.inferred.sum()) for graph in graphs.values())
     _say(whole, "info", GIVEN_BY_ORDER, by_order)
-    _take_named(named, launched["kernels"], is_op)
+    _take_named(named, launched["kernels"], launched["memops"], is_op)
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
 
 
-def _take_named(named: Named, kernels: Launched, is_op: NDArray[np.bool_]) -> None:
+def _take_named(
+    named: Named, kernels: Launched, memops: Launched, is_op: NDArray[np.bool_]
+) -> None:
     """Rule 0: the op that a kernel names, unless that is the very one that launched it.
 
-    One that is only inferred gives way to any that launched it.
+    One that is only inferred gives way to any that launched it. Copies and sets name none.
     """
     if not (named.op >= 0).any():
         return
     named.op[named.inferred & (kernels.op >= 0)] = NONE
     kernels.inferred[named.inferred & (named.op >= 0)] = True
     kernels.reason[(named.op < 0) & (kernels.reason == NO_RANGES)] = UNNAMED
+    memops.reason[memops.reason == NO_RANGES] = UNNAMED
     text = named.trace["ranges"]["text"].to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
     same = (kernels.op >= 0) & (at(text, kernels.op) == at(text, named.op))
     taken = (named.op >= 0) & ~same

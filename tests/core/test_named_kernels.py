@@ -86,7 +86,25 @@ def test_a_kernel_without_an_op_has_that_of_its_namesakes_where_they_agree(trace
     assert frame["op_id"].head(3).n_unique() == 3
     reasons = frame["reason"].cast(pl.String).to_list()
     assert reasons[5:] == ["no launch record", "no launch record",
-                           "names no op, as other kernels of the trace do"]  # fmt: skip
+                           "names no op, as kernels of the trace do"]  # fmt: skip
+
+
+def test_a_copy_beside_kernels_that_name_their_ops_names_none(trace_of):
+    copy = {"process": 0, "device": 0, "stream": 7, "start": 60, "end": 70, "correlation": 1,
+            "kind": "memcpy", "bytes": 64}  # fmt: skip
+    call = {
+        "process": 0,
+        "thread": 3,
+        "start": 50,
+        "end": 55,
+        "name": "cuMemcpyAsync",
+        "correlation": 1,
+    }
+    kernels = [kernel("gemm", 100, "jit_step(1)/dot.1")]
+    frame = Profile(trace_of(specs=FORWARD, kernels=kernels, memops=[copy], calls=[call])).memops()
+    assert frame["reason"].cast(pl.String).to_list() == ["names no op, as kernels of the trace do"]
+    bare = Profile(trace_of(memops=[copy], calls=[call])).memops()
+    assert bare["reason"].cast(pl.String).to_list() == ["the trace has no op ranges"]
 
 
 def test_an_op_that_launched_a_kernel_comes_before_one_that_only_its_name_tells(trace_of):
