@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from opscope.core.dialects.aten_schema import Argument, arguments
+from opscope.core.dialects.library_schema import leading_arguments
 from opscope.core.rangetext import RangeTextError, clean_value, format_call
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec
 
@@ -87,9 +88,12 @@ def _call(
     values: list[Any],
     frames: tuple[Frame, ...],
 ) -> OpCall:
-    schema = None
+    told = tuple(map(_surely_tensor, types, sizes))
+    schema: tuple[Argument | None, ...] | None
     if name.startswith("aten::"):
-        schema = arguments(name, len(sizes), tuple(map(_surely_tensor, types, sizes)))
+        schema = arguments(name, len(sizes), told)
+    else:
+        schema = leading_arguments(name, told)
     inputs: list[Arg] = []
     params: list[tuple[str, ParamValue]] = []
     listed = any(map(_nested, sizes))  # whether this PyTorch records the sizes of lists at all

@@ -57,6 +57,17 @@ def text(
          "aten::to(i64[2]) {dtype=\"bf16\", non_blocking=false, copy=false}"),
         (("mylib::op", [[2], [], []], ["double", "Scalar", ""], None, ["", "3", "mean"]),
          'mylib::op(f64[2]) {arg1=3, arg2="mean"}'),
+        # the first arguments of a library's op have names, those behind them as before
+        (("aiter::mha_batch_prefill", [[9, 2, 4], [3, 8, 1, 4], [3, 8, 1, 4], [2], [2], [3], *[[]] * 10],
+          ["c10::BFloat16"] * 3 + ["int"] * 3 + ["Scalar"] * 10, None,
+          [*[""] * 6, "9", "17", "0.", "0.5", "0.", "False", "True", "-1", "0", "7"]),
+         "aiter::mha_batch_prefill(bf16[9,2,4], bf16[3,8,1,4], bf16[3,8,1,4], i32[2], i32[2], i32[3]) "
+         "{max_seqlen_q=9, max_seqlen_k=17, dropout_p=0.0, softmax_scale=0.5, logits_soft_cap=0.0, "
+         "zero_tensors=false, is_causal=true, window_size_left=-1, window_size_right=0, arg15=7}"),
+        # another version's, which the types tell: no names rather than wrong ones
+        (("sgl_kernel::sgl_per_tensor_quant_fp8", [[2], [2], [], [1]], ["float", "Byte", "Scalar", "float"], None,
+          ["", "", "1", ""]),
+         "sgl_kernel::sgl_per_tensor_quant_fp8(f32[2], u8[2], f32[1]) {arg2=1}"),
         (("aten::add",), "aten::add()"),
         (("a name: with spaces",), '"a name: with spaces"()'),
         (("aten::mm", [[2, 3], [3, 4]], ["float"]), "aten::mm(?[2,3], ?[3,4])"),

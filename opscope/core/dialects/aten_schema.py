@@ -15,7 +15,8 @@ import msgspec
 
 #: ``any``: a tensor in one overload and a scalar in another; the trace's own types decide.
 Kind = Literal["tensor", "tensors", "any", "scalar"]
-_MARKS: Final[dict[str, Kind]] = {"*": "tensor", "+": "tensors"}
+#: By how the tables mark them.
+MARKS: Final[dict[str, Kind]] = {"*": "tensor", "+": "tensors"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def arguments(
 def _overloads(name: str, arity: int) -> list[tuple[Argument, ...]]:
     lines = [line.split(" ") if line else [] for line in _table().get(name, ())]
     return [
-        tuple(Argument(word.lstrip("*+"), _MARKS.get(word[:1], "scalar")) for word in words)
+        tuple(Argument(word.lstrip("*+"), MARKS.get(word[:1], "scalar")) for word in words)
         for words in lines
         if len(words) == arity
     ]
@@ -83,7 +84,7 @@ def tensor_arguments(name: str, count: int, others: frozenset[str]) -> tuple[str
         words = line.split(" ") if line else []
         if "*out" in words and not overload.endswith("out"):
             continue
-        names = tuple(word[1:] for word in words if word[:1] in _MARKS)
+        names = tuple(word[1:] for word in words if word[:1] in MARKS)
         if len(names) == count and others <= {word.lstrip("*+") for word in words}:
             found.add(names)
     return found.pop() if len(found) == 1 else None

@@ -13,6 +13,10 @@ from . import (  # noqa: F401
     names_onnx,
     names_tensorflow,
     prims,
+    serving_attention,
+    serving_layers,
+    serving_products,
+    transformer_engine,
 )
 from .api import (
     backward_costs,

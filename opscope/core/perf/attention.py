@@ -91,7 +91,7 @@ def _heads_first(q: TensorSpec, k: TensorSpec, v: TensorSpec) -> tuple[int, int,
     return product(qs[:-2]), qs[-2], ks[-2], qs[-1], vs[-1]
 
 
-def _live(call: OpCall, queries: int, keys: int, bottom_right: bool) -> int:
+def live_pairs(call: OpCall, queries: int, keys: int, bottom_right: bool) -> int:
     left, right = call.param("window_size_left"), call.param("window_size_right")
     if isinstance(left, int) or isinstance(right, int):
         low = left if isinstance(left, int) and not isinstance(left, bool) else -1
@@ -134,7 +134,7 @@ def sdpa(call: OpCall) -> Cost:
         # the block mask's tensors are inputs; how many blocks are full is their content
         live = queries * keys
     else:
-        live = _live(call, queries, keys, bottom_right=False)
+        live = live_pairs(call, queries, keys, bottom_right=False)
     pairs = heads * queries * keys, heads * live
     return attention_cost(call, q, k, v, pairs, (d_qk, d_v))
 
@@ -152,7 +152,7 @@ def sdpa_backward(call: OpCall) -> Cost:
     """The output gradient comes first, then query, key, value."""
     grad, q, k, v = (need(call, n, "operand") for n in range(4))
     heads, queries, keys, d_qk, d_v = _heads_first(q, k, v)
-    pairs = heads * queries * keys, heads * _live(call, queries, keys, bottom_right=False)
+    pairs = heads * queries * keys, heads * live_pairs(call, queries, keys, bottom_right=False)
     return attention_cost(call, q, k, v, pairs, (d_qk, d_v), backward=True, grads=(grad,))
 
 
@@ -170,7 +170,7 @@ def flex_backward(call: OpCall) -> Cost:
     return attention_cost(call, q, k, v, pairs, (d_qk, d_v), backward=True)
 
 
-def _tokens_first(
+def tokens_first(
     call: OpCall, q: TensorSpec, k: TensorSpec, v: TensorSpec
 ) -> tuple[int, int, int, int]:
     """(all pairs, unmasked pairs, d_qk, d_v) of [B, N, H, d] operands, or of packed [T, H, d]."""
@@ -180,7 +180,7 @@ def _tokens_first(
         if batch == 1 and _packed(call):
             return _varlen(call, qs[1:], ks[1:], vs[-1])
         keys = ks[1]
-        live = _live(call, queries, keys, bottom_right=True)
+        live = live_pairs(call, queries, keys, bottom_right=True)
         return batch * heads * queries * keys, batch * heads * live, d_qk, vs[-1]
     if len(qs) == 3 and len(ks) == 3:
         return _varlen(call, qs, ks, vs[-1])
@@ -222,7 +222,7 @@ def _varlen(
         or longest_k * count != keys
     ):
         raise CannotKnow("the lengths of the packed sequences are data that no trace records")
-    live = _live(call, longest_q, longest_k, bottom_right=True)
+    live = live_pairs(call, longest_q, longest_k, bottom_right=True)
     return count * heads * longest_q * longest_k, count * heads * live, d_qk, d_v
 
 
@@ -240,7 +240,10 @@ def _varlen(
     "aten::_flash_attention_forward_no_dropout_inplace",
     "torch_attn::_varlen_attn",
     "torch_attn::_varlen_attn_out",
-    "vllm::unified_attention",
+    "aiter::mha_fwd",
+    "aiter::fmha_v3_fwd",
+    "aiter::wrapper_fmha_v3_fwd",
+    "aiter::_flash_attn_forward",
     family="attention",
     source=_SOURCE,
 )
@@ -249,9 +252,7 @@ def flash(call: OpCall) -> Cost:
     if call.name.endswith(("no_dropout_inplace", "_attn_out")):  # the result is the first
         call = replace(call, inputs=(*call.inputs[1:],), outputs=call.inputs[:1])
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
-    if call.name.startswith("vllm::"):
-        raise CannotKnow("the cached keys' lengths are data that no trace records")
-    every, live, d_qk, d_v = _tokens_first(call, q, k, v)
+    every, live, d_qk, d_v = tokens_first(call, q, k, v)
     return attention_cost(call, q, k, v, (every, live), (d_qk, d_v))
 
 
@@ -264,13 +265,18 @@ def flash(call: OpCall) -> Cost:
     "flash_attn_3::bwd",
     "xformers::efficient_attention_backward_cutlass",
     "torch_attn::_varlen_attn_backward",
+    "aiter::mha_bwd",
+    "aiter::fmha_v3_bwd",
+    "aiter::wrapper_fmha_v3_bwd",
+    "aiter::_flash_attn_backward",
+    "aiter::fmha_v3_varlen_bwd",
     family="attention",
     source=_BACK,
 )
 def flash_backward(call: OpCall) -> Cost:
     """The output gradient comes first, then query, key, value."""
     grad, q, k, v = (need(call, n, "operand") for n in range(4))
-    every, live, d_qk, d_v = _tokens_first(call, q, k, v)
+    every, live, d_qk, d_v = tokens_first(call, q, k, v)
     return attention_cost(call, q, k, v, (every, live), (d_qk, d_v), backward=True, grads=(grad,))
 
 
@@ -334,7 +340,7 @@ def paged(call: OpCall) -> Cost:
 def flash_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """All three gradients are of data, the tokens before the heads."""
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
-    every, live, d_qk, d_v = _tokens_first(call, q, k, v)
+    every, live, d_qk, d_v = tokens_first(call, q, k, v)
     grad = TensorSpec(q.dtype, (*sizes(q)[:-1], d_v))
     both = attention_cost(
         call,
@@ -363,7 +369,7 @@ def attention_backward(call: OpCall) -> tuple[Cost, Cost]:
     """All three gradients are of data; there are no parameters."""
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     heads, queries, keys, d_qk, d_v = _heads_first(q, k, v)
-    pairs = heads * queries * keys, heads * _live(call, queries, keys, bottom_right=False)
+    pairs = heads * queries * keys, heads * live_pairs(call, queries, keys, bottom_right=False)
     grad = TensorSpec(q.dtype, (*sizes(q)[:-1], d_v))
     both = attention_cost(
         call, q, k, v, pairs, (d_qk, d_v), backward=True, grads=(grad,), writes=[q, k, v]

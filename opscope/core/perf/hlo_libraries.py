@@ -15,7 +15,7 @@ from opscope.core.schema import COMPLEX, OpCall, TensorSpec
 
 from .hlo import topk
 from .linalg import bidiagonal, lu, qr, svd
-from .registry import CannotKnow, Cost, op
+from .registry import CannotKnow, Cost, Model, op
 from .shapes import cost, distinct_tensors, need, numel, outputs, product, sizes
 
 _FUNCTION: Final = re.compile(
@@ -38,7 +38,20 @@ _FACTORS: Final[dict[str, tuple[Callable[[int, int], int], Callable[[int, int], 
     "gehrd": (lambda m, n: 10 * n**3 // 3, None),
     "trd": (lambda m, n: 4 * n**3 // 3, None),
 }
+#: Models of libraries that have modules of their own, by the whole name of the function.
+_TARGETS: Final[dict[str, Model]] = {}
 _MOVES: Final = ("threefry2x32", "lu_pivots_to_permutation")
+
+
+def target(*names: str) -> Callable[[Model], Model]:
+    """Register a model for custom calls of the named functions."""
+
+    def register(model: Model) -> Model:
+        for name in names:
+            _TARGETS[name] = model
+        return model
+
+    return register
 
 
 def _matrix(tensor: TensorSpec) -> tuple[int, int, int]:
@@ -52,10 +65,12 @@ def _matrix(tensor: TensorSpec) -> tuple[int, int, int]:
 @op("hlo::custom-call", family="linalg", source="LAPACK Working Note 41, by the function called")
 def library(call: OpCall) -> Cost:
     """By the target's name; any other library's call is not known."""
-    target = str(call.param("target", ""))
-    found = _FUNCTION.search(target)
+    name = str(call.param("target", ""))
+    if name in _TARGETS:
+        return _TARGETS[name](call)
+    found = _FUNCTION.search(name)
     if found is None:
-        raise CannotKnow(f"a library's call: {target or 'the trace does not record which'}")
+        raise CannotKnow(f"a library's call: {name or 'the trace does not record which'}")
     function = found.group(1)
     if function == "TopK":
         return topk(call)

@@ -26,6 +26,8 @@ from .shapes import (
     "vllm::inplace_fused_experts",
     "vllm::outplace_fused_experts",
     "vllm::fused_experts",
+    "vllm::rocm_aiter_fused_moe",
+    "aiter::fused_moe_",
     "sglang::inplace_fused_experts",
     "sglang::outplace_fused_experts",
     family="gemm",
@@ -36,17 +38,19 @@ def fused_experts(call: OpCall) -> Cost:
     x, up, down, weights = (need(call, n, "operand") for n in range(4))
     (tokens, hidden), gate, back = sizes(x), sizes(up), sizes(down)
     k = sizes(weights)[-1]
-    if len(gate) != 3 or len(back) != 3 or gate[2] != hidden:
+    # 4-bit weights stand two to a byte along the dimension that is summed over
+    halves = 2 if len(gate) == 3 and gate[2] * 2 == hidden else 1
+    if len(gate) != 3 or len(back) != 3 or gate[2] * halves != hidden:
         raise CannotKnow("the experts' weights are packed")
     pairs = tokens * k
-    inner = back[2]
+    inner = back[2] * halves
     vector = pairs * inner * (6 if gate[1] == 2 * inner else 5) + 2 * pairs * hidden
     experts = min(gate[0], pairs)
     share = [numel(up) // max(gate[0], 1) * experts, numel(down) // max(gate[0], 1) * experts]
     return cost(
         [x, weights, Span(up.dtype, share[0]), Span(down.dtype, share[1])],
         [x],
-        matrix=2 * pairs * (gate[1] * hidden + back[1] * back[2]),
+        matrix=2 * pairs * (gate[1] * hidden + back[1] * inner),
         vector=vector,
         dtype=promote([x, up]),
         note="every expert that may be reached is taken to be read" if pairs >= gate[0] else "",

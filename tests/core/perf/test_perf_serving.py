@@ -1,0 +1,228 @@
+"""What inference runs today: block-scaled, packed and grouped products, attention over a cache."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opscope.core import perf
+from opscope.core.rangetext import parse
+from opscope.core.schema import OpCall, TensorSpec
+
+
+def known(text):
+    call = parse(text) if isinstance(text, str) else text
+    cost, why = perf.cost(call)
+    assert cost is not None, why
+    return cost
+
+
+@pytest.mark.parametrize(
+    ("text", "m", "n", "k"),
+    [
+        # as SGLang recorded it on a B200: a, its scales, b, its scales, d
+        ("sglang::deep_gemm_fp8_fp8_bf16_nt(f8e4m3fn[15434,2048], i32[15434,4], f8e4m3fn[12288,2048], i32[12288,4],"
+         " bf16[15434,12288])", 15434, 12288, 2048),
+        ("vllm::w8a8_triton_block_scaled_mm_func(f8e4m3fn[4149,5120], f8e4m3fn[34816,5120], f32[33,40], f32[272,40])",
+         4149, 34816, 5120),
+        ("_C::cutlass_scaled_mm_azp(bf16[4,8], i8[4,16], i8[16,8], f32[1], f32[8], i32[8])", 4, 8, 16),
+        # two 4-bit elements to a byte on both sides
+        ("_C::cutlass_scaled_fp4_mm(bf16[4,8], u8[4,16], u8[8,16], u8[128,4], u8[128,4], f32[1])", 4, 8, 32),
+        ("sgl_kernel::fp8_scaled_mm(f8e4m3fn[4,16], f8e4m3fn[16,8], f32[4,1], f32[8,1])", 4, 8, 16),
+        # eight 4-bit columns to an i32
+        ("_C::awq_gemm(f16[4,64], i32[64,16], f16[1,128], i32[1,16])", 4, 128, 64),
+        # eight 4-bit rows to an i32
+        ("_C::gptq_gemm(f16[4,64], i32[8,128], i32[1,16], f16[1,128], i32[64])", 4, 128, 64),
+        ("aiter::gemm_a4w4(u8[4,32], u8[128,32], u8[4,2], u8[128,2])", 4, 128, 64),
+        ("_C::machete_mm(f16[4,64], i32[8,128]) -> f16[4,128]", 4, 128, 64),
+        ("_C::marlin_gemm(f16[4,64], i32[4,256], f16[1,128], i32[132]) {size_m=4, size_n=128, size_k=64}", 4, 128, 64),
+        ("_C::marlin_gemm(f16[4,64], i32[4,256], f16[1,128], i32[132]) -> f16[4,128]", 4, 128, 64),
+        ("_C::gptq_marlin_gemm(f16[4,64], i32[4,256], f16[1,128], i32[132])", 4, 128, 64),
+        ("_C::ggml_mul_mat_a8(u8[128,36], f16[4,64]) {type=2, row=128}", 4, 128, 64),
+        ("sgl_kernel::qserve_w4a8_per_chn_gemm(i8[4,64], i8[128,32], f16[128], f16[4], f16[128], f16[4], f16[4,128])",
+         4, 128, 64),
+        # experts: twelve rows in all, whoever they belong to
+        ("_C::cutlass_moe_mm(bf16[12,8], f8e4m3fn[12,16], f8e4m3fn[4,16,8], f32[12,1], f32[4,8], i32[4], i32[4,3])",
+         12, 8, 16),
+        ("_C::cutlass_fp4_group_mm(bf16[12,8], u8[12,16], u8[4,8,16], u8[128,4], u8[4,128,4], f32[4], i32[4,3])",
+         12, 8, 32),
+        ("deep_gemm_cpp::m_grouped_fp8_gemm_nt_contiguous(f8e4m3fn[12,16], f32[12,1], f8e4m3fn[4,8,16], f32[4,1,1],"
+         " bf16[12,8], i32[12])", 12, 8, 16),
+        ("_moe_C::moe_wna16_marlin_gemm(f16[6,64], i32[4,4,256]) {top_k=2, size_m=6, size_n=128, size_k=64}",
+         12, 128, 64),
+        ("_moe_C::moe_wna16_gemm(f16[6,64], f16[6,2,128], i32[4,128,8])", 12, 128, 64),
+    ],
+)  # fmt: skip
+def test_a_products_flops(text, m, n, k):
+    assert known(text).matrix_flops == 2 * m * n * k
+
+
+@given(
+    rows=st.lists(st.integers(0, 5), min_size=1, max_size=5),
+    n=st.integers(1, 8),
+    k=st.integers(1, 8),
+)
+def test_a_grouped_product_is_the_sum_over_its_experts(rows, n, k):
+    tokens, experts = sum(rows), len(rows)
+    call = OpCall(
+        "_C::cutlass_moe_mm",
+        (
+            TensorSpec("bf16", (tokens, n)),
+            TensorSpec("i8", (tokens, k)),
+            TensorSpec("i8", (experts, k, n)),
+        ),
+    )
+    found = known(call)
+    assert found.matrix_flops == sum(2 * each * n * k for each in rows)
+    assert found.bytes_written == 2 * tokens * n
+    # no more experts are read than there are rows to reach them
+    assert found.bytes_read == tokens * k + min(experts, tokens) * n * k
+
+
+def test_the_bytes_of_a_packed_weight_are_those_that_it_has():
+    found = known("_C::awq_gemm(f16[4,64], i32[64,16], f16[1,128], i32[1,16]) -> f16[4,128]")
+    assert found.bytes_read == 2 * 4 * 64 + 4 * 64 * 16 + 2 * 128 + 4 * 16
+    assert found.bytes_written == 2 * 4 * 128
+    without = known("_C::awq_gemm(f16[4,64], i32[64,16], f16[1,128], i32[1,16])")
+    assert without.bytes is None
+    assert "result's dtype" in without.bytes_reason
+
+
+def test_experts_with_two_4_bit_weights_to_a_byte():
+    full = known(
+        "aiter::fused_moe_(bf16[16,64], bf16[8,256,64], bf16[8,64,128], f32[16,2], i32[16,2])"
+    )
+    half = known("aiter::fused_moe_(bf16[16,64], u8[8,256,32], u8[8,64,64], f32[16,2], i32[16,2])")
+    assert full.flops == half.flops
+    assert half.bytes_read < full.bytes_read
+
+
+PREFILL = ("aiter::mha_batch_prefill(bf16[100,8,64], bf16[9,16,2,64], bf16[9,16,2,64], i32[{}], i32[{}], i32[7])"
+           " {{max_seqlen_q=100, max_seqlen_k=112, is_causal=true}}")  # fmt: skip
+
+
+def test_one_sequence_over_a_cache_is_as_long_as_the_longest():
+    found = known(PREFILL.format(2, 2))
+    live = sum(12 + i + 1 for i in range(100))
+    assert found.matrix_flops == 4 * 8 * 100 * 112 * 64
+    assert found.masked_flops == 4 * 8 * (100 * 112 - live) * 64
+    assert found.bytes is None
+    assert "which pages" in found.bytes_reason
+
+
+def test_packed_keys_are_as_flash_attention_counts_them():
+    text = "{}(bf16[200,8,64], bf16[200,2,64], bf16[200,2,64], i32[3], i32[3]) {{max_seqlen_q=100, max_seqlen_k=100}}"
+    flash = known(text.format("flash_attn::_flash_attn_varlen_forward"))
+    assert known(text.format("aiter::mha_varlen_fwd")) == flash
+    assert known(text.format("_vllm_fa2_C::varlen_fwd")) == flash
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PREFILL.format(3, 3), "lengths are data"),
+        ("_vllm_fa3_C::fwd(bf16[4,8,64], bf16[90,16,2,64], bf16[90,16,2,64], bf16[4,8,64], i32[5], i32[4])",
+         "lengths are data"),
+        ("vllm::unified_attention_with_output(bf16[4,8,64], bf16[4,2,64], bf16[4,2,64], bf16[4,8,64])",
+         "lengths are data"),
+        ("sgl_kernel::cutlass_mla_decode(bf16[4,128,512], bf16[4,128,512], bf16[4,128,64])", "lengths are data"),
+        ("vllm::moe_forward(bf16[4,64], bf16[4,8])", "the layer's"),
+        ("deep_gemm_cpp::fp8_m_grouped_gemm_nt_masked(f8e4m3fn[4,64,16])", "rows each expert has"),
+        ("_C::machete_mm(f16[4,64], i32[8,128])", "hides N"),
+        ("_C::marlin_gemm(f16[4,64], i32[4,256])", "size_n"),
+        ("aiter::gemm_a8w8(f8e4m3fn[4,64], f8e4m3fn[128,48])", "not [M, K]"),
+        ("sgl_kernel::sgl_per_tensor_quant_fp8(bf16[4,8], f8e4m3fn[4,8], f32[1])", "is_static"),
+    ],
+)  # fmt: skip
+def test_what_only_data_tells_is_not_known(text, reason):
+    cost, why = perf.cost(parse(text))
+    assert cost is None
+    assert reason in why
+
+
+@pytest.mark.parametrize(
+    ("text", "each", "read", "written"),
+    [
+        ("sgl_kernel::rmsnorm(bf16[4,8], bf16[4,8], bf16[8])", 4, 64 + 16, 64),
+        ("flashinfer::fused_add_rmsnorm(bf16[4,8], bf16[4,8], bf16[8])", 5, 128 + 16, 128),
+        ("_C::rms_norm_static_fp8_quant(f8e4m3fn[4,8], bf16[4,8], bf16[8], f32[1])", 7, 64 + 16 + 4, 32),
+        ("_C::rms_norm_dynamic_per_token_quant(f8e4m3fn[4,8], bf16[4,8], bf16[8], f32[4])", 8, 64 + 16, 32 + 16),
+        ("_C::per_token_group_fp8_quant(bf16[4,8], f8e4m3fn[4,8], f32[4,1])", 4, 64, 32 + 16),
+        ("sgl_kernel::sgl_per_tensor_quant_fp8(bf16[4,8], f8e4m3fn[4,8], f32[1]) {is_static=true}", 3, 64 + 4, 32),
+        ("sgl_kernel::sgl_per_tensor_quant_fp8(bf16[4,8], f8e4m3fn[4,8], f32[1]) {is_static=false}", 4, 64, 32 + 4),
+        ("_C::scaled_fp4_quant(bf16[2,16], f32[1]) -> (u8[2,8], u8[128,4])", 4, 64, 16 + 512),
+    ],
+)  # fmt: skip
+def test_layers_that_write_where_they_are_told(text, each, read, written):
+    found = known(text)
+    assert found.vector_flops == each * 32
+    assert (found.bytes_read, found.bytes_written) == (read, written)
+
+
+def test_the_residual_of_a_fused_norm_is_read_added_and_written():
+    text = "_C::rms_norm_dynamic_per_token_quant(f8e4m3fn[4,8], bf16[4,8], bf16[8], f32[4]{})"
+    alone, added = known(text.format("")), known(text.format(", bf16[4,8]"))
+    assert added.vector_flops - alone.vector_flops == 32
+    assert added.bytes - alone.bytes == 2 * 64
+
+
+def custom(target, inputs, results):
+    return parse(f'hlo::custom-call({inputs}) -> ({results}) {{target="{target}"}}')
+
+
+Q, KV = "bf16[2,128,8,64]", "bf16[2,256,2,64]"
+FORWARD = ("te_fused_attn_forward_ffi", f"{Q}, {KV}, {KV}, bf16[0], f32[0], u32[8], i32[2], i32[2]")
+
+
+def test_transformer_engines_attention_is_that_of_its_shapes():
+    found = known(custom(*FORWARD, f"{Q}, f32[2,8,128,1], u32[1,4], u8[0]"))
+    assert found.matrix_flops == 4 * 2 * 8 * 128 * 256 * 64
+    assert found.bytes_read == 2 * (2 * 128 * 8 * 64 + 2 * 2 * 256 * 2 * 64)
+    assert "mask" in found.note
+    one = custom(
+        "te_fused_attn_forward_ffi", "bf16[2,128,3,8,64], bf16[0], bf16[0], bf16[0]",
+        f"{Q}, f32[2,8,128,1]",
+    )  # fmt: skip
+    assert known(one).matrix_flops == 4 * 2 * 8 * 128 * 128 * 64
+    two = custom(
+        "te_fused_attn_forward_ffi", f"{Q}, bf16[2,256,2,2,64], bf16[0], bf16[0]",
+        f"{Q}, f32[2,8,128,1]",
+    )  # fmt: skip
+    assert known(two).matrix_flops == found.matrix_flops
+    back = custom(
+        "te_fused_attn_backward_ffi",
+        f"{Q}, {KV}, {KV}, bf16[0], f32[2,8,128,1], u32[1,4], {Q}, {Q}, i32[2], i32[2]",
+        f"{Q}, {KV}, {KV}, bf16[0]",
+    )
+    assert known(back).matrix_flops == 2 * 5 * 64 * 2 * 8 * 128 * 256
+
+
+@pytest.mark.parametrize("results", [f"{Q}, f32[2,128,8,1]", f"{Q}, f32[2,8,128,4]"])
+def test_packed_sequences_of_transformer_engine_are_not_guessed(results):
+    cost, why = perf.cost(custom(*FORWARD, results))
+    assert cost is None
+    assert "packed" in why
+
+
+@given(
+    m=st.lists(st.integers(1, 6), min_size=1, max_size=2), n=st.integers(1, 6),
+    k=st.integers(1, 6), flips=st.tuples(st.booleans(), st.booleans()),
+)  # fmt: skip
+def test_transformer_engines_product_from_three_shapes(m, n, k, flips):
+    lhs = (k, *m) if flips[0] else (*m, k)
+    rhs = (n, k) if flips[1] else (k, n)
+    call = OpCall(
+        "hlo::custom-call",
+        (TensorSpec("bf16", lhs), TensorSpec("f32", (0,)), TensorSpec("bf16", rhs)),
+        (TensorSpec("bf16", (*m, n)),),
+        (("target", "te_gemm_v2_ffi"),),
+    )
+    assert known(call).matrix_flops == 2 * math.prod(m) * n * k
+
+
+def test_a_batch_of_products_is_not_taken_for_one():
+    call = custom("te_gemm_ffi", "bf16[4,8,8], f32[0], bf16[4,8,8]", "bf16[4,8,8]")
+    assert perf.cost(call)[0] is None
