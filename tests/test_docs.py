@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,59 @@ def environment(folder: Path) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "VENV": str(programs),
     }
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def links(document: Path) -> list[str]:
+    """Where the document's links lead; what stands in fences and in code is none."""
+    text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", document.read_text(encoding="utf-8")))
+    return LINK.findall(text)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_within_the_repository_lead_somewhere(document):
+    for link in links(document):
+        path, _, section = link.partition("#")
+        if re.match(r"\w+:", link):
+            continue
+        place = document.parent / path if path else document
+        assert place.exists(), f"{document.name}: {link}"
+        if section:
+            titles = re.findall(r"^#+ (.*)$", place.read_text(encoding="utf-8"), re.MULTILINE)
+            found = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert section in found, f"{document.name}: {link}"
+
+
+def test_the_readme_s_links_work_outside_the_repository():
+    """As the metadata of a built package has them: each is absolute, and its file is in the repository."""
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    project = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    assert hook["fragments"] == [{"path": "README.md"}]
+    base = project["project"]["urls"]["Repository"] + "/blob/main/"
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for change in hook["substitutions"]:
+        text = re.sub(change["pattern"], change["replacement"], text)
+    found = LINK.findall(text)
+    assert len(found) == len(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))) > 2
+    urls = [url for name, url in project["project"]["urls"].items() if name != "Repository"]
+    for link in (*found, *urls):
+        assert re.match(r"https://", link), link
+        if link.startswith(base):
+            assert (ROOT / link.removeprefix(base)).exists(), link
+
+
+def test_every_page_of_the_documentation_is_reached_from_its_first():
+    reached, waiting = set(), [ROOT / "docs" / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            here = [link.partition("#")[0] for link in links(page) if not re.match(r"\w+:", link)]
+            waiting += [(page.parent / link).resolve() for link in here if link]
+    assert set((ROOT / "docs").rglob("*.md")) <= reached
 
 
 def test_every_column_of_the_reports_is_documented():
