@@ -1,6 +1,7 @@
 """Every snippet of the documentation runs: fenced blocks marked bash or python, in a folder of their own.
 
-A mark after the language (```bash torch, keras) names what a block needs. The blocks of one document run in
+A mark after the language (```bash torch, keras) names what a block needs; ``cell`` is one of a notebook, which
+tests/test_notebook.py runs. The blocks of one document run in
 order in one folder, as a reader would run them.
 """
 
@@ -29,8 +30,16 @@ def blocks(document: Path) -> list[tuple[str, str, str]]:
     return [match.groups() for match in FENCE.finditer(document.read_text(encoding="utf-8"))]
 
 
+def wanted(needs: str) -> list[str]:
+    return [name.strip() for name in needs.split(",") if name.strip()]
+
+
 def runnable(document: Path) -> list[tuple[str, str, str]]:
-    return [block for block in blocks(document) if block[0] in ("bash", "python")]
+    return [
+        block
+        for block in blocks(document)
+        if block[0] in ("bash", "python") and "cell" not in wanted(block[1])
+    ]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -38,7 +47,7 @@ def test_every_fence_says_what_it_is(document):
     for language, needs, _ in blocks(document):
         # no other name of a language that would be run
         assert language in ("bash", "python", "text", "json", ""), f"{document.name}: ```{language}"
-        assert set(wanted(needs)) <= {"lightning", "transformers", *FRAMEWORKS}, (
+        assert set(wanted(needs)) <= {"cell", "lightning", "transformers", *FRAMEWORKS}, (
             f"{document.name}: ```{language} {needs}"
         )
     assert document.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(document))
@@ -70,10 +79,6 @@ def test_snippets_run(document, tmp_path):
         ran += 1
     if not ran:
         pytest.skip("its snippets need a framework that is not here")
-
-
-def wanted(needs: str) -> list[str]:
-    return [name.strip() for name in needs.split(",") if name.strip()]
 
 
 def installed(name: str) -> bool:

@@ -220,7 +220,7 @@ def test_a_notebook_shows_the_first_ops_with_their_times_as_people_write_them(tr
                     "end": 1_234_567,
                     "text": 'aten::mm(f32[2,2]) @"a<b>.py":3',
                 },
-                {**op, "id": 1, "start": 2_000_000, "end": 2_000_999, "text": "aten::add"},
+                {**op, "id": 1, "start": 2_000_000, "end": 2_000_999, "text": "aten::add(f32[2])"},
             ]
         )
     )

@@ -16,6 +16,8 @@ from opscope.core.schema import Frame
 
 #: Frameworks whose code is not the user's, wherever it lies.
 _FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
+#: Where packages are installed, this environment's or another's that PYTHONPATH adds.
+_INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
 #: What torch.compile generates: a folder of two letters, a hash, wherever its cache lies.
 _GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: In the names of files that TensorFlow makes of the user's functions.
@@ -124,7 +126,7 @@ class Sources:
         if _AUTOGRAPH in file:  # the user's function as TensorFlow rewrote it: its lines are others
             return None
         path = os.path.abspath(file)
-        if path.startswith(self._foreign) or _GENERATED.search(path):
+        if path.startswith(self._foreign) or _INSTALLED.search(path) or _GENERATED.search(path):
             return None
         return path.removeprefix(self._here)
 
