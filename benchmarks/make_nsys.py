@@ -20,8 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 PUSH, POP, LAUNCH = 0, 1, 2
 TEMPLATES = 64
@@ -301,21 +299,17 @@ def make(
         ids = write_small_tables(db, crew, texts, domain, random)
         correlations = dict.fromkeys(range(processes), 1)
         done = {"kernels": 0, "ranges": 0, "calls": 0}
-        schema = pa.schema(
-            [("process", pa.int32()), ("correlation", pa.int64()), ("duration", pa.int64()),
-             ("range", pa.int64())]
-        )  # fmt: skip
         per_block = np.mean([t.launches for t in templates])
-        with pq.ParquetWriter(path.with_suffix(".truth.parquet"), schema) as truth:
-            while done["kernels"] < kernels:
-                for thread in crew:
-                    left = kernels - done["kernels"]
-                    if left <= 0:
-                        break
-                    blocks = min(BLOCKS, max(1, int(left / per_block / 2 + 1)))
-                    made = piece(templates, thread, blocks, random)
-                    table = insert(db, made, thread, ids, correlations, done, style, lost, random)
-                    truth.write_table(table.cast(schema))
+        truth: list[pl.DataFrame] = []
+        while done["kernels"] < kernels:
+            for thread in crew:
+                left = kernels - done["kernels"]
+                if left <= 0:
+                    break
+                blocks = min(BLOCKS, max(1, int(left / per_block / 2 + 1)))
+                made = piece(templates, thread, blocks, random)
+                truth.append(insert(db, made, thread, ids, correlations, done, style, lost, random))
+        pl.concat(truth).write_parquet(path.with_suffix(".truth.parquet"))
         db.commit()
     return done
 
@@ -330,7 +324,7 @@ def insert(
     style: str,
     lost: float,
     random: np.random.Generator,
-) -> pa.Table:
+) -> pl.DataFrame:
     """Insert a piece's rows; returns its part of the truth."""
     tid, pid = global_tid(thread), global_pid(thread.process)
     layer, text = made["depth_layer"], made["text"]
@@ -392,18 +386,14 @@ def insert(
     done["ranges"] += count
     done["kernels"] += launches
     done["calls"] += int(known.sum())
-    return (
-        pl.DataFrame(
-            {
-                "process": np.full(launches, thread.process),
-                "correlation": correlation,
-                "duration": lasts,
-                "range": where,
-            }
-        )
-        .with_columns(pl.when(pl.col("range") >= 0).then("range"))
-        .to_arrow()
-    )
+    return pl.DataFrame(
+        {
+            "process": np.full(launches, thread.process, np.int32),
+            "correlation": correlation.astype(np.int64),
+            "duration": lasts.astype(np.int64),
+            "range": where.astype(np.int64),
+        }
+    ).with_columns(pl.when(pl.col("range") >= 0).then("range"))
 
 
 def main() -> None:

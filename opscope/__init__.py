@@ -101,17 +101,21 @@ def wrap(owner: Any, name: str) -> None:
 
 
 def capture(
-    path: str | os.PathLike[str], *, backend: str = "auto", force: bool = False
+    path: str | os.PathLike[str], *, backend: str = "auto", force: bool | None = None
 ) -> AbstractContextManager[None]:
     """Record what runs inside ``with opscope.capture("run.opscope"):`` into that profile.
 
     It begins with ``init()``. ``backend`` is ``auto`` (kernels by Kineto beside our ranges where
     there is a GPU, else the recorder; under Nsight Systems nothing is written, it records the ranges
     itself), ``kineto``, ``recorder`` or ``emit``. A block that raises still leaves its profile.
+    ``force`` replaces the profile ``path``; not given, it is so in IPython and notebooks alone, where a
+    cell is run again and what loads ``path`` means the last run.
     Entering it raises FileExistsError where ``path`` exists and not ``force``, ValueError on an
     unknown backend, and opscope.core.session.SessionError while another capture runs.
     """
     from .backends.recorder import capture as record
+    from .core import cells
 
     init()
-    return record(path, backend=backend, force=force)
+    replace = cells.interactive() if force is None else force
+    return record(path, backend=backend, force=replace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from html import escape
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path as FilePath
 from typing import Final, TypeAlias
 
@@ -40,11 +40,13 @@ from opscope.core.naming import name_devices
 from opscope.core.perf.devices import Device
 from opscope.core.trace import Trace
 
+from .profile_html import page
+
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
 ANALYSIS: Final = 10
-#: Rows of a trace up to which a notebook shows its summary: a second's work.
+#: Rows of a trace up to which a notebook shows more than a line: some seconds' work.
 _SHOWN: Final = 1_000_000
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
 _STORED: Final[Mapping[str, str | None]] = {
@@ -74,36 +76,38 @@ class Profile:
     def __init__(self, trace: Trace, stored: Mapping[str, pl.DataFrame] | None = None) -> None:
         self.trace = trace
         self._stored = stored or {}
+        self._path: str | None = None
         self._frames: dict[str, pl.DataFrame] = {}
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
 
     def __repr__(self) -> str:
         """How much of what it holds, and from where; nothing is worked out for it."""
-        held = [
-            f"{len(self.trace[name]):,} {name}"
+        counts = {
+            name: len(self.trace[name])
             for name in ("kernels", "memops", "ranges", "processes")
             if self.trace.has(name)
+        }
+        held = [
+            f"{many:,} {(name[:-2] if name == 'processes' else name[:-1]) if many == 1 else name}"
+            for name, many in counts.items()
         ]
         origin = self.trace.origin
         paths = origin.get("paths") or [
             path for part in origin.get("parts", ()) for path in part.get("paths") or ()
         ]
+        if self._path is not None:  # what a saved profile was made of may be gone
+            paths = [self._path]
         where = f" from {paths[0]}" if paths else ""
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         return f"<Profile of {', '.join(held) or 'nothing'}; {origin.get('format', 'no format')}{where}{more}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook: what it is, and of a trace that is not large the summary."""
-        head = f"<p>{escape(repr(self))}</p>"
+        """For a notebook: what it is, and of a trace that is not large the summary and the first ops."""
         if len(self.trace["kernels"]) > _SHOWN or len(self.trace["ranges"]) > _SHOWN:
-            return head
-        row = self.summary().row(0, named=True)
-        cells = "".join(
-            f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
-            for name, value in row.items()
-            if value is not None
-        )
-        return f"{head}<table>{cells}</table>"
+            return f"<p>{escape(repr(self))}</p>"
+        summary = self.summary().row(0, named=True)
+        device = "the CPU" if self.cpu_only else "the GPU"
+        return page(repr(self), summary, self.op_totals(), device)
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -379,6 +383,7 @@ def load(path: Path | Sequence[Path], *, gpu: str | None = None, strict: bool = 
     if isinstance(path, (str, PathLike)) and readers.format_of(path) == "opscope_profile":
         trace, stored, meta = opscope_profile.read(path)
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
+        profile._path = fspath(path)
     else:
         profile = Profile(aligned(without_captures(readers.open(path, strict=strict))))
     if gpu is not None:

@@ -1,6 +1,7 @@
 """Every snippet of the documentation runs: fenced blocks marked bash or python, in a folder of their own.
 
-A mark after the language (```bash torch, keras) names what a block needs. The blocks of one document run in
+A mark after the language (```bash torch, keras) names what a block needs; ``cell`` is one of a notebook, which
+tests/test_notebook.py runs. The blocks of one document run in
 order in one folder, as a reader would run them.
 """
 
@@ -12,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -28,8 +30,16 @@ def blocks(document: Path) -> list[tuple[str, str, str]]:
     return [match.groups() for match in FENCE.finditer(document.read_text(encoding="utf-8"))]
 
 
+def wanted(needs: str) -> list[str]:
+    return [name.strip() for name in needs.split(",") if name.strip()]
+
+
 def runnable(document: Path) -> list[tuple[str, str, str]]:
-    return [block for block in blocks(document) if block[0] in ("bash", "python")]
+    return [
+        block
+        for block in blocks(document)
+        if block[0] in ("bash", "python") and "cell" not in wanted(block[1])
+    ]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -37,7 +47,7 @@ def test_every_fence_says_what_it_is(document):
     for language, needs, _ in blocks(document):
         # no other name of a language that would be run
         assert language in ("bash", "python", "text", "json", ""), f"{document.name}: ```{language}"
-        assert set(wanted(needs)) <= {"lightning", "transformers", *FRAMEWORKS}, (
+        assert set(wanted(needs)) <= {"cell", "lightning", "transformers", *FRAMEWORKS}, (
             f"{document.name}: ```{language} {needs}"
         )
     assert document.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(document))
@@ -69,10 +79,6 @@ def test_snippets_run(document, tmp_path):
         ran += 1
     if not ran:
         pytest.skip("its snippets need a framework that is not here")
-
-
-def wanted(needs: str) -> list[str]:
-    return [name.strip() for name in needs.split(",") if name.strip()]
 
 
 def installed(name: str) -> bool:
@@ -108,6 +114,59 @@ def environment(folder: Path) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "VENV": str(programs),
     }
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def links(document: Path) -> list[str]:
+    """Where the document's links lead; what stands in fences and in code is none."""
+    text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", document.read_text(encoding="utf-8")))
+    return LINK.findall(text)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_within_the_repository_lead_somewhere(document):
+    for link in links(document):
+        path, _, section = link.partition("#")
+        if re.match(r"\w+:", link):
+            continue
+        place = document.parent / path if path else document
+        assert place.exists(), f"{document.name}: {link}"
+        if section:
+            titles = re.findall(r"^#+ (.*)$", place.read_text(encoding="utf-8"), re.MULTILINE)
+            found = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert section in found, f"{document.name}: {link}"
+
+
+def test_the_readme_s_links_work_outside_the_repository():
+    """As the metadata of a built package has them: each is absolute, and its file is in the repository."""
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    project = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    assert hook["fragments"] == [{"path": "README.md"}]
+    base = project["project"]["urls"]["Repository"] + "/blob/main/"
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for change in hook["substitutions"]:
+        text = re.sub(change["pattern"], change["replacement"], text)
+    found = LINK.findall(text)
+    assert len(found) == len(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))) > 2
+    urls = [url for name, url in project["project"]["urls"].items() if name != "Repository"]
+    for link in (*found, *urls):
+        assert re.match(r"https://", link), link
+        if link.startswith(base):
+            assert (ROOT / link.removeprefix(base)).exists(), link
+
+
+def test_every_page_of_the_documentation_is_reached_from_its_first():
+    reached, waiting = set(), [ROOT / "docs" / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            here = [link.partition("#")[0] for link in links(page) if not re.match(r"\w+:", link)]
+            waiting += [(page.parent / link).resolve() for link in here if link]
+    assert set((ROOT / "docs").rglob("*.md")) <= reached
 
 
 def test_every_column_of_the_reports_is_documented():

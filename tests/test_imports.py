@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
+from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,9 @@ import pytest
 import opscope
 
 ROOT = Path(opscope.__file__).resolve().parents[1]
+#: Modules that are imported only because the user's program has them.
+USERS = {"torch", "tensorflow", "jax", "keras", "mindspore", "lightning", "pytorch_lightning",
+         "transformers", "sitecustomize"}  # fmt: skip
 FRAMEWORKS = ("torch", "tensorflow", "jax", "mindspore", "onnxruntime", "keras", "tensorrt")
 
 
@@ -56,6 +62,53 @@ def test_a_report_loads_no_framework(tmp_path):
     code = "import opscope.profile, opscope.readers, opscope.reports.console, opscope.reports.files"
     assert loaded(code) & set(FRAMEWORKS) == set()
     assert "polars" in loaded(code)
+
+
+def test_every_library_that_is_imported_is_declared():
+    """What comes only with another library is missing where that one no longer brings it."""
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    project = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {canonical(re.split(r"[^\w.-]", line)[0]) for line in project["dependencies"]}
+    modules = {
+        name
+        for name, owners in metadata.packages_distributions().items()
+        if declared & set(map(canonical, owners))
+    }
+    undeclared = {}
+    for path in ROOT.joinpath("opscope").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            for name in names:
+                top = name.partition(".")[0]
+                if top not in {*sys.stdlib_module_names, *modules, *USERS, "opscope"}:
+                    undeclared.setdefault(top, path.relative_to(ROOT))
+    assert undeclared == {}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_a_trace_of_nsight_is_reported_without_pyarrow(tmp_path):
+    made = tmp_path / "made.sqlite"
+    script = ROOT / "benchmarks" / "make_nsys.py"
+    code = (
+        "import sys; sys.modules.update(pyarrow=None, pandas=None)\n"
+        "import runpy\n"
+        "from opscope.cli import main\n"
+        f"sys.argv = ['make', {str(made)!r}, '--kernels', '300', '--texts', 'torch']\n"
+        f"runpy.run_path({str(script)!r}, run_name='__main__')\n"
+        f"sys.argv = ['opscope', 'report', {str(made)!r}]\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True,
+                          text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "aten::" in done.stdout
 
 
 def test_what_init_exports_exists():

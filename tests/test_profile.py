@@ -11,7 +11,8 @@ from polars.testing import assert_frame_equal
 
 import opscope
 from opscope.core.analysis.kernels import KERNEL_COLUMNS, MEMOP_COLUMNS
-from opscope.profile import Profile
+from opscope.profile import Profile, load
+from opscope.profile_html import readable
 
 FRAMES = (
     "kernels",
@@ -193,7 +194,7 @@ def test_what_was_stored_and_does_not_fit_is_worked_out_anew(profile, tmp_path, 
 def test_a_profile_says_what_it_is_without_working_anything_out(trace_of):
     profile = Profile(trace_of(kernels=[{"name": "<b>k</b>", "start": 0, "end": 5}]))
     profile.trace.origin.update(format="kineto", paths=["a<b>.json", "b.json"])
-    assert repr(profile).startswith("<Profile of 1 kernels")
+    assert repr(profile).startswith("<Profile of 1 kernel")
     assert repr(profile).endswith("; kineto from a<b>.json and 1 more>")
     assert "attribution" not in vars(profile)
 
@@ -202,8 +203,47 @@ def test_a_notebook_shows_the_summary_and_no_markup_of_a_strangers(trace_of):
     profile = Profile(trace_of(kernels=[{"name": "k", "start": 0, "end": 5}]))
     profile.trace.origin.update(format="<script>")
     shown = profile._repr_html_()
-    assert "<th>kernel_time</th><td>5</td>" in shown
+    assert "<td>time of the GPU</td><td>5 ns</td>" in shown
     assert "<script>" not in shown
+
+
+def test_a_notebook_shows_the_first_ops_with_their_times_as_people_write_them(trace_of):
+    op = {"process": 0, "thread": 1, "category": "forward", "domain": "opscope.torch",
+          "kind": "pushpop"}  # fmt: skip
+    profile = Profile(
+        trace_of(
+            ranges=[
+                {
+                    **op,
+                    "id": 0,
+                    "start": 0,
+                    "end": 1_234_567,
+                    "text": 'aten::mm(f32[2,2]) @"a<b>.py":3',
+                },
+                {**op, "id": 1, "start": 2_000_000, "end": 2_000_999, "text": "aten::add(f32[2])"},
+            ]
+        )
+    )
+    shown = profile._repr_html_()
+    assert "<td>1.23 ms</td><td>1</td><td>aten::mm</td>" in shown
+    assert "<td>999 ns</td>" in shown
+    assert "<b>" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [("wall_time", 0, "0 ns"), ("wall_time", 999_999, "1,000 µs"), ("wall_time", 5_000_000_000_000, "5,000 s"),
+     ("share", 0.1234, "12.3%"), ("calls", 1234567, "1,234,567"), ("share", None, "")],
+)  # fmt: skip
+def test_numbers_in_a_notebook_are_as_people_write_them(name, value, text):
+    assert readable(name, value) == text
+
+
+def test_a_profile_is_from_where_it_was_loaded(tmp_path, trace_of):
+    trace = trace_of(kernels=[{"name": "k", "start": 0, "end": 5, "process": 0}])
+    trace.origin.update(paths=["/gone/.hidden/part"])
+    Profile(trace).save(tmp_path / "p.opscope")
+    assert repr(load(tmp_path / "p.opscope")).endswith(f"from {tmp_path / 'p.opscope'}>")
 
 
 def test_calls_of_a_runtime_without_kernels_are_not_no_gpu(trace_of):

@@ -11,10 +11,13 @@ from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from opscope.core.cells import cell
 from opscope.core.schema import Frame
 
 #: Frameworks whose code is not the user's, wherever it lies.
 _FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
+#: Where packages are installed, this environment's or another's that PYTHONPATH adds.
+_INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
 #: What torch.compile generates: a folder of two letters, a hash, wherever its cache lies.
 _GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: In the names of files that TensorFlow makes of the user's functions.
@@ -47,6 +50,8 @@ class Sources:
         self._here = os.getcwd() + os.sep
         #: File name as the code object has it → how the text writes it; None where not the user's.
         self._files: dict[str, str | None] = {}
+        #: Those that are cells: what they are called changes when they run again.
+        self._cells: set[str] = set()
         self._places: dict[tuple[int, ...], Source] = {}
         # A place is keyed by the id of its code objects: they must stay alive as long as it does.
         self._codes: dict[int, CodeType] = {}
@@ -83,15 +88,16 @@ class Sources:
         """How the text writes a code object's file; None where it is not the user's."""
         if file not in self._files:
             self._files[file] = self._classify(file)
-        return self._files[file]
+        return self._named(file)
+
+    def _named(self, file: str) -> str | None:
+        return (cell(file) if file in self._cells else None) or self._files[file]
 
     def places(self, stack: Iterable[tuple[str, int]]) -> tuple[Frame, ...]:
         """The user's frames of a stack that is given as (file, line), innermost first."""
         found: list[Frame] = []
         for file, line in stack:
-            if file not in self._files:
-                self._files[file] = self._classify(file)
-            shown = self._files[file]
+            shown = self.shown(file)
             if shown is not None:
                 found.append((shown, line))
                 if len(found) == LIMIT:
@@ -105,18 +111,22 @@ class Sources:
         for frame in found:
             self._codes[id(frame.f_code)] = frame.f_code
         frames = tuple(
-            (self._files[frame.f_code.co_filename] or "?", frame.f_lineno or 0) for frame in found
+            (self._named(frame.f_code.co_filename) or "?", frame.f_lineno or 0) for frame in found
         )
         source = self._places[key] = Source(frames)
         return source
 
     def _classify(self, file: str) -> str | None:
+        typed = cell(file)
+        if typed is not None:
+            self._cells.add(file)
+            return typed
         if file.startswith("<"):  # <frozen …>, <string>, graphs that torch.fx wrote
             return None
         if _AUTOGRAPH in file:  # the user's function as TensorFlow rewrote it: its lines are others
             return None
         path = os.path.abspath(file)
-        if path.startswith(self._foreign) or _GENERATED.search(path):
+        if path.startswith(self._foreign) or _INSTALLED.search(path) or _GENERATED.search(path):
             return None
         return path.removeprefix(self._here)
 

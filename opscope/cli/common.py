@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 
+from opscope.core.cells import in_notebook
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -112,7 +114,8 @@ def load(paths: list[str], gpu: str | None = None, strict: bool = False) -> Prof
 
     path = paths[0] if len(paths) == 1 else paths
     try:
-        if sys.stderr is None or not sys.stderr.isatty():
+        # a cell of a notebook keeps what would be overwritten
+        if sys.stderr is None or not sys.stderr.isatty() or in_notebook():
             profile = load_profile(path, gpu=gpu, strict=strict)
         else:
             from rich.console import Console

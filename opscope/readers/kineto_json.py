@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import queue
 import re
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
-import pyarrow as pa
 
 from .errors import BadInput
 from .kineto_events import Event, decode_events, repair
@@ -35,6 +36,8 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _GAP = re.compile(rb"[\s,]*")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SPACE = b" \t\r\n"
+#: The standard library's, and the same module for older Pythons.
+_ZSTD_MODULE: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 
 @dataclass(slots=True)
@@ -238,11 +241,14 @@ def _gunzip(path: Path, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+    zstd: Any = import_module(_ZSTD_MODULE)
     try:
-        with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd") as stream:
+        with zstd.open(file) as stream:
             while block := stream.read(BLOCK):
                 yield block
-    except (OSError, pa.ArrowException) as error:
+    except EOFError as error:
+        raise BadInput(path, "truncated zstd: the file ends before its data does") from error
+    except zstd.ZstdError as error:
         raise BadInput(path, f"damaged zstd ({error})") from error
 
 

@@ -230,14 +230,7 @@ def _start(heads: npt.NDArray[np.uint64], whole: pl.Series) -> npt.NDArray[np.in
 
 def _matrix(payloads: pl.Series, size: int) -> npt.NDArray[np.uint8]:
     """Payloads of one size as a matrix of bytes, a row each."""
-    import pyarrow as pa
-
-    joined = payloads.to_arrow().cast(pa.large_binary())
-    # equal sizes without nulls lie behind one another
-    offsets = np.frombuffer(joined.buffers()[1], np.int64)[joined.offset :][: len(joined) + 1]
-    data = joined.buffers()[2]
-    raw = np.frombuffer(data if data is not None else b"", np.uint8)[offsets[0] : offsets[-1]]
-    return raw.reshape(len(payloads), size)
+    return payloads.bin.reinterpret(dtype=pl.Array(pl.UInt8, size)).to_numpy()
 
 
 def _column(raw: npt.NDArray[np.uint8], field: _Field) -> pl.Series:

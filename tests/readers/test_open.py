@@ -6,6 +6,8 @@ import gzip
 import json
 import os
 import sqlite3
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +16,7 @@ import pytest
 from opscope import readers
 from opscope.readers import BadInput, opscope_profile
 
+zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 TRACE = {
     "distributedInfo": {"rank": 0, "world_size": 2},
     "traceEvents": [
@@ -47,6 +50,7 @@ BAD = {
     "truncated.gz": (gzip.compress(os.urandom(50) + json.dumps(TRACE).encode() * 50)[:-40], "gzip|not a trace"),
     "truncated-trace.gz": (gzip.compress(json.dumps(TRACE).encode())[:-9], "truncated gzip"),
     "empty.gz": (gzip.compress(b""), "not a trace"),
+    "truncated-trace.zst": (zstd.compress(json.dumps(TRACE).encode())[:-9], "truncated zstd"),
     "damaged.zst": (b"\x28\xb5\x2f\xfd" + b"x" * 50, "zstd"),
     "damaged.sqlite": (b"SQLite format 3\0" + b"x" * 5000, "SQLite"),
 }  # fmt: skip

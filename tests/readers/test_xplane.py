@@ -272,17 +272,19 @@ def test_repeated_messages_are_found(bodies):
     assert [number for number, _, _ in others] == [1, 2]
 
 
-@given(st.lists(st.text(max_size=20), max_size=10))
-def test_texts_are_gathered(values):
-    data = b"".join(value.encode() for value in values)
-    sizes = np.array([len(value.encode()) for value in values], np.int64)
-    starts = np.cumsum(sizes) - sizes
-    found = (
-        texts(np.frombuffer(data, np.uint8), starts, sizes)
-        if values
-        else pl.Series([], dtype=pl.String)
-    )
-    assert found.to_list() == values
+@given(st.lists(st.text(max_size=20).map(str.encode) | st.binary(max_size=20), max_size=10),
+       st.integers(0, 90), st.randoms(use_true_random=False))  # fmt: skip
+def test_texts_are_gathered(values, apart, random):
+    places, data = [], b""
+    for value in values:
+        data += b"\xff" * apart
+        places.append((len(data), len(value)))
+        data += value
+    random.shuffle(places)
+    starts, sizes = np.array(places, np.int64).reshape(-1, 2).T
+    found = texts(np.frombuffer(data, np.uint8), starts, sizes)
+    assert found.dtype == pl.String
+    assert found.to_list() == [data[at : at + n].decode("utf-8", "replace") for at, n in places]
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), st.booleans())

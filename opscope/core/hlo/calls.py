@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Final
 
+from opscope.core.cells import cell
 from opscope.core.context import is_user_file
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec, leaves
 
@@ -105,7 +106,9 @@ def _operand(module: Module, place: int) -> Arg:
 
 
 def _user_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    return tuple(frame for frame in frames if is_user_file(frame[0]))[:FRAMES]
+    # of a notebook's cell this is asked in its own process, where a capture ends
+    shown = ((cell(file) or file, line) for file, line in frames)
+    return tuple(frame for frame in shown if is_user_file(frame[0]))[:FRAMES]
 
 
 # --------------------------------------------------------------------------------- parameters
