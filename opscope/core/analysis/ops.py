@@ -312,9 +312,25 @@ class Ops:
             place = np.full(len(rows), NONE, np.int64)
             place[paired] = np.arange(len(paired))
             their_layer, their_source = self._own_lines(forward[paired])
-            layer = first(gather(their_layer, place), layer)
+            theirs = gather(their_layer, place)
+            # of a kernel that does several nodes' work the layer is that of one; these tell theirs
+            fused = at(self._of_several, at(self.attribution.meaning.reading, forward), False)
+            layer = first(theirs, layer).zip_with(
+                pl.Series(~fused) | layer.is_null(), layer.rename(theirs.name)
+            )
             source = first(source, gather(their_source, place))
         return layer.alias("layer"), source.alias("source")
+
+    @cached_property
+    def _of_several(self) -> NDArray[np.bool_]:
+        """Whether each reading is of a kernel that does the work of several nodes."""
+        return np.array(
+            [
+                one.call is not None and one.call.param("fused") is not None
+                for one in self.attribution.meaning.readings
+            ],
+            bool,
+        )
 
     def _own_lines(self, rows: Ints) -> tuple[pl.Series, pl.Series]:
         """Layer and source that op rows name themselves, else those open around them."""
