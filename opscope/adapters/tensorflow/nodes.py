@@ -191,7 +191,10 @@ class Nodes:
                 theirs = layer_of(chain[-1]) if source is None else mine
                 one = replace(
                     one,
-                    params=(*one.params, ("layer", _scope(chain[-1].name) if theirs is None else theirs)),
+                    params=(
+                        *one.params,
+                        ("layer", _scope(chain[-1].name) if theirs is None else theirs),
+                    ),
                     frames=self._frames(chain[-1]) if source is None else call.frames,
                 )
                 yield f"{key}:{root}", one
