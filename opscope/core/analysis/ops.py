@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.autograd_threads import AutogradThreads
 from opscope.core.analysis.calls import readings_table
 from opscope.core.analysis.costs import Costs, costs
 from opscope.core.analysis.op_times import Times, times
@@ -95,7 +96,8 @@ class Ops:
         return np.array(codes, np.int8)
 
     def direction(self, rows: Ints) -> NDArray[np.int8]:
-        """Rule 4: the op's own, else that of the nearest op around it, else forward (codes)."""
+        """Rule 4: the op's own, else that of the nearest op around it, else forward, or backward on a
+        thread of autograd's own (codes)."""
         return at(self._directions, rows)
 
     @cached_property
@@ -105,11 +107,17 @@ class Ops:
         codes: NDArray[np.int8] = self._own_direction[reading]
         told = codes != NONE
         is_call = np.array([r.call is not None for r in self.attribution.meaning.readings], bool)
+        engine = AutogradThreads(self.attribution, codes)
         for part in pieces(len(reading)):
             rows = part.start + np.flatnonzero(~told[part])
             found = self.attribution.climb(rows, told)
             otherwise = np.where(is_call[reading[rows]], _FORWARD, NONE)  # a user range has none
             codes[rows] = np.where(found >= 0, at(codes, found), otherwise)
+            engine.without(rows[(found < 0) & (otherwise == _FORWARD)])
+        if engine.lanes:
+            for part in pieces(len(reading)):
+                rows = part.start + np.flatnonzero(~told[part] & (codes[part] == _FORWARD))
+                codes[rows[engine.has(rows)]] = _BACKWARD
         return codes
 
     def forward_of(self, rows: Ints) -> Ints:
