@@ -121,6 +121,8 @@ class _Within:
     what is inside it is exchanged.
     """
 
+    _cell: Any
+
     def __init__(self, cell: Any) -> None:
         super().__setattr__("_cell", cell)
         super().__setattr__(_CONTENTS, cell.cell_contents)
