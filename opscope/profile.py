@@ -162,7 +162,7 @@ class Profile:
 
     def _summary(self) -> pl.DataFrame:
         ops = self._ops_frame if self.cpu_only else None
-        return summary(self.trace, self._executed, self._executed_memops, ops)
+        return summary(self.attribution.trace, self._executed, self._executed_memops, ops)
 
     def op_totals(self) -> pl.DataFrame:
         """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""
@@ -178,7 +178,8 @@ class Profile:
 
     def _unattributed(self) -> pl.DataFrame:
         if self.cpu_only:
-            return unattributed_on_cpu(self.trace, self.summary(), lambda: self._ops_frame)
+            trace = self.attribution.trace  # with steps that were inferred
+            return unattributed_on_cpu(trace, self.summary(), lambda: self._ops_frame)
         return totals.unattributed(self._executed, self._executed_memops)
 
     def gaps(self) -> pl.DataFrame:
@@ -260,7 +261,7 @@ class Profile:
         """Model and hardware FLOPs utilization (MFU, HFU), one row per step and process."""
         found = step_utilization(
             # in a step outside the window nobody knows what CUDA graphs replayed
-            captured_steps(self.trace, ended_steps(self.trace["ranges"])),
+            captured_steps(self.trace, ended_steps(self.attribution.trace["ranges"])),
             self._ops_frame,
             self.device[0],
             again=pl.Series(self._ops.recomputed(self._ops.rows)),

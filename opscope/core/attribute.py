@@ -25,6 +25,7 @@ from opscope.core.intervals import NONE, Ints, Nest, nearest, nest
 from opscope.core.named_kernels import Named, named_ranges
 from opscope.core.named_ranges import merge_specs
 from opscope.core.nccl_groups import name_groups
+from opscope.core.periods import with_steps
 from opscope.core.results import merge_results
 from opscope.core.trace import Trace
 
@@ -47,6 +48,10 @@ GIVEN_TO_REGION: Final = (
 GIVEN_BY_ORDER: Final = (
     "what CUDA graphs without node ids ran was tied to its ops by the order of the launches that were "
     "captured (inferred)"
+)
+STEPS_INFERRED: Final = (
+    "steps that nothing told, inferred from what repeats ({by}; confidence {confidence:.2f}): opscope.step() "
+    "at the beginning of each iteration tells them"
 )
 #: Why a kernel or copy has no op: a closed list; the first means that it has one.
 REASONS: Final = (
@@ -177,6 +182,13 @@ def attribute(trace: Trace) -> Attribution:
     by_order = sum(int(graph.inferred.sum()) for graph in graphs.values())
     _say(whole, "info", GIVEN_BY_ORDER, by_order)
     _take_named(named, launched["kernels"], launched["memops"], is_op)
+    trace, steps = with_steps(trace, meaning, is_op)
+    if steps is not None:
+        is_op = np.append(is_op, np.zeros(len(steps), bool))
+        parent = np.append(parent, np.full(len(steps), NONE, parent.dtype))
+        by = ", ".join(steps["by"].unique().sort())
+        said = STEPS_INFERRED.format(by=by, confidence=float(steps["confidence"].to_numpy().min()))
+        _say(whole, "info", said, len(steps))
     return Attribution(trace, meaning, is_op, parent, launched["kernels"], launched["memops"])
 
 

@@ -115,7 +115,8 @@ def test_resnet50_has_shapes_sources_and_links(resnet):
     assert backward["duration"].sum() > kernels["duration"].sum() / 2
     # gradients are accumulated once a parameter and step, 161 × 6 times, on behalf of no forward op
     unknown = backward.filter(pl.col("source").is_null())
-    assert len(unknown) == 966
+    # those that meet are added up 16 × 6 times, and summed over the batch once a step
+    assert len(unknown) == 966 + 96 + 6
     assert unknown["op"].cast(pl.String).unique().to_list() == ["aten::add_"]
     assert kernels["step"].null_count() < 0.01 * len(kernels)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from opscope.adapters import scopes
 from opscope.adapters.source import Sources
+from opscope.core.dialects import tsl
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue
 
 from .call import arguments, device_name, parameter, tensor_spec
@@ -66,6 +67,7 @@ class _Gradient:
     #: Before the names of that function's nodes.
     prefix: str
     nodes: frozenset[str]
+    graph: Any
 
 
 class Nodes:
@@ -121,7 +123,8 @@ class Nodes:
         graph = self._graph(function)
         if graph is None:
             return None
-        return _Gradient(told, prefix, frozenset(op.name for op in graph.get_operations()))
+        nodes = frozenset(op.name for op in graph.get_operations())
+        return _Gradient(told, prefix, nodes, graph)
 
     def _calls(
         self,
@@ -143,19 +146,31 @@ class Nodes:
         called: dict[str, str] = {}
         operations = graph.get_operations()
         made = _made_for_ops(operations)
+
+        def layer_of(op: Any) -> str | None:
+            mine = _layer(op.name, layers) or layer
+            return _without_op(op.name, made) if mine is None else mine
+
         for number, op in enumerate(operations):
             if op.type in _UNTOLD:
                 continue
             key = prefix + op.name
-            call = _call(op, self._frames(op))
-            mine = _layer(op.name, layers) or layer
-            if mine is None:
-                mine = _without_op(op.name, made)
             more: list[tuple[str, ParamValue]] = []
+            of: tuple[Any, str] | None = None
             if number in forward:
+                of = graph, forward[number]
                 more.append(("forward", prefix + forward[number]))
             elif gradient is not None:
-                more += _differentiates(op.name, gradient)
+                node = _differentiated(op.name, gradient)
+                if node is not None:
+                    of = gradient.graph, node
+                    more += _differentiates(node, gradient)
+            source = None if of is None else _operation(*of)
+            call = _call(op, self._frames(op if source is None else source))
+            mine = layer_of(op)
+            if source is not None and of is not None:
+                # as of an eager op: where the op stands that it differentiates, not the tape's end
+                mine = _layer(source.name, scopes.layers(of[0])) or mine or _scope(source.name)
             back = backward or number in taped
             of_tape = ((DIRECTION, "backward"),) if back and not more else ()
             more += of_tape
@@ -172,8 +187,16 @@ class Nodes:
                 fused = tuple(prefix + one.name for one in chain)
                 one = _fused(chain, call, fused)
                 one = replace(one, params=(*one.params, *of_tape))
-                if mine is not None:
-                    one = replace(one, params=(*one.params, ("layer", mine)))
+                # the kernel bears the last node's name, and is the work of the one it begins with
+                theirs = layer_of(chain[-1]) if source is None else mine
+                one = replace(
+                    one,
+                    params=(
+                        *one.params,
+                        ("layer", _scope(chain[-1].name) if theirs is None else theirs),
+                    ),
+                    frames=self._frames(chain[-1]) if source is None else call.frames,
+                )
                 yield f"{key}:{root}", one
             for name, inner in _inner(op, key) if depth < _DEPTH else ():
                 body = self._graph(name)
@@ -230,17 +253,35 @@ def _without_op(name: str, made: set[str]) -> str | None:
     return parent.rpartition("/")[0] if parent in made and not _TAPE.match(name) else None
 
 
-def _differentiates(name: str, gradient: _Gradient) -> Iterator[tuple[str, ParamValue]]:
+def _scope(name: str) -> str:
+    """The scopes that a node's name tells, "" where there is none."""
+    return tsl.layer_of(name) or ""
+
+
+def _operation(graph: Any, name: str) -> Any | None:
+    """The node of that name; None where the graph has it no longer."""
+    try:
+        return graph.get_operation_by_name(name)
+    except (KeyError, ValueError):
+        return None
+
+
+def _differentiates(node: str, gradient: _Gradient) -> Iterator[tuple[str, ParamValue]]:
+    """The parameters that tell of which node this one is the gradient."""
+    yield "forward", gradient.prefix + node
+    if gradient.function is not None:
+        yield FORWARD_GRAPH, gradient.function
+
+
+def _differentiated(name: str, gradient: _Gradient) -> str | None:
     """``gradients/net/MatMul_grad/MatMul_1`` is of ``net/MatMul``."""
     found = _OF_GRADIENT.match(name)
     path = found.group(1) if found else ""
     at = len(path)
     while (at := path.rfind(_GRAD, 0, at)) > 0:
         if path[at + len(_GRAD) :][:1] in ("", "/") and path[:at] in gradient.nodes:
-            yield "forward", gradient.prefix + path[:at]
-            if gradient.function is not None:
-                yield FORWARD_GRAPH, gradient.function
-            return
+            return path[:at]
+    return None
 
 
 def _call(op: Any, frames: tuple[Frame, ...]) -> OpCall:

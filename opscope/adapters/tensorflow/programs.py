@@ -106,7 +106,7 @@ def _traced(
     """The call with what is known of the node that it was made of."""
     works = tuple(name for name in works if name in nodes)
     path = call.param("op_name")
-    if works and (path is None or call.param("op_name_of") is not None):
+    if works and path not in works and (path is None or call.param("op_name_of") is not None):
         # it was taken from a neighbour: names without scopes count for nothing where nodes are not known
         path = works[0]
         told = (param for param in call.params if param[0] not in ("op_name", "op_name_of"))
@@ -119,6 +119,8 @@ def _traced(
     if others and (origin is None or origin.param("forward") is None):
         params.append(("fused", others[:_MAX_FUSED]))
     frames = call.frames or (() if origin is None else origin.frames)
+    if origin is not None and origin.param("forward") is not None:  # its own are the tape's
+        frames = origin.frames or frames
     return replace(call, params=tuple(params), frames=frames)
 
 

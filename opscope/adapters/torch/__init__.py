@@ -23,6 +23,7 @@ from opscope.core.record import Recorder
 
 from .compilations import Compilations
 from .dispatch import OpMode
+from .gradients import Gradients
 from .graphs import CudaGraphs
 from .higher_order import HigherOrder, Rules
 from .inductor import Inductor
@@ -86,6 +87,7 @@ class TorchAdapter:
         self._parts = [
             NewThreads(mode),
             graphs,
+            Gradients(mode, threads, self._failed),
             HigherOrder(emitter, sources, options.shapes, self._failed),
             Rules(),
         ]

@@ -39,6 +39,8 @@ NO_SEQ: Final = 2**64 - 1
 _next_seq = torch.autograd._get_sequence_nr
 _node = torch._C._current_autograd_node
 _grad_enabled = torch.is_grad_enabled
+#: The backward pass whose work this thread does; -1: none.
+_graph_task = torch._C._current_graph_task_id
 _frame = sys._getframe
 
 #: Questions about a tensor's sizes that only subclasses ask through dispatch: theirs to answer.
@@ -194,7 +196,11 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         # Grad mode is on in a node when a checkpoint computes its forward again (or the backward
         # pass builds a graph of its own): those are forward ops.
         if node is None or (not self.creating and _grad_enabled()):
-            if state.optimizing and not _grad_enabled():
+            if state.works is not None:
+                category = state.works
+            elif node is None and _graph_task() >= 0:
+                category = "backward"  # what the engine calls when its nodes are done
+            elif state.optimizing and not _grad_enabled():
                 category = "optimizer"
             elif state.wait or worker._worker_info is not None:
                 category = "input"
@@ -204,7 +210,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             # The autograd kernel above us has made its node before it called us. Others count too
             # (a view written in place gets one more, after the op), so only an op with an input
             # that requires grad takes it.
-            if peeked != state.peeked and _requires_grad(args):
+            if peeked != state.peeked and category != "backward" and _requires_grad(args):
                 made = True
                 seq = peeked - 1
                 thread = state.number

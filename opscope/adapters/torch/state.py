@@ -59,6 +59,7 @@ class ThreadState:
         "peeked",
         "run",
         "wait",
+        "works",
     )
 
     def __init__(self, number: int) -> None:
@@ -83,10 +84,13 @@ class ThreadState:
         self.backward = 0
         #: Whether a data loader is fetching.
         self.wait = 0
+        #: The category of whatever runs outside the nodes of a backward pass; None where it is told by
+        #: what it is.
+        self.works: str | None = None
         self.switched()
 
     def switched(self) -> None:
-        """``optimizing``, ``wait``, or which list ``open`` is, has changed."""
+        """``optimizing``, ``wait``, ``works``, or which list ``open`` is, has changed."""
 
     def begun(self, phase: str, prepared: Prepared) -> None:
         """Steps have begun on this thread: a model's call begins ``phase`` there, and nothing else."""

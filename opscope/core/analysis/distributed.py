@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.summary import ended_steps
 from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribute import Attribution
 from opscope.core.clocks import machines
@@ -87,7 +88,7 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
         "end",
         pl.Series("communicates", matching(trace["kernels"]["name"], KERNELS)),
     )
-    steps = captured_steps(trace, trace["ranges"].filter(pl.col("category") == "step"))
+    steps = captured_steps(trace, ended_steps(trace["ranges"]))
     ranks = dict(trace["processes"].select("process", "rank").rows())
     on_gpu = set(kernels["process"].unique().to_list())
     talking = [one for one in found["process"].unique().sort().to_list() if one not in on_gpu]

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.autograd_threads import AutogradThreads
 from opscope.core.analysis.calls import readings_table
 from opscope.core.analysis.costs import Costs, costs
 from opscope.core.analysis.op_times import Times, times
@@ -95,7 +96,8 @@ class Ops:
         return np.array(codes, np.int8)
 
     def direction(self, rows: Ints) -> NDArray[np.int8]:
-        """Rule 4: the op's own, else that of the nearest op around it, else forward (codes)."""
+        """Rule 4: the op's own, else that of the nearest op around it, else forward, or backward on a
+        thread of autograd's own (codes)."""
         return at(self._directions, rows)
 
     @cached_property
@@ -105,11 +107,17 @@ class Ops:
         codes: NDArray[np.int8] = self._own_direction[reading]
         told = codes != NONE
         is_call = np.array([r.call is not None for r in self.attribution.meaning.readings], bool)
+        engine = AutogradThreads(self.attribution, codes)
         for part in pieces(len(reading)):
             rows = part.start + np.flatnonzero(~told[part])
             found = self.attribution.climb(rows, told)
             otherwise = np.where(is_call[reading[rows]], _FORWARD, NONE)  # a user range has none
             codes[rows] = np.where(found >= 0, at(codes, found), otherwise)
+            engine.without(rows[(found < 0) & (otherwise == _FORWARD)])
+        if engine.lanes:
+            for part in pieces(len(reading)):
+                rows = part.start + np.flatnonzero(~told[part] & (codes[part] == _FORWARD))
+                codes[rows[engine.has(rows)]] = _BACKWARD
         return codes
 
     def forward_of(self, rows: Ints) -> Ints:
@@ -312,9 +320,25 @@ class Ops:
             place = np.full(len(rows), NONE, np.int64)
             place[paired] = np.arange(len(paired))
             their_layer, their_source = self._own_lines(forward[paired])
-            layer = first(gather(their_layer, place), layer)
+            theirs = gather(their_layer, place)
+            # of a kernel that does several nodes' work the layer is that of one; these tell theirs
+            fused = at(self._of_several, at(self.attribution.meaning.reading, forward), False)
+            layer = first(theirs, layer).zip_with(
+                pl.Series(~fused) | layer.is_null(), layer.rename(theirs.name)
+            )
             source = first(source, gather(their_source, place))
         return layer.alias("layer"), source.alias("source")
+
+    @cached_property
+    def _of_several(self) -> NDArray[np.bool_]:
+        """Whether each reading is of a kernel that does the work of several nodes."""
+        return np.array(
+            [
+                one.call is not None and one.call.param("fused") is not None
+                for one in self.attribution.meaning.readings
+            ],
+            bool,
+        )
 
     def _own_lines(self, rows: Ints) -> tuple[pl.Series, pl.Series]:
         """Layer and source that op rows name themselves, else those open around them."""

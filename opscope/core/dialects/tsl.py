@@ -73,7 +73,7 @@ def read(domain: str, text: str) -> Reading | None:
         "op",
         OpCall(called, params=(("node", path),)),
         "input" if kind.startswith(_INPUT) else _direction(path),
-        layer=None if kind in ("_Send", "_Recv") else _layer(short_key(path).split("/")[:-1]),
+        layer=None if kind in ("_Send", "_Recv") else layer_of(path),
         key=path + _fusion(kind),
     )
 
@@ -193,6 +193,11 @@ def _direction(path: str) -> Literal["backward", "optimizer"] | None:
     if any(part.rstrip("_0123456789").lower() in _OPTIMIZERS for part in path.split("/")):
         return "optimizer"
     return None
+
+
+def layer_of(key: str) -> str | None:
+    """The layer that a node's name tells: its scopes, without wrappers; None where it has none."""
+    return _layer(short_key(key).split("/")[:-1])
 
 
 def _layer(parts: list[str]) -> str | None:

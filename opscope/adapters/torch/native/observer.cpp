@@ -100,7 +100,7 @@ void drain_all(Global& g, std::vector<char>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_abi(void) { return 6; }
+int opscope_abi(void) { return 7; }
 
 int opscope_has_nvtx(void) {
 #ifdef OPSCOPE_NVTX

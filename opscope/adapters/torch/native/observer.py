@@ -31,7 +31,7 @@ from .binary import GROUPS, BuildError, build, plan
 
 _log = logging.getLogger(__name__)
 
-ABI: Final = 6
+ABI: Final = 7
 #: One callback in so many is timed (kTimedEvery in state.h), and all that make something new.
 TIMED_EVERY: Final = 64
 #: Likewise of the calls by Python's hooks (kHookTimedEvery).
@@ -52,6 +52,10 @@ _COUNTS: Final = (
 )
 
 
+#: The categories of ops that native code is told of by number.
+_CATEGORIES: Final = {None: 0, "backward": 2, "optimizer": 3}
+
+
 class NativeState(ThreadState):
     """A thread of which native code knows what is open, and what it is about."""
 
@@ -64,7 +68,7 @@ class NativeState(ThreadState):
 
     def switched(self) -> None:
         """Native code is told."""
-        self._switch(self.open, self.optimizing, self.wait)
+        self._switch(self.open, self.optimizing, self.wait, _CATEGORIES[self.works])
 
     def begun(self, phase: str, prepared: Prepared) -> None:
         """Native code begins it from now on."""

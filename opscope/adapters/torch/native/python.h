@@ -111,13 +111,14 @@ COLD void adopt(Global& g) {
   for (PyObject* one : orphans) Py_DecRef(one);
 }
 
-// switch(open, optimizing, waiting): what this thread has open, and what it is about.
+// switch(open, optimizing, waiting, category): what this thread has open, and what it is about.
 PyObject* switch_thread(PyObject*, PyObject* const* args, ssize_t) {
   Thread& t = this_thread();
   if (t.open != args[0]) keep(t.open, args[0]);
   t.open_epoch = g_epoch.load();
   t.flags[0] = int32_t(PyLong_AsLong(args[1]));
   t.flags[1] = int32_t(PyLong_AsLong(args[2]));
+  t.flags[2] = int32_t(PyLong_AsLong(args[3]));
   if (C10_UNLIKELY(global().orphaned.load(std::memory_order_relaxed))) adopt(global());
   return answer(_Py_NoneStruct);
 }
@@ -294,7 +295,7 @@ PyCFunction fast() {
   return reinterpret_cast<PyCFunction>(counted<least, function>);
 }
 PyMethodDef kBuiltins[] = {
-    {"switch", fast<3, switch_thread>(), kFastcall, nullptr},
+    {"switch", fast<4, switch_thread>(), kFastcall, nullptr},
     {"around", fast<3, set_layers>(), kFastcall, nullptr},
     {"begun", fast<2, steps_begun>(), kFastcall, nullptr},
     {"know", fast<3, know_layer>(), kFastcall, nullptr},

@@ -147,6 +147,12 @@ APART std::unique_ptr<at::ObserverContext> begin(
       if (seq >= 0) t.last_seq = seq;
     }
     forward_thread = t.record_function_id;
+    if (C10_UNLIKELY(t.flags[2])) category = Category(t.flags[2]);
+    // What the engine calls when its nodes are done (DDP's last averages).
+    else if (C10_UNLIKELY(!node && torch::autograd::get_current_graph_task_id() >= 0))
+      category = kBackward;
+    // It makes nothing that is differentiated: a number would make it another op's gradient.
+    if (C10_UNLIKELY(category == kBackward)) seq = -1;
   } else {
     category = kBackward;
     int64_t number = int64_t(node->sequence_nr());

@@ -12,6 +12,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/version.h>
 
@@ -309,7 +310,7 @@ struct alignas(kLine) Thread {
   int inside = 0;  // within a canonical op
   int silent = 0;  // within an op that is only traced
   // Written by Python's hooks on this thread.
-  int32_t flags[2] = {0, 0};  // optimizing, waiting for data
+  int32_t flags[3] = {0, 0, 0};  // optimizing, waiting for data, the category of whatever runs
   std::atomic<int64_t> calls{0}, slow_ns{0};
   int64_t names = -1;  // of g_names, when ``ops`` was begun
   const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
