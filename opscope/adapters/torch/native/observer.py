@@ -197,7 +197,7 @@ class NativeMode:
             self._call.opscope_record(0 if recorder is None else FLUSH_NS)
             if recorder is not None:
                 self._before = self.counts()
-                recorder.sources.append(self)
+                recorder.attach(self)
                 recorder.spending += [self.spent, self.spent_by_hooks]
         if self.emitter.active:
             self._call.opscope_observe(int(self.emitter.nvtx))
