@@ -135,7 +135,8 @@ class NativeMode:
         self._before = dict.fromkeys(_COUNTS, 0)
         self._worker_loop: Any = None
         self._sources = Sources()
-        classify, taken = shielded(self._file_of), shielded(flush)
+        # native code keeps the latest for good, and what it is told not this mode
+        classify, taken = shielded(_file_by(weakref.ref(self))), shielded(flush)
         self._call.opscope_setup(classify, taken, pop_code(emitter.number), _PYTHON)
         self._call.opscope_options(
             int(options.shapes),
@@ -298,6 +299,14 @@ class NativeMode:
         out = self._out
         self._call.opscope_counts(out)
         return dict(zip(_COUNTS, out, strict=True))
+
+
+def _file_by(mode: weakref.ref[NativeMode]) -> Callable[[CodeType], bytes]:
+    def classify(code: CodeType) -> bytes:
+        found = mode()
+        return b"" if found is None else found._file_of(code)
+
+    return classify
 
 
 #: Whether no flush has failed.
