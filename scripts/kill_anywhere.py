@@ -1,18 +1,20 @@
 """Ends `opscope run` at random instants and looks at what is left of the recording.
 
 Usage: python scripts/kill_anywhere.py [--times 100] [--seed 0] [--signals KILL,TERM,INT,HUP]
-       [--at program,run,both]
+       [--at program,run,both] [--frameworks user,torch,dispatch,tensorflow,jax] [--jobs 1]
 
-A program records ranges for a second and a half and notes each in a file of its own. At an instant
-between its first range and some time after its end a signal goes to it, to `opscope run`, or to both, as a
-terminal sends it. What it had recorded until half a second before its last range began must then be in
-the profile, or in the recording that is left; of a program that has come to its end, all of it. Exit status
-1 where something is missing, or cannot be opened.
+A program records for some tenths of a second at a time, with idle spells in between and at its end, and
+notes in a file of its own when each range and each op of the framework was over. At an instant between its
+first range and some time after its end a signal goes to it, to `opscope run`, or to both, as a terminal
+sends it. What was over half a second before that instant must then be in the profile, or in the
+recording that is left; of a program that has come to its end, all of it. Exit status 1 where something is
+missing, or cannot be opened.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import random
 import shutil
@@ -22,60 +24,101 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import opscope
-from opscope.core.record import FLUSH_NS
 from opscope.readers.errors import BadInput
 
 ROOT = Path(opscope.__file__).resolve().parents[1]
 SIGNALS = ("KILL", "TERM", "INT", "HUP")
 TARGETS = ("program", "run", "both")
-MOST_S = 120
-#: Each line of the log: a range's number, and when it was about to begin and had been recorded, ns.
+#: What is left to lose, ns.
+LOST_NS = 500_000_000
+MOST_S = 300
+#: Each line of the log: a range's number, when it and its op were over (ns), and the process.
 PROGRAM = """
 import os, time, opscope
+{setup}
 log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-end = time.perf_counter() + 1.5
 number = 0
-while time.perf_counter() < end:
-    begin = time.perf_counter_ns()
-    with opscope.annotate(f"range {number}"):
-        time.sleep(0.003)
-    line = f"{number} {begin} {time.perf_counter_ns()} {os.getpid()}\\n"
-    os.write(log, line.encode())
-    number += 1
+for idle in (0.9, 1.4, 0.7):
+    end = time.perf_counter() + 0.4
+    while time.perf_counter() < end:
+        with opscope.annotate(f"range {{number}}"):
+            {op}
+            time.sleep(0.003)
+        os.write(log, f"{{number}} {{time.perf_counter_ns()}} {{os.getpid()}}\\n".encode())
+        number += 1
+    time.sleep(idle)
 os.write(log, b"end\\n")
 """
+JAX = "import jax, jax.numpy as jnp\nx = jnp.ones(3)\nf = jax.jit(lambda x: x * 2)\nf(x)"
+TENSORFLOW = "import tensorflow as tf\nx = tf.ones(3)\nf = tf.function(lambda x: x + 2.0)\nf(x)"
+TORCH = "import torch\ntorch.set_num_threads(1)\nx = torch.ones(3)"
 
 
-def noted(folder: Path) -> tuple[list[tuple[int, int, int, int]], bool]:
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A framework: what it imports, what it does in a turn, and what each turn's ranges begin with."""
+
+    module: str
+    setup: str
+    op: str
+    texts: tuple[str, ...]
+    environment: dict[str, str]
+
+
+KINDS = {
+    "user": Kind("os", "", "pass", (), {}),
+    "torch": Kind("torch", TORCH, "x * 2", ("aten::mul",), {"OPSCOPE_TORCH_OPS": "native"}),
+    "dispatch": Kind("torch", TORCH, "x * 2", ("aten::mul",), {"OPSCOPE_TORCH_OPS": "dispatch"}),
+    # one eager, one of a graph
+    "tensorflow": Kind("tensorflow", TENSORFLOW, "f(x * 2.0)", ("Mul(", "add:AddV2"), {}),
+    "jax": Kind("jax", JAX, "f(x)", ("jit__lambda",), {}),
+}
+
+
+def noted(folder: Path) -> tuple[list[tuple[int, int, int]], bool]:
     """The program's log, and whether it came to its end."""
     lines = (folder / "log").read_text().splitlines()
     rows = [tuple(map(int, line.split())) for line in lines if line != "end"]
-    return [row for row in rows if len(row) == 4], "end" in lines  # type: ignore[misc]
+    return [row for row in rows if len(row) == 3], "end" in lines  # type: ignore[misc]
 
 
-def recorded(folder: Path) -> set[str]:
+def recorded(folder: Path) -> list[str]:
     """The texts of all ranges in what is left in ``folder``. Raises BadInput."""
-    found: set[str] = set()
+    found: list[str] = []
     whole = [one for one in folder.glob("*.opscope") if one.is_dir()]
     for place in whole or [one for one in folder.glob(".*.opscope-*") if any(one.iterdir())]:
-        found.update(opscope.load(place).trace["ranges"]["text"].cast(str).to_list())
+        found += opscope.load(place).trace["ranges"]["text"].cast(str).to_list()
     return found
 
 
-def once(name: str, target: str, instant: float, folder: Path) -> str | None:
+def missing(kind: Kind, want: set[str], found: list[str]) -> str | None:
+    """What is not there of the wanted ranges, and of as many of each op."""
+    lacking = want.difference(found)
+    if lacking:
+        return f"{len(lacking)} of {len(want)} ranges are missing, {min(lacking)} among them"
+    for text in kind.texts:
+        count = sum(text in one for one in found)
+        if count < len(want):
+            return f"{count} of {len(want)} {text!r} are there"
+    return None
+
+
+def once(name: str, target: str, instant: float, kind: Kind, folder: Path) -> str | None:
     """One run, ended ``instant`` seconds after its first range; what is wrong with what is left."""
-    (folder / "train.py").write_text(PROGRAM)
+    (folder / "train.py").write_text(PROGRAM.format(setup=kind.setup, op=kind.op))
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "opscope", "run", "--no-report", sys.executable, "train.py"]
     with (folder / "stderr").open("w") as told:
         run = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, **kind.environment},
             stderr=told,
             start_new_session=True,
         )
@@ -85,9 +128,10 @@ def once(name: str, target: str, instant: float, folder: Path) -> str | None:
             run.kill()
             return "the program did not begin: " + (folder / "stderr").read_text()[-300:]
         time.sleep(0.01)
+    program = int(log.read_text().split()[2])
     time.sleep(instant)
-    program = int(log.read_text().split()[3])
     number = getattr(signal, f"SIG{name}")
+    sent = time.perf_counter_ns()
     with suppress(ProcessLookupError):  # it may have ended
         if target == "both":
             os.killpg(run.pid, number)
@@ -106,16 +150,12 @@ def once(name: str, target: str, instant: float, folder: Path) -> str | None:
     if status not in allowed:
         return f"exit status {status}: " + (folder / "stderr").read_text()[-500:]
     rows, ended = noted(folder)
-    last = rows[-1][1]
-    want = {f"range {n}" for n, _, done, _ in rows if ended or done <= last - FLUSH_NS}
+    whole = ended and (status == 0 or (target, name) == ("run", "KILL"))
+    want = {f"range {n}" for n, done, _ in rows if whole or done <= sent - LOST_NS}
     try:
-        found = recorded(folder)
+        return missing(kind, want, recorded(folder)) if want else None
     except BadInput as error:
         return f"cannot be opened: {error}"
-    missing = want - found
-    if missing:
-        return f"{len(missing)} of {len(want)} ranges are missing, {min(missing)} among them"
-    return None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -124,23 +164,40 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--signals", default=",".join(SIGNALS))
     parser.add_argument("--at", default=",".join(TARGETS))
-    parser.add_argument("--until", type=float, default=4.0, help="latest instant, s")
+    parser.add_argument("--frameworks", default="user", help=f"of {','.join(KINDS)}")
+    parser.add_argument("--until", type=float, default=6.0, help="latest instant, s")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     asked = parser.parse_args(arguments)
+    kinds = [
+        one for one in asked.frameworks.split(",") if importlib.util.find_spec(KINDS[one].module)
+    ]
     dice = random.Random(asked.seed)
-    counts: Counter[tuple[str, bool]] = Counter()
-    for _ in range(asked.times):
+    tasks = [
+        (kind, name, dice.choice(asked.at.split(",")), dice.uniform(0, asked.until))
+        for kind in kinds
+        for _ in range(asked.times)
+        for name in asked.signals.split(",")
+    ]
+    counts: Counter[tuple[str, str, bool]] = Counter()
+
+    def one(task: tuple[str, str, str, float]) -> None:
+        kind, name, target, instant = task
+        folder = Path(tempfile.mkdtemp(prefix="opscope-kill-"))
+        wrong = once(name, target, instant, KINDS[kind], folder)
+        counts[kind, name, wrong is None] += 1
+        if wrong is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            what = f"{kind}: SIG{name} to {target} at {instant:.3f} s"
+            print(f"{what}: {wrong} ({folder})", flush=True)
+
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        list(pool.map(one, tasks))
+    for kind in kinds:
         for name in asked.signals.split(","):
-            target, instant = dice.choice(asked.at.split(",")), dice.uniform(0, asked.until)
-            folder = Path(tempfile.mkdtemp(prefix="opscope-kill-"))
-            wrong = once(name, target, instant, folder)
-            counts[name, wrong is None] += 1
-            if wrong is not None:
-                print(f"SIG{name} to {target} at {instant:.3f} s: {wrong} ({folder})", flush=True)
-            else:
-                shutil.rmtree(folder, ignore_errors=True)
-    for name in asked.signals.split(","):
-        print(f"SIG{name}: {counts[name, True]} right, {counts[name, False]} wrong")
-    return int(any(not right for _, right in counts))
+            right, wrong = counts[kind, name, True], counts[kind, name, False]
+            print(f"{kind}: SIG{name}: {right} right, {wrong} wrong")
+    return int(any(not right for _, _, right in counts))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The recorder: every thread's pushes and pops as they happen, on disk within half a second.
+"""The recorder: every thread's pushes and pops as they happen, on disk within half a second of each.
 
 What it writes is a part of a recording, in the format of ``core.recording``.
 """
@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from . import process as processes
 from .cost import Spending, record_ns
+from .idle import IdleWriter
 from .recording import (
     CHUNK,
     COMPLETE_BASE,
@@ -43,7 +44,8 @@ _FLAGS: Final = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_CLOEXEC", 0)
 )
-FLUSH_NS: Final = 500_000_000
+#: What was recorded half a second ago is on disk: a write is due so long after the last, and takes a while.
+FLUSH_NS: Final = 400_000_000
 CLOCK_NS: Final = 1_000_000_000
 #: After this long in steps that follow each other it is asked what opscope cost in them.
 TURN_NS: Final = 1_000_000_000
@@ -114,8 +116,9 @@ class Recorder:
     """One recording of this process, from ``start`` to ``stop``; not restarted.
 
     Each thread appends to bytes of its own. Whoever first pops after ``deadline`` writes out
-    those of all threads, which bounds both what a killed process loses and what memory holds. An
-    error of the disk never reaches the program: it is logged once and the recording ends there.
+    those of all threads, and where none does an idle writer's thread, which bounds both what a killed
+    process loses and what memory holds. An error of the disk never reaches the program: it is logged once
+    and the recording ends there.
     """
 
     def __init__(self, root: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
@@ -126,10 +129,11 @@ class Recorder:
         self.deadline = 0
         self.local = threading.local()
         self.running = False
-        #: Asked at each flush, and for the last time in ``stop``.
+        #: Asked at each flush, and for the last time in ``stop``. Added to by ``attach``.
         self.sources: list[Source] = []
         #: Likewise.
         self.memory: list[MemorySource] = []
+        self._idle = IdleWriter(lambda: self.deadline, self._flush_idle)
         #: Parts of opscope that know what they cost, beside the recorder itself.
         self.spending: list[Spending] = []
         self._lock = threading.RLock()
@@ -175,9 +179,21 @@ class Recorder:
                 pthread_id=ident,
                 name=_thread_name(ident, native),
             )
+            if self.running:
+                self._idle.start()
         append: Callable[[bytes], None] = thread.log.extend
         self.local.log = append
         return append
+
+    def attach(self, source: Source) -> None:
+        """Ask ``source`` too from now on."""
+        self.sources.append(source)
+        self._idle.start()
+
+    def attach_memory(self, source: MemorySource) -> None:
+        """Likewise."""
+        self.memory.append(source)
+        self._idle.start()
 
     def flush(self) -> None:
         """Write out what all threads have logged. Skipped when another thread is at it."""
@@ -186,6 +202,16 @@ class Recorder:
         try:
             if not self._busy:  # else: a signal handler that interrupted this very flush
                 self._flush()
+        finally:
+            self._lock.release()
+
+    def _flush_idle(self) -> None:
+        """``flush``, by a thread of ours: where nothing is new, nothing is written."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self.running and self.deadline <= perf_counter_ns():
+                self._flush(idle=True)
         finally:
             self._lock.release()
 
@@ -254,6 +280,7 @@ class Recorder:
                 self._stop_wanted = True
                 return
             self.running = False
+            self._idle.stop()
             self._fact(stop=perf_counter_ns())
             self._clock()
             self._fact(versions=processes.versions())
@@ -269,6 +296,7 @@ class Recorder:
         """Forget everything unwritten and write nothing more: for the copy in a forked child."""
         self._lock = threading.RLock()
         self.running = False
+        self._idle.stop()
         for thread in self._threads:
             thread.log.clear()
         self._strings.clear()
@@ -310,18 +338,20 @@ class Recorder:
         until = perf_counter_ns()  # the last time after ``stop``, by as long as writing took
         self._fact(in_steps=self._steps_own, steps_ns=self._steps_ns, until=until)
 
-    def _flush(self) -> None:
+    def _flush(self, idle: bool = False) -> None:
         self._busy = True
-        begin = perf_counter_ns()
+        begin, written = perf_counter_ns(), True
         try:
-            if begin >= self._next_clock and self.running:
+            chunks = self._take()
+            memory = b"".join(source.take_memory() for source in self.memory)
+            if (self.folder is None or idle) and not chunks and not memory:
+                if not (idle and self._facts and self.folder is not None):
+                    written = not idle
+                    return
+            elif begin >= self._next_clock and self.running:
                 self._clock()
                 self._costs()
                 self._next_clock = begin + CLOCK_NS
-            chunks = self._take()
-            memory = b"".join(source.take_memory() for source in self.memory)
-            if self.folder is None and not chunks and not memory:
-                return
             self._write(chunks, memory)
         except OSError as error:
             if self._room >= 0:
@@ -332,9 +362,10 @@ class Recorder:
                 )
             self._room = -1
         finally:
-            self._flushes += 1
             end = perf_counter_ns()
-            self._flush_ns += end - begin
+            if written:
+                self._flushes += 1
+                self._flush_ns += end - begin
             self.deadline = end + FLUSH_NS
             self._busy = False
             if self._stop_wanted:

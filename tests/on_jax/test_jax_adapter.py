@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import weakref
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import opscope
+from opscope import adapters
 from opscope.core import session
 from opscope.core.rangetext import parse, parse_spec
 from tests.nvtx_tool import build, hear
@@ -220,3 +223,17 @@ def test_one_profile_at_a_time(tmp_path: Path):
         jax.profiler.stop_trace()
         opscope.shutdown()
     assert not (tmp_path / "ours.opscope").exists()
+
+
+def test_an_adapter_that_is_shut_down_is_gone(tmp_path):
+    gone, kept = [], []
+    for number in range(3):
+        opscope.init("jax")
+        with opscope.capture(tmp_path / f"{number}.opscope", backend="recorder"):
+            kept.append(jax.jit(lambda x: x * 2))
+            kept[-1](jnp.ones(3))
+        gone.append(weakref.ref(adapters._installed["jax"]))
+        opscope.shutdown()
+    gc.collect()
+    assert [one() for one in gone] == [None] * 3
+    assert float(kept[0](2.0)) == 4.0

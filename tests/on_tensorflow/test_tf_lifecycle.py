@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -283,3 +285,16 @@ def test_the_libraries_can_be_built_ahead_and_doctor_shows_them(capsys, tmp_path
     ]
     assert [path.name.partition("-")[0] for path in made] == ["annotations", "inputs"]
     assert all(path.is_file() for path in made)
+
+
+def test_an_adapter_that_is_shut_down_is_gone(tmp_path):
+    gone, kept = [], []
+    for number in range(3):
+        opscope.init("tensorflow")
+        with opscope.capture(tmp_path / f"{number}.opscope", backend="recorder"):
+            kept.append(tf.function(lambda x: x * 2))
+            kept[-1](tf.ones(3))
+        gone.append(weakref.ref(adapters._installed["tensorflow"]))
+        opscope.shutdown()
+    gc.collect()
+    assert [one() for one in gone] == [None] * 3

@@ -16,6 +16,7 @@ import opscope
 from opscope.backends.recorder import RecorderCapture, collect
 from opscope.core import record, session
 from opscope.core.emit import MAX_FWD_THREAD
+from opscope.core.idle import IdleWriter
 from opscope.core.record import Recorder
 
 torch = pytest.importorskip("torch")
@@ -402,6 +403,9 @@ def end():
 @pytest.fixture
 def flushes(monkeypatch):
     """What is to be done instead of a flush, last of a list; an empty one: what always is."""
+    monkeypatch.setattr(
+        IdleWriter, "start", lambda _: None
+    )  # the model's calls write, and nobody else
     instead = []
     original = Recorder.flush
     monkeypatch.setattr(

@@ -483,3 +483,62 @@ except adapters.AdapterError as error:
 def test_unknown_framework_is_refused():
     with pytest.raises(adapters.AdapterError, match="no adapter for abacus"):
         opscope.init("abacus")
+
+
+OF_NO_USE_ANY_MORE = """
+import gc, os, weakref
+import torch, opscope
+from opscope import adapters
+from opscope.backends.recorder import RecorderCapture
+from opscope.core import session
+gone = []
+for number in range(3):
+    opscope.init("torch")
+    session.start(RecorderCapture(f"{folder}/{{number}}"))
+    torch.nn.Sequential(torch.nn.Linear(3, 3))(torch.ones(3)).sum().backward()
+    session.stop()
+    gone.append(weakref.ref(adapters._installed["torch"]))
+    opscope.shutdown()
+gc.collect()
+print([one() is None for one in gone])
+"""
+
+
+@pytest.mark.parametrize("mode", ["dispatch", "native"])
+def test_an_adapter_that_is_shut_down_is_gone(mode, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
+    done = run(OF_NO_USE_ANY_MORE.format(folder=tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[True, True, True]\n"
+
+
+GROWING = """
+import os
+import torch, opscope
+from opscope.backends.recorder import RecorderCapture
+from opscope.core import session
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+opscope.init("torch")
+session.start(RecorderCapture(r"{folder}"))
+torch.ones(3) * 2
+before = resident()
+for size in range(64, 64 * 4001, 64):
+    x = torch.ones(size)
+    y = x * 2
+del x, y
+print(resident() - before)
+session.stop()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="looks there")
+@pytest.mark.parametrize("mode", ["dispatch", "native"])
+def test_what_is_kept_of_calls_does_not_keep_the_tensors_between_it(mode, tmp_path, monkeypatch):
+    """With texts in the heap among them, tensors of 4 GB in all were still there after they were freed."""
+    monkeypatch.setenv("OPSCOPE_TORCH_OPS", mode)
+    done = run(GROWING.format(folder=tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 200  # MiB; 10 of them are of use

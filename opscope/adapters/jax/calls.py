@@ -20,6 +20,15 @@ from opscope.core.emit import Emitter, Prepared
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
 
 
+class _Switch:
+    """What a shell asks, and all that it keeps: a jitted function may outlive the adapter."""
+
+    __slots__ = ("on",)
+
+    def __init__(self) -> None:
+        self.on = False
+
+
 class Calls:
     """Shells around the functions that are jitted from now on."""
 
@@ -29,46 +38,48 @@ class Calls:
         self._emitter = emitter
         self._failed = failed
         self._patches = Patches()
-        self._on = False
+        self._switch = _Switch()
 
     def install(self) -> None:
         """Raises AttributeError or ImportError where this JAX makes its functions otherwise."""
         pjit = import_module("jax._src.pjit")
-        original, running = pjit._cpp_pjit, runs()
+        original, running, switch = pjit._cpp_pjit, runs(), self._switch
 
         def jitted(fun: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(fun, *args, **kwargs)
             try:
-                return self._shell(made, module_name(fun), running)
+                return _shell(self._emitter, switch, made, module_name(fun), running)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a jitted function could not be named")
                 return made
 
         self._patches.set(pjit, "_cpp_pjit", jitted)
-        self._on = True
+        switch.on = True
 
     def uninstall(self) -> None:
         self._patches.restore()
-        self._on = False
+        self._switch.on = False
 
-    def _shell(self, made: Any, name: str, running: Callable[[], bool]) -> Any:
-        emitter = self._emitter
-        prepared: Prepared | None = None
 
-        def call(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-            nonlocal prepared
-            # inside another function's trace nothing runs
-            if not emitter.active or not self._on or not running():
-                return wrapped(*args, **kwargs)
-            if prepared is None:
-                prepared = emitter.prepare(name, "graph")
-            emitter.push(prepared)
-            try:
-                return wrapped(*args, **kwargs)
-            finally:
-                emitter.pop()
+def _shell(
+    emitter: Emitter, switch: _Switch, made: Any, name: str, running: Callable[[], bool]
+) -> Any:
+    prepared: Prepared | None = None
 
-        return wrapt.FunctionWrapper(made, call)
+    def call(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        nonlocal prepared
+        # inside another function's trace nothing runs
+        if not emitter.active or not switch.on or not running():
+            return wrapped(*args, **kwargs)
+        if prepared is None:
+            prepared = emitter.prepare(name, "graph")
+        emitter.push(prepared)
+        try:
+            return wrapped(*args, **kwargs)
+        finally:
+            emitter.pop()
+
+    return wrapt.FunctionWrapper(made, call)
 
 
 def module_name(fun: Any) -> str:

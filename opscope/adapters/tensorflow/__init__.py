@@ -118,7 +118,7 @@ class TensorFlowAdapter:
         if recorder is not None:
             recording = Recording(ranges)
             self._recording = recorder, recording
-            recorder.sources.append(recording)
+            recorder.attach(recording)
             recorder.fact(**ranges.domain)
         ranges.listen(recorder is not None, emitter.nvtx)
 

@@ -33,6 +33,7 @@
 #define MAX_BLOCKS 4096         /* 256 MiB: pushes beyond are dropped and counted */
 #define CACHE 4096              /* texts that a thread finds without a lock */
 #define MAX_TEXTS (1u << 20)
+#define ARENA ((size_t)1 << 18) /* bytes of a mapping that holds texts */
 #define MAX_DEPTH 256           /* ranges within ranges of a thread: those beyond are dropped and counted */
 
 #if defined(__x86_64__)

@@ -51,6 +51,25 @@ static int grow(void) {
     return 1;
 }
 
+/* Texts are kept for good, in mappings of their own: one in the heap would lie between the program's
+ * tensors, and keep freed ones from being joined or given back. Zeroed; under the lock. */
+static void *kept(size_t bytes) {
+    static char *free_from;
+    static size_t left;
+    bytes = (bytes + 15) & ~(size_t)15;
+    if (bytes > left) {
+        size_t size = bytes > ARENA ? (bytes + ARENA - 1) / ARENA * ARENA : ARENA;
+        void *more = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (more == MAP_FAILED) return NULL;
+        free_from = more;
+        left = size;
+    }
+    void *found = free_from;
+    free_from += bytes;
+    left -= bytes;
+    return found;
+}
+
 /* The text of that hash, a copy of ``string`` if it is new. */
 static Text *text_of(uint64_t hash, const char *string) {
     Text *found = NULL;
@@ -62,8 +81,10 @@ static Text *text_of(uint64_t hash, const char *string) {
             if (found->hash == hash) break;
     }
     if (!found && text_count < MAX_TEXTS && (text_count < texts_size || grow())) {
-        found = calloc(1, sizeof *found);
-        if (found && (found->text = strdup(string))) {
+        size_t length = strlen(string);
+        found = kept(sizeof *found + length + 1);
+        if (found) {
+            found->text = memcpy(found + 1, string, length + 1);
             found->hash = hash;
             found->id = text_count;
             found->nvtx = nvtx_string(found->text);
@@ -71,9 +92,6 @@ static Text *text_of(uint64_t hash, const char *string) {
                 at = (at + 1) & (table_size - 1);
             table[at] = texts[text_count] = found;
             text_count++;
-        } else {
-            free(found);
-            found = NULL;
         }
     }
     pthread_mutex_unlock(&texts_lock);

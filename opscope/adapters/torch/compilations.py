@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from opscope.adapters.imported import when_imported
 from opscope.adapters.patch import Patches
 from opscope.adapters.source import Sources
 from opscope.core.emit import Emitter
@@ -56,17 +57,20 @@ class Compilations:
 
     def install(self) -> None:
         """Hear of them, from when the compiler is imported."""
-        import wrapt
-
         self._installed = True
-        for (module, name), around in ((_FRAMES, self._frames), (_BACKWARDS, self._backwards)):
-            wrap = functools.partial(self._wrap, name, around)
-            wrapt.register_post_import_hook(wrap, module)
+        when_imported(_FRAMES[0], self._hear_frames)
+        when_imported(_BACKWARDS[0], self._hear_backwards)
 
     def uninstall(self) -> None:
         """Put both back."""
         self._installed = False
         self._patches.restore()
+
+    def _hear_frames(self, module: Any) -> None:
+        self._wrap(_FRAMES[1], self._frames, module)
+
+    def _hear_backwards(self, module: Any) -> None:
+        self._wrap(_BACKWARDS[1], self._backwards, module)
 
     def _wrap(self, name: str, around: Callable[[Any], Any], module: Any) -> None:
         if self._installed and hasattr(module, name):

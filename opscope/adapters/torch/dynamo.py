@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from torch import nn
 
+from opscope.adapters.imported import when_imported
 from opscope.adapters.patch import Patches
 
 _Function = TypeVar("_Function")
@@ -101,11 +102,9 @@ class Hidden:
 
     def install(self) -> None:
         """Hide what is held from the tracer, now or when it is imported."""
-        import wrapt
-
         self._installed = True
         for name in _TRACERS:
-            wrapt.register_post_import_hook(self._wrap, name)
+            when_imported(name, self._wrap)
 
     def uninstall(self) -> None:
         """Put the tracer back as it was."""

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 
+from opscope.adapters.imported import when_imported
 from opscope.adapters.patch import Patches
 from opscope.adapters.source import Sources
 from opscope.core import session
@@ -87,11 +88,9 @@ class Inductor:
 
     def install(self) -> None:
         """Hear the compiler, when it is imported."""
-        import wrapt
-
         self._installed = True
         self._provenance.install()
-        wrapt.register_post_import_hook(self._hear, _OUTPUT_CODE)
+        when_imported(_OUTPUT_CODE, self._hear)
 
     def uninstall(self) -> None:
         """Put back everything."""

@@ -76,7 +76,7 @@ class Memory:
         if recorder is None:
             return
         self._left = []
-        recorder.memory.append(self)
+        recorder.attach_memory(self)
         self._begin_cpu(recorder)
         self._gpu.begin(recorder)
 

@@ -32,6 +32,10 @@ MAX_MODULES: Final = 65_536
 MAX_ROOTS: Final = 64
 
 
+def _nothing(*_: object) -> None:
+    """Nobody listens."""
+
+
 class Layers:
     """What stands around each module's call, while it is ``on``.
 
@@ -76,6 +80,8 @@ class Layers:
         """Put it back, unless another tool has patched on top of us."""
         self.on = False
         self.hidden.remove()
+        if self.native is not None:  # which keeps what it was told, and with it all of the adapter
+            self.native["around"](_nothing, _nothing, _nothing)
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         # The questions first: torch.compile traces through this, finds it is compiling, and leaves

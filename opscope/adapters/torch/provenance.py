@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from opscope.adapters import cache
+from opscope.adapters.imported import when_imported
 from opscope.adapters.patch import Patches
 
 _log = logging.getLogger(__name__)
@@ -100,12 +101,10 @@ class Provenance:
 
     def install(self) -> None:
         """Hear the generators that are imported, now, and the others when they are."""
-        import wrapt
-
         self.on = True
         for name in CALLERS:
-            wrapt.register_post_import_hook(self._hear, name)
-        wrapt.register_post_import_hook(self._hear_modules, "torch._inductor.graph")
+            when_imported(name, self._hear)
+        when_imported("torch._inductor.graph", self._hear_modules)
 
     def uninstall(self) -> None:
         """Put back what was there."""

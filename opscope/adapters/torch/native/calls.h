@@ -61,17 +61,26 @@ void input_leaves(std::vector<const c10::TensorImpl*>& into, const IValue& value
   }
 }
 
-std::unique_ptr<Entry> make_entry(
+KeptPieces kept_pieces(const Pieces& pieces, std::pmr::memory_resource* in) {
+  KeptPieces kept(in);
+  kept.reserve(pieces.size());
+  for (const auto& piece : pieces) kept.emplace_back(piece.data(), piece.size());
+  return kept;
+}
+
+Entry* make_entry(
     Global& g, const OpInfo& op, Category category, const Place* place,
     c10::ArrayRef<IValue> args, bool dynamic, bool varies, bool kept) {
-  auto entry = std::make_unique<Entry>();
+  std::pmr::memory_resource* in = kept ? &g.kept.pool : std::pmr::new_delete_resource();
+  Entry* entry = kept ? g.kept.make<Entry>(in) : new Entry(in);
+  std::unique_ptr<Entry> guard(kept ? nullptr : entry);
+  Pieces head{op.name, "("}, tail;
   entry->category = category;
   entry->kept = kept;
   bool shapes = g_shapes.load();
   entry->dynamic = dynamic && shapes;
   if (shapes)
     for (const IValue& value : args) entry->dynamic |= holds_data(value);
-  entry->head = {op.name, "("};
   std::string device;
   if (shapes) {
     size_t count = std::min(args.size(), op.args.size());
@@ -79,9 +88,9 @@ std::unique_ptr<Entry> make_entry(
     for (size_t at = 0; at < count; ++at) {
       find_device(device, args[at]);
       if (op.args[at].kind != ArgInfo::kTensor) continue;
-      if (!first) entry->head.push_back(", ");
+      if (!first) head.push_back(", ");
       first = false;
-      write_arg(entry->head, args[at], !varies);
+      write_arg(head, args[at], !varies);
     }
     bool any = false;
     for (size_t at = 0; at < count; ++at) {
@@ -103,21 +112,26 @@ std::unique_ptr<Entry> make_entry(
         if (arg.is_device && value.isDevice() && device.empty()) device = value.toDevice().str();
         text = varies && has_number(value) ? "\"varies\"" : param_text(value);
       }
-      if (!any) entry->tail.push_back(" {");
-      entry->tail.push_back((any ? ", " : "") + arg.key + "=" + text);
+      if (!any) tail.push_back(" {");
+      tail.push_back((any ? ", " : "") + arg.key + "=" + text);
       any = true;
     }
-    if (any) entry->tail.push_back("}");
+    if (any) tail.push_back("}");
   }
-  entry->head.push_back(")");
+  head.push_back(")");
   entry->has_device = !device.empty();
-  entry->placed = entry->tail.size();
-  device_piece(entry->tail, device);
-  entry->tail.insert(entry->tail.end(), place->pieces.begin(), place->pieces.end());
-  auto pieces = entry->head;
-  pieces.insert(pieces.end(), entry->tail.begin(), entry->tail.end());
-  entry->pushed.store(intern(g, *entry, pieces, entry->head.size() + entry->placed));
+  entry->placed = tail.size();
+  device_piece(tail, device);
+  tail.insert(tail.end(), place->pieces.begin(), place->pieces.end());
+  Pieces pieces = head;
+  pieces.insert(pieces.end(), tail.begin(), tail.end());
+  entry->pushed.store(intern(g, *entry, pieces, head.size() + entry->placed));
+  if (shapes) {
+    entry->head = kept_pieces(head, in);
+    entry->tail = kept_pieces(tail, in);
+  }
   entry->known.store(!shapes);
+  guard.release();
   return entry;
 }
 
@@ -157,7 +171,7 @@ inline void fetch(const Thread& t) {
 inline void fetch(const Thread& t, const Context& c) {
   for (size_t at = kLine; at < sizeof c; at += kLine)  // the first is read at once
     __builtin_prefetch(reinterpret_cast<const char*>(&c) + at);
-  __builtin_prefetch(&t.generation);
+  __builtin_prefetch(&t.writing);
   __builtin_prefetch(&t.tls);
 }
 
@@ -174,7 +188,7 @@ inline void fetch(c10::ArrayRef<IValue> args) {
 template <bool numbers>
 uint64_t hash_arguments(const OpInfo* of, const OpTraits& op, c10::ArrayRef<IValue> args) {
   Hasher hash{0x6f70u ^ uint64_t(of)};
-  if (!g_shapes.load(std::memory_order_relaxed)) return hash.state;
+  if (!g_shapes.load(std::memory_order_relaxed)) return ~hash.state;
   size_t count = std::min<size_t>(args.size(), op.count);
   for (size_t at = 0; at < count; ++at) {
     bool plain = at < 64 ? op.plain >> at & 1 : of->args[at].kind == ArgInfo::kOther;
@@ -205,34 +219,28 @@ COLD Entry* new_entry(
   }
   auto there = g.entries.find(key);
   if (there != g.entries.end()) {
-    t.calls_seen.insert(key, there->second.get());
-    return there->second.get();
+    t.calls_seen.insert(key, there->second);
+    return there->second;
   }
-  if (g.entries.size() + g.varying.size() >= kMaxEntries) {
-    context.own = make_entry(g, op, category, place, args, true, false, false);
+  if (g.entries.size() + g.varying >= kMaxEntries) {
+    context.own.reset(make_entry(g, op, category, place, args, true, false, false));
     if (variant.seen == 0) g.variants.erase(bare);
     return context.own.get();
   }
   if (variant.seen >= kMaxVariants) {
-    g.varying.push_back(make_entry(g, op, category, place, args, true, true, true));
-    variant.all = g.varying.back().get();
+    variant.all = make_entry(g, op, category, place, args, true, true, true);
+    ++g.varying;
     return variant.all;
   }
   ++variant.seen;
-  auto made = make_entry(g, op, category, place, args, op.dynamic, false, true);
-  Entry* entry = made.get();
-  g.entries.emplace(key, std::move(made));
+  Entry* entry = make_entry(g, op, category, place, args, op.dynamic, false, true);
+  g.entries.emplace(key, entry);
   t.calls_seen.insert(key, entry);
   return entry;
 }
 
 // Where this thread keeps the call of this signature; null where it is new.
 inline CallSlot* find_call(Thread& t, uint64_t key) {
-  int64_t generation = g_generation.load(std::memory_order_acquire);
-  if (C10_UNLIKELY(t.generation != generation)) {
-    t.generation = generation;
-    t.calls_seen.clear();
-  }
   return t.calls_seen.slot(key);
 }
 
@@ -247,7 +255,7 @@ nvtxEventAttributes_t attributes(const Text& text, int64_t payload) {
     event.message.registered = text.handle;
   } else {
     event.messageType = NVTX_MESSAGE_TYPE_ASCII;
-    event.message.ascii = text.shown.empty() ? text.text.c_str() : text.shown.c_str();
+    event.message.ascii = text.shown.data();
   }
   if (payload >= 0) {
     event.payloadType = NVTX_PAYLOAD_TYPE_INT64;

@@ -13,8 +13,14 @@ namespace {
 
 // ------------------------------------------------------------------------------------- forks
 
-void before_fork() { global().lock.lock(); }
-void after_fork_in_parent() { global().lock.unlock(); }
+void before_fork() {
+  global().lock.lock();
+  blocks().lock().lock();
+}
+void after_fork_in_parent() {
+  blocks().lock().unlock();
+  global().lock.unlock();
+}
 void after_fork_in_child() {
   Global& g = global();
   g_epoch.store(0);
@@ -31,6 +37,7 @@ void after_fork_in_child() {
     t_thread->open_epoch = t_thread->begun_epoch = 0;
     t_thread->hooked = false;
   }
+  blocks().lock().unlock();
   g.lock.unlock();
 }
 
@@ -58,7 +65,7 @@ void drain(Thread& t, std::vector<char>* into) {
     if (!next) break;
     t.reading = next;
     t.read = 0;
-    delete block;
+    blocks().put(block);
   }
   if (into && count) {
     int64_t header[2] = {kChunk - t.index, count};
@@ -128,14 +135,7 @@ void opscope_setup(PyObject* classify, PyObject* flush, int64_t pop_code, int py
 }
 
 void opscope_options(int shapes, int source, int all_levels) {
-  Global& g = global();
-  std::lock_guard<std::mutex> guard(g.lock);
-  for (auto& [key, entry] : g.entries) g.former.push_back(std::move(entry));
-  for (auto& entry : g.varying) g.former.push_back(std::move(entry));
-  g.entries.clear();
-  g.varying.clear();
-  g.variants.clear();
-  g_generation.fetch_add(1);
+  // Calls are kept: what a text has is in the key that it is found by.
   g_shapes.store(shapes);
   g_source.store(source);
   g_all_levels.store(all_levels);

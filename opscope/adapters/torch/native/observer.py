@@ -139,7 +139,8 @@ class NativeMode:
         self._before = dict.fromkeys(_COUNTS, 0)
         self._worker_loop: Any = None
         self._sources = Sources()
-        classify, taken = shielded(self._file_of), shielded(flush)
+        # native code keeps the latest for good, and what it is told not this mode
+        classify, taken = shielded(_file_by(weakref.ref(self))), shielded(flush)
         self._call.opscope_setup(classify, taken, pop_code(emitter.number), _PYTHON)
         self._call.opscope_options(
             int(options.shapes),
@@ -201,7 +202,7 @@ class NativeMode:
             self._call.opscope_record(0 if recorder is None else FLUSH_NS)
             if recorder is not None:
                 self._before = self.counts()
-                recorder.sources.append(self)
+                recorder.attach(self)
                 recorder.spending += [self.spent, self.spent_by_hooks]
         if self.emitter.active:
             self._call.opscope_observe(int(self.emitter.nvtx))
@@ -302,6 +303,14 @@ class NativeMode:
         out = self._out
         self._call.opscope_counts(out)
         return dict(zip(_COUNTS, out, strict=True))
+
+
+def _file_by(mode: weakref.ref[NativeMode]) -> Callable[[CodeType], bytes]:
+    def classify(code: CodeType) -> bytes:
+        found = mode()
+        return b"" if found is None else found._file_of(code)
+
+    return classify
 
 
 #: Whether no flush has failed.

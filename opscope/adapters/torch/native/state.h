@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include "kept.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/SparseCsrTensorImpl.h>
@@ -154,12 +156,13 @@ struct alignas(kLine) Text {
   // The recording whose strings have it.
   std::atomic<int64_t> epoch{0};
   Category category = kNone;
-  std::string text;
+  std::string_view text;  // ends with a zero byte
 #ifdef OPSCOPE_NVTX
   nvtxStringHandle_t handle = nullptr;
-  int64_t process = 0;  // of g_nvtx_process: a forked child has no use of its parent's handles
-  std::string shown;    // cut, where it is
+  int64_t process = 0;     // of g_nvtx_process: a forked child has no use of its parent's handles
+  std::string_view shown;  // what NVTX gets: cut, where it is
 #endif
+  std::vector<std::string> own;  // where these are, of a text that is not kept
 };
 
 struct Place {
@@ -212,17 +215,23 @@ struct OpInfo : OpTraits {
 };
 
 // A call seen before: its text, with outputs once they are known.
+using Pieces = std::vector<std::string>;
+using KeptPieces = std::pmr::vector<std::pmr::string>;
+
 struct alignas(kLine) Entry {
   std::atomic<Text*> pushed{nullptr};
   std::atomic<bool> known{false};
   bool dynamic = false;
   bool has_device = false;
   Category category = kNone;
-  std::vector<std::string> head, tail;  // pieces before and after the outputs
-  size_t placed = 0;                    // where in the tail the device, or without one the frames, begin
-  std::unordered_map<uint64_t, Text*> by_result;  // under the lock
-  std::vector<std::unique_ptr<Text>> own;         // of an entry past the bound
+  // Under the lock. Pieces before and after the outputs, until these are known.
+  KeptPieces head, tail;
+  size_t placed = 0;  // where in the tail the device, or without one the frames, begin
+  std::pmr::unordered_map<uint64_t, Text*> by_result;
+  std::vector<std::unique_ptr<Text>> own;  // of an entry past the bound
   bool kept = true;
+
+  explicit Entry(std::pmr::memory_resource* in) : head(in), tail(in), by_result(in) {}
 };
 
 struct Block {
@@ -230,6 +239,11 @@ struct Block {
   std::atomic<Block*> next{nullptr};
   int64_t records[kBlock][2];
 };
+
+Spares<Block>& blocks() {
+  static auto* one = new Spares<Block>;
+  return *one;
+}
 
 struct Context;
 
@@ -250,7 +264,7 @@ struct alignas(kLine) OpSlot : Slot<OpInfo> {
 
 template <class Value, class In = Slot<Value>>
 struct Table {  // hash, not 0 → what it stands for, open addressing, of one thread
-  std::vector<In> slots{std::vector<In>(1024)};
+  std::pmr::vector<In> slots{1024, pages()};
   size_t mask = 1023;
   size_t count = 0;
   // The hash's upper half: of a product it is the better one.
@@ -269,7 +283,7 @@ struct Table {  // hash, not 0 → what it stands for, open addressing, of one t
   }
   In& insert(uint64_t key, Value* value) {
     if (count * 2 >= slots.size()) {
-      std::vector<In> old(slots.size() * 2);
+      std::pmr::vector<In> old(slots.size() * 2, pages());
       old.swap(slots);
       mask = slots.size() - 1;
       count = 0;
@@ -319,8 +333,7 @@ struct alignas(kLine) Thread {
   alignas(kLine) Table<OpInfo, OpSlot> ops;
   Table<Entry, CallSlot> calls_seen;
   const at::RecordFunctionTLS* tls = nullptr;  // what PyTorch tells of this thread
-  alignas(kLine) int64_t generation = 0;  // of the entries in ``calls_seen``
-  Block* writing = nullptr;  // the writer's end of the buffer
+  alignas(kLine) Block* writing = nullptr;  // the writer's end of the buffer
   int64_t used = 0;          // what it has of that block; ``Block::used`` is for the reader
   std::atomic<int64_t> waiting{0};
   std::atomic<int64_t> ops_seen{0};
@@ -353,18 +366,18 @@ struct alignas(kLine) Thread {
   std::atomic<int64_t> own_ns{0}, timed{0}, dropped{0};
   int slow = 0;  // depth of the latter
 
-  Thread() { writing = reading = new Block; }
+  Thread() { writing = reading = blocks().get(); }
   ~Thread() {
     while (reading) {
       Block* next = reading->next.load();
-      delete reading;
+      blocks().put(reading);
       reading = next;
     }
     for (void* one : free_contexts) ::operator delete(one);
     ::operator delete(free_context);
   }
   COLD Block* next_block() {
-    Block* fresh = new Block;
+    Block* fresh = blocks().get();
     writing->next.store(fresh, std::memory_order_release);
     used = 0;
     return writing = fresh;
@@ -419,15 +432,15 @@ struct Global {
   Counts gone;  // of threads that have ended
   int64_t next_thread = kFirstThread;
   int64_t next_text = kFirstText;
-  std::unordered_map<std::string, std::unique_ptr<Text>> texts;
-  std::unordered_map<uint64_t, std::unique_ptr<Entry>> entries;
+  Kept kept;
+  std::pmr::unordered_map<std::string_view, Text*> texts{&kept.pool};
+  std::pmr::unordered_map<uint64_t, Entry*> entries{&kept.pool};
   struct Variant {
     int seen = 0;
     Entry* all = nullptr;
   };
-  std::unordered_map<uint64_t, Variant> variants;
-  std::vector<std::unique_ptr<Entry>> varying;
-  std::vector<std::unique_ptr<Entry>> former;  // calls that run may still end with them
+  std::pmr::unordered_map<uint64_t, Variant> variants{&kept.pool};
+  size_t varying = 0;  // entries whose numbers are new all the time
   std::unordered_map<std::string, std::unique_ptr<OpInfo>> ops;
   std::vector<std::unique_ptr<OpInfo>> former_ops;  // of these, too
   std::string strings;  // JSON lines not yet taken
@@ -451,7 +464,6 @@ Global& global() {
 
 // What every call asks, on one line that hardly ever changes.
 struct alignas(kLine) Switches {
-  std::atomic<int64_t> generation{0};  // of the entries: other options make other texts
   std::atomic<int64_t> epoch{0};       // the recording; 0: none
   std::atomic<int64_t> names{0};       // how often an operator was taken away
   std::atomic<int64_t> pop_code{kPopBase};
@@ -460,7 +472,6 @@ struct alignas(kLine) Switches {
   std::atomic<bool> nvtx{false};
   std::atomic<bool> shapes{true}, source{true}, all_levels{false};
 } g_switches;
-auto& g_generation = g_switches.generation;
 auto& g_epoch = g_switches.epoch;
 auto& g_names = g_switches.names;
 auto& g_pop_code = g_switches.pop_code;

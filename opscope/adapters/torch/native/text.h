@@ -491,46 +491,56 @@ void register_text(Global& g, Text& text) {
   text.handle = nullptr;
   if (g.registered >= kMaxRegistered) return;
   ++g.registered;
-  text.handle = nvtxDomainRegisterStringA(
-      g.nvtx, text.shown.empty() ? text.text.c_str() : text.shown.c_str());
+  text.handle = nvtxDomainRegisterStringA(g.nvtx, text.shown.data());
 }
 #endif
 
-std::unique_ptr<Text> make_text(
-    Global& g, Category category, const std::vector<std::string>& pieces, size_t place) {
-  auto text = std::make_unique<Text>();
-  text->id = g.next_text++;
-  text->category = category;
-  text->text = joined(pieces, place, kRecordLimit);
+// ``place``: where among the pieces the device and the frames begin. ``whole``: all of them, where they
+// are kept already; they are the text unless it is cut.
+void write_text(
+    Global& g, Text& text, Category category, const Pieces& pieces, size_t place,
+    std::string_view whole, bool kept) {
+  auto store = [&](std::string chars) -> std::string_view {
+    if (kept) return g.kept.copy(chars);
+    return text.own.emplace_back(std::move(chars));
+  };
+  text.own.reserve(kept ? 0 : 2);  // so that none of them moves
+  text.id = g.next_text++;
+  text.category = category;
+  bool all = !whole.empty() && whole.size() <= kRecordLimit;
+  text.text = all ? whole : store(joined(pieces, place, kRecordLimit));
 #ifdef OPSCOPE_NVTX
   if (g.nvtx) {
-    text->shown = joined(pieces, place, kTextLimit);
-    for (size_t at; (at = text->shown.find('\0')) != std::string::npos;)
-      text->shown.replace(at, 1, "\\0");
-    register_text(g, *text);
+    std::string shown = joined(pieces, place, kTextLimit);
+    for (size_t at; (at = shown.find('\0')) != std::string::npos;) shown.replace(at, 1, "\\0");
+    text.shown = shown == text.text ? text.text : store(std::move(shown));
+    register_text(g, text);
   }
 #endif
-  return text;
 }
 
-// ``place``: where among the pieces the device and the frames begin.
-Text* intern(Global& g, Entry& entry, const std::vector<std::string>& pieces, size_t place) {
+Text* intern(Global& g, Entry& entry, const Pieces& pieces, size_t place) {
   if (!entry.kept) {
-    entry.own.push_back(make_text(g, entry.category, pieces, place));
-    return entry.own.back().get();
+    auto& text = *entry.own.emplace_back(std::make_unique<Text>());
+    write_text(g, text, entry.category, pieces, place, {}, false);
+    return &text;
   }
   std::string key(1, char('0' + entry.category));
   for (const auto& piece : pieces) key += piece;
-  auto& slot = g.texts[key];
-  if (!slot) slot = make_text(g, entry.category, pieces, place);
-  return slot.get();
+  auto found = g.texts.find(key);
+  if (found != g.texts.end()) return found->second;
+  std::string_view kept = g.kept.copy(key);
+  Text* text = g.kept.make<Text>();
+  write_text(g, *text, entry.category, pieces, place, kept.substr(1), true);
+  g.texts.emplace(kept, text);
+  return text;
 }
 
 void announce(Global& g, Text& text, int64_t epoch) {
   if (text.epoch.load() == epoch) return;
   g.strings += "[" + std::to_string(text.id) + ", \"" + g.domain + "\", " +
       (text.category ? json(kCategoryNames[text.category]) : std::string("null")) + ", " +
-      json(text.text) + "]\n";
+      json(std::string(text.text)) + "]\n";
   text.epoch.store(epoch);
 }
 
