@@ -311,13 +311,13 @@ def _report(profile: Profile, target: Path, top: int | None, width: int | None) 
     from opscope.reports.layout import write
 
     rows = (common.TOP if top is None else top) or None
-    names = ["summary", "detail"] + ([] if profile.cpu_only else ["kernel"])
-    if len(profile.trace["allocations"]):
-        names.append("memory_by_op")
     if sys.stderr is None:
         return
     try:
-        write(console.tables(profile, names, rows), sys.stderr, width)
+        made = console.first_screen(profile, rows, enough=top is None)
+        if len(profile.trace["allocations"]):
+            made[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
+        write(made, sys.stderr, width)
         common.say(f"more: opscope report {target}")
     except OSError:  # nobody can be told, and the status is the program's
         common.discard(sys.stderr)
