@@ -84,6 +84,11 @@ def report(
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         frames = content.frames(profile, names, top or None)
+        if by is None and reports is None:
+            empty = [name for name, frame in frames.items() if frame.is_empty()]
+            frames = {name: frame for name, frame in frames.items() if name not in empty}
+            if empty:
+                common.say(f"nothing in {', '.join(empty)}: not written (--reports writes them)")
         if "csv" in kinds:
             common.warn_of_formulas(*frames.values())
         try:

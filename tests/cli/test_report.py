@@ -388,3 +388,25 @@ def test_two_forms_on_one_stdout_are_an_error(opscope, saved, command):
     done = opscope(command, saved, "--csv", "--json")
     assert (done.status, done.out) == (2, "")
     assert done.err == "opscope: --csv and --json: stdout can be one of them\n"
+
+
+def test_an_empty_report_is_a_file_only_where_it_is_asked_for(opscope, saved, tmp_path):
+    done = opscope("report", saved, "--formats", "csv", "--output-path", tmp_path / "all")
+    assert done.status == 0
+    names = {path.name for path in (tmp_path / "all").iterdir()}
+    assert {"run_summary.csv", "run_detail.csv", "run_by_kind.csv"} <= names
+    assert "run_memory.csv" not in names
+    assert "nothing in " in done.err
+    assert "memory" in done.err
+    asked = opscope(
+        "report",
+        saved,
+        "--formats",
+        "csv",
+        "--output-path",
+        tmp_path / "one",
+        "--reports",
+        "memory",
+    )
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["run_memory.csv"]
+    assert "nothing in" not in asked.err
