@@ -24,7 +24,9 @@ from opscope.core.analysis.efficiency import (
 )
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.gaps import gaps, gaps_on_cpu
+from opscope.core.analysis.grouped import BY, kind_totals, totals_by
 from opscope.core.analysis.kernels import kernel_pieces, kernels_frame, memops_frame
+from opscope.core.analysis.kinds import op_kinds
 from opscope.core.analysis.memory import memory_by_op, memory_peaks
 from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.analysis.ops import Ops
@@ -45,7 +47,7 @@ from .profile_html import page
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
-ANALYSIS: Final = 10
+ANALYSIS: Final = 11
 #: Rows of a trace up to which a notebook shows more than a line: some seconds' work.
 _SHOWN: Final = 1_000_000
 #: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
@@ -56,6 +58,7 @@ _STORED: Final[Mapping[str, str | None]] = {
     "op_totals": None,
     "kernel_totals": None,
     "unattributed": None,
+    "kinds": None,
     "gaps": None,
     "range_totals": None,
     "missing_costs": None,
@@ -167,6 +170,25 @@ class Profile:
     def op_totals(self) -> pl.DataFrame:
         """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""
         return self._given("op_totals", lambda: totals.op_totals(self._ops))
+
+    def kinds(self) -> pl.DataFrame:
+        """One row per kind of work (matrix products, attention …), op and direction: see
+        ``core.analysis.kinds.op_kinds``."""
+        return self._given("kinds", self._kinds)
+
+    def _kinds(self) -> pl.DataFrame:
+        return op_kinds(self._ops, self._kept("op_totals"), self._kept("unattributed"))
+
+    def totals_by(self, by: str) -> pl.DataFrame:
+        """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``, what has no op beside it:
+        see ``core.analysis.grouped``. Raises ValueError for another ``by``."""
+        if by not in BY:
+            raise ValueError(f"by {by!r}: it can be {', '.join(BY)}")
+        if by == "kind":
+            return kind_totals(self._kept("kinds"))
+        return totals_by(
+            self._kept("op_totals"), self._kept("unattributed"), self._kept("kinds"), by
+        )
 
     def kernel_totals(self) -> pl.DataFrame:
         """One row per kernel name, by time."""

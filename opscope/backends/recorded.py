@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -30,6 +31,15 @@ class Texts:
         place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         matched: Ints = np.where(self.ids[place] == ids, place, -1)
         return matched
+
+
+#: What the recording's edges cut, and whether it matters.
+BEGUN_BEFORE: Final = "ends of ranges that began before the recording, which are left out (harmless: it begins with the next)"
+BEGUN_LAST: Final = "ranges opened as the recording ended, left out (harmless: nothing ran in them)"
+STILL_OPEN: Final = (
+    "ranges still open at the end, closed there (harmless: all that ran in them counts; a step among"
+    " them is not counted)"
+)
 
 
 def ranges(
@@ -105,7 +115,7 @@ def _thread_ranges(
         balance = np.cumsum(np.where(is_push[at], 1, -1))
         lowest = np.minimum(np.minimum.accumulate(balance), 0)
         orphan = is_pop[at] & (np.diff(lowest, prepend=0) < 0)
-        counts["pops of ranges that were open when the recording began"] += int(orphan.sum())
+        counts[BEGUN_BEFORE] += int(orphan.sum())
         depth = (balance - lowest + is_pop[at])[~orphan]  # of a push after it, of a pop before it
         by_depth = np.argsort(depth, kind="stable")
         order.append(at[~orphan][by_depth])
@@ -122,8 +132,8 @@ def _thread_ranges(
     complete = closed & (place[pops] >= 0)
     row = np.where(complete, place[pops], place[pushes])
     keep = closed | (start < stop)  # else pushed while the recording was being closed
-    counts["ranges opened as the recording ended, left out"] += int((~keep).sum())
-    counts["ranges still open at the end, closed there"] += int((keep & ~closed).sum())
+    counts[BEGUN_LAST] += int((~keep).sum())
+    counts[STILL_OPEN] += int((keep & ~closed).sum())
     marks = np.flatnonzero(is_mark & ~lost)
     no_payload = np.full(len(marks), -1, dtype=np.int64)
     payload = pl.Series(np.concatenate([carried[pushes][keep], no_payload]))

@@ -118,3 +118,49 @@ def explain_start_failure(error: OSError, command: Sequence[str]) -> tuple[str, 
         found = "its interpreter (its first line, or its loader) is not found"
         return f"{command[0]}: {found if shutil.which(command[0]) else 'command not found'}", 127
     return f"{command[0]}: {error.strerror or error}", 126
+
+
+#: Options of Python that take the next word with them.
+_TAKES_NEXT = ("-W", "-X", "--check-hash-based-pycs")
+#: A few modules found or not found: enough for any disk.
+_LOOKING_S = 10
+
+
+def never_began(command: Sequence[str], status: int) -> bool:
+    """Whether the program itself never ran: a command that is not there, a Python without its script.
+
+    Who was to start it has said so by then.
+    """
+    if status in (126, 127):
+        return True
+    if status == 0 or not os.path.basename(command[0]).startswith(("python", "pypy")):
+        return False
+    words = iter(command[1:])
+    for word in words:
+        if word in _TAKES_NEXT:
+            next(words, None)
+        elif word == "-m":
+            return not _has_module(command[0], next(words, ""))
+        elif word == "-c" or word == "-":
+            return False
+        elif not word.startswith("-"):
+            return not os.path.exists(word)
+    return False
+
+
+def _has_module(python: str, module: str) -> bool:
+    """Whether ``python`` finds the module's package; True where that cannot be told."""
+    look = (
+        "import importlib.util, sys; sys.path[0] = ''; "
+        "sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+    )
+    package = module.partition(".")[0]
+    if not package:
+        return True
+    try:
+        asked = subprocess.run(
+            [python, "-c", look, package], capture_output=True, timeout=_LOOKING_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return asked.returncode != 1 or bool(asked.stderr)

@@ -10,9 +10,9 @@ import typer
 
 from . import common
 
-_SHOWN = "summary,detail,kernel"
+_SHOWN = "summary,by_kind,by_op"
 _WRITTEN = (
-    "summary,unattributed,gaps,range,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
+    "summary,unattributed,gaps,by_kind,by_op,by_layer,by_source,by_dtype,range,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
     "utilization,compiled,memory,memory_by_op,communication,collectives,groups,meshes,clocks,"
     "missing,own_costs,notes"
 )
@@ -24,10 +24,21 @@ def report(
         str | None,
         typer.Option(
             "--reports",
-            help="Comma-separated: summary, unattributed, gaps, range, detail, kernel, roofline (by op; also"
+            help="Comma-separated: summary, unattributed, gaps, by_kind, by_op, by_layer, by_source,"
+            " by_dtype, range, detail, kernel, roofline (by op; also"
             " roofline_kernel, roofline_layer, roofline_step), utilization, compiled, memory,"
             " memory_by_op, communication, collectives, groups, meshes, clocks, missing, own_costs,"
             " notes.",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="The summary, and the time by kind (of work), op, shape, layer, source, dtype, range or"
+            " kernel.",
+            metavar="WHAT",
+            show_default=False,
         ),
     ] = None,
     formats: Annotated[
@@ -56,9 +67,12 @@ def report(
     """
     from opscope.reports import console, content, files
 
-    default = _WRITTEN if json or formats else _SHOWN
+    if by is not None and reports is not None:
+        common.fail("--by and --reports: both say which reports are given, and one can")
+    default = _WRITTEN if json or formats or output_path is not None else _SHOWN
     try:
-        names = content.resolve(common.split(default if reports is None else reports))
+        chosen = common.split(default if reports is None else reports)
+        names = content.resolve(chosen if by is None else ["summary", *content.divided(by)])
         kinds = files.resolve(common.split(formats or ""))
     except (content.UnknownReport, files.UnknownFormat) as error:
         common.fail(str(error))
@@ -67,11 +81,14 @@ def report(
     if output_path is not None and not kinds:
         kinds = ["csv"]
     profile = common.load(file, gpu, strict)
-    if reports is None and profile.cpu_only and not (kinds or json):
-        names.remove("kernel")  # there are none, which the summary says
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         frames = content.frames(profile, names, top or None)
+        if by is None and reports is None:
+            empty = [name for name, frame in frames.items() if frame.is_empty()]
+            frames = {name: frame for name, frame in frames.items() if name not in empty}
+            if empty:
+                common.say(f"nothing in {', '.join(empty)}: not written (--reports writes them)")
         if "csv" in kinds:
             common.warn_of_formulas(*frames.values())
         try:
@@ -84,4 +101,7 @@ def report(
         common.emit(files.as_json(content.frames(profile, names, top or None)))
     elif not kinds:
         rows = (common.TOP if top is None else top) or None
-        common.show(console.tables(profile, names, rows), width)
+        if by is None and reports is None:
+            common.show(console.first_screen(profile, rows, enough=top is None), width)
+        else:
+            common.show(console.tables(profile, names, rows), width)

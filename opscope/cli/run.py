@@ -112,7 +112,8 @@ def run(
         names = () if force and target.exists() else _names(output, command, target)
         task = _Task(parts, target, names, command, force, private)
         try:
-            found = _collect(task, _nothing(steps, delay, duration))
+            why = "" if launch.never_began(command, status) else _nothing(steps, delay, duration)
+            found = _collect(task, why)
             watch.stands(lambda: kept.discard(parts))
         except KeyboardInterrupt:  # where signals cannot be waited for
             common.say(watch.line("interrupted"))
@@ -235,7 +236,11 @@ def _names(output: Path | None, command: list[str], target: Path) -> Iterator[Pa
 
 def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     """Turn what the processes left into a profile, and say where it is; None where there is nothing,
-    a profile of None where it cannot be analysed. Raises what reading and writing do."""
+    a profile of None where it cannot be analysed. Raises what reading and writing do.
+
+    ``nothing`` is why there may be nothing; without it that needs no words, as the program's own error
+    says it.
+    """
     from opscope.core import redaction
     from opscope.core.clocks import aligned
     from opscope.core.redacted import redacted
@@ -248,7 +253,7 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     if not kept.parts(parts):
         if not parts.is_dir():
             nothing = f"the folder {parts.parent} went away meanwhile, and with it the recording"
-        for line in words or [f"nothing was recorded: {nothing}"]:
+        for line in words or ([f"nothing was recorded: {nothing}"] if nothing else ()):
             common.say(line)
         return None
     trace = aligned(_readable(parts))
@@ -311,13 +316,13 @@ def _report(profile: Profile, target: Path, top: int | None, width: int | None) 
     from opscope.reports.layout import write
 
     rows = (common.TOP if top is None else top) or None
-    names = ["summary", "detail"] + ([] if profile.cpu_only else ["kernel"])
-    if len(profile.trace["allocations"]):
-        names.append("memory_by_op")
     if sys.stderr is None:
         return
     try:
-        write(console.tables(profile, names, rows), sys.stderr, width)
+        made = console.first_screen(profile, rows, enough=top is None)
+        if len(profile.trace["allocations"]):
+            made[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
+        write(made, sys.stderr, width)
         common.say(f"more: opscope report {target}")
     except OSError:  # nobody can be told, and the status is the program's
         common.discard(sys.stderr)

@@ -11,7 +11,7 @@ from opscope.core.amended import unclosed
 
 CUT_OFF: Final = (
     "NVTX ranges that were open when the capture ended: each is cut where the last thing on its thread "
-    "ended, and a step among them is not counted"
+    "ended (harmless: all that ran in them counts; a step among them is not counted)"
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,42 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opscope.core.analysis.windows import OUTSIDE_WINDOW
 
-from . import compilation, content, memory, roofs, units
+from . import compilation, content, grouped, memory, roofs, units
+from .grouped import short_source
 from .layout import Column, Table
+from .names import kernel, layer_patterns
 
 if TYPE_CHECKING:
     import polars as pl
 
     from opscope.profile import Profile
 
-_TEMPLATE = re.compile(r"<[^<>]*>")
 _flex = partial(Column, flexible=True)
-
-
-def short_kernel(name: object) -> str:
-    """A kernel's name without its template arguments and signature, which fill a screen by themselves."""
-    text = units.text(name)
-    text = text.removeprefix("void ")
-    for _ in range(32):
-        stripped = _TEMPLATE.sub("⟨⟩", text)
-        if stripped == text:
-            break
-        text = stripped
-    text = text.replace("⟨⟩", "<>")
-    if not text.endswith(")"):
-        return text
-    depth = 0
-    for at in range(len(text) - 1, 0, -1):  # back to where the signature opens
-        depth += {")": 1, "(": -1}.get(text[at], 0)
-        if depth == 0:
-            return text[:at]
-    return text
-
-
-def short_source(frames: object) -> str:
-    """The innermost line of the user's, without its folders: ``train.py:42``."""
-    text = units.text(frames).partition(" < ")[0]
-    return text.strip('"').replace("\\", "/").rpartition("/")[2]
 
 
 def short_region(name: object) -> str:
@@ -67,6 +41,7 @@ KNOWN: Final[Mapping[str, Column]] = {
     column.key: column
     for column in (
         Column("share", "share", units.share),
+        Column("running", "so far", units.share),
         Column("device_time", "time", units.time),
         Column("ideal_time", "at the roof", units.time),
         Column("efficiency", "efficiency", units.share),
@@ -127,15 +102,16 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("error_ns", "error", units.time),
         Column("spread_ns", "spread", units.time),
         Column("drift_ppm", "drift ppm", _short_number),
-        _flex("op", "op", least=30),
-        _flex("name", "name", short_kernel, least=40),
+        _flex("op", "op", least=30, parts="words"),
+        _flex("name", "name", kernel, least=40, parts="words"),
         _flex("op_type", "type"),
         Column("direction", "direction"),
-        _flex("inputs", "inputs", least=20),
-        _flex("outputs", "outputs"),
+        _flex("inputs", "inputs", least=20, parts="arguments"),
+        _flex("outputs", "outputs", parts="arguments"),
         _flex("params", "parameters"),
-        _flex("layer", "layer", cut="start"),
-        _flex("source", "source", short_source, cut="start", least=20),
+        Column("kind", "kind"),
+        _flex("layer", "layer", cut="start", least=20, parts="words"),
+        _flex("source", "source", short_source, least=24, parts="frames"),
         _flex("reason", "reason"),
         Column("tensor_core", "TC"),
     )
@@ -208,7 +184,11 @@ def summary(profile: Profile) -> Table:
     files, read = row.get("files"), row.get("files_read")
     return Table(
         "Summary" if read == files else f"Summary of {read} of {files} files",
-        [Column("what", ""), Column("value", "", str), _flex("remark", "", _blank)],
+        [
+            _flex("what", "", str, least=44, rank=-1),
+            Column("value", "", str),
+            _flex("remark", "", _blank, least=24),
+        ],
         [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
         [*_told(profile), *_stepless(profile, row)],
         headings=False,
@@ -242,18 +222,27 @@ def top_ops(profile: Profile, top: int | None = 20) -> Table:
     if len(profile.trace["windows"]):
         frame, outside = _captured(frame)
     frame = _over_layers(frame)
-    keys = ["share", "device_time", "calls", "op", "direction", "inputs", "outputs"]
+    keys = ["share", "running", "device_time", "calls", "op", "direction", "inputs", "outputs"]
     table = totals(
-        "Top ops",
-        frame.sort("device_time", descending=True, nulls_last=True),
+        "Top ops, each shape apart",
+        _running(frame.sort("device_time", descending=True, nulls_last=True)),
         [*keys, "layer", "flops", "source"],
         top,
-        "no ops in this profile: nothing annotated the program (opscope doctor FILE)",
+        grouped.EMPTY,
     )
-    if not outside:
-        return table
-    note = f"{outside:,} recorded calls are not in this table: {OUTSIDE_WINDOW}"
-    return replace(table, footnotes=[*table.footnotes, note])
+    notes = list(table.footnotes)
+    without = _first(profile.summary()).get("device_unattributed_time")
+    if without and len(frame) and not profile.cpu_only:
+        notes.append(f"shares are of the ops' time; {units.time(without)} have no op (--by op)")
+    if outside:
+        notes.append(f"{outside:,} recorded calls are not in this table: {OUTSIDE_WINDOW}")
+    return replace(table, footnotes=notes)
+
+
+def _running(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the shares so far of its rows."""
+    share = frame["share"].fill_null(0).cum_sum().clip(upper_bound=1.0)
+    return frame.with_columns(share.set(frame["share"].is_null(), None).alias("running"))
 
 
 def _captured(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
@@ -282,10 +271,12 @@ def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
     keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]
     sums = ["share", "device_time", "self_time", "cpu_time", "calls", "kernels", "flops", "bytes"]
     many = pl.col("layer").n_unique()
+    patterns = layer_patterns(frame["layer"].drop_nulls().unique().cast(pl.String).to_list())
+    starred = pl.col("layer").replace_strict(patterns, default=None, return_dtype=pl.String)
     return (
         frame.lazy()
         .with_columns(pl.col("layer", "source").cast(pl.String))
-        .with_columns(pl.col("layer").str.replace_all(r"\d+", "*").alias("pattern"))
+        .with_columns((starred if patterns else pl.col("layer")).alias("pattern"))
         .group_by(*keys, "pattern", maintain_order=True)
         .agg(
             *(pl.when(pl.col(n).is_not_null().any()).then(pl.col(n).sum()).alias(n) for n in sums),
@@ -302,10 +293,21 @@ def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
 def top_kernels(profile: Profile, top: int | None = 20) -> Table:
     """The kernels by total time, most first."""
     frame = profile.kernel_totals()
-    keys = ["share", "total", "calls", "mean", "name", "op", "tensor_core", "flops", "bytes"]
+    keys = [
+        "share",
+        "running",
+        "total",
+        "calls",
+        "mean",
+        "name",
+        "op",
+        "tensor_core",
+        "flops",
+        "bytes",
+    ]
     return totals(
         "Top kernels",
-        frame.sort("total", descending=True, nulls_last=True),
+        _running(frame.sort("total", descending=True, nulls_last=True)),
         keys,
         top,
         "no kernels in this profile: it was taken without a GPU, or kernels were not captured",
@@ -349,6 +351,10 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
     for name in names:
         if name == "summary":
             made.append(summary(profile))
+        elif name == "by_kind":
+            made.append(grouped.by_kind(profile, top))
+        elif name in grouped.GROUPS:
+            made.append(grouped.grouped(profile, name, top))
         elif name == "detail":
             made.append(top_ops(profile, top))
         elif name == "kernel":
@@ -386,6 +392,22 @@ def tables(profile: Profile, names: Sequence[str], top: int | None = 20) -> list
         elif name == "notes":
             made.append(frame_table("Notes", profile.notes(), "none", top))
     return made
+
+
+#: What a first look shows.
+FIRST: Final = ("summary", "by_kind", "by_op")
+
+
+def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) -> list[Table]:
+    """The tables of a first look: ``FIRST``, of the ops what makes up nearly all of the time (``enough``),
+    and what to ask next."""
+    steps = grouped.next_steps(profile)
+    return [
+        summary(profile),
+        grouped.by_kind(profile),
+        grouped.grouped(profile, "by_op", top, enough=enough),
+        *([Table("Next", [Column("what", "")], (), steps)] if steps else []),
+    ]
 
 
 def _first(frame: pl.DataFrame) -> dict[str, Any]:

@@ -17,6 +17,11 @@ REPORTS: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
     "summary": lambda profile: profile.summary(),
     "unattributed": lambda profile: profile.unattributed(),
     "gaps": lambda profile: profile.gaps(),
+    "by_kind": lambda profile: profile.totals_by("kind"),
+    "by_op": lambda profile: profile.totals_by("op"),
+    "by_layer": lambda profile: profile.totals_by("layer"),
+    "by_source": lambda profile: profile.totals_by("source"),
+    "by_dtype": lambda profile: profile.totals_by("dtype"),
     "range": lambda profile: profile.range_totals(),
     "detail": lambda profile: profile.op_totals(),
     "kernel": lambda profile: profile.kernel_totals(),
@@ -36,6 +41,17 @@ REPORTS: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
     "missing": lambda profile: profile.missing_costs(),
     "own_costs": lambda profile: profile.own_costs(),
     "notes": lambda profile: profile.notes(),
+}
+#: The report that divides the time by something.
+BY: Final[Mapping[str, str]] = {
+    "kind": "by_kind",
+    "op": "by_op",
+    "shape": "detail",
+    "layer": "by_layer",
+    "source": "by_source",
+    "dtype": "by_dtype",
+    "range": "range",
+    "kernel": "kernel",
 }
 #: Other spellings that people know.
 ALIASES: Final[Mapping[str, str]] = {
@@ -80,6 +96,11 @@ COLUMNS: Final[Mapping[str, str]] = {
     "lacks": "what is not known of it: FLOPs, bytes, or both",
     "time": "ns",
     "share": "fraction of 1 of the report's total time",
+    "running": "the shares of this row and of all above it, added up",
+    "shapes": "how many different inputs the op was called with; the row's inputs have most of its time",
+    "layers": "in how many layers; the row's layer has most of its time",
+    "sources": "from how many source lines; the row's source has most of its time",
+    "ops": "how many ops; the row's op (a kernel's name where none is known) has most of its time",
     "op": "the operator, named as its framework names it",
     "op_type": "the family of the op: gemm, conv, attention …",
     "direction": "forward, backward, optimizer, input or communication",
@@ -145,7 +166,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "collectives": "collectives, sends and receives; in the clocks report those aligned by",
     "message_bytes": "bytes of the messages: of each the larger of what goes in and what comes out",
     "waiting_time": "ns in collectives beyond the rank that spent least in each",
-    "kind": "all_reduce, all_gather, reduce_scatter …",
+    "kind": "kind of work: matrix products, attention … (reports.md); of a collective all_reduce, all_gather …",
     "group": "the process group's name",
     "reduction": "what the ranks' values become: sum, avg, max …; null where none is told",
     "members": "ranks of the group: 0-3, 0-6:2 (every second), 0,3,5",
@@ -181,6 +202,16 @@ COLUMNS: Final[Mapping[str, str]] = {
 
 class UnknownReport(ValueError):
     """A report was asked for that does not exist; the message lists those that do."""
+
+
+def divided(by: str) -> list[str]:
+    """The reports that divide the time by each of these (``BY``), comma-separated. Raises UnknownReport."""
+    made = []
+    for name in filter(None, map(str.strip, by.split(","))):
+        if name not in BY:
+            raise UnknownReport(f"--by: {unknown('division', name, BY)}")
+        made.append(BY[name])
+    return made
 
 
 def resolve(names: Iterable[str]) -> list[str]:

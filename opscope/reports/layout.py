@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TextIO
 
 from . import units
+from .names import Cut, Parts, shortened
 
 #: Columns of a piped table: fixed, so that the same profile gives the same lines everywhere.
 PIPED_WIDTH: Final = 160
 _GAP: Final = 2
-Cut = Literal["end", "start"]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column: its key in the rows, its heading, how a value is written.
 
-    ``flexible`` columns hold text that may be shortened at the ``cut`` side, not below ``least``
-    characters; numbers never are. Where the width does not hold them all, the columns with the
-    highest ``rank`` go first.
+    ``flexible`` columns hold text that may be shortened, not below ``least`` characters, where its rows
+    are alike and rather at the ``cut`` side, by whole ``parts``; numbers never are. Where the
+    width does not hold them all, the columns with the highest ``rank`` go first.
     """
 
     key: str
@@ -30,6 +30,7 @@ class Column:
     cut: Cut = "end"
     rank: int = 0
     least: int = 12
+    parts: Parts = "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,6 @@ class Table:
     rows: Sequence[Mapping[str, Any]]
     footnotes: Sequence[str] = ()
     headings: bool = True
-
-
-def shorten(text: str, width: int, cut: Cut = "end") -> str:
-    """``text`` in at most ``width`` characters, an ellipsis where it was cut."""
-    if width <= 0 or len(text) <= width:
-        return text
-    return text[: width - 1] + "…" if cut == "end" else "…" + text[len(text) - width + 1 :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +73,22 @@ def _fit(table: Table, width: int) -> _Fitted:
             columns.remove(last)
             dropped.append(last.title or last.key)
     widths = [least(c) if width else natural(c) for c in columns]
-    # what is left goes to the flexible columns, a character at a time to the one cut most
+    # what is left goes to the flexible columns, a character at a time to the one cut most; none gets
+    # more than a quarter of the line before the others have what they want
     room = width - sum(widths) - _GAP * (len(columns) - 1)
-    wanted = [natural(c) for c in columns]
-    while room > 0:
-        short = max(range(len(columns)), key=lambda n: wanted[n] - widths[n])
-        if wanted[short] <= widths[short]:
-            break
-        widths[short] += 1
-        room -= 1
-    rows = [
-        [shorten(cells[c.key][n], w, c.cut) for c, w in zip(columns, widths, strict=True)]
-        for n in range(len(table.rows))
+    for most in (width // 4, width):
+        wanted = [min(natural(c), most) for c in columns]
+        while room > 0:
+            short = max(range(len(columns)), key=lambda n: wanted[n] - widths[n])
+            if wanted[short] <= widths[short]:
+                break
+            widths[short] += 1
+            room -= 1
+    texts = [
+        shortened(cells[c.key], w if width else 0, c.cut, c.parts)
+        for c, w in zip(columns, widths, strict=True)
     ]
+    rows = [[column[n] for column in texts] for n in range(len(table.rows))]
     return _Fitted(columns, widths, rows, dropped[::-1])
 
 

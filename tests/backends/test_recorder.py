@@ -248,6 +248,8 @@ with session.annotate("outer"):
     assert outer["attrs"].to_list() == ['{"unclosed":true}']
     assert outer["end"][0] == ranges["end"].max()
     assert "without closing" in " ".join(trace["notes"]["what"])
+    (told,) = [what for what in trace["notes"]["what"] if "still open at the end" in what]
+    assert "harmless: all that ran in them counts" in told
 
 
 @pytest.mark.skipif(

@@ -54,7 +54,7 @@ def test_the_summary_s_first_lines_give_attributed_and_unattributed_time(opscope
 
 
 def test_the_unknown_is_a_dash_and_what_is_known_to_be_none_is_0(opscope, saved):
-    lines = opscope("report", saved).out.splitlines()
+    lines = opscope("report", saved, "--by", "shape").out.splitlines()
     custom = next(line for line in lines if "mine::op" in line)
     mm = next(line for line in lines if "aten::mm" in line)
     assert " – " in custom
@@ -80,7 +80,7 @@ def test_a_gpu_without_kernels_says_so_and_never_shows_cpu_time_in_their_place(
 
 
 def test_layers_that_differ_in_a_number_are_one_row(opscope, saved):
-    out = opscope("report", saved).out
+    out = opscope("report", saved, "--by", "shape,kernel").out
     assert out.count("aten::relu") == 2  # as an op, and as the op of a kernel
     assert "Net.layers.* (2)" in out
     assert "train.py:42" in out
@@ -388,3 +388,25 @@ def test_two_forms_on_one_stdout_are_an_error(opscope, saved, command):
     done = opscope(command, saved, "--csv", "--json")
     assert (done.status, done.out) == (2, "")
     assert done.err == "opscope: --csv and --json: stdout can be one of them\n"
+
+
+def test_an_empty_report_is_a_file_only_where_it_is_asked_for(opscope, saved, tmp_path):
+    done = opscope("report", saved, "--formats", "csv", "--output-path", tmp_path / "all")
+    assert done.status == 0
+    names = {path.name for path in (tmp_path / "all").iterdir()}
+    assert {"run_summary.csv", "run_detail.csv", "run_by_kind.csv"} <= names
+    assert "run_memory.csv" not in names
+    assert "nothing in " in done.err
+    assert "memory" in done.err
+    asked = opscope(
+        "report",
+        saved,
+        "--formats",
+        "csv",
+        "--output-path",
+        tmp_path / "one",
+        "--reports",
+        "memory",
+    )
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["run_memory.csv"]
+    assert "nothing in" not in asked.err

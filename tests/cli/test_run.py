@@ -223,6 +223,32 @@ def test_when_nothing_was_recorded_that_is_said_and_the_status_is_the_program_s(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ((sys.executable, "missing.py"), "No such file"),
+        ((sys.executable, "-X", "utf8", "missing.py", "--lr", "1"), "No such file"),
+        ((sys.executable, "-m", "no_such_module"), "No module named no_such_module"),
+        (("sh", "-c", "no_such_program"), "not found"),
+        (("no_such_program",), "command not found"),
+    ],
+)
+def test_a_program_that_is_not_there_is_told_of_once(command, says, tmp_path):
+    done = cli(tmp_path, "run", *command)
+    assert done.returncode not in (0, None)
+    assert says in done.stderr
+    assert "nothing was recorded" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [("-c", "raise SystemExit(2)"), ("there.py",), ("-m", "there")])
+def test_of_a_program_that_ran_it_is_said_that_nothing_was_recorded(command, script, tmp_path):
+    script("raise SystemExit(2)", "there.py")
+    done = cli(tmp_path, "run", sys.executable, *command)
+    assert done.returncode == 2
+    assert "nothing was recorded" in done.stderr
+
+
 STEPS = """
     import opscope
     for n in range(8):

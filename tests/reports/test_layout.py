@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opscope.reports import units
 from opscope.reports.console import totals
-from opscope.reports.layout import PIPED_WIDTH, Column, Table, lines, shorten, write
+from opscope.reports.layout import PIPED_WIDTH, Column, Table, lines, write
 
 COLUMNS = [
     Column("time", "time", units.time),
@@ -58,11 +58,6 @@ def test_a_column_that_finds_no_room_is_named():
     kind, line = list(lines(Table("", COLUMNS, [row]), 30))[-1]
     assert kind == "note"
     assert line.startswith("not shown for lack of width: layer")
-
-
-def test_a_path_loses_its_beginning_and_a_name_its_end():
-    assert shorten("encoder.layers.0.linear", 8, "start") == "….linear"
-    assert shorten("aten::convolution_backward", 8) == "aten::c…"
 
 
 def test_piped_output_is_plain_and_of_a_fixed_width():

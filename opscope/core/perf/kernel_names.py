@@ -269,7 +269,7 @@ def verdict(kernel: str) -> tuple[bool | None, str]:
     """
     name = (demangled(kernel.strip()) or "")[:_READ]
     name = name.removesuffix(" [clone .kd]").removesuffix(".kd")
-    alone = _without_arguments(name)
+    alone = own_name(name)
     for rule in _FIRST:
         if rule.pattern.search(alone if rule.alone else name):
             return rule.used, rule.why
@@ -298,7 +298,7 @@ def used_by(kernels: Sequence[str | None]) -> list[bool | None]:
     return [None if name is None else used(name) for name in kernels]
 
 
-def _without_arguments(name: str) -> str:
+def own_name(name: str) -> str:
     """The function's own name, without template arguments and signature; of a kernel that only enters
     the struct that it is given, the struct's."""
     text = name.removeprefix("void ").replace("(anonymous namespace)", "<unnamed>")

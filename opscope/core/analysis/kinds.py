@@ -1,0 +1,164 @@
+"""Device time by kind of work: matrix products, attention, copies …; made of totals, never of every op."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops import Ops
+from opscope.core.attribute import REASONS, Launched
+from opscope.core.columns import at, gather, pieces, spread
+from opscope.core.perf import kinds as of
+from opscope.core.schema import DIRECTIONS
+
+#: The columns of ``op_kinds``.
+SCHEMA: Final[dict[str, type[pl.DataType]]] = {
+    "kind": pl.Categorical,
+    "op": pl.Categorical,
+    "direction": pl.Categorical,
+    "name": pl.Categorical,
+    "reason": pl.Categorical,
+    "device_time": pl.Int64,
+    "calls": pl.Int64,
+}
+_KEYS: Final = ("kind", "op", "direction", "name", "reason")
+_CALL: Final = ("op", "op_type", "direction", "params")
+
+
+def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """One row per kind of work, op and direction: device_time (ns), calls.
+
+    ``calls`` are the kernels; without a GPU the calls of the op. Where the op does not
+    tell its kind each kernel does, and is a row by its ``name``; so does a kernel without an op, with the
+    ``reason`` for that. ``totals`` is ``totals.op_totals``, ``gaps`` ``totals.unattributed``. The times
+    add up to the device's; where that is not known there is no row.
+    """
+    on_device = ops.on_device
+    if totals["device_time"].null_count() == len(totals) and not len(gaps):
+        return pl.DataFrame(schema=SCHEMA)
+    told = _told(totals, not on_device)
+    parts = [told.filter(pl.col("kind").is_not_null())]
+    if on_device:
+        parts += [_by_kernel(ops, name) for name in ("kernels", "memops")]
+    else:
+        text = pl.lit(None, pl.String)
+        parts.append(
+            gaps.select(
+                pl.lit(of.NO_OP).alias("kind"),
+                *(text.alias(name) for name in ("op", "direction", "name")),
+                pl.col("reason").cast(pl.String),
+                pl.col("time").alias("device_time"),
+                pl.lit(0, pl.Int64).alias("calls"),
+            )
+        )
+    return (
+        pl.concat(parts)
+        .filter(pl.col("device_time") > 0)
+        .group_by(_KEYS)
+        .agg(pl.col("device_time", "calls").sum())
+        .sort("device_time", *_KEYS, descending=[True, *[False] * len(_KEYS)], nulls_last=True)
+        .with_columns(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
+    )
+
+
+def _told(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
+    """The totals by kind, op and direction; null is the kind of what only kernels tell, unless ``whole``."""
+    text = totals.lazy().with_columns(pl.col(_CALL).cast(pl.String))
+    # of parameters only a fusion's are looked at
+    params = pl.when(pl.col("op_type") == "fusion").then("params")
+    calls = pl.col("calls" if whole else "kernels").sum().alias("calls")
+    sums = (
+        text.with_columns(params.alias("params"))
+        .group_by(_CALL)
+        .agg(pl.col("device_time").sum(), calls)
+        .filter(pl.col("device_time") > 0)
+        .collect()
+    )
+    kinds = [of.of_op(*row) for row in sums.select(_CALL).rows()]
+    if whole:
+        known = zip(kinds, sums.select("op", "op_type").rows(), strict=True)
+        kinds = [kind or of.of_untold_op(op, family) for kind, (op, family) in known]
+    return sums.select(
+        pl.Series("kind", kinds, pl.String),
+        "op",
+        "direction",
+        *(pl.lit(None, pl.String).alias(name) for name in ("name", "reason")),
+        "device_time",
+        "calls",
+    )
+
+
+def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
+    """What has no op, or one that does not tell its kind: by the kernel's name; all copies are copies."""
+    trace = ops.attribution.trace
+    launched: Launched = getattr(ops.attribution, table)
+    told = _readings_told(ops)
+    frame = trace[table]
+    found = []
+    for part in pieces(len(frame)):
+        rows = launched.op[part].astype(np.int64)
+        owner = rows.copy()
+        owner[rows >= 0] = ops.counting(rows[rows >= 0])
+        reading = at(ops.attribution.meaning.reading, owner)
+        direction = ops.direction(owner).astype(np.int64)
+        # one row for each reading, the last for none; one column for each direction, the last for none
+        left = np.flatnonzero(~told[reading, direction])
+        if not len(left):
+            continue
+        mine = frame[part].select(
+            pl.col("name").cast(pl.Categorical) if table == "kernels" else _NO_NAME.alias("name"),
+            (pl.col("end") - pl.col("start")).alias("device_time"),
+        )[left]
+        codes = launched.reason[part][left].astype(np.int16)
+        found.append(
+            mine.lazy()
+            .with_columns(
+                gather(ops.readings["op"], reading[left]).alias("op"),
+                spread("direction", DIRECTIONS, direction[left]),
+                spread("reason", list(REASONS), np.where(owner[left] < 0, codes, -1)),
+            )
+            .group_by("op", "direction", "name", "reason")
+            .agg(pl.col("device_time").sum(), pl.len().cast(pl.Int64).alias("calls"))
+            .with_columns(pl.col("op", "direction", "name", "reason").cast(pl.String))
+            .collect()
+        )
+    if not found:
+        return pl.DataFrame(schema={**SCHEMA, **dict.fromkeys(_KEYS, pl.String)})
+    sums = pl.concat(found)
+    if table == "memops":
+        copies = sums.with_columns(pl.lit(0, pl.Int64).alias("calls"))
+        return copies.select(pl.lit(of.COPIES).alias("kind"), *list(SCHEMA)[1:])
+    names = sums["name"].unique()
+    texts = names.to_list()
+    by_name = dict(zip(texts, of.of_kernels([text or "" for text in texts]), strict=True))
+    kind = pl.col("name").replace_strict(by_name, default=of.UNKNOWN, return_dtype=pl.String)
+    return sums.select(kind.alias("kind"), *list(SCHEMA)[1:])
+
+
+_NO_NAME: Final = pl.lit(None, pl.Categorical)
+
+
+def _readings_told(ops: Ops) -> NDArray[np.bool_]:
+    """Whether an op tells its kind, by its reading (the last row: no op) and direction (the last: none)."""
+    readings = ops.readings.select(pl.col("op", "op_type", "params").cast(pl.String))
+    params = pl.when(pl.col("op_type") == "fusion").then("params").alias("params")
+    op = pl.when(pl.col("op_type") == "fused").then("op").alias("op")
+    rows = readings.select(op, "op_type", params)
+    distinct = rows.unique(maintain_order=True)
+    directions = [*DIRECTIONS, None]
+    table = [
+        [of.of_op(name, family, direction, held) is not None for direction in directions]
+        for name, family, held in distinct.rows()
+    ]
+    place = (
+        rows.join(
+            distinct.with_row_index("place"), on=rows.columns, how="left", nulls_equal=True,
+            maintain_order="left",
+        )["place"]
+        .to_numpy()
+    )  # fmt: skip
+    known = np.array(table, bool).reshape(len(distinct), len(directions))[place]
+    return np.concatenate((known, np.zeros((1, len(directions)), bool)))
