@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.columns import compact, gather
+from opscope.core.columns import combined, compact, gather
 from opscope.core.dialects import Reading, own
 from opscope.core.trace import Trace
 
@@ -63,7 +63,8 @@ def interpret(trace: Trace) -> Meaning:
         codes, _ = compact(text, stripped["text"])
         text = gather(stripped["stripped"], codes)
         seq = seq.zip_with(seq.is_not_null(), gather(stripped["text_seq"], codes))
-    reading, distinct = _distinct([ranges["domain"], ranges["category"], text])
+    reading, kinds = combined([ranges["domain"], ranges["category"], text])
+    distinct = list(zip(*(column.to_list() for column in kinds), strict=True))
     modules = [import_module(f"opscope.core.dialects.{name}") for name in DIALECTS]
     readings = [_read(modules, domain, kind, words or "") for domain, kind, words in distinct]
     return Meaning(
@@ -73,41 +74,6 @@ def interpret(trace: Trace) -> Meaning:
         seq,
         ranges["fwd_thread"],
     )
-
-
-def _distinct(
-    columns: Sequence[pl.Series],
-) -> tuple[NDArray[np.int32], list[tuple[str | None, ...]]]:
-    """For each row the number of its combination of values, and the combinations."""
-    key: NDArray[np.integer[Any]] = np.zeros(len(columns[0]), np.int32)
-    size = 1
-    parts = []
-    for column in columns:
-        codes, values = compact(column)
-        size *= len(values)
-        if size > np.iinfo(np.int32).max:
-            key = key.astype(np.int64)
-        key *= len(values)
-        key += codes
-        parts.append(values)
-    if size <= 4 * len(key) + (1 << 20):  # a table is several times faster than a sort or a join
-        seen = np.zeros(size, bool)
-        seen[key] = True
-        distinct = np.flatnonzero(seen)
-        number = np.zeros(size, np.int32)
-        number[distinct] = np.arange(len(distinct), dtype=np.int32)
-        reading = number[key]
-    else:
-        distinct, inverse = np.unique(key, return_inverse=True)
-        reading = inverse.reshape(-1).astype(np.int32)
-    combinations = []
-    for one in distinct.tolist():
-        values_of_one: list[str | None] = []
-        for values in reversed(parts):
-            one, place = divmod(one, len(values))
-            values_of_one.append(values[place])
-        combinations.append(tuple(reversed(values_of_one)))
-    return reading, combinations
 
 
 def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
