@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.columns import combined, compact, gather
+from opscope.core.columns import combined, compact, distinct_values, gather
 from opscope.core.dialects import Reading, own
 from opscope.core.trace import Trace
 
@@ -62,7 +62,8 @@ def interpret(trace: Trace) -> Meaning:
     if stripped is not None:
         codes, _ = compact(text, stripped["text"])
         text = gather(stripped["stripped"], codes)
-        seq = seq.zip_with(seq.is_not_null(), gather(stripped["text_seq"], codes))
+        if stripped["text_seq"].null_count() < len(stripped):
+            seq = seq.zip_with(seq.is_not_null(), gather(stripped["text_seq"], codes))
     reading, kinds = combined([ranges["domain"], ranges["category"], text])
     distinct = list(zip(*(column.to_list() for column in kinds), strict=True))
     modules = [import_module(f"opscope.core.dialects.{name}") for name in DIALECTS]
@@ -77,14 +78,14 @@ def interpret(trace: Trace) -> Meaning:
 
 
 def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
-    """For each distinct text the same without what differs from call to call, and its seq."""
-    foreign = ranges.lazy().filter(
-        ~pl.col("domain").cast(pl.String).str.starts_with("opscope.").fill_null(False)
-        & ~pl.col("domain").cast(pl.String).is_in(["kineto", "user", "python"]).fill_null(False)
-    )
-    if foreign.select(pl.len()).collect().item() == 0:
+    """For each distinct text the same without what differs from call to call, and its seq.
+
+    None where there is nothing to take out, as when the reader has done so.
+    """
+    domains = distinct_values(ranges["domain"]).cast(pl.String)
+    if all(own.is_own(domain) for domain in domains.to_list()):
         return None
-    unique = ranges.select(pl.col("text").unique(maintain_order=True))
+    unique = distinct_values(ranges["text"]).to_frame()
     text, seq = unique["text"].cast(pl.String), None
     for name in DIALECTS:
         strip = getattr(import_module(f"opscope.core.dialects.{name}"), "strip", None)
@@ -94,6 +95,8 @@ def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
             seq = result["seq"] if seq is None else seq.zip_with(seq.is_not_null(), result["seq"])
     if seq is None:
         seq = pl.Series([None] * len(text), dtype=pl.Int64)
+    if text.equals(unique["text"].cast(pl.String)) and seq.null_count() == len(seq):
+        return None
     return unique.with_columns(
         text.cast(pl.Categorical).alias("stripped"), seq.cast(pl.Int64).alias("text_seq")
     )

@@ -411,7 +411,9 @@ def _checked(batch: Any) -> Any:
 
     for place, column in enumerate(batch.columns):
         if pa.types.is_string(column.type):
-            data = column.buffers()[2]  # ASCII, which they are as a rule, is known at the speed of memory
+            data = column.buffers()[
+                2
+            ]  # ASCII, which they are as a rule, is known at the speed of memory
             if data is None or np.frombuffer(data, np.uint8).max(initial=0) < 0x80:
                 continue
             try:
