@@ -1,47 +1,27 @@
 """From an Nsight Systems file to the answer, at several sizes: time, memory, growth, and the truth.
 
-Usage: python benchmarks/end_to_end.py [--kernels 100000 1000000 10000000] [--folder DIR]
+Usage: python benchmarks/end_to_end.py [--kernels 100000 1000000 10000000] [--texts registered torch]
+       [--parts PART ...] [--folder DIR]
 
-For each size, each in a process of its own: the floor (sqlite3 reads the same columns and drops the
-rows); load, attribution, summary and top kernels; every kernel's range against the truth that the
-generator wrote; and the same answer from the saved profile. Ratios are of CPU seconds to the floor's.
-The last line is the exponent of time over size, fitted to the logarithms: 1 is linear.
+For each kind of text and each size, each in a process of its own: the floor (sqlite3 reads the same
+columns and drops the rows); the whole command ``opscope report FILE``; every kernel's range against
+the truth that the generator wrote; reading, and then saving a profile; ``opscope report`` of that.
+Ratios are to the floor's wall and CPU seconds. ``torch`` texts are as ``emit_nvtx`` writes them, each
+unlike the others; ``registered`` as opscope does. The last lines are the exponents of wall time over
+size.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-from make_nsys import make
+import children
 from nsys_read import floor
-
-
-def answer(path: Path) -> dict[str, object]:
-    """What a user asks first, and the seconds of each part."""
-    import opscope
-
-    laps = {}
-    begun = time.perf_counter()
-    profile = opscope.load(path)
-    laps["load"] = time.perf_counter() - begun
-    if not profile._stored:
-        begun = time.perf_counter()
-        _ = profile.attribution
-        laps["attribute"] = time.perf_counter() - begun
-    begun = time.perf_counter()
-    row = profile.summary().row(0, named=True)
-    top = profile.kernel_totals().head(10)
-    laps["summary"] = time.perf_counter() - begun
-    assert row["attributed_time"] + row["unattributed_time"] == row["kernel_time"]
-    return {"rows": row["kernels"], "laps": laps, "top": len(top)}
 
 
 def exact(path: Path) -> dict[str, object]:
@@ -56,77 +36,87 @@ def exact(path: Path) -> dict[str, object]:
     truth = pl.read_parquet(path.with_suffix(".truth.parquet"))
     joined = found.join(truth, on=["process", "correlation"], how="full")
     wrong = (joined["op"] != joined["range"].fill_null(-1)).fill_null(True).sum()
-    return {"rows": len(joined), "wrong": int(wrong)}
+    row = profile.summary().row(0, named=True)
+    assert row["attributed_time"] + row["unattributed_time"] == row["kernel_time"]
+    return {"of": len(joined), "wrong": int(wrong)}
 
 
 def save(path: Path) -> dict[str, object]:
-    """The profile on disk, with what was made of the trace."""
+    """The profile on disk, with what was made of the trace; wall and CPU seconds of both halves."""
     import opscope
 
-    begun = time.perf_counter()
-    profile = opscope.load(path)
-    profile.summary()
-    laps = {"to the summary": time.perf_counter() - begun}
-    begun = time.perf_counter()
-    profile.save(path.with_suffix(".opscope"), force=True)
-    laps["save"] = time.perf_counter() - begun
-    return {"laps": laps}
-
-
-PARTS = {
-    "floor": floor,
-    "from SQLite": answer,
-    "truth": exact,
-    "save": save,
-    "from the saved profile": lambda path: answer(path.with_suffix(".opscope")),
-}
-
-
-def measured(part: str, path: Path) -> None:
-    """Run one part in this process and print what it took as JSON."""
+    laps = {}
     begun, cpu = time.perf_counter(), time.process_time()
-    result = dict(PARTS[part](path))
-    result["wall"] = time.perf_counter() - begun
-    result["cpu"] = time.process_time() - cpu
-    result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(json.dumps(result))
+    profile = opscope.load(path)
+    for lap in ("read", "save"):
+        if lap == "save":
+            profile.save(path.with_suffix(".opscope"), force=True)
+        laps[lap] = f"{time.perf_counter() - begun:.1f} s, CPU {time.process_time() - cpu:.1f}"
+        begun, cpu = time.perf_counter(), time.process_time()
+    return laps
+
+
+CHILDREN = {"floor": floor, "truth": exact, "read, and save": save}
+PARTS = ("floor", "opscope report FILE", "truth", "read, and save", "opscope report PROFILE")
+
+
+def measured(part: str, path: Path) -> tuple[children.Took, str]:
+    """What one part took, and what it has to tell."""
+    if part == "opscope report FILE":
+        return children.run(children.report(path)), ""
+    if part == "opscope report PROFILE":
+        return children.run(children.report(path.with_suffix(".opscope"))), ""
+    took = children.run([sys.executable, __file__, "--one", part, path])
+    told = {k: v for k, v in json.loads(took.said).items() if k != "rows"}
+    return took, "".join(f"  {name} {value}" for name, value in told.items())
+
+
+def sizes(texts: str, given: argparse.Namespace, folder: Path) -> None:
+    """Make the files of one kind of text, run the parts, print the table and the exponents."""
+    from make_nsys import make
+
+    spent: dict[str, list[float]] = {part: [] for part in given.parts}
+    for kernels in given.kernels:
+        path = folder / f"{texts}-{kernels}.sqlite"
+        if not path.exists():
+            make(path, kernels, style=texts)
+        base = None
+        for part in given.parts:
+            took, told = measured(part, path)
+            base = base or took
+            spent[part].append(took.wall)
+            print(
+                f"{texts:12}{kernels:>10,}  {part:24}{took.wall:>8.2f}{took.cpu:>8.2f}"
+                f"{took.wall / base.wall:>7.2f}{took.cpu / base.cpu:>7.2f}{took.peak:>10.2f}{told}",
+                flush=True,
+            )
+    if len(given.kernels) > 1:
+        for part, seconds in spent.items():
+            power = children.growth(given.kernels, seconds)
+            print(f"{texts}: {part}: time grows as size to the power of {power:.2f}")
 
 
 def main() -> None:
-    """Make the files, run the parts, print the table and the exponent."""
+    """Read the command line and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kernels", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
+    parser.add_argument(
+        "--texts", nargs="+", choices=("registered", "torch"), default=["registered", "torch"]
+    )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--folder", type=Path, help="keep the files here, and use those that are")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        measured(given.one[0], Path(given.one[1]))
+        print(json.dumps(CHILDREN[given.one[0]](Path(given.one[1]))))
         return
-    print(f"{'kernels':>10}  {'part':24}{'wall s':>8}{'CPU s':>8}{'ratio':>7}{'peak GiB':>10}")
-    spent = []
+    print(
+        f"{'texts':12}{'kernels':>10}  {'part':24}{'wall s':>8}{'CPU s':>8}{'× wall':>7}{'× CPU':>7}"
+        f"{'peak GiB':>10}"
+    )
     with tempfile.TemporaryDirectory() as temporary:
-        for kernels in given.kernels:
-            path = (given.folder or Path(temporary)) / f"made-{kernels}.sqlite"
-            if not path.exists():
-                make(path, kernels)
-            base = None
-            for part in PARTS:
-                command = [sys.executable, __file__, "--one", part, str(path)]
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
-                row = json.loads(done.stdout)
-                base = base or row["cpu"]
-                more = f"  {row['wrong']} of {row['rows']:,} wrong" if "wrong" in row else ""
-                more += "".join(f"  {k} {v:.1f}" for k, v in row.get("laps", {}).items())
-                print(
-                    f"{kernels:>10,}  {part:24}{row['wall']:>8.2f}{row['cpu']:>8.2f}"
-                    f"{row['cpu'] / base:>7.2f}{row['peak']:>10.2f}{more}",
-                    flush=True,
-                )
-                if part == "from SQLite":
-                    spent.append(row["wall"])
-    if len(spent) > 1:
-        slope = np.polyfit(np.log(given.kernels), np.log(spent), 1)[0]
-        print(f"time grows as size to the power of {slope:.2f}")
+        for texts in given.texts:
+            sizes(texts, given, given.folder or Path(temporary))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Times reading, attribution and summary of a Kineto trace, each in a process of its own.
+"""Times reading, attribution, summary and the whole report of Kineto traces, each in a process of its own.
 
-Usage: python benchmarks/kineto_read.py TRACE.json[.gz] [--peer PYTHON]
+Usage: python benchmarks/kineto_read.py TRACE.json[.gz] ... [--peer PYTHON]
 
 Beside each figure its ratio to the floor: decompressing the file and decoding every event to typed
-structs that are thrown away. ``--peers`` also loads the file with Holistic Trace Analysis, where it
-is installed.
+structs that are thrown away. ``opscope report FILE`` is the command, the interpreter's start and the
+imports in its time. ``--peer`` also loads the file with Holistic Trace Analysis, where it is installed.
+Of several traces, such as ``scale_kineto.py`` makes of one, the last lines tell how time grows with
+their events.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+
+import children
 
 _CHILD = """
 import json, resource, sys, time
@@ -71,22 +75,43 @@ def measure(
     return seconds, peak, rows
 
 
+def compare(path: Path, runs: list[tuple[str, tuple[str, str, str], str]]) -> dict[str, float]:
+    """Print what each part took of one trace; their seconds, and how many ``events`` it has."""
+    taken: dict[str, float] = {}
+    print(f"{path.name:32}{'s':>8}{'× floor':>9}{'peak MiB':>10}{'rows':>12}")
+
+    def line(name: str, seconds: float, peak: float, rows: int | None) -> None:
+        taken[name] = seconds
+        floor = next(iter(taken.values()))
+        told = "" if rows is None else f"{rows:12,}"
+        print(f"{name:32}{seconds:8.2f}{seconds / floor:9.2f}{peak:10.0f}{told}", flush=True)
+
+    events = 0
+    for name, parts, python in runs:
+        found = measure(path, name, parts, python)
+        if found is not None:
+            line(name, *found)
+            events = events or found[2]
+    command = children.run(children.report(path))
+    line("opscope report FILE", command.wall, command.peak * 1024, None)
+    return {**taken, "events": events}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trace", type=Path)
+    parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
     parser.add_argument("--peer", metavar="PYTHON")
     chosen = parser.parse_args()
     runs = [(name, parts, sys.executable) for name, parts in RUNS.items()]
     if chosen.peer:
         runs.append(("Holistic Trace Analysis, load", PEER, chosen.peer))
-    floor = None
-    print(f"{'':32}{'s':>8}{'× floor':>9}{'peak MiB':>10}{'rows':>12}")
-    for name, parts, python in runs:
-        found = measure(chosen.trace, name, parts, python)
-        if found is None:
-            continue
-        floor = floor or found[0]
-        print(f"{name:32}{found[0]:8.2f}{found[0] / floor:9.2f}{found[1]:10.0f}{found[2]:12,}")
+    taken = [compare(path, runs) for path in chosen.traces]
+    sizes = [one.pop("events") for one in taken]
+    if len(set(sizes)) > 1:
+        for name in taken[0]:
+            if all(name in one for one in taken):
+                power = children.growth(sizes, [one[name] for one in taken])
+                print(f"{name}: time grows as size to the power of {power:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reads a synthetic Nsight Systems file, beside the plain sqlite3 read of the same columns.
+"""Reads a synthetic Nsight Systems file, beside the plain sqlite3 read of the same columns, and reports it.
 
 Usage: python benchmarks/nsys_read.py [--kernels N] [--texts registered|torch] [--attribute] [--keep FILE]
 
@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import children
 
 #: The columns that the reader needs, by table.
 COLUMNS = {
@@ -131,6 +133,11 @@ def main() -> None:
                 f"{name:24}{row['rows']:>13,}{row['wall_s']:>9.1f}{row['cpu_s']:>9.1f}"
                 f"{row['cpu_s'] / base:>7.2f}{row['peak_mib']:>10,.0f}{more}"
             )
+        took = children.run(children.report(path))
+        print(
+            f"{'opscope report FILE':24}{'':>13}{took.wall:>9.1f}{took.cpu:>9.1f}"
+            f"{took.cpu / base:>7.2f}{took.peak * 1024:>10,.0f}"
+        )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ threads and over distinct texts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -22,6 +23,7 @@ from opscope.core.dialects import LAYER
 from opscope.core.graphs import Replayed, replayed
 from opscope.core.interpret import ROLE, Meaning, interpret
 from opscope.core.intervals import NONE, Ints, Nest, nearest, nest
+from opscope.core.lanes import lanes
 from opscope.core.named_kernels import Named, named_ranges
 from opscope.core.named_ranges import merge_specs
 from opscope.core.nccl_groups import name_groups
@@ -34,8 +36,8 @@ _Nests: TypeAlias = "dict[tuple[int, ...], tuple[Nest, Ints] | None]"
 
 #: The domain of what a framework's runtime does inside.
 RUNTIME: Final = "runtime"
-_PLACE: Final = ("process", "thread")
-_FEW_THREADS: Final = 32
+#: Threads whose nesting is worked out at once: each holds some columns of its ranges.
+_WORKERS: Final = 4
 #: Levels that are climbed row by row; real traces nest less, hostile ones by thousands.
 _DEEP: Final = 64
 #: One row in so many: then sorting these costs less than a flag for each row of the trace.
@@ -227,15 +229,24 @@ def _open_ops(
     parent = np.full(len(ranges), NONE, np.int32)
     call_op = np.full(len(calls), NONE, np.int32)
     nests: _Nests = {}
-    threads = dict(_by_thread(calls, used, "start"))
-    for key, (rows, start, end) in _by_thread(ranges, ops, "start", "end"):
-        tree = nest(start, end)
+    launches = dict(lanes(calls).rows(used)) if used.any() else {}
+
+    def one(lane: tuple[tuple[int, int], Ints]) -> None:
+        key, rows = lane
+        tree = nest(*(ranges[name].gather(rows).to_numpy() for name in ("start", "end")))
         placed = rows[tree.order]
-        parent[placed] = np.where(tree.parent >= 0, placed[tree.parent], NONE)
+        parent[placed] = at(placed, tree.parent)
         nests[key] = (tree, rows) if keep else None
-        if key in threads:
-            launches, time = threads[key]
-            call_op[launches] = at(rows, tree.innermost(time))
+        if key in launches:
+            time = calls["start"].gather(launches[key]).to_numpy()
+            call_op[launches[key]] = at(rows, tree.innermost(time))
+
+    if ops.any():
+        with ThreadPoolExecutor(
+            min(_WORKERS, os.cpu_count() or 1)
+        ) as pool:  # NumPy lets go of the GIL
+            for _ in pool.map(one, lanes(ranges).rows(ops)):
+                pass
     return parent, call_op, nests
 
 
@@ -312,9 +323,10 @@ def _ops(ranges: pl.DataFrame, meaning: Meaning) -> NDArray[np.bool_]:
         & (ranges["domain"] != RUNTIME).fill_null(True).to_numpy()
     )
     if user.any():
-        process = ranges["process"].fill_null(NONE).to_numpy()
-        with_ops = np.unique(process[is_op])
-        is_op |= user & ~np.isin(process, with_ops)
+        place = ranges["process"].fill_null(NONE).to_numpy() + 1  # processes are numbered from 0
+        with_ops = np.zeros(int(place.max()) + 1, bool)
+        with_ops[place[is_op]] = True
+        is_op |= user & ~with_ops[place]
     return is_op
 
 
@@ -380,35 +392,6 @@ def _by_process(frame: pl.DataFrame) -> dict[int, Ints]:
     return {int(number): np.flatnonzero(process == number) for number in np.unique(process)}
 
 
-def _by_thread(
-    frame: pl.DataFrame, chosen: NDArray[np.bool_], *columns: str
-) -> Iterator[tuple[tuple[int, ...], tuple[Ints, ...]]]:
-    """For each (process, thread) the chosen rows' numbers and the values of ``columns``."""
-    if not chosen.any():
-        return
-    place = frame.lazy().select(pl.col("process", "thread").fill_null(NONE))
-    keys = place.unique().collect().rows()
-    if len(keys) <= _FEW_THREADS:  # a look at every row for each thread needs no room for a sort
-        process, thread = (place.select(name).collect().to_series().to_numpy() for name in _PLACE)
-        for key in keys:
-            rows = np.flatnonzero((process == key[0]) & (thread == key[1]) & chosen)
-            if len(rows):
-                yield key, (rows, *(frame[name].gather(rows).to_numpy() for name in columns))
-        return
-    part = (
-        place.with_columns(frame[name] for name in columns)
-        .with_row_index("row")
-        .with_columns(pl.col("row").cast(pl.Int64))
-        .filter(pl.Series(chosen))
-        .group_by(_PLACE)
-        .agg(pl.all())
-        .collect()
-    )
-    lists = [[group.to_numpy() for group in part[name]] for name in ("row", *columns)]
-    for number, key in enumerate(part.select(_PLACE).rows()):
-        yield key, tuple(values[number] for values in lists)
-
-
 def _open_ranges(
     ranges: pl.DataFrame,
     chosen: NDArray[np.bool_],
@@ -441,6 +424,6 @@ def _reasons(
     why = np.full(len(calls), HAS_OP if any_ops else NO_RANGES, np.uint8)
     missing = used & (call_op < 0)
     if any_ops and missing.any():
-        for key, (rows,) in _by_thread(calls, missing):
+        for key, rows in lanes(calls).rows(missing):
             why[rows] = OUTSIDE if key in with_ranges else NO_RANGES_ON_THREAD
     return why

@@ -45,8 +45,10 @@ def gather(values: pl.Series, codes: NDArray[Any]) -> pl.Series:
         column = values.extend_constant(None, 1).new_from_index(0, len(codes))
         return column
     known = codes >= 0
-    column = values.gather(pl.Series(np.where(known, codes, 0).astype(np.uint32)))
-    if not known.all():
+    whole = bool(known.all())
+    places = codes if whole else np.where(known, codes, 0)
+    column = values.gather(pl.Series(places.astype(np.uint32)))
+    if not whole:
         column = column.to_frame().select(pl.when(pl.Series(known)).then(pl.first())).to_series()
     return column
 
@@ -69,7 +71,7 @@ def as_text(frame: pl.DataFrame) -> pl.DataFrame:
 
 def matching(column: pl.Series, pattern: str) -> NDArray[np.bool_]:
     """Which rows of a Categorical column match a regular expression; each distinct text once."""
-    distinct = column.unique().drop_nulls()
+    distinct = distinct_values(column).drop_nulls()
     wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
     found: NDArray[np.bool_] = column.is_in(wanted.implode()).fill_null(False).to_numpy()
     return found
@@ -83,7 +85,7 @@ def compact(
     ``values`` gives the distinct values, every one of the column's among them, where the caller
     has them already and wants their numbering.
     """
-    distinct = column.unique() if values is None else values
+    distinct = distinct_values(column) if values is None else values
     codes = column.to_physical()
     known = distinct.to_physical()
     top: Any = known.max()
@@ -99,10 +101,75 @@ def compact(
     return numbers, distinct.cast(pl.String).to_list()
 
 
+def combined(columns: Sequence[pl.Series]) -> tuple[NDArray[np.int32], list[pl.Series]]:
+    """For each row of Categorical columns the number of its combination of values, and these by number."""
+    parts = [compact(column) for column in columns]
+    key: NDArray[Any] = np.zeros(len(columns[0]), np.int32)
+    size = 1
+    for codes, values in parts:
+        size *= len(values)
+        if size > np.iinfo(np.int32).max:
+            key = key.astype(np.int64)
+        key *= len(values)
+        key += codes
+    distinct, number = _numbered(key, size)
+    found: list[pl.Series] = []
+    for column, (_, values) in zip(reversed(columns), reversed(parts), strict=True):
+        distinct, place = np.divmod(distinct, max(len(values), 1))
+        found.append(pl.Series(column.name, values, dtype=pl.String).gather(place))
+    return number, found[::-1]
+
+
+def pairs(
+    left: NDArray[Any], right: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+    """The distinct pairs in order, left and right, and for each row the number of its pair."""
+    if not len(left):
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
+    low, least = int(left.min()), int(right.min())
+    tall, wide = int(left.max()) - low + 1, int(right.max()) - least + 1
+    if tall * wide >= 1 << 62:  # of numbers far apart their places, which are few
+        values, place = zip(*(np.unique(one, return_inverse=True) for one in (left, right)), strict=True)  # fmt: skip
+        one, other, number = pairs(*(one.reshape(-1) for one in place))
+        return values[0][one].astype(np.int64), values[1][other].astype(np.int64), number
+    distinct, number = _numbered(
+        (left.astype(np.int64) - low) * wide + (right - least), tall * wide
+    )
+    one, other = np.divmod(distinct, wide)
+    return one + low, other + least, number
+
+
+def _numbered(key: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """The distinct keys, which are less than ``size``, in order, and for each row its key's place in them."""
+    if size > 4 * len(key) + (1 << 20):
+        distinct, inverse = np.unique(key, return_inverse=True)
+        return distinct, inverse.reshape(-1).astype(np.int32)
+    seen = np.zeros(size, bool)  # a table is several times faster than a sort or a join
+    seen[key] = True
+    distinct = np.flatnonzero(seen)
+    places = np.zeros(size, np.int32)
+    places[distinct] = np.arange(len(distinct), dtype=np.int32)
+    return distinct, places[key]
+
+
+def distinct_values(column: pl.Series) -> pl.Series:
+    """The distinct values of a Categorical column, null among them; ``unique`` sorts all of it."""
+    top: Any = column.to_physical().max()
+    if top is None:
+        return column[:1]
+    place = np.full(int(top) + 2, -1, np.int64)  # the last is null's
+    for part in pieces(len(column)):
+        codes = column[part].to_physical().fill_null(int(top) + 1).to_numpy()
+        place[codes] = np.arange(part.start, part.start + len(codes))
+    return column.gather(np.sort(place[place >= 0]))
+
+
 def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArray[Any]:
     """For each place the value there; ``otherwise`` where the place is negative."""
-    found = np.full(len(places), otherwise, values.dtype)
     known = places >= 0
+    if known.all():
+        return values[places]
+    found = np.full(len(places), otherwise, values.dtype)
     found[known] = values[places[known]]
     return found
 

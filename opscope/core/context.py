@@ -11,9 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribute import RUNTIME, Attribution
-from opscope.core.columns import spread
+from opscope.core.columns import pairs, spread
 from opscope.core.dialects import LAYER, Reading
 from opscope.core.intervals import NONE, Ints, Nest, depth, nest
+from opscope.core.lanes import lanes_of
 from opscope.core.schema import Frame
 
 #: Frames of a call stack that a source column shows, innermost first.
@@ -50,8 +51,9 @@ def source_text(frames: Sequence[Frame]) -> str:
 class _Enclosing:
     """Ranges of one kind by (process, thread), with the text that each stands for."""
 
-    nests: dict[tuple[int, int], tuple[Nest, Ints]]
-    value: NDArray[np.int32]  # per range row: a place in texts, or -1
+    nests: dict[
+        tuple[int, int], tuple[Nest, NDArray[np.int32]]
+    ]  # of each interval its place in texts
     texts: list[str]
 
 
@@ -88,17 +90,28 @@ class Context:
         number = number.cast(pl.String).cast(pl.Int64)
         return number
 
-    def _find(self, kind: str, process: Ints, thread: Ints, time: Ints) -> pl.Series:
-        if kind not in self._prepared:
-            self._prepared[kind] = self._prepare(kind)
-        enclosing = self._prepared[kind]
+    def numbers(self, kind: str, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:
+        """What is open at each time as a number, -1 outside any: equal numbers are equal texts."""
         found = np.full(len(time), NONE, np.int32)
-        for (number, on), (tree, rows) in enclosing.nests.items():
+        for (number, on), (tree, value) in self._enclosing(kind).nests.items():
             here = np.flatnonzero((process == number) & (thread == on))
             row = tree.innermost(time[here])
             held = row >= 0
-            found[here[held]] = enclosing.value[rows[row[held]]]
-        return spread(kind, enclosing.texts, found)
+            found[here[held]] = value[row[held]]
+        return found
+
+    def many(self, kind: str) -> int:
+        """What ``numbers`` of this kind are less than."""
+        return len(self._enclosing(kind).texts)
+
+    def _find(self, kind: str, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        found = self.numbers(kind, process, thread, time)
+        return spread(kind, self._enclosing(kind).texts, found)
+
+    def _enclosing(self, kind: str) -> _Enclosing:
+        if kind not in self._prepared:
+            self._prepared[kind] = self._prepare(kind)
+        return self._prepared[kind]
 
     def _prepare(self, kind: str) -> _Enclosing:
         meaning = self._attribution.meaning
@@ -108,30 +121,32 @@ class Context:
             for reading, text in zip(meaning.readings, meaning.texts, strict=True)
         ]
         wanted = np.array([name is not None for name in names], bool)
+        nests: dict[tuple[int, int], tuple[Nest, NDArray[np.int32]]] = {}
+        if not wanted.any():
+            return _Enclosing(nests, [])
         chosen = wanted[meaning.reading]
         if kind == "user" and chosen.any():  # what a framework's runtime does inside is nobody's
             chosen &= (self._ranges["domain"] != RUNTIME).fill_null(True).to_numpy()
         rows = np.flatnonzero(chosen)
         texts = [name or "" for name in names]
-        value = meaning.reading.copy()
-        nests: dict[tuple[int, int], tuple[Nest, Ints]] = {}
-        if not len(rows):
-            return _Enclosing(nests, value, texts)
         process = self._ranges["process"].gather(rows).fill_null(NONE).to_numpy()
         thread = self._ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
         if kind == "step":
             thread = np.zeros_like(thread)
         start = self._ranges["start"].gather(rows).to_numpy()
         end = self._ranges["end"].gather(rows).to_numpy()
-        keys = np.stack((process, thread), axis=1)
-        for number, on in np.unique(keys, axis=0):
-            here = np.flatnonzero((process == number) & (thread == on))
+        for key, here in lanes_of(process, thread).rows(np.ones(len(rows), bool)):
             tree = nest(start[here], end[here])
-            nests[int(number), int(on)] = (tree, rows[here])
+            value = meaning.reading[rows[here]]
             if kind in _CHAINED:
                 joiner, alone = _CHAINED[kind]
-                _chain(tree, rows[here], value, texts, joiner(), alone)
-        return _Enclosing(nests, value, texts)
+                _chain(tree, value, texts, joiner(), alone)
+            nests[key] = (tree, value)
+        first: dict[str, int] = {}
+        same = np.array(
+            [first.setdefault(text, place) for place, text in enumerate(texts)], np.int32
+        )
+        return _Enclosing({key: (tree, same[of]) for key, (tree, of) in nests.items()}, texts)
 
 
 def _layer(reading: Reading) -> str | None:
@@ -211,14 +226,13 @@ _CHAINED: Final[dict[str, tuple[Callable[[], Callable[[str, str], str]], bool]]]
 
 def _chain(
     tree: Nest,
-    rows: Ints,
     value: NDArray[np.int32],
     texts: list[str],
     join: Callable[[str, str], str],
     alone: bool,
 ) -> None:
     """Let each range stand for itself within what encloses it; level by level, once per pair."""
-    placed = rows[tree.order]
+    placed = tree.order
     level = depth(tree.parent)
     made: dict[tuple[int, int], int] = {}
     for number in range(int(level.max(initial=-1)) + 1):
@@ -229,12 +243,12 @@ def _chain(
             outer = value[placed[tree.parent[at]]]
         elif not alone:
             continue
-        pairs, inverse = np.unique(np.stack((outer, own), axis=1), axis=0, return_inverse=True)
-        joined = np.empty(len(pairs), np.int32)
-        for place, (above, inner) in enumerate(pairs.tolist()):
-            key = (above, inner)
+        above_each, own_each, inverse = pairs(outer, own)
+        joined = np.empty(len(own_each), np.int32)
+        for place, key in enumerate(zip(above_each.tolist(), own_each.tolist(), strict=True)):
+            above, inner = key
             if key not in made:
                 texts.append(join(texts[above] if above >= 0 else "", texts[inner]))
                 made[key] = len(texts) - 1
             joined[place] = made[key]
-        value[placed[at]] = joined[inverse.reshape(-1)]
+        value[placed[at]] = joined[inverse]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.columns import compact, gather
+from opscope.core.columns import combined, compact, distinct_values, gather
 from opscope.core.dialects import Reading, own
 from opscope.core.trace import Trace
 
@@ -62,8 +62,10 @@ def interpret(trace: Trace) -> Meaning:
     if stripped is not None:
         codes, _ = compact(text, stripped["text"])
         text = gather(stripped["stripped"], codes)
-        seq = seq.zip_with(seq.is_not_null(), gather(stripped["text_seq"], codes))
-    reading, distinct = _distinct([ranges["domain"], ranges["category"], text])
+        if stripped["text_seq"].null_count() < len(stripped):
+            seq = seq.zip_with(seq.is_not_null(), gather(stripped["text_seq"], codes))
+    reading, kinds = combined([ranges["domain"], ranges["category"], text])
+    distinct = list(zip(*(column.to_list() for column in kinds), strict=True))
     modules = [import_module(f"opscope.core.dialects.{name}") for name in DIALECTS]
     readings = [_read(modules, domain, kind, words or "") for domain, kind, words in distinct]
     return Meaning(
@@ -75,50 +77,15 @@ def interpret(trace: Trace) -> Meaning:
     )
 
 
-def _distinct(
-    columns: Sequence[pl.Series],
-) -> tuple[NDArray[np.int32], list[tuple[str | None, ...]]]:
-    """For each row the number of its combination of values, and the combinations."""
-    key: NDArray[np.integer[Any]] = np.zeros(len(columns[0]), np.int32)
-    size = 1
-    parts = []
-    for column in columns:
-        codes, values = compact(column)
-        size *= len(values)
-        if size > np.iinfo(np.int32).max:
-            key = key.astype(np.int64)
-        key *= len(values)
-        key += codes
-        parts.append(values)
-    if size <= 4 * len(key) + (1 << 20):  # a table is several times faster than a sort or a join
-        seen = np.zeros(size, bool)
-        seen[key] = True
-        distinct = np.flatnonzero(seen)
-        number = np.zeros(size, np.int32)
-        number[distinct] = np.arange(len(distinct), dtype=np.int32)
-        reading = number[key]
-    else:
-        distinct, inverse = np.unique(key, return_inverse=True)
-        reading = inverse.reshape(-1).astype(np.int32)
-    combinations = []
-    for one in distinct.tolist():
-        values_of_one: list[str | None] = []
-        for values in reversed(parts):
-            one, place = divmod(one, len(values))
-            values_of_one.append(values[place])
-        combinations.append(tuple(reversed(values_of_one)))
-    return reading, combinations
-
-
 def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
-    """For each distinct text the same without what differs from call to call, and its seq."""
-    foreign = ranges.lazy().filter(
-        ~pl.col("domain").cast(pl.String).str.starts_with("opscope.").fill_null(False)
-        & ~pl.col("domain").cast(pl.String).is_in(["kineto", "user", "python"]).fill_null(False)
-    )
-    if foreign.select(pl.len()).collect().item() == 0:
+    """For each distinct text the same without what differs from call to call, and its seq.
+
+    None where there is nothing to take out, as when the reader has done so.
+    """
+    domains = distinct_values(ranges["domain"]).cast(pl.String)
+    if all(own.is_own(domain) for domain in domains.to_list()):
         return None
-    unique = ranges.select(pl.col("text").unique(maintain_order=True))
+    unique = distinct_values(ranges["text"]).to_frame()
     text, seq = unique["text"].cast(pl.String), None
     for name in DIALECTS:
         strip = getattr(import_module(f"opscope.core.dialects.{name}"), "strip", None)
@@ -128,6 +95,8 @@ def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
             seq = result["seq"] if seq is None else seq.zip_with(seq.is_not_null(), result["seq"])
     if seq is None:
         seq = pl.Series([None] * len(text), dtype=pl.Int64)
+    if text.equals(unique["text"].cast(pl.String)) and seq.null_count() == len(seq):
+        return None
     return unique.with_columns(
         text.cast(pl.Categorical).alias("stripped"), seq.cast(pl.Int64).alias("text_seq")
     )

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.columns import pairs
 from opscope.core.dialects import Reading, hlo
 from opscope.core.differentiated import forward_graph, pair_gradients, told_backward
 from opscope.core.interpret import ROLE, Meaning
@@ -65,10 +66,10 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
     if not len(known):
         return
     pair_gradients(specs, meaning, ranges, rows[known], spec[known], run[known])
-    pairs = np.stack((own[known], spec[known]), axis=1)
-    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    made = np.array([_explained(meaning, specs, *pair) for pair in distinct.tolist()], np.int32)
-    meaning.reading[rows[known]] = made[inverse.reshape(-1)]
+    which, told, inverse = pairs(own[known], spec[known])
+    each = zip(which.tolist(), told.tolist(), strict=True)
+    made = np.array([_explained(meaning, specs, *pair) for pair in each], np.int32)
+    meaning.reading[rows[known]] = made[inverse]
     if inferred.any():
         trace.note(
             "info",

@@ -24,21 +24,58 @@ class Numbering:
     """
 
     def __init__(self, width: int) -> None:
-        self._values = [_Pairs() for _ in range(width)]
-        self._steps = [_Pairs() for _ in range(width)]
+        self._columns = [_Column() for _ in range(width)]
 
     @property
     def many(self) -> int:
         """The numbers given out."""
-        return self._steps[-1].many
+        return self._columns[-1].many
 
     def of(self, *columns: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         """The number of each row; values are -1 or greater."""
-        number = none = np.zeros(len(columns[0]), np.int32)
-        for values, step, column in zip(self._values, self._steps, columns, strict=True):
-            # values first, so that a table of pairs has places for no others
-            number = step.of(number, values.of(none, column.astype(np.int64) + 1))
+        number = np.zeros(len(columns[0]), np.int32)
+        for step, column in zip(self._columns, columns, strict=True):
+            number = step.of(number, column)
         return number
+
+
+class _Column:
+    """Numbers for pairs of a number and a column's value.
+
+    While the column has had one value only, as most columns of most traces have, they are the numbers
+    that came in.
+    """
+
+    def __init__(self) -> None:
+        self._only: int | None = None
+        self._came = 0  # numbers that came in while there was one value
+        self._pairs: tuple[_Pairs, _Pairs] | None = None
+
+    @property
+    def many(self) -> int:
+        return self._came if self._pairs is None else self._pairs[1].many
+
+    def of(self, left: NDArray[np.int32], column: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+        if not len(left):
+            return left
+        if self._pairs is None:
+            low, high = int(column.min()), int(column.max())
+            if low == high and self._only in (None, low):
+                self._only, self._came = low, max(self._came, int(left.max()) + 1)
+                return left
+            self._pairs = _Pairs(), _Pairs()
+            if self._only is not None:  # (number, value) was the number
+                came = np.arange(self._came, dtype=np.int32)
+                self._numbered(self._pairs, came, np.full(self._came, self._only))
+        return self._numbered(self._pairs, left, column)
+
+    @staticmethod
+    def _numbered(
+        pairs: tuple[_Pairs, _Pairs], left: NDArray[np.int32], column: NDArray[np.integer[Any]]
+    ) -> NDArray[np.int32]:
+        # values first, so that a table of pairs has places for no others
+        values = pairs[0].of(np.zeros(len(left), np.int32), column.astype(np.int64) + 1)
+        return pairs[1].of(left, values)
 
 
 class _Pairs:

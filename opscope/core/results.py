@@ -8,8 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.columns import pairs
 from opscope.core.interpret import ROLE, Meaning
 from opscope.core.intervals import nest
+from opscope.core.lanes import lanes
 from opscope.core.rangetext import RangeTextError, format_call, parse_result
 
 
@@ -22,26 +24,23 @@ def merge_results(ranges: pl.DataFrame, meaning: Meaning, ops: NDArray[np.bool_]
     marks = np.flatnonzero(meaning.role == ROLE["result"])
     if not len(marks):
         return
-    keys = ranges.select(
-        pl.col("process").fill_null(-1),
-        pl.col("thread").fill_null(-1),
-        pl.col("domain").to_physical().fill_null(0).cast(pl.Int64),
-    ).to_numpy()
+    on = lanes(ranges).of.astype(np.int64) << 32
+    keys = on + ranges["domain"].to_physical().fill_null(0).to_numpy()
     start, end = ranges["start"].to_numpy(), ranges["end"].to_numpy()
     held_row: list[NDArray[np.int64]] = []
     held_mark: list[NDArray[np.int64]] = []
     candidates = np.flatnonzero(ops)
-    for key in np.unique(keys[marks], axis=0):
-        of_thread = candidates[(keys[candidates] == key).all(axis=1)]
-        here = marks[(keys[marks] == key).all(axis=1)]
+    for key in np.unique(keys[marks]):
+        of_thread = candidates[keys[candidates] == key]
+        here = marks[keys[marks] == key]
         found = nest(start[of_thread], end[of_thread]).innermost(start[here])
         held_row.append(of_thread[found[found >= 0]])
         held_mark.append(here[found >= 0])
     rows, of_mark = np.concatenate(held_row), np.concatenate(held_mark)
-    pairs = np.stack((meaning.reading[rows], meaning.reading[of_mark]), axis=1)
-    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    made = np.array([_joined(meaning, int(op), int(mark)) for op, mark in distinct], np.int32)
-    meaning.reading[rows] = made[inverse.reshape(-1)]
+    ops_of, marks_of, inverse = pairs(meaning.reading[rows], meaning.reading[of_mark])
+    each = zip(ops_of.tolist(), marks_of.tolist(), strict=True)
+    made = np.array([_joined(meaning, op, mark) for op, mark in each], np.int32)
+    meaning.reading[rows] = made[inverse]
 
 
 def _joined(meaning: Meaning, op: int, mark: int) -> int:

@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.lanes import lanes_of
+
 from .kineto_columns import Columns, place_number
 from .kineto_links import Processes
 
@@ -76,18 +78,18 @@ def process_row(
 
 def threads(columns: Columns, number: NDArray[np.int64], files: Processes) -> pl.DataFrame:
     """The ``threads`` table: every thread that has a host row."""
-    pairs = set()
+    found: set[tuple[int, int]] = set()
     for kind in ("call", "op", "user", "python"):
         rows = columns[kind]
         process = files.of(number[rows.column("pid", np.int32)]).astype(np.int64)
         thread = number[rows.column("tid", np.int32)]
-        pairs |= set(map(tuple, np.unique(np.stack((process, thread), 1), axis=0).tolist()))
+        found |= set(lanes_of(process, thread).keys)
     names = {
         (place_number(pid), place_number(tid)): label
         for event, pid, tid, label in columns.meta
         if event == "thread_name"
     }
-    ordered = sorted(pairs)
+    ordered = sorted(found)
     return pl.DataFrame(
         {
             "process": [process for process, _ in ordered],

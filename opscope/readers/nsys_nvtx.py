@@ -10,6 +10,8 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.columns import matching
+from opscope.core.dialects import torch_numbers, torch_nvtx
 from opscope.core.process import GRAPH, KEY
 from opscope.core.rangetext import CUT
 
@@ -38,9 +40,13 @@ _COLUMNS: Final[Mapping[str, Kind]] = {
     "eventType": "int",
     "globalTid": "int",
     "domainId": "int",
+}
+#: What is in every row of one program's ranges and in none of another's: read where it is.
+_SOMETIMES: Final[Mapping[str, Kind]] = {
     "category": "int",
     "textId": "int",
     "int64Value": "int",
+    "text": "text",
 }
 #: What no framework puts on each range; read only where it is.
 _RARE: Final[Mapping[str, Kind]] = {
@@ -83,8 +89,8 @@ def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
     domains, categories, schemas = Codes(), Codes(), Schemas(source)
 
     def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> _Piece:
-        for column in _COLUMNS:
-            if column not in frame.columns:
+        for column in (*_COLUMNS, *_SOMETIMES):
+            if column not in frame.columns and column != "text":
                 frame = frame.with_columns(pl.lit(None, pl.Int64).alias(column))
         if rare is not None:
             frame = _with_rare(frame, rare, strings, schemas)
@@ -106,7 +112,9 @@ def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
 
     columns, rare_columns = dict(_COLUMNS), dict(_RARE)
     # plain texts stand in every row or, where strings are registered, in hardly any
-    (columns if source.mostly("NVTX_EVENTS", "text") else rare_columns)["text"] = "text"
+    for name, kind in _SOMETIMES.items():
+        mostly = source.mostly("NVTX_EVENTS", name)
+        (columns if mostly else rare_columns)[name] = kind
     pieces = source.scan("NVTX_EVENTS", columns, convert, rare_columns)
     frame = pl.concat([piece.events for piece in pieces], how="diagonal")
     result = Ranges(frame)
@@ -150,7 +158,7 @@ def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
         columns.append((frame["endGlobalTid"] % (1 << TID_BITS)).alias("end_thread"))
     if frame["category_code"].null_count() < len(types):
         columns.append(frame["category_code"].alias("category"))
-    columns.append(_texts(frame, strings))
+    columns += _texts(frame, strings)
     if frame["int64Value"].null_count() < len(types):
         columns.append(frame["int64Value"].alias("payload"))
     if "attrs" in frame.columns:
@@ -158,7 +166,8 @@ def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _texts(frame: pl.DataFrame, strings: Strings) -> pl.Series:
+def _texts(frame: pl.DataFrame, strings: Strings) -> list[pl.Series]:
+    """The ``text`` of each event, and the ``seq`` that a text of PyTorch's holds, where one does."""
     ids = frame["textId"]
     plain = frame["text"] if "text" in frame.columns else None
     registered = strings.categorical(ids) if ids.null_count() < len(ids) else None
@@ -167,10 +176,22 @@ def _texts(frame: pl.DataFrame, strings: Strings) -> pl.Series:
             constant("text", None, pl.Categorical, len(ids)) if registered is None else registered
         )
     elif registered is None or plain.null_count() < len(plain):
-        text = plain.cast(pl.String).cast(pl.Categorical)
+        text, seq = _plain(plain.cast(pl.String), frame["domainId"])
         both: pl.Series = text if registered is None else text.fill_null(registered)
-        return both.alias("text")
-    return registered.alias("text")
+        return [both.alias("text"), *seq]
+    return [registered.alias("text")]
+
+
+def _plain(texts: pl.Series, domains: pl.Series) -> tuple[pl.Series, list[pl.Series]]:
+    """Texts as Categorical, without the numbers that PyTorch gives each call in NVTX's default domain."""
+    found = torch_numbers.split(texts)
+    seq = found["seq"]
+    kept = (domains.fill_null(0) != 0) | pl.Series(matching(found["text"], torch_nvtx.NUMBERED))
+    if kept.any():
+        whole = texts.zip_with(kept, texts.clear(len(texts))).cast(pl.Categorical)
+        found = found.with_columns(found["text"].zip_with(~kept, whole))
+        seq = seq.set(kept, None)
+    return found["text"], [] if seq.null_count() == len(seq) else [seq]
 
 
 def _with_rare(
@@ -179,9 +200,10 @@ def _with_rare(
     """Integer payloads of any width into ``int64Value``, the others into ``attrs`` as JSON."""
     rows = rare[ROW]
     columns = {name for name in rare.columns if rare[name].null_count() < rare.height}
-    for name, dtype in (("endGlobalTid", pl.Int64), ("text", pl.String)):
+    for name in ("endGlobalTid", *_SOMETIMES):
         if name in columns:
             known = rare[name].is_not_null()
+            dtype = pl.String if name == "text" else pl.Int64
             whole = constant(name, None, dtype, frame.height)
             frame = frame.with_columns(whole.scatter(rows.filter(known), rare[name].filter(known)))
     integers = [
@@ -361,8 +383,10 @@ def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Expr]:
         return []
     known = pl.col("domain").is_in(ours) & (pl.col("payload") >= 0)
     thread = pl.col("payload") // (1 << _SEQ_BITS)
+    told = "seq" if "seq" in frame.columns else None
+    seq = pl.when(known).then(pl.col("payload") % (1 << _SEQ_BITS)).otherwise(told)
     return [
-        pl.when(known).then(pl.col("payload") % (1 << _SEQ_BITS)).alias("seq"),
+        seq.alias("seq"),
         pl.when(known & (thread > 0)).then(thread).alias("fwd_thread"),
     ]
 

@@ -188,8 +188,8 @@ class Database:
         try:
             sample = self._execute(
                 f"SELECT count(*) AS rows, count({_quoted(column)}) AS known FROM (SELECT "
-                f"{_quoted(column)} FROM {_quoted(table)} WHERE rowid >= (SELECT (min(rowid) + "
-                f"max(rowid)) / 2 FROM {_quoted(table)}) LIMIT 1000)"
+                f"{_quoted(column)} FROM {_quoted(table)} WHERE rowid >= (SELECT (low + high) / 2 "
+                f"FROM ({_span(table)})) LIMIT 1000)"
             )
         except BadInput:
             return True  # no row numbers: nothing is known
@@ -207,9 +207,7 @@ class Database:
     def _pieces(self, table: str) -> Sequence[str | None]:
         """Conditions that part the table by row number; one without where it has none."""
         try:
-            span = self._execute(
-                f"SELECT min(rowid) AS low, max(rowid) AS high FROM {_quoted(table)}"
-            )
+            span = self._execute(_span(table))
         except BadInput:
             return [None]  # a table WITHOUT ROWID
         low, high = span.row(0)
@@ -415,6 +413,12 @@ def _connect(uri: str) -> Any:
     import adbc_driver_sqlite.dbapi as driver
 
     return driver.connect(uri)
+
+
+def _span(table: str) -> str:
+    """The first and the last row number: each by itself is a look at an end, both at once read it all."""
+    name = _quoted(table)
+    return f"SELECT (SELECT min(rowid) FROM {name}) AS low, (SELECT max(rowid) FROM {name}) AS high"
 
 
 def _quoted(name: str) -> str:

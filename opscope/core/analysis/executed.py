@@ -10,7 +10,7 @@ from opscope.core.analysis.costs import Sharing, cost_column
 from opscope.core.analysis.devices import no_matrix_units
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import REASONS, Launched
-from opscope.core.columns import at, compact, gather, matching, spread
+from opscope.core.columns import at, compact, gather, matching, pairs, spread
 from opscope.core.compiled import GENERATED, name_fused
 from opscope.core.intervals import NONE, Ints
 from opscope.core.perf import tensorcore
@@ -101,8 +101,7 @@ def _executions(costing: Ints, replay: NDArray[np.int32]) -> Ints:
     """Per kernel a number for each time that its op ran: each replay of a graph is one more."""
     if not (replay >= 0).any():
         return costing
-    _, number = np.unique(np.stack((costing, replay), axis=1), axis=0, return_inverse=True)
-    return np.where(costing >= 0, number.reshape(-1), NONE)
+    return np.where(costing >= 0, pairs(costing, replay)[2], NONE)
 
 
 def _tensor_core(frame: pl.DataFrame, without: bool) -> pl.Series:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from opscope.core import perf
 from opscope.core.attribute import Attribution
-from opscope.core.columns import at
+from opscope.core.columns import at, compact
 from opscope.core.dialects import Reading
 from opscope.core.intervals import NONE, Ints
 from opscope.core.perf import tensorcore
@@ -68,7 +68,10 @@ def linked_costs(
     wanting = [call if gone else _NO_CALL for call, gone in zip(calls, unknown, strict=True)]
 
     def ops_that(wanted: Iterable[bool]) -> Ints:
-        return np.flatnonzero(attribution.is_op & np.array(list(wanted), bool)[reading])
+        chosen = np.array(list(wanted), bool)
+        if not chosen.any():  # the rule: not all ops are looked at for each kind of call
+            return np.empty(0, np.int64)
+        return np.flatnonzero(attribution.is_op & chosen[reading])
 
     rows = ops_that(call is not _NO_CALL and perf.wants_forward(call.name) for call in wanting)
     forward = _lookups(attribution, calls, rows, forward_of(rows))
@@ -214,12 +217,11 @@ def _elements(attribution: Attribution, rows: Ints) -> Ints:
     kernels = attribution.trace["kernels"]
     if not len(rows) or not len(kernels):
         return np.full(len(rows), NONE, np.int64)
+    codes, names = compact(kernels["name"])
+    kinds = np.array([NONE if name is None else _kind(name) for name in names], np.int64)
+    telling = (kinds > 0)[codes] & (attribution.kernels.op >= 0)
     kind = np.full(len(attribution.parent), NONE, np.int64)
-    mine = np.flatnonzero(attribution.kernels.op >= 0)
-    names = kernels["name"].gather(mine).cast(pl.String)
-    kinds = {one: _kind(one) for one in names.unique().drop_nulls().to_list()}
-    told = names.replace_strict(kinds, default=NONE, return_dtype=pl.Int64).to_numpy()
-    kind[attribution.kernels.op[mine[told > 0]]] = told[told > 0]
+    kind[attribution.kernels.op[telling]] = kinds[codes[telling]]
     return kind[rows]
 
 

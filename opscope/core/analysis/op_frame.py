@@ -81,12 +81,12 @@ def priced(ops: Ops, rows: Ints) -> NDArray[np.int32]:
 
 def identity_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
     """What makes two op instances the same op, for op rows: the columns of ``totals.SAME_OP``."""
-    described = ops.describe(rows)
+    told = ops.identify(rows)
     return {
-        "op": described.call["op"],
-        "op_type": described.call["op_type"],
-        "direction": described.direction,
-        "layer": described.layer,
-        "source": described.source,
-        **{name: described.call[name] for name in _CALL},
+        "op": told.call["op"],
+        "op_type": told.call["op_type"],
+        "direction": told.direction,
+        "layer": told.layer,
+        "source": told.source,
+        **{name: told.call[name] for name in _CALL},
     }

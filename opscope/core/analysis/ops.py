@@ -41,6 +41,17 @@ class Described:
     call: pl.DataFrame
 
 
+@dataclass(slots=True)
+class Identified:
+    """What tells one op from another: of ``Described`` what it does not share with its next call."""
+
+    direction: pl.Series
+    forward: Ints
+    layer: pl.Series
+    source: pl.Series
+    call: pl.DataFrame
+
+
 class Ops:
     """The op rows of an attributed trace; every part is worked out when it is first asked for."""
 
@@ -108,8 +119,12 @@ class Ops:
         told = codes != NONE
         is_call = np.array([r.call is not None for r in self.attribution.meaning.readings], bool)
         engine = AutogradThreads(self.attribution, codes)
+        none_above = not told.any()
         for part in pieces(len(reading)):
             rows = part.start + np.flatnonzero(~told[part])
+            if none_above:
+                codes[rows] = np.where(is_call[reading[rows]], _FORWARD, NONE)
+                continue
             found = self.attribution.climb(rows, told)
             otherwise = np.where(is_call[reading[rows]], _FORWARD, NONE)  # a user range has none
             codes[rows] = np.where(found >= 0, at(codes, found), otherwise)
@@ -242,6 +257,20 @@ class Ops:
         where its own text gives none, the shapes of its forward op. With ``inherit`` an op without
         shapes first takes those of the nearest op around it that has some.
         """
+        told = self.identify(rows, inherit=inherit)
+        return Described(
+            told.direction,
+            gather(self.attribution.meaning.seq, rows).alias("seq"),
+            told.forward,
+            told.layer,
+            self.context.step(*self._places(rows)).alias("step"),
+            told.source,
+            self.user_range(rows, told.forward),
+            told.call,
+        )
+
+    def identify(self, rows: Ints, *, inherit: bool = False) -> Identified:
+        """What of ``describe`` tells one op from another."""
         meaning = self.attribution.meaning
         code = at(meaning.reading, rows)
         call = pl.DataFrame([gather(self.readings[name], code) for name in self.readings.columns])
@@ -259,16 +288,8 @@ class Ops:
                 for name in _INHERITED
             )
         layer, source = self._lines(rows, forward)
-        return Described(
-            spread("direction", DIRECTIONS, self.direction(rows)),
-            gather(meaning.seq, rows).alias("seq"),
-            forward,
-            layer,
-            self.context.step(*self._places(rows)).alias("step"),
-            source,
-            self.user_range(rows, forward),
-            call,
-        )
+        direction = spread("direction", DIRECTIONS, self.direction(rows))
+        return Identified(direction, forward, layer, source, call)
 
     def outline(self, rows: Ints) -> list[NDArray[Any]]:
         """Numbers (-1: none) for what ``describe`` says: where all are alike, so is all that it says.
@@ -279,18 +300,35 @@ class Ops:
         forward = self.forward_of(rows)
         bare = ~self.readings["shaped"].fill_null(False).to_numpy()
         theirs = np.where(at(bare, reading, False), forward, NONE)
-        layer, source = (
-            column.to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
-            for column in self._lines(rows, forward)
-        )
-        told = self.readings["source"].is_not_null().to_numpy()
+        layer, source = self._line_numbers(rows), self._line_numbers(rows, "source")
+        paired = np.flatnonzero(forward >= 0)
+        if len(paired):
+            of = forward[paired]
+            told = self._line_numbers(of)
+            layer[paired] = np.where(told >= 0, told, layer[paired])
+            told = self._line_numbers(of, "source")
+            source[paired] = np.where(source[paired] >= 0, source[paired], told)
         return [
             reading,
             at(self.attribution.meaning.reading, theirs),
             self.direction(rows),
             layer,
-            np.where(at(told, reading, False), NONE, source),
+            np.where(at(self._names_line["source"], reading, False), NONE, source),
         ]
+
+    @cached_property
+    def _names_line(self) -> dict[str, NDArray[np.bool_]]:
+        """Which readings name their layer, and their source, themselves."""
+        readings = self.attribution.meaning.readings
+        layer = np.array([r.layer is not None and r.role != "layer" for r in readings], bool)
+        return {"layer": layer, "source": self.readings["source"].is_not_null().to_numpy()}
+
+    def _line_numbers(self, rows: Ints, kind: str = "layer") -> Ints:
+        """What ``_own_lines`` says of op rows as numbers, -1 for none; a text may have several."""
+        reading = at(self.attribution.meaning.reading, rows)
+        around = self.context.numbers(kind, *self._places(rows))
+        named = reading.astype(np.int64) + self.context.many(kind)  # numbers beside those
+        return np.where(at(self._names_line[kind], reading, False), named, around)
 
     def user_range(self, rows: Ints, forward: Ints) -> pl.Series:
         """The innermost user range around op rows; of a backward op that on its forward op's thread.
@@ -356,7 +394,7 @@ class Ops:
     def _places(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
         """Process, thread and start (ns) of op rows; what no op has for -1."""
         process, thread, time = (
-            gather(column, rows).fill_null(NONE - 1).to_numpy()
+            at(column.to_numpy(), rows, NONE - 1)
             for column in (self._process, self._thread, self._start)
         )
         return process, thread, time

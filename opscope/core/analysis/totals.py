@@ -11,7 +11,7 @@ from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
 from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import captured, reasons
-from opscope.core.columns import gather, pieces
+from opscope.core.columns import compact, gather, pieces
 from opscope.core.intervals import NONE
 from opscope.core.numbering import Numbering
 
@@ -89,7 +89,7 @@ def op_totals(ops: Ops) -> pl.DataFrame:
     whole = int(kinds["device_time"].sum())
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
     places = kinds["priced"].to_numpy()
-    return (
+    found = (
         kinds.select(*_SUMMED, "device_time", "reason")
         .with_columns(
             *identity_of(ops, kinds["row"].to_numpy()).values(),
@@ -101,15 +101,41 @@ def op_totals(ops: Ops) -> pl.DataFrame:
         .agg(pl.col(_SUMMED).sum(), *map(_total, _PARTIAL))
         .with_columns(share.alias("share"))
         .select(pl.exclude("reason"), "reason")
-        .sort(
-            "device_time",
-            "self_time",
-            *SAME_OP,
-            descending=[True, True, *[False] * len(SAME_OP)],
-            nulls_last=True,
-        )
         .collect()
     )
+    return _ordered(found)
+
+
+def _ordered(found: pl.DataFrame) -> pl.DataFrame:
+    """By time, the most first; texts decide only where times are equal, as to sort texts takes far longer."""
+    times = ("device_time", "self_time")
+    descending = [True] * len(times)
+    found = found.sort(*times, descending=descending, nulls_last=True)
+    equal = found.select(
+        pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in times)
+    ).to_series()
+    equal = equal & (pl.int_range(len(found), eager=True) > 0)
+    tied = equal | equal.shift(-1, fill_value=False)
+    if not tied.any():
+        return found
+    rows = found.filter(tied)
+    ranks = [_ranks(rows[name]) for name in SAME_OP]
+    descending += [False] * len(ranks)
+    rows = rows.sort(*times, *ranks, descending=descending, nulls_last=True)
+    place = np.arange(len(found), dtype=np.uint32)
+    place[tied.to_numpy()] = len(found) + np.arange(len(rows), dtype=np.uint32)
+    return pl.concat([found, rows])[pl.Series(place)]
+
+
+def _ranks(column: pl.Series) -> pl.Series:
+    """For each row the place of its text in the alphabet, null's after all others."""
+    codes, texts = compact(column)
+    order = sorted(
+        range(len(texts)), key=lambda number: (texts[number] is None, texts[number] or "")
+    )
+    rank = np.empty(len(texts), np.uint32)
+    rank[order] = np.arange(len(texts), dtype=np.uint32)
+    return pl.Series(column.name, rank[codes])
 
 
 def _kinds(ops: Ops) -> pl.DataFrame:

@@ -23,7 +23,8 @@ from opscope.core.schema import Arg, OpCall, TensorSpec
 
 #: What ``strip`` leaves of a call's numbers.
 STRIPPED: Final = ", seq = *"
-_NUMBERED: Final = r", (?:seq|op_id) = -?[0-9]"
+#: What tells that a text has them.
+NUMBERED: Final = r", (?:seq|op_id) = -?[0-9]"
 _SEQ: Final = r", seq = ([0-9]+)"
 _OP_ID: Final = r", op_id = ([0-9]+)"
 #: One or both numbers, but never nothing.
@@ -72,7 +73,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 def strip(texts: pl.Series) -> pl.DataFrame:
     """The texts without their numbers, and these as ``seq`` and ``op_id`` (null where absent)."""
     texts = texts.alias("text")
-    numbered = texts.str.contains(_NUMBERED).fill_null(False)
+    numbered = texts.str.contains(NUMBERED).fill_null(False)
     if not numbered.any():
         nothing = pl.lit(None, pl.Int64)
         return pl.select(texts, nothing.alias("seq"), nothing.alias("op_id"))

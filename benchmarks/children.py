@@ -1,0 +1,54 @@
+"""Runs a command as a child and tells what it took: wall and CPU seconds, and its own peak memory.
+
+The command that people run is measured whole: the interpreter's start, the imports and the printing
+are in it. A child's peak is its own, whatever ran before it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds of wall and of CPU time, peak memory in GiB, what the child wrote to stdout."""
+
+    wall: float
+    cpu: float
+    peak: float
+    said: str
+
+
+def run(command: Sequence[str | Path]) -> Took:
+    """Run the command to its end. Raises CalledProcessError, its stderr shown, where it fails."""
+    with tempfile.TemporaryFile() as out:
+        begun = time.perf_counter()
+        child = subprocess.Popen([os.fspath(word) for word in command], stdout=out)
+        _, status, usage = os.wait4(child.pid, 0)
+        wall = time.perf_counter() - begun
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise subprocess.CalledProcessError(child.returncode, child.args)
+        out.seek(0)
+        said = out.read().decode()
+    kib = usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss / 1024
+    return Took(wall, usage.ru_utime + usage.ru_stime, kib / 2**20, said)
+
+
+def report(path: Path, *more: str) -> list[str | Path]:
+    """The command ``opscope report FILE``."""
+    return [sys.executable, "-m", "opscope", "report", path, *more]
+
+
+def growth(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """The exponent of time over size, fitted to the logarithms: 1 is linear."""
+    import numpy as np  # not before: a floor is measured in a process of few imports
+
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
