@@ -167,8 +167,10 @@ def distinct_values(column: pl.Series) -> pl.Series:
 def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArray[Any]:
     """For each place the value there; ``otherwise`` where the place is negative."""
     known = places >= 0
+    found: NDArray[Any]
     if known.all():
-        return values[places]
+        found = values[places]
+        return found
     found = np.full(len(places), otherwise, values.dtype)
     found[known] = values[places[known]]
     return found
