@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Final
 
-from opscope.core.context import is_user_file
+from opscope.core.code_files import kept_frames
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec, leaves
 
 from .loops import Work, is_compiled_whole, work
@@ -19,7 +19,6 @@ from .module import Instruction, Module
 from .origins import ATEN, NOT_RUN, Origins, inside
 from .wire import Fields, fields, number, numbers, spans, text
 
-FRAMES: Final = 3
 #: Library calls that are matrix products or convolutions: what the target's name ends in.
 _CONVOLUTIONS: Final = {
     "convForward": "hlo::convolution:forward",
@@ -83,7 +82,7 @@ def _call(
         one.shape if isinstance(one.shape, tuple) else (one.shape,),
         tuple(params),
         None,
-        _user_frames(frames),
+        kept_frames(frames),
     )
 
 
@@ -102,10 +101,6 @@ def _of_torch(path: str, frames: tuple[Frame, ...], stacks: bool) -> str | None:
 def _operand(module: Module, place: int) -> Arg:
     found = module.instructions.get(place)
     return None if found is None else found.shape
-
-
-def _user_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    return tuple(frame for frame in frames if is_user_file(frame[0]))[:FRAMES]
 
 
 # --------------------------------------------------------------------------------- parameters
