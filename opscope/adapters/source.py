@@ -1,4 +1,5 @@
-"""The user's source lines of a call: the innermost frames outside the framework, opscope, libraries."""
+"""The source lines of a call: the user's innermost frames, and before them the innermost one of a library
+that may hold the model (``core/code_files.py``)."""
 
 from __future__ import annotations
 
@@ -12,22 +13,26 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from opscope.core.cells import cell
+from opscope.core.code_files import LIMIT, is_library_s, kept, library_file
 from opscope.core.schema import Frame
 
 #: Frameworks whose code is not the user's, wherever it lies.
 _FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
 #: Where packages are installed, this environment's or another's that PYTHONPATH adds.
-_INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
 #: What torch.compile generates: a folder of two letters, a hash, wherever its cache lies.
 _GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: In the names of files that TensorFlow makes of the user's functions.
 _AUTOGRAPH: Final = "__autograph_generated_file"
-#: User frames kept of each call.
-LIMIT: Final = 3
 #: Frames looked at for each call: a deep recursion must not make every op slow.
 DEPTH: Final = 100
 #: Places kept; more come only from code that is made while the program runs.
 MAX_PLACES: Final = 65_536
+
+
+class LibraryFile(str):
+    """How the text writes a library's file, where others are the user's."""
+
+    __slots__ = ()
 
 
 class Source:
@@ -48,7 +53,7 @@ class Sources:
     def __init__(self) -> None:
         self._foreign = tuple(folder + os.sep for folder in _library_folders())
         self._here = os.getcwd() + os.sep
-        #: File name as the code object has it → how the text writes it; None where not the user's.
+        #: File name as the code object has it → how the text writes it; None where it does not.
         self._files: dict[str, str | None] = {}
         #: Those that are cells: what they are called changes when they run again.
         self._cells: set[str] = set()
@@ -57,10 +62,10 @@ class Sources:
         self._codes: dict[int, CodeType] = {}
 
     def find(self, frame: FrameType | None) -> Source:
-        """The place of the user frames at and above ``frame``."""
+        """The place of the frames at and above ``frame``: the user's, a library's before them."""
         files = self._files
         place: list[int] = []
-        depth = DEPTH
+        depth, left = DEPTH, LIMIT
         found: list[Any] = []
         while frame is not None and depth:
             depth -= 1
@@ -71,12 +76,16 @@ class Sources:
             except KeyError:
                 shown = files[file] = self._classify(file)
             if shown is not None:
-                # The instruction rather than the line: the line is searched for in a table.
-                place.append(id(code))
-                place.append(frame.f_lasti)
-                found.append(frame)
-                if len(found) == LIMIT:
-                    break
+                users = type(shown) is str
+                if users or not place:
+                    # The instruction rather than the line: the line is searched for in a table.
+                    place.append(id(code))
+                    place.append(frame.f_lasti)
+                    found.append(frame)
+                if users:
+                    left -= 1
+                    if not left:
+                        break
             frame = frame.f_back
         if not place:
             return NOWHERE
@@ -85,7 +94,8 @@ class Sources:
         return self._remember(key, found) if source is None else source
 
     def shown(self, file: str) -> str | None:
-        """How the text writes a code object's file; None where it is not the user's."""
+        """How the text writes a code object's file, a ``LibraryFile`` where it is a library's; None of
+        what is neither that nor the user's."""
         if file not in self._files:
             self._files[file] = self._classify(file)
         return self._named(file)
@@ -93,16 +103,19 @@ class Sources:
     def _named(self, file: str) -> str | None:
         return (cell(file) if file in self._cells else None) or self._files[file]
 
+    def users(self, file: str) -> str | None:
+        """How the text writes a code object's file; None where it is not the user's."""
+        shown = self.shown(file)
+        return None if isinstance(shown, LibraryFile) else shown
+
     def places(self, stack: Iterable[tuple[str, int]]) -> tuple[Frame, ...]:
-        """The user's frames of a stack that is given as (file, line), innermost first."""
-        found: list[Frame] = []
-        for file, line in stack:
-            shown = self.shown(file)
-            if shown is not None:
-                found.append((shown, line))
-                if len(found) == LIMIT:
-                    break
-        return tuple(found)
+        """The frames that are kept of a stack that is given as (file, line), innermost first."""
+        known = ((self.shown(file), line) for file, line in stack)
+        return kept(
+            ((shown, line), not isinstance(shown, LibraryFile))
+            for shown, line in known
+            if shown is not None
+        )
 
     def _remember(self, key: tuple[int, ...], found: list[FrameType]) -> Source:
         if len(self._places) >= MAX_PLACES:
@@ -126,8 +139,9 @@ class Sources:
         if _AUTOGRAPH in file:  # the user's function as TensorFlow rewrote it: its lines are others
             return None
         path = os.path.abspath(file)
-        if path.startswith(self._foreign) or _INSTALLED.search(path) or _GENERATED.search(path):
-            return None
+        if path.startswith(self._foreign) or _GENERATED.search(path) or is_library_s(path):
+            inside = library_file(path)
+            return None if inside is None else LibraryFile(inside)
         return path.removeprefix(self._here)
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribute import RUNTIME, Attribution
+from opscope.core.code_files import LIMIT, kept_frames
 from opscope.core.columns import pairs, spread
 from opscope.core.dialects import LAYER, Reading
 from opscope.core.intervals import NONE, Ints, Nest, depth, nest
@@ -18,28 +19,7 @@ from opscope.core.lanes import lanes_of
 from opscope.core.schema import Frame
 
 #: Frames of a call stack that a source column shows, innermost first.
-FRAMES_SHOWN: Final = 3
-_LIBRARY_PARTS: Final = (
-    "site-packages",
-    "dist-packages",
-    "/lib/python3",
-    "<",
-    # opscope's own shells around the user's functions, where it is not installed but lies in a folder
-    *(f"/opscope/{room}/" for room in ("adapters", "callbacks", "core")),
-)
-_LIBRARY_STARTS: Final = (
-    "torch/",
-    "<",
-    "threading.py",
-    "multiprocessing/",
-    "importlib",
-    "runpy.py",
-)
-
-
-def is_user_file(path: str) -> bool:
-    """Whether a frame of this file is the user's own code and no library's."""
-    return not path.startswith(_LIBRARY_STARTS) and not any(part in path for part in _LIBRARY_PARTS)
+FRAMES_SHOWN: Final = LIMIT + 1
 
 
 def source_text(frames: Sequence[Frame]) -> str:
@@ -154,7 +134,7 @@ def _layer(reading: Reading) -> str | None:
 
 
 def _source(reading: Reading) -> str | None:
-    frames = [frame for frame in reading.frames if is_user_file(frame[0])]
+    frames = kept_frames(reading.frames)
     return source_text(frames) if reading.role == "source" and frames else None
 
 

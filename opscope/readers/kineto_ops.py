@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from opscope.core.code_files import kept_frames
 from opscope.core.dialects.aten_schema import Argument, arguments
 from opscope.core.dialects.library_schema import leading_arguments
 from opscope.core.rangetext import RangeTextError, clean_value, format_call
@@ -49,9 +50,6 @@ _SCALAR_TYPES: Final = {
 
 _INT = re.compile(r"-?[0-9]{1,19}\Z")
 _FRAME = re.compile(r"(.+)\(([0-9]{1,9})\): ")
-#: Code that is not the user's: Python's own library, installed packages, generated frames.
-_NOT_USER = re.compile(r"site-packages|dist-packages|/lib/python[0-9.]+/|^<|^torch/|^runpy\.py")
-_MOST_FRAMES: Final = 3
 
 
 def op_text(
@@ -222,17 +220,11 @@ def _value(value: Any) -> ParamValue:
 
 
 def _frames(stack: Any) -> tuple[Frame, ...]:
-    """The innermost user frames of a call stack: ``file(line): function`` joined by ``;``."""
+    """The frames that are kept of a call stack: ``file(line): function`` joined by ``;``."""
     if not isinstance(stack, str):
         return ()
-    found = []
-    for item in stack.split(";", 256):
-        frame = _FRAME.match(item)
-        if frame and not _NOT_USER.search(frame[1]):
-            found.append((frame[1], int(frame[2])))
-            if len(found) == _MOST_FRAMES:
-                break
-    return tuple(found)
+    found = map(_FRAME.match, stack.split(";", 256))
+    return kept_frames([(frame[1], int(frame[2])) for frame in found if frame])
 
 
 def _json(text: bytes) -> Any:

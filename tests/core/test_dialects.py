@@ -138,9 +138,17 @@ def test_trace_markers_give_the_users_frames_and_the_layer():
     assert reading.role == "source"
     assert reading.frames == (("net.py", 26), ("train.py", 42))
     assert reading.layer == "Net.Conv2d(2)"
-    only = markers.read("", "{'traceMarker': ['/a/site-packages/b.py:7']}")
-    assert only.frames == (("/a/site-packages/b.py", 7),)
+    only = markers.read("", "{'traceMarker': ['/a/site-packages/torch/b.py:7']}")
+    assert only.frames == (("/a/site-packages/torch/b.py", 7),)
     assert only.layer is None
+
+
+def test_trace_markers_give_the_innermost_line_of_a_library_s_model_before_the_users():
+    text = (
+        "{'traceMarker': ['train.py:42', '/a/site-packages/zoo/trainer.py:1', '/a/site-packages/zoo/net.py:26',"
+        " '/a/site-packages/torch/nn/modules/conv.py:446'], 'funcStack': '/<module>'}"
+    )
+    assert markers.read("", text).frames == (("zoo/net.py", 26), ("train.py", 42))
 
 
 def test_markers_are_never_evaluated(tmp_path):

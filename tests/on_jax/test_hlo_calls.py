@@ -14,6 +14,7 @@ from opscope.core.hlo.module import Module
 from opscope.core.hlo.wire import WireError
 from opscope.core.rangetext import format_call, parse
 from opscope.core.schema import OpCall
+from tests.made_library import install, line
 from tests.readers.protobuf import damaged, encoded, tree
 
 jax = pytest.importorskip("jax")
@@ -141,6 +142,22 @@ def test_paths_of_what_xla_rewrote_are_those_of_its_forward():
     assert paths[0] == "jit(net)/jvp(block)/conv_general_dilated"
     assert paths[1] == "jit(net)/transpose(jvp(block))/conv_general_dilated"
     assert all(call.frames and call.frames[0][0].endswith("test_hlo_calls.py") for call in convs)
+
+
+def test_an_operation_of_a_library_s_model_has_its_line_and_the_user_s(tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch)
+    from modelzoo.jaxnet import block
+
+    def net(w, x):
+        return block(w, x).sum()
+
+    module, _ = compiled(jax.value_and_grad(net), jnp.ones((3, 4)), jnp.ones((2, 3)))
+    dots = [call for call in named(module).values() if call.name.startswith("hlo::dot")]
+    assert dots
+    place = ("modelzoo/jaxnet.py", line("modelzoo/jaxnet.py", "jnp.tanh"))
+    for call in dots:
+        assert call.frames[0] == place
+        assert call.frames[1][0].endswith("test_hlo_calls.py")
 
 
 def test_a_product_that_lost_its_path_has_the_one_on_its_results_new_shape():

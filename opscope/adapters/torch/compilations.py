@@ -136,7 +136,7 @@ class Compilations:
             words.append("backward")
         elif isinstance(code, CodeType) and not code.co_filename.startswith(_WRAPPERS):
             words.append(getattr(code, "co_qualname", code.co_name))
-            file = self._sources and self._sources.shown(code.co_filename)
+            file = self._sources and self._sources.users(code.co_filename)
             if file:
                 words.append(f"@{file}:{code.co_firstlineno}")
         return " ".join(words)

@@ -320,7 +320,7 @@ class Inductor:
         return "forward"
 
     def _frames(self, lines: list[tuple[str, int]]) -> tuple[Frame, ...]:
-        """The user's lines, each once."""
+        """The user's lines and libraries', each once."""
         if self._sources is None:
             return ()
         shown = ((self._sources.shown(file), line) for file, line in lines)

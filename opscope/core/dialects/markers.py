@@ -15,6 +15,7 @@ import ast
 import re
 from typing import Any, Final
 
+from opscope.core.code_files import is_library_s, kept, library_file
 from opscope.core.dialects import Reading, user_layer
 from opscope.core.rangetext import clean_value
 from opscope.core.schema import DTYPE_NAMES, Arg, Frame, OpCall, ParamValue, TensorSpec
@@ -26,7 +27,6 @@ DTYPES: Final = {
     **DTYPE_NAMES,
     "double": "f64", "float": "f32", "half": "f16", "long": "i64", "int": "i32", "short": "i16",
 }  # fmt: skip
-_LIBRARY: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 #: A module's call in funcStack; ``(2)`` tells the second instance of its class.
 _MODULE_CALL: Final = re.compile(r"(\w+)::(?:_call_impl|__call__)(\([0-9]{1,9}\))?\Z")
 
@@ -122,16 +122,22 @@ def _tensors(arg: dict[Any, Any]) -> Any:
 
 
 def frames_of(lines: object) -> tuple[Frame, ...]:
-    """The user's frames, innermost first (the marker lists them outermost first).
+    """The frames that are kept, innermost first (the marker lists them outermost first).
 
-    Frames inside installed packages are left out, unless there are no others.
+    Frames inside installed packages are left out but for a model's, unless there are no others.
     """
     frames = []
     for line in reversed(lines) if isinstance(lines, (list, tuple)) else ():
         file, _, number = str(line).rpartition(":")
         if file and number.isascii() and number.isdigit() and len(number) < 10:
             frames.append((file, int(number)))
-    return tuple(frame for frame in frames if not _LIBRARY.search(frame[0])) or tuple(frames)
+    whose = (
+        ((inside or frame[0], frame[1]), inside is None)
+        for frame in frames
+        for inside in (library_file(frame[0]),)
+        if inside is not None or not is_library_s(frame[0])
+    )
+    return kept(whose, len(frames)) or tuple(frames)
 
 
 def layer_of(stack: str) -> str | None:

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from opscope.core.cells import cell
-from opscope.core.context import is_user_file
+from opscope.core.code_files import kept_frames
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec, leaves
 
 from .loops import Work, is_compiled_whole, work
@@ -20,7 +20,6 @@ from .module import Instruction, Module
 from .origins import ATEN, NOT_RUN, Origins, inside
 from .wire import Fields, fields, number, numbers, spans, text
 
-FRAMES: Final = 3
 #: Library calls that are matrix products or convolutions: what the target's name ends in.
 _CONVOLUTIONS: Final = {
     "convForward": "hlo::convolution:forward",
@@ -84,7 +83,7 @@ def _call(
         one.shape if isinstance(one.shape, tuple) else (one.shape,),
         tuple(params),
         None,
-        _user_frames(frames),
+        _kept(frames),
     )
 
 
@@ -105,10 +104,10 @@ def _operand(module: Module, place: int) -> Arg:
     return None if found is None else found.shape
 
 
-def _user_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def _kept(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     # of a notebook's cell this is asked in its own process, where a capture ends
     shown = ((cell(file) or file, line) for file, line in frames)
-    return tuple(frame for frame in shown if is_user_file(frame[0]))[:FRAMES]
+    return kept_frames(tuple(shown))
 
 
 # --------------------------------------------------------------------------------- parameters

@@ -1,4 +1,5 @@
-// The user's lines of a call, as source.py finds them. Known frames are read without the GIL.
+// The lines of a call, as source.py finds them: the user's, and the innermost one of a library before them.
+// Known frames are read without the GIL.
 
 #pragma once
 
@@ -90,11 +91,11 @@ void choose_layout(int version) {
 // ----------------------------------------------------------------------------- what is known
 
 struct CodeInfo {
-  bool user = false;
+  Whose whose = Whose::others;
   std::string file;
 };
 struct PlaceKey {
-  std::array<uint64_t, 2 * kFrames> parts{};
+  std::array<uint64_t, 2 * (kFrames + 1)> parts{};
   bool operator==(const PlaceKey& other) const { return parts == other.parts; }
 };
 struct PlaceHash {
@@ -116,7 +117,8 @@ Sources& sources() {
 }
 const Place kNowhere{};
 // What a thread knows of a code is which of these it is.
-constexpr bool kUsers = true, kOthers = false;
+constexpr char kLibraryMark = '\1';  // as observer.py has it
+constexpr Whose kEach[] = {Whose::others, Whose::users, Whose::library};
 
 // Null where the code cannot be kept: nothing is said of code made after the first 65,536.
 const CodeInfo* code_info(Sources& all, PyObject* code) {
@@ -129,7 +131,8 @@ const CodeInfo* code_info(Sources& all, PyObject* code) {
     if (!text) {
       PyErr_Clear();
     } else if (*text) {
-      info.user = true;
+      info.whose = *text == kLibraryMark ? Whose::library : Whose::users;
+      if (*text == kLibraryMark) ++text;
       info.file = plain_name(text) ? text : json(text);
     }
     if (file) Py_DecRef(file);
@@ -163,23 +166,27 @@ const Place* known_place(Thread& t, const PyObject* state, uint64_t& key) {
   if (!layout) return nullptr;
   Hasher hash{1};
   int count = 0;
+  bool any = false;
   const char* frame = python_frame(*layout, first_frame(*layout, state));
   for (int depth = 0; frame && depth < kFrameDepth && count < kFrames; ++depth) {
     if (depth < kRecentFrames) t.frames[depth] = frame;
     const auto* code = at_offset<const PyObject*>(frame, layout->code);
     uint64_t& recent = t.recent.of(uint64_t(code));
-    if (C10_UNLIKELY((recent & ~uint64_t(1)) != uint64_t(code))) {
-      const bool* whose = t.codes.find(code_key(code));
+    if (C10_UNLIKELY((recent & ~kWhose) != uint64_t(code))) {
+      const Whose* whose = t.codes.find(code_key(code));
       if (!whose) return nullptr;
-      recent = uint64_t(code) | uint64_t(whose == &kUsers);
+      recent = uint64_t(code) | uint64_t(*whose);
     }
-    if (recent & 1) {  // while its code lives, an instruction's address is of one place
+    auto whose = Whose(recent & kWhose);
+    if (whose == Whose::users || (whose == Whose::library && !any)) {
+      // while its code lives, an instruction's address is of one place
       hash.add(at_offset<uint64_t>(frame, layout->instruction));
-      ++count;
+      any = true;
+      count += whose == Whose::users;
     }
     frame = python_frame(*layout, at_offset<const char*>(frame, layout->previous));
   }
-  if (!count) return &kNowhere;
+  if (!any) return &kNowhere;
   key = hash.state | 1;
   return t.places.find(key);
 }
@@ -189,17 +196,18 @@ COLD const Place* ask_place(Thread& t, const PyObject* state) {
   int gil = PyGILState_Ensure();
   Sources& all = sources();
   PlaceKey key;
-  PyObject* user[kFrames];
-  const CodeInfo* infos[kFrames];
-  int count = 0;
+  PyObject* user[kFrames + 1];
+  const CodeInfo* infos[kFrames + 1];
+  int count = 0, users = 0;
   PyObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  for (int depth = 0; frame && depth < kFrameDepth && count < kFrames; ++depth) {
+  for (int depth = 0; frame && depth < kFrameDepth && users < kFrames; ++depth) {
     PyObject* code = PyFrame_GetCode(frame);
     PyObject* back = PyFrame_GetBack(frame);
     const CodeInfo* info = code_info(all, code);
     if (info && t.codes.count < kMaxPlaces && !t.codes.find(code_key(code)))
-      t.codes.insert(code_key(code), info->user ? &kUsers : &kOthers);
-    if (info && info->user) {
+      t.codes.insert(code_key(code), &kEach[int(info->whose)]);
+    if (info && (info->whose == Whose::users || (info->whose == Whose::library && !count))) {
+      users += info->whose == Whose::users;
       int at = PyFrame_GetLasti ? PyFrame_GetLasti(frame) : PyFrame_GetLineNumber(frame);
       key.parts[2 * count] = uint64_t(code);
       key.parts[2 * count + 1] = uint64_t(at) + 1;

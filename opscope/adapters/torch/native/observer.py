@@ -19,7 +19,7 @@ from torch.utils.data._utils import worker
 
 from opscope.adapters import cache
 from opscope.adapters.base import Options
-from opscope.adapters.source import Sources
+from opscope.adapters.source import LibraryFile, Sources
 from opscope.core import session
 from opscope.core.cost import Spent
 from opscope.core.emit import Emitter, Prepared, Writing
@@ -30,6 +30,8 @@ from ..state import Threads, ThreadState
 from .binary import GROUPS, BuildError, build, plan
 
 _log = logging.getLogger(__name__)
+#: Before a library's file, as frames.h has it.
+_LIBRARY_MARK: Final = "\1"
 
 ABI: Final = 7
 #: One callback in so many is timed (kTimedEvery in state.h), and all that make something new.
@@ -185,9 +187,12 @@ class NativeMode:
         self._creating = depth
 
     def _file_of(self, code: CodeType) -> bytes:
-        """How the text writes the file of a code object; empty where it is not the user's."""
+        """How the text writes the file of a code object, after a mark where it is a library's; empty where
+        it is neither that nor the user's."""
         try:
-            return (self._sources.shown(code.co_filename) or "").encode("utf-8", "replace")
+            shown = self._sources.shown(code.co_filename) or ""
+            mark = _LIBRARY_MARK if isinstance(shown, LibraryFile) else ""
+            return (mark + shown).encode("utf-8", "replace")
         except Exception:  # noqa: BLE001 - called from C++, where nothing could catch it
             _log.exception("opscope: a source file could not be classified")
             return b""

@@ -114,7 +114,7 @@ constexpr int64_t kFirstThread = int64_t(1) << 20;
 // dispatch.py and source.py
 constexpr size_t kMaxEntries = 65536;
 constexpr int kMaxVariants = 32;
-constexpr int kFrames = 3;
+constexpr int kFrames = 3;  // of the user; a library's comes before them
 constexpr int kFrameDepth = 100;
 constexpr size_t kMaxPlaces = 65536;
 
@@ -301,8 +301,11 @@ struct Table {  // hash, not 0 → what it stands for, open addressing, of one t
 };
 
 // Codes lately seen, close together: those of a program's ops hardly change.
+// Whose a code is: the user's, a library's that may hold the model, or nobody's to look at.
+enum class Whose : uint64_t { others = 0, users = 1, library = 2 };
+constexpr uint64_t kWhose = 3;
 struct RecentCodes {
-  uint64_t known[64] = {};  // the code's address, which is even, and whether it is the user's
+  uint64_t known[64] = {};  // the code's address, a multiple of 16, and whose it is
   uint64_t& of(uint64_t code) { return known[(code * 0x9E3779B97F4A7C15ull) >> 58]; }
 };
 // Where the frames of the last walk lay: those of the next lie there too, but for the innermost.
@@ -344,7 +347,7 @@ struct alignas(kLine) Thread {
   // Of forward ops.
   alignas(kLine) const char* frames[kRecentFrames] = {};
   alignas(kLine) RecentCodes recent;
-  alignas(kLine) Table<const bool> codes;  // whether the user's
+  alignas(kLine) Table<const Whose> codes;
   Table<const Place> places;
   std::unique_ptr<NodeSlot[]> nodes;
   // Of what Python's hooks call, under the GIL.

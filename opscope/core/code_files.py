@@ -1,0 +1,120 @@
+"""Whose a file of Python code is: the user's, a library's that may hold the model, or nobody's to look at.
+
+Of a call's stack are kept the user's frames and, before them, the innermost line of a library:
+``transformers/models/bert/modeling_bert.py:364 < train.py:20``. What runs every model (frameworks,
+trainers, launchers) or helps to write one (einops) is neither: its lines are the same for all layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from opscope.core.schema import Frame
+
+#: The user's frames of a stack that are kept; a library's line comes before them.
+LIMIT: Final = 3
+#: Where installed packages lie, whatever lies before.
+_INSTALLED: Final = re.compile(r"^(?:.*[/\\])?(?:site|dist)-packages[/\\]")
+#: Packages whose lines say nothing of a model: frameworks, what trains and launches, what helps and tests.
+_NAMES: Final = (
+    "torch functorch torchgen torch_xla triton tensorflow tensorboard keras tf_keras tensorflow_estimator"
+    " jax jaxlib flax optax chex orbax mindspore onnxruntime tensorrt"
+    " accelerate lightning pytorch_lightning lightning_fabric lightning_utilities deepspeed horovod"
+    " fastai ignite composer ray apex transformer_engine xformers flash_attn bitsandbytes liger_kernel peft"
+    " numpy scipy pandas polars cupy numba einops opt_einsum jaxtyping beartype typeguard decorator"
+    " wrapt tqdm absl six typing_extensions packaging nvtx opscope"
+    " pytest _pytest pluggy hypothesis IPython ipykernel hydra fire click typer debugpy coverage"
+)
+_INTERNALS: Final = frozenset(_NAMES.split())
+#: Parts of libraries that are no model: trainers, generation loops, what wraps and patches.
+_DRIVERS: Final = re.compile(
+    r"^(?:transformers/(?!models/)|trl/trainer/|sentence_transformers/(?:trainer|fit)|diffusers/(?:utils|training_utils)"
+    r"|timm/(?:utils|scheduler|optim|data)/|torchvision/(?:transforms|datasets|io)/)"
+)
+#: Libraries of models, by which a path without its folder (as Kineto writes it) is known.
+_OF_MODELS: Final = (
+    "transformers/",
+    "diffusers/",
+    "timm/",
+    "torchvision/",
+    "torchaudio/",
+    "torchtune/",
+    "trl/",
+    "peft/",
+    "accelerate/",
+    "lightning/",
+    "pytorch_lightning/",
+    "sentence_transformers/",
+    "keras_hub/",
+    "keras_nlp/",
+    "keras_cv/",
+)
+
+_FOREIGN_PARTS: Final = (
+    "site-packages",
+    "dist-packages",
+    "/lib/python3",
+    "<",
+    # opscope's own shells around the user's functions, where it is not installed but lies in a folder
+    *(f"/opscope/{room}/" for room in ("adapters", "callbacks", "core")),
+)
+_FOREIGN_STARTS: Final = (
+    "torch/",
+    "<",
+    "threading.py",
+    "multiprocessing/",
+    "importlib",
+    "runpy.py",
+)
+
+
+def library_file(path: str) -> str | None:
+    """``timm/models/resnet.py`` of an installed library's file; None of any other, and of internals."""
+    found = _INSTALLED.match(path)
+    inside = (path[found.end() :] if found else path).replace("\\", "/")
+    if not found and not inside.startswith(_OF_MODELS):
+        return None
+    package = inside.partition("/")[0].removesuffix(".py")
+    if package in _INTERNALS or _DRIVERS.match(inside):
+        return None
+    return inside
+
+
+def is_library_s(path: str) -> bool:
+    """Whether the file is an installed package's, internals among them."""
+    return bool(_INSTALLED.match(path)) or path.startswith(_OF_MODELS)
+
+
+def kept(users: Iterable[tuple[Frame, bool]], limit: int = LIMIT) -> tuple[Frame, ...]:
+    """Of frames, innermost first and each with whether it is the user's (else a library's), those kept."""
+    found: list[Frame] = []
+    own = 0
+    for frame, is_users in users:
+        if is_users:
+            found.append(frame)
+            own += 1
+            if own == limit:
+                break
+        elif not found:
+            found.append(frame)
+    return tuple(found)
+
+
+def is_user_file(path: str) -> bool:
+    """Whether a frame of this file is the user's own code and no library's."""
+    return not path.startswith(_FOREIGN_STARTS) and not any(part in path for part in _FOREIGN_PARTS)
+
+
+def kept_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Of a stack, innermost first, the user's frames and before them the innermost one of a library."""
+    return kept(told for told in map(_told, frames) if told is not None)
+
+
+def _told(frame: Frame) -> tuple[Frame, bool] | None:
+    file, line = frame
+    if is_library_s(file):
+        inside = library_file(file)
+        return None if inside is None else ((inside, line), False)
+    return (frame, True) if is_user_file(file) else None
