@@ -15,6 +15,8 @@ import polars as pl
 from .intervals import Ints, nest
 from .schema import STEP, UNCLOSED, UNENDED
 
+#: What is in the attrs of a range that nothing ended.
+UNCLOSED_MARK: Final = UNCLOSED.strip("{}")
 _OURS: Final = "opscope."
 _STEPS: Final = "opscope.step"
 

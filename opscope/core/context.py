@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.amended import UNCLOSED_MARK
 from opscope.core.attribute import RUNTIME, Attribution
 from opscope.core.code_files import LIMIT, kept_frames
 from opscope.core.columns import pairs, spread
@@ -64,7 +65,8 @@ class Context:
     def step(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
         """The number of the step open at each time, Int64; steps are the whole process's.
 
-        A step may be marked on one thread while autograd and the data loader work on others.
+        A step may be marked on one thread while autograd and the data loader work on others. One that
+        nothing ended is none: the last end of an optimizer begins one, whatever follows.
         """
         number: pl.Series = self._find("step", process, np.zeros_like(thread), time)
         number = number.cast(pl.String).cast(pl.Int64)
@@ -107,6 +109,13 @@ class Context:
         chosen = wanted[meaning.reading]
         if kind == "user" and chosen.any():  # what a framework's runtime does inside is nobody's
             chosen &= (self._ranges["domain"] != RUNTIME).fill_null(True).to_numpy()
+        if kind == "step":
+            marked = (
+                self._ranges["attrs"]
+                .filter(pl.Series(chosen))
+                .str.contains(UNCLOSED_MARK, literal=True)
+            )
+            chosen[chosen] = ~marked.fill_null(False).to_numpy()
         rows = np.flatnonzero(chosen)
         texts = [name or "" for name in names]
         process = self._ranges["process"].gather(rows).fill_null(NONE).to_numpy()

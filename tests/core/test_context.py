@@ -139,3 +139,19 @@ def test_a_user_range_is_no_op_where_the_process_has_ops(trace_of):
         trace_of(ranges=[user, rng("aten::mm()", 50, 60)], calls=[launch], kernels=[kernel])
     )
     assert beside.kernels.op.tolist() == [-1]
+
+
+def test_a_step_that_nothing_ended_is_no_ops_step(trace_of):
+    """The optimizer's end begins one, and what follows the training is none."""
+    unclosed = '{"unclosed":true}'
+    about = described(
+        trace_of(
+            ranges=[
+                rng("step 0", 0, 10, category="step", domain="opscope.step"),
+                rng("step 1", 10, 99, category="step", domain="opscope.step", attrs=unclosed),
+                rng("a(f32[1])", 1, 2, category="forward"),
+                rng("b(f32[1])", 11, 12, category="forward"),
+            ]
+        )
+    )
+    assert [about[name]["step"] for name in "ab"] == [0, None]

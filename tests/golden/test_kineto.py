@@ -117,7 +117,8 @@ def test_resnet50_has_shapes_sources_and_links(resnet):
     unknown = backward.filter(pl.col("source").is_null())
     # those that meet are added up 16 × 6 times, and summed over the batch once a step
     assert len(unknown) == 966 + 96 + 6
-    assert unknown["op"].cast(pl.String).unique().to_list() == ["aten::add_"]
+    ops = {"aten::add_": 966, "aten::add": 96, "aten::sum": 6}
+    assert dict(unknown.group_by("op").len().rows()) == ops
     assert kernels["step"].null_count() < 0.01 * len(kernels)
 
 

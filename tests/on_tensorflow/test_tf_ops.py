@@ -284,3 +284,25 @@ def test_mixed_precision_in_a_graph(recorded):
     found = rows(recorded(lambda: tf.function(lambda x: tf.matmul(x, x))(a)), "MatMul")
     assert [row["dtypes"] for row in found] == ["bf16"]
     assert [row["matrix_flops"] for row in found] == [2 * 8 * 8 * 8]
+
+
+def test_parameters_stand_in_the_order_of_the_ops_definition(recorded):
+    """Eagerly as in a graph, and in every process: a node holds its attributes in no order."""
+
+    def net(x):
+        h = tf.nn.max_pool2d(tf.nn.conv2d(x, tf.ones((3, 3, 3, 4)), 1, "VALID"), 2, 2, "SAME")
+        return tf.matmul(tf.reshape(h, (2, -1)), tf.ones((36, 3)))
+
+    def program():
+        x = tf.random.uniform((2, 8, 8, 3))
+        net(x)
+        tf.function(net)(x)
+
+    ops = recorded(program).ops().filter(pl.col("op").str.contains("Conv2D|MaxPool|MatMul"))
+    by = ops.group_by(pl.col("op").str.extract("(Conv2D|MaxPool|MatMul)")).agg(
+        "params", pl.len().alias("n")
+    )
+    assert (by["n"] == 2).all()
+    for params in by["params"]:
+        assert params[0] == params[1]
+    assert ops.filter(op="Conv2D")["params"].item().startswith("strides=[1, 1, 1, 1], padding=")

@@ -101,6 +101,7 @@ def test_no_step_and_no_phase_begins_in_the_thread_of_the_backward_pass(both, ca
 def test_backward_ops_of_an_accelerator_ran_in_a_thread_of_their_own(both):
     _, _, there = both
     ops = there["plain"].ops().with_columns(pl.col("direction").cast(pl.String))
+    ops = ops.filter(pl.col("op") != "aten::ones_like")  # made before the engine runs
     threads = {
         one: set(ops.filter(pl.col("direction") == one)["thread"])
         for one in ("forward", "backward")

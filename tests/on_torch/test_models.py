@@ -48,8 +48,9 @@ def test_every_op_is_described_and_every_backward_op_linked(watched, name):
     ]
     assert all(op.layer for op in model_ops)
     backward = [op for op in emitter.ops if op.category == "backward"]
-    # AccumulateGrad has no forward op; with gradients set to none all it does is to detach
+    # AccumulateGrad has no forward op; with gradients set to none all it does is to detach. Nor has the
+    # gradient that the backward pass begins with.
     unlinked = [op for op in backward if (op.fwd_thread, op.seq) not in made]
-    assert {op.call.name for op in unlinked} <= {"aten::detach"}
+    assert {op.call.name for op in unlinked} <= {"aten::detach", "aten::ones_like"}
     assert all(op.call.frames for op in backward if op.seq >= 0)
     assert backward

@@ -110,7 +110,7 @@ class KerasAdapter:
             if emitter is None or not emitter.active or tracing():
                 return original(layer, *args, **kwargs)
             try:
-                path = getattr(layer, "path", None) or layer.name  # older Keras has none
+                path = scopes.path_of(layer)
                 prepared = paths.get(path)
                 if prepared is None:
                     if len(paths) >= MAX_LAYERS:

@@ -8,11 +8,13 @@ scope of the model itself, which is opened for it.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from keras.src import backend
+from keras.src.backend.common import global_state
 
 from opscope.adapters import scopes
 
@@ -31,13 +33,52 @@ def hooks(failed: Callable[[str], None]) -> list[tuple[Any, str, Callable[[Any],
     return [(owner, "__enter__", lambda original: _entered(original, failed))]
 
 
+class _Models(threading.local):
+    """The models that this thread calls past their own scopes, outermost first."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+
+_models: Final = _Models()
+
+
+def open_path() -> str:
+    """The names of what is open on this thread, outermost first: a layer within a layer within a model.
+
+    Keras's own ``current_path`` tells where a layer was built, which of a functional model's is outside it.
+    """
+    return "/".join((*_models.names, *(scope.name for scope in _stack() if scope.name)))
+
+
+def path_of(layer: Any) -> str:
+    """Where a layer that is about to be called stands; called by itself, where it was built."""
+    stack = _stack()
+    if stack and stack[-1].caller is layer:  # it is being built
+        return open_path()
+    around = open_path()
+    name: str = layer.name
+    if around:
+        return f"{around}/{name}"
+    return getattr(layer, "path", None) or name  # older Keras has none
+
+
+def _stack() -> list[Any]:
+    return global_state.get_global_attribute("name_scope_stack") or []
+
+
 def _stateless(original: Any) -> Any:
     named_scope = import_module("jax").named_scope
 
     @functools.wraps(original)
     def stateless_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        with named_scope(str(layer.name)):
-            return original(layer, *args, **kwargs)
+        name = str(layer.name)
+        _models.names.append(name)
+        try:
+            with named_scope(name):
+                return original(layer, *args, **kwargs)
+        finally:
+            _models.names.pop()
 
     return stateless_call
 
@@ -46,7 +87,6 @@ def _entered(original: Any, failed: Callable[[str], None]) -> Any:
     from tensorflow.python.eager import context
     from tensorflow.python.framework import ops
 
-    current_path = import_module("keras.src.backend.common.name_scope").current_path
     eagerly, default_graph = context.executing_eagerly, ops.get_default_graph
 
     @functools.wraps(original)
@@ -55,7 +95,7 @@ def _entered(original: Any, failed: Callable[[str], None]) -> Any:
         if not eagerly():
             try:
                 graph = default_graph()
-                scopes.tell(graph, graph.get_name_scope(), current_path())
+                scopes.tell(graph, graph.get_name_scope(), open_path())
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("a layer's scope could not be named")
         return entered

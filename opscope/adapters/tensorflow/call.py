@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -69,6 +70,23 @@ def input_count(op_type: str) -> int | None:
     """How many inputs (a list is one) an op takes; ``None`` for what is not registered."""
     definition = op_def_registry.get(op_type)
     return None if definition is None else len(definition.input_arg)
+
+
+def parameters(op_type: str, told: Iterable[tuple[str, Any]]) -> tuple[tuple[str, ParamValue], ...]:
+    """An op's attributes as parameters, in the order of its definition: a node holds its in none, and
+    generated code passes them in one of its own."""
+    names = _attributes(op_type)
+    ordered = sorted(told, key=lambda one: (names.get(one[0], len(names)), one[0]))
+    found = (parameter(name, value) for name, value in ordered)
+    return tuple(one for one in found if one is not None)
+
+
+@functools.lru_cache(maxsize=4096)
+def _attributes(op_type: str) -> dict[str, int]:
+    """Each attribute's place in the definition of an op; of one that is not registered nothing."""
+    definition = op_def_registry.get(op_type)
+    attributes = () if definition is None else definition.attr
+    return {one.name: place for place, one in enumerate(attributes)}
 
 
 def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:

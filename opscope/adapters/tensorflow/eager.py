@@ -21,7 +21,7 @@ from opscope.adapters.source import NOWHERE, Source, Sources
 from opscope.core.emit import Emitter, Prepared
 from opscope.core.schema import OpCall
 
-from .call import input_count, parameter
+from .call import input_count, parameters
 from .remembered import DYNAMIC, PLAIN, Entry, argument, device_of, same, sign, text
 
 #: Distinct calls remembered; then all are forgotten and prepared anew.
@@ -235,12 +235,11 @@ class EagerOps:
             category = "optimizer"
         inputs = tuple(map(argument, args[:count])) if self._shapes else ()
         pairs = zip(args[count::2], args[count + 1 :: 2], strict=False) if self._shapes else ()
-        params = (parameter(text(one), value) for one, value in pairs)
         call = OpCall(
             name,
             inputs,
             None,
-            tuple(one for one in params if one is not None),
+            parameters(name, ((text(one), value) for one, value in pairs)),
             None,
             source.frames,
         )

@@ -12,7 +12,7 @@ from opscope.adapters.source import Sources
 from opscope.core.dialects import tsl
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue
 
-from .call import arguments, device_name, parameter, tensor_spec
+from .call import arguments, device_name, parameters, tensor_spec
 
 #: Ops whose functions are inlined into the graph that calls them, the caller's name before theirs.
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -285,12 +285,12 @@ def _differentiated(name: str, gradient: _Gradient) -> str | None:
 
 
 def _call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
-    told = (parameter(name, _attribute(value)) for name, value in op.node_def.attr.items())
+    told = ((name, _attribute(value)) for name, value in op.node_def.attr.items())
     return OpCall(
         op.type,
         arguments(op.inputs),
         tuple(tensor_spec(one) for one in op.outputs),
-        tuple(one for one in told if one is not None),
+        parameters(op.type, told),
         device_name(op.device),
         frames,
     )

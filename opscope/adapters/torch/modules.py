@@ -182,12 +182,14 @@ class Layers:
             self._paths.clear()
             if self.native is not None:
                 self.native["forget"](None)
-        told = _told(module)
-        if told:
-            return self._register(module, told)
         parent = next((one for one in reversed(state.open) if isinstance(one, int)), None)
         above = None if parent is None else self._paths.get(parent)
         holder = None if above is None else above[0]()
+        told = _told(module)
+        if told:
+            around = f"{above[1]}/" if above is not None and holder is not None else ""
+            within = told.startswith(around) or not _told(holder)
+            return self._keras(module, told if within else around + module.name)
         if above is not None and holder is not None:
             for name, child in holder.named_modules():
                 if child is module:
@@ -201,6 +203,20 @@ class Layers:
             self._root(inner)
             return self._register(module, self._root_name(module))
         return self._root(module)
+
+    def _keras(self, module: nn.Module, path: str) -> tuple[weakref.ref[nn.Module], str, Prepared]:
+        """Registers a Keras layer and the layers in it, which stand in it wherever they were built."""
+        pending = [(module, path)]
+        seen = {id(module)}
+        while pending:
+            around, at = pending.pop()
+            for layer in getattr(around, "_layers", ()):
+                if id(layer) not in seen and len(seen) < MAX_MODULES:
+                    seen.add(id(layer))
+                    pending.append((layer, f"{at}/{layer.name}"))
+            if around is not module:
+                self._register(around, at)
+        return self._register(module, path)
 
     def _root_name(self, module: nn.Module) -> str:
         """The class's name, with a number from the second living one on: ``Sequential#2``."""
@@ -239,7 +255,7 @@ class Layers:
         return known
 
 
-def _told(module: nn.Module) -> str | None:
+def _told(module: nn.Module | None) -> str | None:
     """The path that a Keras layer has of itself; its layers are none of its children for PyTorch."""
     if not any(base.__module__ == _KERAS_LAYER for base in type(module).__mro__):
         return None

@@ -359,11 +359,14 @@ class Ops:
             place[paired] = np.arange(len(paired))
             their_layer, their_source = self._own_lines(forward[paired])
             theirs = gather(their_layer, place)
-            # of a kernel that does several nodes' work the layer is that of one; these tell theirs
+            # of a kernel that does several nodes' work the layer is that of one: another tells its own
             fused = at(self._of_several, at(self.attribution.meaning.reading, forward), False)
-            layer = first(theirs, layer).zip_with(
-                pl.Series(~fused) | layer.is_null(), layer.rename(theirs.name)
-            )
+            if fused.any():
+                own, around = layer.cast(pl.String), theirs.cast(pl.String)
+                within = (own == around) | own.str.starts_with(around + "/")
+                other = pl.Series(fused) & ~within.fill_null(True)
+                theirs = layer.rename(theirs.name).zip_with(other, theirs)
+            layer = first(theirs, layer)
             source = first(source, gather(their_source, place))
         return layer.alias("layer"), source.alias("source")
 

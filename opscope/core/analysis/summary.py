@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.amended import UNCLOSED_MARK
 from opscope.core.analysis.windows import captured_steps, captured_time
 from opscope.core.captures import only_captured
 from opscope.core.clocks import machines
@@ -205,7 +206,7 @@ def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tup
 
 def ended_steps(ranges: pl.DataFrame) -> pl.DataFrame:
     """The step ranges that something ended: the one that a last optimizer step began is none."""
-    unclosed = pl.col("attrs").str.contains('"unclosed":true', literal=True).fill_null(False)
+    unclosed = pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
     return ranges.filter((pl.col("category") == "step") & ~unclosed)
 
 
