@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from opscope.core import session
+
 from . import cache
 
 _log = logging.getLogger(__name__)
 
 #: Seconds that the compiler may take, and that one process waits for another that compiles.
-TIMEOUT: Final = 120
+TIMEOUT: Final = 600
 _CC: Final = ("cc", "gcc", "clang")
 #: C++ compilers, the usual one first.
 CXX: Final = ("c++", "g++", "clang++")
@@ -28,15 +30,20 @@ CXX: Final = ("c++", "g++", "clang++")
 _DROPPED: Final = ("LD_PRELOAD", "NVTX_INJECTION64_PATH")
 
 
+#: What this process could not compile, which would take as long again: (library, compiler) → why.
+_failed: dict[tuple[str, str], str] = {}
+
+
 class BuildError(RuntimeError):
     """The native part cannot be had; the message says why in a line."""
 
 
-def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
+def built(source: Path, flags: tuple[str, ...] = (), announce: str = "") -> Path:
     """The shared library made of the C or C++ file ``source``, compiled unless it is in the cache.
 
     Headers beside it whose names begin with its own are parts of it. ``flags`` say what else it
-    depends on (``-D``, ``-I``, libraries): others make another library.
+    depends on (``-D``, ``-I``, libraries): others make another library. ``announce`` is said on stderr
+    before it is compiled.
     Raises BuildError where it cannot be made, and on systems other than Linux.
     """
     name = library_name(source, flags)
@@ -48,7 +55,19 @@ def built(source: Path, flags: tuple[str, ...] = ()) -> Path:
         kind, variable, names = _kind(source)
         raise BuildError(f"no {kind} compiler ({os.environ.get(variable) or ', '.join(names)})")
     options = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", *flags, str(source))
-    return make(name, lambda output: [compiler, *options, "-o", str(output), "-ldl", "-lpthread"])
+    return make(
+        name,
+        lambda output: [compiler, *options, "-o", str(output), "-ldl", "-lpthread"],
+        begin=lambda: say(announce),
+    )
+
+
+def say(line: str) -> None:
+    """A line on stderr, where there is one."""
+    if line and sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # nobody can be told
+            sys.stderr.write(f"opscope: {line}\n")
+            sys.stderr.flush()
 
 
 def library_name(source: Path, flags: tuple[str, ...] = ()) -> str:
@@ -97,7 +116,8 @@ def make(
     for folder in cache.folders():
         try:
             cache.prepare(folder)
-            with _locked(folder / f"{name}.lock", timeout):
+            # whoever waits for the compiler does not wait for the program
+            with session.set_up(), _locked(folder / f"{name}.lock", timeout):
                 found = cached(name)  # another process may have made it meanwhile
                 if found is None:
                     for left in folder.glob(f"{name}.*.tmp"):  # of a process killed at this
@@ -115,6 +135,9 @@ def make(
 def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     line = command(temporary)
+    failure = _failed.get((path.name, line[0]))
+    if failure is not None:
+        raise BuildError(failure)
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     since = time.monotonic()
     try:
@@ -130,7 +153,9 @@ def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -
         if done.returncode != 0:
             lines = done.stderr.splitlines() or [""]
             first = next((one for one in lines if "error:" in one), lines[0])
-            raise BuildError(f"{line[0]} failed ({done.returncode}): {first[:300]}")
+            failure = f"{line[0]} failed ({done.returncode}): {first[:300]}"
+            _failed[path.name, line[0]] = failure
+            raise BuildError(failure)
         temporary.chmod(0o755)  # a umask of 002 would leave it writable to the group
         temporary.replace(path)
     except subprocess.TimeoutExpired:

@@ -177,6 +177,8 @@ class _Facts:
     in_steps: int | None = None
     #: until when all of these, and ``costs``, are told; 0: an older recording does not say
     until: int = 0
+    #: ns in which opscope made itself ready
+    set_up: int = 0
     gpu: bool = False
     #: when a profiler began, and what it is called
     profiling: tuple[int, str] | None = None
@@ -227,6 +229,9 @@ class _Facts:
                     facts.start = _int(line["start"])
                 elif "stop" in line:
                     facts.stop = _int(line["stop"])
+                elif "setup" in line:
+                    begin, end = map(_int, line["setup"])
+                    facts.set_up += max(0, end - begin)
                 elif "versions" in line:
                     facts.versions = _texts_of(line["versions"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -404,7 +409,7 @@ def _threads(facts: _Facts) -> pl.DataFrame:
 def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
     # The last write comes after the end of what was recorded, and is told as a cost.
     end = max(stop, facts.until)
-    span = None if facts.start is None else max(0, end - facts.start)
+    span = None if facts.start is None else max(0, end - facts.start - facts.set_up)
     steps = (facts.steps_ns, facts.in_steps) if facts.steps_ns else (None, None)
     return pl.DataFrame(
         [(0, part, *cost, span, *steps) for part, cost in facts.costs.items()],

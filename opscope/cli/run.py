@@ -15,7 +15,7 @@ import typer
 import opscope
 from opscope.backends import kept
 
-from . import common, interrupted, launch, nsight
+from . import ahead, common, interrupted, launch, nsight
 from .child import FROM, STEPS, UNTIL
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def run(
     target = _target(output, command, force)
     if backend == "nsys":
         target, command = _under_nsight(target, command, settings, force)
+    ahead.build(command, settings)
     parts = common.scratch_beside(target)
     settings["OPSCOPE_RUN_DIR"] = str(parts.resolve())
     env = launch.hooked_environment(os.environ, str(_HOOK), settings)

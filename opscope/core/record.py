@@ -308,6 +308,19 @@ class Recorder:
         with self._lock:
             self._fact(note=what, severity=severity, how_many=how_many)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether something has been recorded."""
+        return bool(self._indices or self.written)
+
+    def set_up(self, begin: int, end: int) -> None:
+        """From ``begin`` to ``end`` opscope made itself ready, and the program waited."""
+        with self._lock:
+            if self.has_begun:
+                self._fact(setup=[begin, end])
+            elif self.running:
+                self._fact(start=end)
+
     def fact(self, **what: Any) -> None:
         """Any JSON object into the facts, for the backend that made this recorder."""
         with self._lock:

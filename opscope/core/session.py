@@ -14,7 +14,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
@@ -31,6 +32,8 @@ STEP_FRAMEWORK: Final = "step"
 USER_FRAMEWORK: Final = "user"
 #: The user's functions that are ops (``opscope.wrap``) have one too: a range of the user's is no op.
 WRAP_FRAMEWORK: Final = "wrap"
+#: The range in which opscope makes ready what it needs.
+SET_UP: Final = "opscope sets up"
 #: Domains whose ranges mean something else than the user's own.
 _TAKEN: Final = ("kineto", "python", "runtime", "NCCL", "TSL", "TensorRT")
 
@@ -324,6 +327,27 @@ def _push_step(number: int) -> bool:
         steps.push_numbered(STEP, number, "step")
         _steps.pushed = True
     return _steps.pushed
+
+
+@contextmanager
+def set_up() -> Iterator[None]:
+    """What runs inside is opscope's, and may take long: it is in no step, nor in the time recorded.
+
+    A step that is open on this thread is none to be counted, and begins anew. Where something is
+    recorded already, the time has a range of its own.
+    """
+    begin, number = perf_counter_ns(), _steps.number
+    pushed, busy = _steps.pushed, _recorder is not None and _recorder.has_begun
+    if pushed:
+        leave_step()
+    try:
+        with annotate(SET_UP) if busy else nullcontext():
+            yield
+    finally:
+        if _recorder is not None:
+            _recorder.set_up(begin, perf_counter_ns())
+        if pushed:
+            begin_step(number)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from .functions import Functions
 from .graphs import Graphs
 from .profiled import Profiled
 from .programs import Programs
-from .running import GraphRanges, Recording
+from .running import GraphRanges, Recording, prepare
 from .steps import Steps
 
 _log = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class TensorFlowAdapter:
         """Watch graphs being made, and hook the rest if something listens already."""
         if self._emitter is not None:
             return
+        prepare(sys.modules["tensorflow"])
         self.broken = False
         sources = Sources() if options.source else None
         self._graphs = Graphs(emitter, sources, self._definition, self._imported)

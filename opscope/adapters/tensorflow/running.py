@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from opscope.adapters import cache
 from opscope.adapters.compiled import BuildError, built
+from opscope.adapters.ready import leave_word
 from opscope.core.emit import domain_number
 from opscope.core.record import pop_code
 from opscope.core.recording import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS
@@ -19,6 +21,7 @@ _log = logging.getLogger(__name__)
 SOURCE: Final = Path(__file__).with_name("annotations.c")
 #: What reads the shapes of an op's inputs; made with TensorFlow's headers, for this TensorFlow alone.
 INPUTS: Final = Path(__file__).with_name("inputs.cc")
+_TELLS_INPUTS: Final = "building the TensorFlow size reader for this TensorFlow, once (about 14 s)"
 #: TensorFlow's own NVTX domain, which its GPU builds use.
 DOMAIN: Final = "TSL"
 #: Where texts and threads of this source are numbered from: apart from those of other sources.
@@ -166,16 +169,24 @@ class Recording:
         return records.raw[: written * RECORD_BYTES], strings.encode(), threads
 
 
+def prepare(tensorflow: Any) -> None:
+    """Build both libraries, before the program's first op. What cannot be had is told when needed."""
+    with contextlib.suppress(BuildError, OSError, AttributeError):
+        ears_library()
+        inputs_library(tensorflow)
+    leave_word("tensorflow", tensorflow.__file__)
+
+
 def ears_library() -> Path:
     """The library that hears graph ops, built unless it is there. Raises BuildError."""
-    return built(SOURCE)
+    return built(SOURCE, (), "building the TensorFlow observer, once (about 1 s)")
 
 
 def inputs_library(tensorflow: Any) -> Path:
     """The library that reads the shapes of inputs, for this TensorFlow. Raises BuildError."""
     flags, plain = inputs_flags(tensorflow)
     try:
-        return built(INPUTS, flags)
+        return built(INPUTS, flags, _TELLS_INPUTS)
     except BuildError:  # a version whose shapes are kept otherwise can still be asked
         return built(INPUTS, plain)
 

@@ -29,7 +29,7 @@ from .higher_order import HigherOrder, Rules
 from .inductor import Inductor
 from .memory import Memory
 from .modules import Layers
-from .native import native_mode
+from .native import native_mode, prepare
 from .phases import BackwardAndInput, OptimizerHooks, Phases
 from .ranks import Ranks
 from .state import Threads, ThreadState
@@ -64,6 +64,7 @@ class TorchAdapter:
         """Hook what must be there to count steps, and the rest if something listens already."""
         if self._mode is not None:
             return
+        prepare(options)
         self.broken = False
         self._choose = True
         self._recorder = None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import TYPE_CHECKING, Final
 
+import torch
+
 from opscope.adapters.base import Options
+from opscope.adapters.ready import leave_word
 from opscope.core.emit import Emitter
 
-from .binary import BuildError, build, plan
+from .binary import MEMORY, BuildError, build, plan
 
 if TYPE_CHECKING:
     from ..state import Threads
@@ -19,6 +23,17 @@ _log = logging.getLogger(__name__)
 
 #: ``auto``, ``native`` (an error where it cannot be had) or ``dispatch``.
 VARIABLE: Final = "OPSCOPE_TORCH_OPS"
+
+
+def prepare(options: Options) -> None:
+    """Build what ``options`` need, before the program's first op. What cannot be had is told when needed."""
+    if os.environ.get(VARIABLE, "auto") == "dispatch":
+        return
+    with contextlib.suppress(BuildError, OSError):
+        build(plan())
+        if options.memory:
+            build(plan(MEMORY))
+    leave_word("torch", torch.__file__)
 
 
 def native_mode(emitter: Emitter, threads: Threads, options: Options) -> NativeMode | None:

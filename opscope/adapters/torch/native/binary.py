@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from opscope.adapters.compiled import CXX, BuildError, cached, find_compiler, make
+from opscope.adapters.compiled import CXX, TIMEOUT, BuildError, cached, find_compiler, make, say
 
 __all__ = ["BuildError", "Plan", "build", "built", "command", "nvtx_headers", "plan"]
 
@@ -33,8 +33,6 @@ _NAMES: Final = {
     "memory": ("memory observer", 5),
     "groups": ("observer of process groups", 8),
 }
-#: Seconds that the compiler may take, and that one process waits for another that compiles.
-TIMEOUT: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +110,14 @@ def build(wanted: Plan) -> Path:
         raise BuildError("no C++ compiler (c++, g++ or clang++; or set CXX)")
     if not (wanted.torch / "include" / "ATen" / "record_function.h").is_file():
         raise BuildError(f"{wanted.torch} has no headers")
+    line = line_of(wanted)
+    return make(wanted.file, lambda output: command(wanted, output), TIMEOUT, lambda: say(line))
+
+
+def line_of(wanted: Plan) -> str:
+    """What is said before it is compiled."""
     what, took = _NAMES[wanted.source.stem]
-
-    def announce() -> None:
-        sys.stderr.write(
-            f"opscope: building the PyTorch {what} for this torch, once (about {took} s)\n"
-        )
-
-    return make(wanted.file, lambda output: command(wanted, output), TIMEOUT, announce)
+    return f"building the PyTorch {what} for this torch, once (about {took} s)"
 
 
 def command(wanted: Plan, output: Path) -> list[str]:

@@ -1,0 +1,98 @@
+"""What a run's program will need compiled, compiled before it begins: its time is the program's."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from opscope.adapters.compiled import CXX, find_compiler
+from opscope.adapters.ready import is_ready
+
+from . import common
+
+#: As much of a program is looked at.
+_MOST: Final = 1 << 20
+#: By framework: how a program that uses it names it, and how a Python builds what that needs.
+_NAMES: Final = {
+    "torch": re.compile(r"\btorch\b|\btorchrun\b|\btransformers\b|\blightning\b"),
+    "tensorflow": re.compile(r"\btensorflow\b"),
+}
+_SAYS: Final = "opscope: "
+_BUILD: Final = {
+    "torch": "from opscope.adapters.torch import native\n"
+    "from opscope.adapters.base import Options\n"
+    "native.prepare(Options(memory={memory}))",
+    "tensorflow": "import tensorflow\n"
+    "from opscope.adapters.tensorflow import running\n"
+    "running.prepare(tensorflow)",
+}
+
+
+def build(command: list[str], settings: Mapping[str, str]) -> None:
+    """Build it, where ``command`` is a program of this Python's that names a framework.
+
+    One that does not is served when it imports the framework, before the first op. Says a line where
+    something is built; never raises, for what cannot be built is told there.
+    """
+    if not _is_ours(command[0]):
+        return
+    env = {**os.environ, **settings}
+    text = _text(command)
+    for name, pattern in _NAMES.items():
+        with contextlib.suppress(OSError, ValueError, ImportError, subprocess.SubprocessError):
+            if pattern.search(text) and _is_missing(name, env):
+                _build(name, env)
+
+
+def _build(name: str, env: Mapping[str, str]) -> None:
+    code = _BUILD[name].format(memory=env.get("OPSCOPE_MEMORY") == "1")
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env={**env, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    ) as builder:
+        assert builder.stderr is not None
+        for line in builder.stderr:  # of what a framework says there nothing is of use here
+            if line.startswith(_SAYS):
+                common.say(line.removeprefix(_SAYS).strip())
+
+
+def _is_ours(program: str) -> bool:
+    """Whether it is this Python, or a command that was installed for it."""
+    found = shutil.which(program)
+    if found is None:
+        return False
+    mine = Path(sys.executable)
+    return Path(found).absolute().parent == mine.parent or Path(found).resolve() == mine.resolve()
+
+
+def _text(command: list[str]) -> str:
+    """The command, and the first of its words that is a Python file."""
+    words = " ".join(map(os.path.basename, command))  # an environment may be called like a framework
+    script = next((Path(one) for one in command if one.endswith(".py")), None)
+    if script is None or not script.is_file():
+        return words
+    with script.open(encoding="utf-8", errors="replace") as file:
+        return f"{words}\n{file.read(_MOST)}"
+
+
+def _is_missing(name: str, env: Mapping[str, str]) -> bool:
+    """Whether there is something to build, and what to build it with."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None or env.get("OPSCOPE_TORCH_OPS", "auto") == "dispatch":
+        return False
+    if find_compiler("CXX", CXX) is None or not sys.platform.startswith("linux"):
+        return False
+    return not is_ready(name, spec.origin)
