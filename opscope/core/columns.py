@@ -199,7 +199,8 @@ def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArr
     """For each place the value there; ``otherwise`` where the place is negative."""
     known = places >= 0
     if known.all():
-        return values[places]
+        whole: NDArray[Any] = values[places]
+        return whole
     found = np.full(len(places), otherwise, values.dtype)
     found[known] = values[places[known]]
     return found

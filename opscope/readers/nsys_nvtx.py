@@ -112,9 +112,9 @@ def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
 
     columns, rare_columns = dict(_COLUMNS), dict(_RARE)
     # plain texts stand in every row or, where strings are registered, in hardly any
-    for name, kind in _SOMETIMES.items():
+    for name, holds in _SOMETIMES.items():
         mostly = source.mostly("NVTX_EVENTS", name)
-        (columns if mostly else rare_columns)[name] = kind
+        (columns if mostly else rare_columns)[name] = holds
     pieces = source.scan("NVTX_EVENTS", columns, convert, rare_columns)
     names = pl.concat([piece.names for piece in pieces], how="diagonal_relaxed")
     odd = sum(piece.odd for piece in pieces)

@@ -155,7 +155,8 @@ def _kinds(ops: Ops) -> pl.DataFrame:
         kind[rows] = numbering.of(reading, own, *others, seen[rows])
 
     def lasted(rows: slice) -> Ints:  # the lengths of all ranges at once are 8 bytes for each
-        return (ranges["end"][rows] - ranges["start"][rows]).fill_null(0).to_numpy()
+        lengths: Ints = (ranges["end"][rows] - ranges["start"][rows]).fill_null(0).to_numpy()
+        return lengths
 
     sums = {name: np.zeros(numbering.many, np.int64) for name in _SUMMED}
     row = np.zeros(numbering.many, np.int64)
