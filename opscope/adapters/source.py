@@ -18,7 +18,6 @@ from opscope.core.schema import Frame
 
 #: Frameworks whose code is not the user's, wherever it lies.
 _FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
-#: Where packages are installed, this environment's or another's that PYTHONPATH adds.
 #: What torch.compile generates: a folder of two letters, a hash, wherever its cache lies.
 _GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: In the names of files that TensorFlow makes of the user's functions.

@@ -20,6 +20,37 @@ def pieces(many: int) -> Iterator[slice]:
         yield slice(begin, min(begin + PIECE, many))
 
 
+def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all ``parts``, which is emptied; what a part lacks is null.
+
+    Each column is in one piece: what is in many is copied whenever NumPy looks at it. One column at a
+    time is copied, so that no more than that is held twice.
+    """
+    schemas = {name: dtype for part in parts for name, dtype in part.schema.items()}
+    alike = all(part.schema[name] == schemas[name] for part in parts for name in part.columns)
+    if len(parts) < 2 or not alike:
+        whole = pl.concat(parts, how="diagonal_relaxed", rechunk=True)
+        parts.clear()
+        return whole
+    held = [{column.name: column for column in part.get_columns()} for part in parts]
+    lengths = [len(part) for part in parts]
+    parts.clear()
+    columns = []
+    for name, dtype in schemas.items():
+        nothing = pl.Series(name, [None], dtype=dtype)
+        columns.append(
+            pl.concat(
+                [
+                    column if (column := part.pop(name, None)) is not None
+                    else nothing.new_from_index(0, many)
+                    for part, many in zip(held, lengths, strict=True)
+                ],
+                rechunk=True,
+            )
+        )  # fmt: skip
+    return pl.DataFrame(columns)
+
+
 def grouped(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Each distinct key and its places in order. Few keys are looked for, many are sorted."""
     distinct = np.unique(keys)
@@ -167,10 +198,9 @@ def distinct_values(column: pl.Series) -> pl.Series:
 def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArray[Any]:
     """For each place the value there; ``otherwise`` where the place is negative."""
     known = places >= 0
-    found: NDArray[Any]
     if known.all():
-        found = values[places]
-        return found
+        whole: NDArray[Any] = values[places]
+        return whole
     found = np.full(len(places), otherwise, values.dtype)
     found[known] = values[places[known]]
     return found

@@ -99,6 +99,7 @@ class Columns:
     texts: Codes = field(default_factory=Codes)
     places: Codes = field(default_factory=Codes)  # pid and tid as written
     shapes: Codes = field(default_factory=Codes)  # "x,y,z" of grids and blocks
+    triples: Codes = field(init=False)  # the same by their JSON
     attrs: Codes = field(default_factory=Codes)
     categories: Codes = field(default_factory=Codes)
     flows: Codes = field(default_factory=Codes)  # ids of flow arrows
@@ -109,6 +110,9 @@ class Columns:
     fractional: bool = False
     _pairs: Codes = field(default_factory=Codes)
     _op_texts: dict[Any, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.triples = _Triples(self.shapes)
 
     def __getitem__(self, kind: str) -> Gathered:
         return self.kinds.setdefault(kind, Gathered())
@@ -162,6 +166,12 @@ class Columns:
             "tid": self.places.of([event.tid for event in events]),
         }
 
+    def lowered(self, events: list[Event]) -> Column:
+        """The categories in lower case; an event's is one of a few."""
+        written = [event.cat for event in events]
+        code = {one: self.categories[one.lower()] for one in dict.fromkeys(written)}
+        return np.fromiter(map(code.__getitem__, written), np.int32, len(written))
+
 
 def ints(values: Sequence[int | None]) -> NDArray[np.int64]:
     """An integer column; NONE where absent."""
@@ -182,7 +192,7 @@ def _host(columns: Columns, kind: str, events: list[Event], times: Times) -> Non
     data["attrs"] = columns.attrs.of(list(map(_attrs, args)))
     if kind == "open":  # begin and end events, paired once all are here: kineto_links.pair
         data["begins"] = np.array([event.ph == "B" for event in events], np.bool_)
-        data["category"] = columns.categories.of([event.cat.lower() for event in events])
+        data["category"] = columns.lowered(events)
     columns[kind].blocks.append(data)
 
 
@@ -227,8 +237,8 @@ def _device(columns: Columns, kind: str, events: list[Event], times: Times) -> N
     data["context"] = ints([a.context for a in args])
     data["correlation"] = ints([a.correlation for a in args])
     if kind == "kernel":
-        data["grid"] = columns.shapes.of([_triple(a.grid) for a in args])
-        data["block"] = columns.shapes.of([_triple(a.block) for a in args])
+        data["grid"] = columns.triples.of([bytes(a.grid) for a in args])
+        data["block"] = columns.triples.of([bytes(a.block) for a in args])
         data["registers"] = ints([a.registers for a in args])
         data["shared"] = ints([a.shared for a in args])
         data["graph"] = ints([a.graph for a in args])
@@ -282,9 +292,20 @@ def place_number(value: int | str) -> int | None:
         return None
 
 
-def _triple(raw: msgspec.Raw) -> str | None:
+class _Triples(Codes):
+    """Numbers of grids and blocks in ``shapes`` by their JSON, each read once."""
+
+    def __init__(self, shapes: Codes) -> None:
+        super().__init__()
+        self._shapes = shapes
+
+    def __missing__(self, raw: bytes) -> int:  # type: ignore[override]
+        self[raw] = number = self._shapes[_triple(raw)]
+        return number
+
+
+def _triple(text: bytes) -> str | None:
     """``"x,y,z"`` of a JSON list of three numbers."""
-    text = bytes(raw)
     if text[:1] != b"[" or len(text) > 64:
         return None
     return text[1:-1].translate(None, b" \n\t\r").decode("ascii", "replace")
@@ -320,11 +341,29 @@ def _flows(columns: Columns, kind: str, events: list[Event], times: Times) -> No
     columns[kind].blocks.append(
         {
             "start": times[0],
-            "id": columns.flows.of([event.id for event in events]),
+            "id": _ids(columns, [event.id for event in events]),
             **columns.where(events),
             "begins": np.array([event.ph == "s" for event in events], np.bool_),
-            "category": columns.categories.of([event.cat.lower() for event in events]),
+            "category": columns.lowered(events),
         }
+    )
+
+
+def _ids(columns: Columns, values: list[int | str | None]) -> NDArray[np.int64]:
+    """Ids of arrows as numbers that are equal where they are: texts and large numbers below 0."""
+    if set(map(type, values)) <= {int}:
+        try:
+            found = np.array(values, np.int64)
+            if not len(found) or found.min() >= 0:
+                return found
+        except OverflowError:
+            pass
+    return np.array(
+        [
+            value if type(value) is int and 0 <= value < 1 << 63 else -1 - columns.flows[value]
+            for value in values
+        ],
+        np.int64,
     )
 
 

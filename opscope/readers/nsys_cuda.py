@@ -7,6 +7,8 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.columns import stacked
+
 from .nsys_source import Source
 from .nsys_strings import Codes, Strings, Threads, constant, labels, named
 from .sqlite import Column, Kind
@@ -72,7 +74,7 @@ def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFra
         return pl.DataFrame(columns)
 
     pieces = [piece for table in _CALLS for piece in scan(source, table, _CALL, convert)]
-    return pl.concat(pieces, how="diagonal_relaxed") if pieces else None
+    return stacked(pieces) if pieces else None
 
 
 def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
@@ -94,7 +96,7 @@ def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataF
     if not source.has(table, "demangledName"):
         wanted["shortName"] = "int"
     pieces = scan(source, table, wanted, convert)
-    return pl.concat(pieces, how="diagonal_relaxed") if pieces else None
+    return stacked(pieces) if pieces else None
 
 
 def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
@@ -138,7 +140,7 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
         },
         copies,
     ) + scan(source, "CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memKind": "int"}, sets)  # fmt: skip
-    return pl.concat(pieces, how="diagonal_relaxed") if pieces else None
+    return stacked(pieces) if pieces else None
 
 
 def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
@@ -160,7 +162,7 @@ def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
         {**_PLACE, "syncType": "int", "eventId": "int"},
         convert,
     )
-    return pl.concat(pieces, how="diagonal_relaxed") if pieces else None
+    return stacked(pieces) if pieces else None
 
 
 def read_graph_nodes(source: Source, threads: Threads) -> pl.DataFrame | None:
@@ -185,7 +187,7 @@ def read_graph_nodes(source: Source, threads: Threads) -> pl.DataFrame | None:
     wanted: dict[str, Kind] = dict.fromkeys(
         ("start", "globalTid", "graphNodeId", "originalGraphNodeId", "graphId"), "int"
     )
-    return pl.concat(scan(source, table, wanted, convert), how="diagonal_relaxed")
+    return stacked(scan(source, table, wanted, convert))
 
 
 def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None:
@@ -215,7 +217,7 @@ def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None
         return pl.DataFrame(columns)
 
     pieces = scan(source, table, {**_PLACE, "graphId": "int", "graphExecId": "int"}, convert)
-    frame = pl.concat(pieces, how="diagonal")
+    frame = stacked(pieces)
     return frame if frame.height else None
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.columns import matching
+from opscope.core.columns import matching, stacked
 from opscope.core.dialects import torch_numbers, torch_nvtx
 from opscope.core.process import GRAPH, KEY
 from opscope.core.rangetext import CUT
@@ -116,9 +116,12 @@ def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
         mostly = source.mostly("NVTX_EVENTS", name)
         (columns if mostly else rare_columns)[name] = holds
     pieces = source.scan("NVTX_EVENTS", columns, convert, rare_columns)
-    frame = pl.concat([piece.events for piece in pieces], how="diagonal")
-    result = Ranges(frame)
     names = pl.concat([piece.names for piece in pieces], how="diagonal_relaxed")
+    odd = sum(piece.odd for piece in pieces)
+    events = [piece.events for piece in pieces]
+    pieces.clear()
+    frame = stacked(events)
+    result = Ranges(frame)
     # one value for all rows takes no room; pieces of push/pop ranges only have left it out
     usual = pl.lit("pushpop", pl.Categorical)
     mixed = "kind" in frame.columns
@@ -127,7 +130,6 @@ def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
     same = _name_domains(result, source, strings, names, domains, threads.processes)
     _name_categories(result, strings, names, categories, same)
     result.notes += _cut_notes(result.frame)
-    odd = sum(piece.odd for piece in pieces)
     if odd:
         result.notes.append(("info", "NVTX events of a type that is not read", odd))
     for what, count in schemas.failures.items():

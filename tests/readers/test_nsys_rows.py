@@ -27,6 +27,27 @@ def test_text_is_plain_or_registered(nsys_file, event):
     assert trace["ranges"]["id"].to_list() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("rare", [False, True])
+def test_the_numbers_that_pytorch_gives_a_call_are_in_columns(nsys_file, event, rare):
+    own = event(0, None, eventType=75, domainId=1, text="mine")
+    told = ["aten::mm, seq = 5, op_id = 9, sizes = [[2, 3]]", "aten::empty, op_id = 3", "my range"]
+    rows = [own, *(event(n, n + 1, text=text) for n, text in enumerate(told))]
+    rows.append(event(4, 5, domainId=1, text=told[0]))
+    twice = "a, seq = 1, op_id = 2, seq = 3"
+    rows.append(event(5, 6, text=twice))
+    rows += [event(n, n + 1, textId=0) for n in range(6, 300 if rare else 7)]
+    trace = nsys.read(nsys_file(NVTX_EVENTS=rows))
+    ranges = trace["ranges"][:5].select(pl.col("text").cast(pl.String), "seq").rows()
+    assert ranges == [
+        ("aten::mm, seq = *, sizes = [[2, 3]]", 5),
+        ("aten::empty, seq = *", None),
+        ("my range", None),
+        (told[0], None),  # a domain that is not PyTorch's
+        (twice, None),
+    ]
+    assert Profile(trace).ops().filter(pl.col("op") == "aten::mm")["seq"].to_list() == [5]
+
+
 @pytest.mark.parametrize("plain", [1, 40, 200])
 def test_plain_texts_are_read_whether_rare_or_not(nsys_file, event, plain):
     rows = [event(n, n + 1, textId=0) for n in range(200)]

@@ -15,6 +15,8 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.columns import compact, gather
+
 CHUNK: Final = 65_536
 _LISTS: Final = re.compile(
     r"multi_tensor_apply_kernel<.*?Metadata<(?:[\w: ]+, ?)?(?:\(int\))?([1-9])>"
@@ -29,12 +31,16 @@ def at_most(kernels: pl.DataFrame) -> pl.DataFrame:
     Every list is taken to be read and written, its elements to be of 4 bytes (8 where the name has
     such a type: states are as wide as f32, whatever the parameters are). Null for other kernels.
     """
-    names = kernels["name"].cast(pl.String)
-    widths = {one: _bytes_an_element(one) for one in names.unique().drop_nulls().to_list()}
-    width = names.replace_strict(widths, default=None, return_dtype=pl.Int64)
+    codes, names = compact(kernels["name"].cast(pl.Categorical))
+    widths = pl.Series(
+        [None if one is None else _bytes_an_element(one) for one in names], dtype=pl.Int64
+    )
+    width = gather(widths, codes)
     if width.null_count() == len(width):
         return pl.DataFrame(dict.fromkeys(SCHEMA, width), schema=SCHEMA)
-    blocks = kernels["grid"].cast(pl.String).str.extract(r"^(\d+),1,1$").cast(pl.Int64)
+    codes, grids = compact(kernels["grid"].cast(pl.Categorical))
+    counts = pl.Series(grids, dtype=pl.String).str.extract(r"^(\d+),1,1$").cast(pl.Int64)
+    blocks = gather(counts, codes)
     return pl.select(
         pl.when(width.is_not_null()).then(blocks * CHUNK).alias("elements"),
         (blocks * CHUNK * width).alias("moved"),

@@ -41,7 +41,7 @@ def times(attribution: Attribution) -> Times:
     place[rows] = np.arange(len(rows), dtype=np.int32)
     parent = at(place, attribution.parent[rows])
     start, end = (trace["ranges"][name].gather(rows).to_numpy() for name in ("start", "end"))
-    own = self_time(end - start, parent)
+    own = self_time(lambda part: end[part] - start[part], parent)
     device: Ints | None = None
     kernels = np.zeros(len(rows), np.int64)
     if trace.has("kernels") or trace.has("memops"):
@@ -51,12 +51,15 @@ def times(attribution: Attribution) -> Times:
     return Times(rows, parent, own, device, kernels, captured(trace, rows))
 
 
-def self_time(whole: Ints, parent: NDArray[np.signedinteger]) -> Ints:
-    """The time (ns) of each node of a forest that none of its children covers; ``whole`` is its own."""
-    alone: Ints = whole.copy()
-    for part in pieces(len(whole)):
+def self_time(lasted: Callable[[slice], Ints], parent: NDArray[np.signedinteger]) -> Ints:
+    """The time (ns) of each node of a forest that none of its children covers; ``lasted`` tells that of
+    the nodes of a slice."""
+    alone: Ints = np.zeros(len(parent), np.int64)
+    for part in pieces(len(parent)):
+        whole = lasted(part)
+        alone[part] += whole
         inner = parent[part] >= 0
-        np.subtract.at(alone, parent[part][inner], whole[part][inner])
+        np.subtract.at(alone, parent[part][inner], whole[inner])
     np.maximum(alone, 0, out=alone)
     return alone
 

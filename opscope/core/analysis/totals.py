@@ -12,7 +12,7 @@ from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import captured, reasons
 from opscope.core.columns import compact, gather, pieces
-from opscope.core.intervals import NONE
+from opscope.core.intervals import NONE, Ints
 from opscope.core.numbering import Numbering
 
 #: What makes two op instances the same op in a table of totals.
@@ -153,15 +153,20 @@ def _kinds(ops: Ops) -> pl.DataFrame:
         places = priced(ops, rows)
         own = np.where(places == reading, len(ops.costs.catalogue), places)  # the rule: one value
         kind[rows] = numbering.of(reading, own, *others, seen[rows])
-    whole = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()
+
+    def lasted(rows: slice) -> Ints:  # the lengths of all ranges at once are 8 bytes for each
+        lengths: Ints = (ranges["end"][rows] - ranges["start"][rows]).fill_null(0).to_numpy()
+        return lengths
+
     sums = {name: np.zeros(numbering.many, np.int64) for name in _SUMMED}
     row = np.zeros(numbering.many, np.int64)
-    alone = self_time(whole, parent)
+    alone = self_time(lasted, parent)
     for part in pieces(len(parent)):
         rows = part.start + np.flatnonzero(attribution.is_op[part])
+        whole = lasted(part)
         row[kind[rows]] = rows
         np.add.at(sums["calls"], kind[rows], 1)
-        np.add.at(sums["cpu_time"], kind[rows], whole[rows])
+        np.add.at(sums["cpu_time"], kind[rows], whole[rows - part.start])
         np.add.at(sums["self_time"], kind[rows], alone[rows])
     device = None
     if ops.on_device:

@@ -111,8 +111,8 @@ def _without_inputs(tails: pl.Series) -> pl.Series:
     ).get_columns()
     closed = listed.cast(pl.String).str.find("]", literal=True).cast(pl.Int64)
     ends = (closed == listed.bin.size().cast(pl.Int64) - 1).fill_null(False)
-    without: pl.Series = kept.zip_with(ends, tails).alias("tail")
-    return without
+    cut: pl.Series = kept.zip_with(ends, tails)
+    return cut
 
 
 def _joined(head: pl.Series, tail: pl.Series) -> pl.Series:
