@@ -239,6 +239,15 @@ def test_numbers_in_a_notebook_are_as_people_write_them(name, value, text):
     assert readable(name, value) == text
 
 
+def test_a_frame_is_pandas_by_one_call(trace_of):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    profile = Profile(trace_of(kernels=[{"name": "k", "start": 0, "end": 5, "process": 0}]))
+    frame = profile.kernel_totals().to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert len(frame) == 1
+
+
 def test_a_profile_is_from_where_it_was_loaded(tmp_path, trace_of):
     trace = trace_of(kernels=[{"name": "k", "start": 0, "end": 5, "process": 0}])
     trace.origin.update(paths=["/gone/.hidden/part"])
