@@ -114,8 +114,6 @@ def capture(
     unknown backend, and opscope.core.session.SessionError while another capture runs.
     """
     from .backends.recorder import capture as record
-    from .core import cells
 
     init()
-    replace = cells.interactive() if force is None else force
-    return record(path, backend=backend, force=replace)
+    return record(path, backend=backend, force=force)

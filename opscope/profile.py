@@ -36,6 +36,7 @@ from opscope.core.analysis.utilization import step_utilization
 from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribute import Attribution, attribute
 from opscope.core.captures import without_captures
+from opscope.core.cells import replaces
 from opscope.core.clocks import aligned
 from opscope.core.columns import as_text, pieces
 from opscope.core.naming import name_devices
@@ -312,12 +313,12 @@ class Profile:
         """What the reader of the trace had to tell: severity, what, how_many."""
         return self.trace["notes"]
 
-    def save(self, path: Path, *, force: bool = False) -> None:
+    def save(self, path: Path, *, force: bool | None = None) -> None:
         """Write the trace and what was made of it as a directory ``NAME.opscope``.
 
-        Raises FileExistsError where there is one, unless ``force``.
+        Raises FileExistsError where there is one, unless ``force``, which IPython and notebooks imply.
         """
-        self.save_as(path, force=force)
+        self.save_as(path, force=replaces(force))
 
     def save_as(
         self,

@@ -64,7 +64,11 @@ def readable(name: str, value: Any) -> str:
 
 def _table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
+    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     return f"<table>{f'<tr>{head}</tr>' if head else ''}{body}</table>"
+
+
+def _cell(text: str) -> str:
+    """Numbers stay at the right, where notebooks have all; text is read from the left."""
+    left = "" if text[:1].isdigit() else ' style="text-align:left"'
+    return f"<td{left}>{escape(text)}</td>"

@@ -123,6 +123,15 @@ def test_a_capture_cell_runs_again_and_what_is_loaded_is_its_last_run(run):
     assert [shown[1].strip(), shown[3].strip()] == ["['run 1']", "['run 2']"]
 
 
+def test_a_cell_that_captures_otherwise_or_saves_runs_again_too(run):
+    capture = (
+        "from opscope.backends.profile import ProfileCapture\n"
+        "whole = ProfileCapture('steps.opscope')\nwhole.start()\nwhole.stop()\n"
+        "opscope.load('steps.opscope').save('saved.opscope')"
+    )
+    assert run("import opscope", capture, capture) == [""] * 3
+
+
 def test_what_is_no_profile_is_not_replaced_in_a_notebook_either(execute, tmp_path):
     (tmp_path / "run.opscope").write_text("mine")
     notebook, _ = execute(["import opscope; count = 1", RECORD])

@@ -203,7 +203,7 @@ def test_a_notebook_shows_the_summary_and_no_markup_of_a_strangers(trace_of):
     profile = Profile(trace_of(kernels=[{"name": "k", "start": 0, "end": 5}]))
     profile.trace.origin.update(format="<script>")
     shown = profile._repr_html_()
-    assert "<td>time of the GPU</td><td>5 ns</td>" in shown
+    assert ">time of the GPU</td><td>5 ns</td>" in shown
     assert "<script>" not in shown
 
 
@@ -225,7 +225,7 @@ def test_a_notebook_shows_the_first_ops_with_their_times_as_people_write_them(tr
         )
     )
     shown = profile._repr_html_()
-    assert "<td>1.23 ms</td><td>1</td><td>aten::mm</td>" in shown
+    assert '<td>1.23 ms</td><td>1</td><td style="text-align:left">aten::mm</td>' in shown
     assert "<td>999 ns</td>" in shown
     assert "<b>" not in shown
 
@@ -237,6 +237,15 @@ def test_a_notebook_shows_the_first_ops_with_their_times_as_people_write_them(tr
 )  # fmt: skip
 def test_numbers_in_a_notebook_are_as_people_write_them(name, value, text):
     assert readable(name, value) == text
+
+
+def test_a_frame_is_pandas_by_one_call(trace_of):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    profile = Profile(trace_of(kernels=[{"name": "k", "start": 0, "end": 5, "process": 0}]))
+    frame = profile.kernel_totals().to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert len(frame) == 1
 
 
 def test_a_profile_is_from_where_it_was_loaded(tmp_path, trace_of):

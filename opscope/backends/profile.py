@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from opscope.core import session
+from opscope.core.cells import replaces
 from opscope.core.session import Capture
 
 from . import choose, kept, make
@@ -26,18 +27,19 @@ def check_target(path: Path, force: bool) -> None:
 class ProfileCapture:
     """What runs from ``start`` to ``stop``, as the profile ``path``.
 
-    ``backend`` is ``auto``, ``kineto``, ``xplane`` or ``recorder``. Starting raises FileExistsError where
+    ``backend`` is ``auto``, ``kineto``, ``xplane`` or ``recorder``. ``force`` replaces a profile; not given,
+    it is so in IPython and notebooks alone. Starting raises FileExistsError where
     ``path`` exists and not ``force``, ValueError on an unknown backend. A disk that takes nothing, then
     or at the end, is told in the log; what was recorded is kept where it can be. Under ``opscope run``
     nothing is prepared: that records what runs.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], backend: str = "auto", force: bool = False
+        self, path: str | os.PathLike[str], backend: str = "auto", force: bool | None = None
     ) -> None:
         self.path = Path(path)
         self._backend = backend
-        self._force = force
+        self._force = replaces(force)
         self._folder: Path | None = None
         self._inner: Capture | None = None
 

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from opscope.core import recording, session
+from opscope.core.cells import replaces
 from opscope.core.process import PRIVATE
 from opscope.core.ranks import with_ranks
 from opscope.core.record import Recorder
@@ -64,19 +65,20 @@ class RecorderCapture:
 
 @contextmanager
 def capture(
-    path: str | os.PathLike[str], *, backend: str = "auto", force: bool = False
+    path: str | os.PathLike[str], *, backend: str = "auto", force: bool | None = None
 ) -> Iterator[None]:
     """Capture what runs inside, and write it as the profile ``path``, an error inside or not.
 
     ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder``, or ``emit`` (which writes nothing: the tool
-    that runs the process does). Raises FileExistsError where ``path`` exists and not ``force``, or is
+    that runs the process does). ``force`` replaces a profile; not given, it is so in IPython and notebooks
+    alone. Raises FileExistsError where ``path`` exists and not ``force``, or is
     no profile, ValueError on an unknown backend, SessionError while another capture runs. A disk that
     takes nothing, then or at the end, is told in the log; what was recorded is kept where it can be.
     Under ``opscope run`` what runs inside is in that profile, and none is written.
     """
-    target = Path(path)
+    target, replace = Path(path), replaces(force)
     folder = (
-        None if session.is_reserved(f"capture into {target}") else _begun(target, backend, force)
+        None if session.is_reserved(f"capture into {target}") else _begun(target, backend, replace)
     )
     owner = os.getpid()
     try:
@@ -89,7 +91,7 @@ def capture(
                 session.stop()
             except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
                 _log.warning("opscope: the capture into %s failed at its end: %s", target, error)
-            kept.to_profile(folder, target, force)
+            kept.to_profile(folder, target, replace)
 
 
 def _begun(target: Path, backend: str, force: bool) -> Path | None:

@@ -41,7 +41,7 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
         warmup: int = 0,
         repeat: int = 1,
         backend: str = "auto",
-        force: bool = False,
+        force: bool | None = None,
         make: Callable[[int], Capture] | None = None,
     ) -> None:
         super().__init__()

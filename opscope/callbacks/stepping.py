@@ -29,7 +29,7 @@ class Stepping:
         warmup: int = 0,
         repeat: int = 1,
         backend: str = "auto",
-        force: bool = False,
+        force: bool | None = None,
     ) -> None:
         self.number = -1
         self._path = None if path is None else Path(path)

@@ -55,9 +55,10 @@ def in_notebook() -> bool:
     return "JPY_PARENT_PID" in os.environ or os.environ.get("PAGER") == "cat"
 
 
-def interactive() -> bool:
-    """Whether a person runs this process's code cell by cell, and may run a cell again."""
-    return _shell() is not None
+def replaces(force: bool | None) -> bool:
+    """Whether a profile that exists is replaced: as ``force`` says, else where a person runs this process's
+    code cell by cell. There a cell is run again, and what loads its profile means the last run."""
+    return _shell() is not None if force is None else force
 
 
 def _shell() -> Any:

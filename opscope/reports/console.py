@@ -190,7 +190,7 @@ def summary(profile: Profile) -> Table:
             _flex("remark", "", _blank, least=24),
         ],
         [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
-        [*_told(profile), *_stepless(profile, row)],
+        [*_told(profile), *_stepless(profile, row), *_left_out(row)],
         headings=False,
     )
 
@@ -207,14 +207,17 @@ def _stepless(profile: Profile, row: Mapping[str, Any]) -> list[str]:
     return ["no steps were told: opscope.step() at the beginning of each iteration tells them"]
 
 
-#: What ``opscope itself`` cannot tell: benchmarks/torch_overhead.py measures the whole.
-_LEFT_OUT: Final = "by its own clock: what the framework takes to call it is left out"
+def _left_out(row: Mapping[str, Any]) -> list[str]:
+    """What no clock of ours sees; benchmarks/torch_overhead.py measures the whole."""
+    if row.get("own_time") is None:
+        return []
+    return ["opscope itself leaves out what the framework takes to call it"]
 
 
 def _own(row: Mapping[str, Any]) -> str:
     if row.get("own_steps_share") is not None:
-        return f"{units.share(row['own_steps_share'])} of the steps' time, {_LEFT_OUT}"
-    return f"{units.share(row.get('own_share'))} of the time recorded, {_LEFT_OUT}"
+        return f"{units.share(row['own_steps_share'])} of the steps' time, by its own clock"
+    return f"{units.share(row.get('own_share'))} of the time recorded, by its own clock"
 
 
 def top_ops(profile: Profile, top: int | None = 20) -> Table:

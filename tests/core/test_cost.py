@@ -155,7 +155,9 @@ def test_the_share_is_of_the_time_that_all_processes_recorded():
     profile = made(pl.DataFrame(stepping, schema=names, orient="row"))
     assert profile.summary()["own_steps_share"].item() == pytest.approx(60 / 300)
     assert told(profile).startswith("20.0 % of the steps' time")
-    assert told(profile).endswith("what the framework takes to call it is left out")
+    assert console.summary(profile).footnotes == [
+        "opscope itself leaves out what the framework takes to call it"
+    ]
 
 
 def test_a_trace_that_does_not_tell_has_no_figure():
@@ -163,3 +165,4 @@ def test_a_trace_that_does_not_tell_has_no_figure():
     assert row["own_time"] is None
     assert row["own_share"] is None
     assert told(Profile(Trace.of({}))) is None
+    assert console.summary(Profile(Trace.of({}))).footnotes == []
