@@ -105,7 +105,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "op_type": "the family of the op: gemm, conv, attention …",
     "direction": "forward, backward, optimizer, input or communication",
     "layer": "path of the module that called the op",
-    "source": "file and line of the user's code, innermost first",
+    "source": "file and line of a library that holds the model, then of the user's code, innermost first",
     "range": "the innermost range of the user's own (annotate, record_function, NVTX)",
     "phase": "input, forward, backward, optimizer; else what the program calls it",
     "state": "what the thread did, where the trace tells: running, or why it is off the CPU",
