@@ -1,0 +1,39 @@
+"""The model of docs/frameworks.md, trained again and compared with what the page says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.script import module_at
+
+doc = module_at("scripts/frameworks_doc.py")
+
+
+def table() -> dict:
+    """What was measured when the page was written."""
+    return json.loads(doc.TABLE.read_text(encoding="utf-8"))
+
+
+def equal_columns(told: dict) -> dict:
+    """The columns that are the same in every framework; a part that has no op of its own is left out."""
+    found = {}
+    for part, row in told["parts"].items():
+        if row["ops"]:
+            found[part] = {name: row[name] for name in doc.EQUAL}
+            if part == doc.ALL_FLOPS:
+                found[part]["flops"] = row["flops"]
+    return found
+
+
+def assert_as_written(way: str, folder: Path) -> None:
+    """Train it now: every column that must be equal is what the page says."""
+    if not doc.installed(way):
+        pytest.skip(f"{way}: not installed here")
+    now, written = doc.measured(way, folder), table()[way]
+    assert now["steps"] == written["steps"] == doc.STEPS
+    assert equal_columns(now) == equal_columns(written)
+    for part, row in now["parts"].items():
+        assert row["layer"] == written["parts"][part]["layer"]
