@@ -80,7 +80,9 @@ def _is_ours(program: str) -> bool:
 
 def _text(command: list[str]) -> str:
     """The command, and the first of its words that is a Python file."""
-    words = " ".join(map(os.path.basename, command))  # an environment may be called like a framework
+    words = " ".join(
+        map(os.path.basename, command)
+    )  # an environment may be called like a framework
     script = next((Path(one) for one in command if one.endswith(".py")), None)
     if script is None or not script.is_file():
         return words
