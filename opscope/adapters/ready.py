@@ -15,7 +15,6 @@ from typing import Final
 
 from . import cache
 
-
 _SOURCES: Final = (".c", ".cc", ".cpp", ".h")
 
 
