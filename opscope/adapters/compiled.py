@@ -30,8 +30,9 @@ CXX: Final = ("c++", "g++", "clang++")
 _DROPPED: Final = ("LD_PRELOAD", "NVTX_INJECTION64_PATH")
 
 
-#: What this process could not compile, which would take as long again: (library, compiler) → why.
-_failed: dict[tuple[str, str], str] = {}
+#: What this process could not compile, which would take as long again: (library, compiler, when that was
+#: changed) → why.
+_failed: dict[tuple[Path, str, int], str] = {}
 
 
 class BuildError(RuntimeError):
@@ -135,9 +136,9 @@ def make(
 def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     line = command(temporary)
-    failure = _failed.get((path.name, line[0]))
-    if failure is not None:
-        raise BuildError(failure)
+    tried = path, line[0], _changed(line[0])
+    if tried in _failed:
+        raise BuildError(_failed[tried])
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     since = time.monotonic()
     try:
@@ -153,9 +154,8 @@ def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -
         if done.returncode != 0:
             lines = done.stderr.splitlines() or [""]
             first = next((one for one in lines if "error:" in one), lines[0])
-            failure = f"{line[0]} failed ({done.returncode}): {first[:300]}"
-            _failed[path.name, line[0]] = failure
-            raise BuildError(failure)
+            _failed[tried] = f"{line[0]} failed ({done.returncode}): {first[:300]}"
+            raise BuildError(_failed[tried])
         temporary.chmod(0o755)  # a umask of 002 would leave it writable to the group
         temporary.replace(path)
     except subprocess.TimeoutExpired:
@@ -163,6 +163,13 @@ def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -
     finally:
         temporary.unlink(missing_ok=True)
     _log.info("opscope: built %s in %.1f s", path, time.monotonic() - since)
+
+
+def _changed(compiler: str) -> int:
+    try:
+        return os.stat(shutil.which(compiler) or compiler).st_mtime_ns
+    except OSError:
+        return 0
 
 
 @contextlib.contextmanager

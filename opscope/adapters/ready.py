@@ -9,21 +9,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from . import cache
 
+_SOURCES: Final = (".c", ".cc", ".cpp", ".h")
 
-def is_ready(framework: str, module: str) -> bool:
+
+def is_ready(framework: str, module: str, environ: Mapping[str, str]) -> bool:
     """Whether they were, for the framework whose ``__init__.py`` is ``module``. Raises OSError where it
     cannot be read."""
-    return cache.find(_name(framework, module)) is not None
+    return cache.find(_name(framework, module, environ)) is not None
 
 
 def leave_word(framework: str, module: str) -> None:
     """They were, or cannot be."""
     with contextlib.suppress(OSError):
-        name = _name(framework, module)
+        name = _name(framework, module, os.environ)
+        if cache.find(name) is not None:
+            return
         for folder in cache.folders():
             with contextlib.suppress(OSError):
                 cache.prepare(folder)
@@ -31,11 +37,11 @@ def leave_word(framework: str, module: str) -> None:
                 return
 
 
-def _name(framework: str, module: str) -> str:
+def _name(framework: str, module: str, environ: Mapping[str, str]) -> str:
     path = Path(module).resolve()
     status = path.stat()
-    sources = (Path(__file__).parent / framework).rglob("*.[ch]*")
-    texts = [one.read_text("utf-8") for one in sorted(sources)]
-    asked = [os.environ.get(name, "") for name in ("CC", "CXX", "OPSCOPE_MEMORY")]
+    files = sorted((Path(__file__).parent / framework).rglob("*"))
+    texts = [one.read_text("utf-8") for one in files if one.suffix in _SOURCES]
+    asked = [environ.get(name, "") for name in ("CC", "CXX", "OPSCOPE_MEMORY")]
     parts = (str(path), str(status.st_size), str(status.st_mtime_ns), *asked, *texts)
     return f"{framework}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.ready"

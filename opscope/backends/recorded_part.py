@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core import recording
+from opscope.core.amended import amended
 from opscope.core.intervals import Ints
 from opscope.core.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
@@ -59,11 +60,12 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         )
         timed = (log[log[:, 0] != recording.PAYLOAD, 1] for log in logs.values())
         stop = max((int(times.max(initial=0)) for times in timed), default=0)
+    table = amended(ranges(logs, texts, facts.os_tids, stop, notes))
     tables = {
         "processes": _processes(meta, facts),
         "threads": _threads(facts),
         "clocks": _clocks(meta, facts),
-        "ranges": ranges(logs, texts, facts.os_tids, stop, notes),
+        "ranges": table.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id")),
         "own_costs": _own_costs(facts, stop),
     }
     if facts.memory:  # else nobody looked

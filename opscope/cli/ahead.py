@@ -97,4 +97,4 @@ def _is_missing(name: str, env: Mapping[str, str]) -> bool:
         return False
     if find_compiler("CXX", CXX) is None or not sys.platform.startswith("linux"):
         return False
-    return not is_ready(name, spec.origin)
+    return not is_ready(name, spec.origin, env)
