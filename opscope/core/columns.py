@@ -14,10 +14,11 @@ PIECE: Final = 2_000_000
 _FEW: Final = 32
 
 
-def pieces(many: int) -> Iterator[slice]:
-    """Slices that part ``many`` rows; an empty one where there are none."""
-    for begin in range(0, max(many, 1), PIECE):
-        yield slice(begin, min(begin + PIECE, many))
+def pieces(many: int, most: int = 0) -> Iterator[slice]:
+    """Slices that part ``many`` rows, of ``most`` rows each (PIECE); an empty one where there are none."""
+    most = min(most, PIECE) or PIECE
+    for begin in range(0, max(many, 1), most):
+        yield slice(begin, min(begin + most, many))
 
 
 def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:

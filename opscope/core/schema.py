@@ -288,7 +288,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "mem_bandwidth": "i64",
         },
         # kind: pushpop, startend, mark (end == start). ``seq`` and ``fwd_thread`` from the payload
-        # or from the text; ``payload`` the integer as it was; ``attrs`` a JSON object.
+        # or from the text, which PyTorch's call numbers are then left out of (``, seq = *``);
+        # ``payload`` the integer as it was; ``attrs`` a JSON object.
         "ranges": {
             "id": "i64",
             "process": "i32",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opscope.core.dialects import torch_nvtx
@@ -36,6 +36,7 @@ _TEXTS = st.lists(
 
 
 @given(_TEXTS)
+@example([", sizes = [[2, 3], []], seq = 5, op_id = 6", "a, op_id = 3, seq = 4"])
 def test_the_columns_are_those_of_strip(texts):
     texts = pl.Series("text", texts, dtype=pl.String)
     found, wanted = split(texts), torch_nvtx.strip(texts)

@@ -10,7 +10,7 @@ import polars as pl
 from opscope.core.analysis.kernels import launched_in
 from opscope.core.analysis.ops import Ops, first
 from opscope.core.attribute import Launched
-from opscope.core.columns import gather
+from opscope.core.columns import gather, pieces
 from opscope.core.intervals import NONE
 
 _SUMS: Final = ("matrix_flops", "vector_flops", "flops", "bytes")
@@ -24,34 +24,27 @@ def range_totals(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -
     are ops and ``device_time`` is their self time. Sums are null where nothing is known.
     """
     if frame is not None:
-        ran = frame.lazy().select("range", pl.col("self_time").alias("time"), *_SUMS)
-        nothing = pl.lit(None, pl.Boolean)
-        ran = ran.with_columns(nothing.alias("kernel"))
+        ran = frame.select(
+            "range",
+            pl.col("self_time").alias("time"),
+            *_SUMS,
+            pl.lit(None, pl.Boolean).alias("kernel"),
+            pl.lit(1, pl.Int64).alias("many"),
+        )
     else:
-        attribution = ops.attribution
-        kernels = executed.lazy().select(
-            _range_of(ops, attribution.kernels), pl.col("duration").alias("time"), *_SUMS
-        )
-        table = attribution.trace["memops"]
-        copies = table.lazy().select(
-            _range_of(ops, attribution.memops), (pl.col("end") - pl.col("start")).alias("time")
-        )
-        ran = pl.concat(
-            [
-                kernels.with_columns(pl.lit(value=True).alias("kernel")),
-                copies.with_columns(pl.lit(value=False).alias("kernel")),
-            ],
-            how="diagonal",
-        )
-    kernel = pl.col("kernel")
+        ran = _ran(ops, executed)
+    kernel, many = pl.col("kernel"), pl.col("many")
     return (
-        ran.group_by("range")
+        ran.lazy()
+        .group_by("range")
         .agg(
             pl.col("time").sum().alias("device_time"),
-            pl.len().cast(pl.Int64).alias("calls"),
-            _counted(kernel).alias("kernels"),
-            _counted(~kernel).alias("copies"),
-            *(pl.when(pl.col(n).is_not_null().any()).then(pl.col(n).sum()).alias(n) for n in _SUMS),
+            many.sum().alias("calls"),
+            *(
+                pl.when(kernel.is_not_null().any()).then(many.filter(chosen).sum()).alias(name)
+                for name, chosen in (("kernels", kernel), ("copies", ~kernel))
+            ),
+            *map(_known, _SUMS),
         )
         .with_columns((pl.col("device_time") / _or_none("device_time")).alias("share"))
         .sort("device_time", "range", descending=[True, False], nulls_last=True)
@@ -60,9 +53,33 @@ def range_totals(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -
     )
 
 
-def _counted(chosen: pl.Expr) -> pl.Expr:
-    """How many are; null where that is not asked of any."""
-    return pl.when(chosen.is_not_null().any()).then(chosen.sum().cast(pl.Int64))
+def _ran(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
+    """Sums of what ran on a device by range, ``many`` of them; worked out a piece at a time."""
+    attribution = ops.attribution
+    copies = attribution.trace["memops"].select((pl.col("end") - pl.col("start")).alias("duration"))
+    nothing = (pl.lit(None, executed.schema[name]).alias(name) for name in _SUMS)
+    tables = (
+        (executed.select("duration", *_SUMS), attribution.kernels, True),
+        (copies.with_columns(nothing), attribution.memops, False),
+    )
+    return pl.concat(
+        table[part]
+        .with_columns(_range_of(ops, launched.part(part)))
+        .group_by("range")
+        .agg(
+            pl.col("duration").sum().alias("time"),
+            pl.len().cast(pl.Int64).alias("many"),
+            *map(_known, _SUMS),
+        )
+        .with_columns(pl.lit(kernel).alias("kernel"))
+        for table, launched, kernel in tables
+        for part in pieces(len(table))
+    )
+
+
+def _known(name: str) -> pl.Expr:
+    """A sum that is null where no row knows."""
+    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
 def _or_none(name: str) -> pl.Expr:

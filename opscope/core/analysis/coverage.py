@@ -9,7 +9,7 @@ from opscope.core.analysis.chunks import SCHEMA, at_most, bound
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import FREE
 from opscope.core.attribute import REASONS
-from opscope.core.columns import at, gather, spread
+from opscope.core.columns import at, gather, pieces, spread
 from opscope.core.intervals import NONE, Ints
 
 BOTH, FLOPS, BYTES = "FLOPs, bytes", "FLOPs", "bytes"
@@ -40,27 +40,32 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
 
 
 def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
-    launched = ops.attribution.kernels
     lacking = pl.any_horizontal(pl.col("flops", "bytes").is_null()) & (pl.col("duration") > 0)
-    places = np.flatnonzero(executed.select(lacking).to_series().to_numpy())
-    rows = launched.op[places].astype(np.int64)
-    name = executed["name"].gather(places)
-    kinds = _alike(
-        ops,
-        rows,
-        executed["flops"].is_not_null().gather(places).alias("has_flops"),
-        executed["bytes"].is_not_null().gather(places).alias("has_bytes"),
-        executed["duration"].gather(places).alias("time"),
-        pl.Series("gap", launched.reason[places]),
-        *at_most(ops.attribution.trace["kernels"].select("name", "grid")[places]).get_columns(),
-        name.zip_with(pl.Series(rows < 0), name.clear(len(name))),
-    )
+    whole = np.flatnonzero(executed.select(lacking).to_series().to_numpy())
+    kinds = pl.concat(_lacking(ops, executed, whole[part]) for part in pieces(len(whole)))
     gap = spread("gap", list(REASONS), kinds["gap"].to_numpy()).cast(pl.String)
     return _read(ops, kinds).with_columns(
         pl.coalesce(pl.col("op"), kinds["name"].cast(pl.String)).alias("op"),
         pl.coalesce(gap, pl.col("why")).alias("why"),
         # why a kernel has no op is one of a closed list, as it is
         *(pl.when(gap.is_null()).then(kinds[name]).alias(name) for name in SCHEMA),
+    )
+
+
+def _lacking(ops: Ops, executed: pl.DataFrame, places: Ints) -> pl.DataFrame:
+    """The kinds of the kernels at ``places``."""
+    launched = ops.attribution.kernels
+    rows = launched.op[places].astype(np.int64)
+    name = executed["name"].gather(places)
+    return _alike(
+        ops,
+        rows,
+        executed["flops"].gather(places).is_not_null().alias("has_flops"),
+        executed["bytes"].gather(places).is_not_null().alias("has_bytes"),
+        executed["duration"].gather(places).alias("time"),
+        pl.Series("gap", launched.reason[places]),
+        *at_most(ops.attribution.trace["kernels"].select("name", "grid")[places]).get_columns(),
+        name.zip_with(pl.Series(rows < 0), name.clear(len(name))),
     )
 
 

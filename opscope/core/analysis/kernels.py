@@ -51,6 +51,8 @@ MEMOP_COLUMNS: Final = (
 )
 
 
+#: Kernels of one piece: all their columns take 200 bytes for each while they are made.
+_ROWS: Final = 500_000
 _TENSOR_CORE = ("tc_eligible", "tc_ready", "tc_reason", "tc_unused")
 
 
@@ -73,7 +75,7 @@ def kernel_pieces(ops: Ops, executed: pl.DataFrame) -> Iterator[pl.DataFrame]:
     ):
         of = launched.op[which.to_numpy()]
         marks[of[of >= 0]] = True
-    for part in pieces(len(table)):
+    for part in pieces(len(table), _ROWS):
         yield _piece(ops, table[part], executed[part], launched.part(part), used, hidden)
 
 

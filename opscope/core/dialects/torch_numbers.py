@@ -59,13 +59,15 @@ def _numbered(texts: pl.Series, seq: pl.Series, identity: pl.Series) -> pl.DataF
     sizes = texts.str.find(_SIZES, literal=True).fill_null(size)
     begin = seq.fill_null(identity)
     # a slice of bytes copies nothing; where its ends are columns it takes a third of the time
-    marks = pl.DataFrame({"seq": seq, "id": identity, "sizes": sizes, "size": size}).select(
-        pl.col("seq", "id", "sizes").cast(pl.Int64),
-        (pl.col("seq") + len(_SEQ)).cast(pl.Int64).alias("first"),
-        (pl.coalesce("id", "sizes") - pl.col("seq") - len(_SEQ)).cast(pl.Int64).alias("digits"),
-        (pl.col("id") + len(_OP_ID)).cast(pl.Int64).alias("second"),
-        (pl.col("sizes") - pl.col("id") - len(_OP_ID)).cast(pl.Int64).alias("others"),
-    )
+    marks = pl.DataFrame(
+        [column.cast(pl.Int64).alias(name)  # signed: words may stand in another order
+         for name, column in (("seq", seq), ("id", identity), ("sizes", sizes))]
+    ).with_columns(
+        (pl.col("seq") + len(_SEQ)).alias("first"),
+        (pl.coalesce("id", "sizes") - pl.col("seq") - len(_SEQ)).alias("digits"),
+        (pl.col("id") + len(_OP_ID)).alias("second"),
+        (pl.col("sizes") - pl.col("id") - len(_OP_ID)).alias("others"),
+    )  # fmt: skip
     frame = marks.with_columns(texts.cast(pl.Binary).alias("text"), begin.alias("begin"))
     text = pl.col("text").bin
     parts = frame.select(
