@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,8 @@ from opscope.core.attribute import Attribution
 from opscope.core.intervals import NONE, Ints
 from opscope.core.schema import DIRECTIONS
 
+#: What PyTorch calls its nodes. Threads of TensorFlow's pool take whatever is next, forward or backward.
+_NODE: Final = re.compile(r"Backward(?:[0-9]+)?\Z|autograd::")
 _BACKWARD: Final = DIRECTIONS.index("backward")
 
 
@@ -30,7 +33,10 @@ class AutogradThreads:
             ranges[name].fill_null(NONE) for name in ("process", "thread")
         )
         seq = attribution.meaning.seq
-        nodes = np.flatnonzero((codes == _BACKWARD) & attribution.is_op)
+        meaning = attribution.meaning
+        names = [one.call.name if one.call is not None else "" for one in meaning.readings]
+        is_node = np.array([_NODE.search(name) is not None for name in names], bool)
+        nodes = np.flatnonzero((codes == _BACKWARD) & attribution.is_op & is_node[meaning.reading])
         first = bool((seq.gather(nodes) == 0).any()) if len(nodes) else False
         self._numbered = (seq >= (0 if first else 1)).fill_null(False)
         self.lanes: set[tuple[int, int]] = self._of(nodes)

@@ -47,6 +47,11 @@ def test_a_thread_that_does_more_than_differentiate_is_not_the_engines(trace_of,
     assert directions(trace_of, *ranges)["aten::add"] == "forward"
 
 
+def test_a_thread_of_another_frameworks_pool_is_not_the_engines(trace_of):
+    gradient = {**op(2, 100, "ReluGrad(f32[4])"), "category": "backward"}
+    assert directions(trace_of, gradient, op(2, 110, "Exp(f32[4])"))["Exp"] == "forward"
+
+
 @pytest.mark.parametrize(("number", "expected"), [(0, "forward"), (228, "backward")])
 def test_a_zero_is_no_number_unless_a_node_has_it(trace_of, number, expected):
     """``emit_nvtx`` writes the number that the thread's next node would have: 0 on one that makes none."""
