@@ -15,6 +15,8 @@ import pytest
 import opscope
 
 ROOT = Path(opscope.__file__).resolve().parents[1]
+#: The tests may run against an installed package, which has no scripts beside it.
+CHECKOUT = Path(__file__).resolve().parents[1]
 #: Modules that are imported only because the user's program has them.
 USERS = {"torch", "tensorflow", "jax", "keras", "mindspore", "lightning", "pytorch_lightning",
          "transformers", "sitecustomize"}  # fmt: skip
@@ -67,7 +69,7 @@ def test_a_report_loads_no_framework(tmp_path):
 def test_every_library_that_is_imported_is_declared():
     """What comes only with another library is missing where that one no longer brings it."""
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    project = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = toml.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {canonical(re.split(r"[^\w.-]", line)[0]) for line in project["dependencies"]}
     modules = {
         name
@@ -95,7 +97,7 @@ def canonical(name: str) -> str:
 
 def test_a_trace_of_nsight_is_reported_without_pyarrow(tmp_path):
     made = tmp_path / "made.sqlite"
-    script = ROOT / "benchmarks" / "make_nsys.py"
+    script = CHECKOUT / "benchmarks" / "make_nsys.py"
     code = (
         "import sys; sys.modules.update(pyarrow=None, pandas=None)\n"
         "import runpy\n"

@@ -150,6 +150,7 @@ def test_a_signal_while_the_profile_is_made_leaves_the_recording_and_says_how_to
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # whatever runs the tests
     )
     assert [process.stdout.readline() for _ in range(2)] == ["out\n", "making\n"]
     process.send_signal(getattr(signal, name))
