@@ -121,6 +121,8 @@ def once(name: str, target: str, instant: float, kind: Kind, folder: Path) -> st
             env={**os.environ, "PYTHONPATH": path, **kind.environment},
             stderr=told,
             start_new_session=True,
+            # a terminal's wish to ignore it (nohup) is inherited
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
     log, limit = folder / "log", time.monotonic() + MOST_S
     while not (log.exists() and b"\n" in log.read_bytes()):
