@@ -6,6 +6,7 @@ that it is a method of.
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -27,12 +28,12 @@ def when_imported(name: str, tell: Callable[[Any], None]) -> None:
         waiting[:] = [one for one in waiting if one() is not None]
         waiting.append(weakref.WeakMethod(tell))
     if not known:  # at once, where it is there
-        wrapt.register_post_import_hook(_imported, name)
+        wrapt.register_post_import_hook(functools.partial(_imported, name), name)
 
 
-def _imported(module: ModuleType) -> None:
+def _imported(name: str, module: ModuleType) -> None:
     with _lock:
-        waiting = _waiting.pop(module.__name__, [])
+        waiting = _waiting.pop(name, [])
     for one in waiting:
         tell = one()
         if tell is not None:
