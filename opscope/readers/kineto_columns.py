@@ -217,11 +217,10 @@ class Columns:
         nothing = self.attrs[b""]
         result = np.full(len(args), nothing, np.int32)
         occupancy = [a.occupancy for a in args]
-        if occupancy.count(ABSENT) < len(args):  # nearly every kernel
-            text = self._occupancies
-            result[:] = text.of([bytes(value) for value in occupancy])
-        rare = [place for place, a in enumerate(args) if not a < PLAIN]
-        if rare:
+        if occupancy[0] is not ABSENT or occupancy.count(ABSENT) < len(args):  # kernels
+            result = self._occupancies.of(list(map(bytes, occupancy)))
+        if not all(map(PLAIN.__gt__, args)):
+            rare = [place for place, a in enumerate(args) if not a < PLAIN]
             result[rare] = self.attrs.of([_attrs(args[place]) for place in rare])
         return result
 
@@ -247,7 +246,7 @@ def ints(values: Sequence[int | None]) -> NDArray[np.int64]:
         pass
     except OverflowError:  # beyond 64 bits, such as AccumulateGrad's 2**64 - 1: no number
         values = [v if v is not None and -(1 << 63) < v < 1 << 63 else None for v in values]
-    if values.count(None) == len(values):
+    if values[0] is values[-1] is None and values.count(None) == len(values):
         return np.full(len(values), NONE)
     known = [NONE if value is None else value for value in values]
     try:
@@ -283,7 +282,7 @@ def _texts(
     if len(detailed) < len(events):  # a name alone: its text is looked up by its number
         plain = np.ones(len(events), np.bool_)
         plain[detailed] = False
-        for name in np.unique(names[plain]).tolist():
+        for name in np.flatnonzero(np.bincount(names[plain])).tolist():
             if name not in of_name:
                 event = events[int(np.flatnonzero(plain & (names == name))[0])]
                 of_name[name] = texts[op_text(event.name, b"", b"", b"", b"", b"")]
@@ -321,19 +320,15 @@ def _calls(columns: Columns, kind: str, rows: Block) -> None:
 def _device(columns: Columns, kind: str, rows: Block) -> None:
     data = columns.spans(rows)
     events, args = rows.events, rows.args()
-    device = [a.device for a in args]
-    if None in device:
-        device = [_device_of(e, a) for e, a in zip(events, args, strict=True)]
-    stream = [a.stream for a in args]
-    if None in stream:
-        stream = [_stream_of(e, a) for e, a in zip(events, args, strict=True)]
-    data["device"] = ints(device)
-    data["stream"] = ints(stream)
+    data["device"] = _told_or_placed([a.device for a in args], [e.pid for e in events], _number)
+    data["stream"] = _told_or_placed(
+        [a.stream for a in args], [e.tid for e in events], place_number
+    )
     data["context"] = ints([a.context for a in args])
     data["correlation"] = ints([a.correlation for a in args])
     if kind == "kernel":
-        data["grid"] = columns.triples.of([bytes(a.grid) for a in args])
-        data["block"] = columns.triples.of([bytes(a.block) for a in args])
+        data["grid"] = columns.triples.of(list(map(bytes, [a.grid for a in args])))
+        data["block"] = columns.triples.of(list(map(bytes, [a.block for a in args])))
         data["registers"] = ints([a.registers for a in args])
         data["shared"] = ints([a.shared for a in args])
         data["graph"] = ints([a.graph for a in args])
@@ -365,16 +360,19 @@ def _other(columns: Columns, kind: str, rows: Block) -> None:
     columns[kind].blocks.append(data)
 
 
-def _device_of(event: Event, args: Args) -> int | None:
-    if args.device is not None:
-        return args.device
-    return event.pid if isinstance(event.pid, int) else None
+def _told_or_placed(
+    told: list[int | None], places: list[int | str], number: Callable[[int | str], int | None]
+) -> NDArray[np.int64]:
+    """What the arguments tell; where they tell nothing, the number of the pid or tid."""
+    values = ints(told)
+    untold = [place for place in np.flatnonzero(values == NONE).tolist() if told[place] is None]
+    if untold:
+        values[untold] = ints([number(places[place]) for place in untold])
+    return values
 
 
-def _stream_of(event: Event, args: Args) -> int | None:
-    if args.stream is not None:
-        return args.stream
-    return place_number(event.tid)
+def _number(value: int | str) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def place_number(value: int | str) -> int | None:
