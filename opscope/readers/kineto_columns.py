@@ -1,7 +1,7 @@
 """Decoded Kineto events gathered into columns: NumPy arrays, and codes into tables of distinct text.
 
 One comprehension per column per block is the only Python that touches each event; measured on
-2.2 M events, gathering costs as much as decoding (1.3 µs an event each).
+2.2 M events, gathering costs nine tenths of decoding (1.1 and 1.2 µs an event).
 """
 
 from __future__ import annotations
