@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/kineto_read.py TRACE.json[.gz] ... [--peer PYTHON]
 
-Beside each figure its ratio to the floor: decompressing the file and decoding every event to typed
-structs that are thrown away. ``opscope report FILE`` is the command, the interpreter's start and the
+Beside each figure its ratio to the floor, in CPU seconds: decompressing the file and decoding every
+event to typed structs that are thrown away. ``opscope report FILE`` is the command, the interpreter's start and the
 imports in its time. ``--peer`` also loads the file with Holistic Trace Analysis, where it is installed.
 Of several traces, such as ``scale_kineto.py`` makes of one, the last lines tell how time grows with
 their events.
@@ -23,11 +23,12 @@ _CHILD = """
 import json, resource, sys, time
 path = sys.argv[1]
 {setup}
-start = time.perf_counter()
+start, cpu = time.perf_counter(), time.process_time()
 {body}
+cpu = time.process_time() - cpu
 seconds = time.perf_counter() - start
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps([seconds, peak, {count}]))
+print(json.dumps([seconds, cpu, peak, {count}]))
 """
 RUNS = {
     "floor: decode and forget": (
@@ -62,7 +63,7 @@ PEER = (
 
 def measure(
     path: Path, name: str, parts: tuple[str, str, str], python: str
-) -> tuple[float, float, int] | None:
+) -> tuple[float, float, float, int] | None:
     setup, body, count = parts
     code = _CHILD.format(setup=setup, body=body, count=count)
     done = subprocess.run(
@@ -71,29 +72,29 @@ def measure(
     if done.returncode:
         print(f"{name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
         return None
-    seconds, peak, rows = json.loads(done.stdout.strip().splitlines()[-1])
-    return seconds, peak, rows
+    seconds, cpu, peak, rows = json.loads(done.stdout.strip().splitlines()[-1])
+    return seconds, cpu, peak, rows
 
 
 def compare(path: Path, runs: list[tuple[str, tuple[str, str, str], str]]) -> dict[str, float]:
-    """Print what each part took of one trace; their seconds, and how many ``events`` it has."""
+    """Print what each part took of one trace; their CPU seconds, and how many ``events`` it has."""
     taken: dict[str, float] = {}
-    print(f"{path.name:32}{'s':>8}{'× floor':>9}{'peak MiB':>10}{'rows':>12}")
+    print(f"{path.name:32}{'wall s':>8}{'CPU s':>8}{'× floor':>9}{'peak MiB':>10}{'rows':>12}")
 
-    def line(name: str, seconds: float, peak: float, rows: int | None) -> None:
-        taken[name] = seconds
+    def line(name: str, seconds: float, cpu: float, peak: float, rows: int | None) -> None:
+        taken[name] = cpu
         floor = next(iter(taken.values()))
         told = "" if rows is None else f"{rows:12,}"
-        print(f"{name:32}{seconds:8.2f}{seconds / floor:9.2f}{peak:10.0f}{told}", flush=True)
+        print(f"{name:32}{seconds:8.2f}{cpu:8.2f}{cpu / floor:9.2f}{peak:10.0f}{told}", flush=True)
 
     events = 0
     for name, parts, python in runs:
         found = measure(path, name, parts, python)
         if found is not None:
             line(name, *found)
-            events = events or found[2]
+            events = events or found[3]
     command = children.run(children.report(path))
-    line("opscope report FILE", command.wall, command.peak * 1024, None)
+    line("opscope report FILE", command.wall, command.cpu, command.peak * 1024, None)
     return {**taken, "events": events}
 
 

@@ -134,9 +134,12 @@ def _device(
 def _linked(placed: Placed, kind: str, calls: pl.DataFrame) -> tuple[NDArray[np.int64], int]:
     """The correlation ids of a kind's rows, by flow arrows where no call has the row's own id."""
     correlation = placed.columns[kind].column("correlation").copy()
-    missing = (correlation == NONE) | ~np.isin(
-        correlation, calls["correlation"].drop_nulls().to_numpy()
-    )
+    # sorted: np.isin takes a third of a second for 20,000 ids among 400,000
+    known = np.sort(calls["correlation"].drop_nulls().to_numpy())
+    place = np.searchsorted(known, correlation)
+    place[place == len(known)] = 0
+    missing = known[place] != correlation if len(known) else np.ones(len(place), np.bool_)
+    missing |= correlation == NONE
     rows, found = launches_by_flow(placed.columns, placed.number, kind, missing)
     correlation[rows] = found
     return correlation, len(rows)

@@ -16,7 +16,65 @@ from numpy.typing import NDArray
 ABSENT: Final = Raw(b"")
 
 
-class Args(Struct, gc=False):
+class _Absent:
+    """What a rare raw field holds where it is absent: empty, and neither less nor more than anything."""
+
+    def __bytes__(self) -> bytes:
+        return b""
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    __gt__ = __lt__
+
+
+#: What an absent rare field holds: compare with ``is``.
+UNTOLD: Final[Any] = _Absent()
+
+
+class _More:
+    """More than anything that an event may hold as its mark."""
+
+    def __gt__(self, other: object) -> bool:
+        return True
+
+
+_UNMARKED: Final[Any] = 0
+_MORE: Final[Any] = _More()
+
+
+class Rare(Struct, gc=False, order=True):
+    """What few events tell. These fields are first, so that one comparison says that none is there."""
+
+    # collectives
+    collective: Raw = f(default=UNTOLD, name="Collective name")
+    in_nelems: Raw = f(default=UNTOLD, name="In msg nelems")
+    out_nelems: Raw = f(default=UNTOLD, name="Out msg nelems")
+    dtype: Raw = UNTOLD
+    group_size: Raw = f(default=UNTOLD, name="Group size")
+    group: Raw = f(default=UNTOLD, name="Process Group Name")
+    group_description: Raw = f(default=UNTOLD, name="Process Group Description")
+    group_ranks: Raw = f(default=UNTOLD, name="Process Group Ranks")
+    collective_seq: Raw = f(default=UNTOLD, name="Seq")
+    comms_id: Raw = f(default=UNTOLD, name="Comms Id")
+    in_split: Raw = f(default=UNTOLD, name="In split size")
+    out_split: Raw = f(default=UNTOLD, name="Out split size")
+    source_rank: Raw = f(default=UNTOLD, name="Src Rank")
+    target_rank: Raw = f(default=UNTOLD, name="Dst Rank")
+    # Inductor and Triton
+    kernel_backend: Raw = UNTOLD
+    kernel_file: Raw = UNTOLD
+    kernel_hash: Raw = UNTOLD
+    kernel_name: Raw = UNTOLD
+    num_warps: Raw = UNTOLD
+    num_stages: Raw = UNTOLD
+    kernel_flop: Raw = UNTOLD
+    kernel_num_gb: Raw = UNTOLD
+    #: The first field in which an event that tells none of these differs from ``PLAIN``.
+    mark: Raw = f(default=_UNMARKED, name="opscope mark")
+
+
+class Args(Rare, gc=False, order=True):
     """The ``args`` of any event. Raw fields are bytes of JSON, decoded only once per distinct value.
 
     ``External id`` is left out on purpose: it is no link (see ``kineto``).
@@ -25,8 +83,6 @@ class Args(Struct, gc=False):
     correlation: int | None = None
     seq: int | None = f(default=None, name="Sequence number")
     fwd: int | None = f(default=None, name="Fwd thread id")
-    index: Raw = f(default=ABSENT, name="Ev Idx")
-    record: Raw = f(default=ABSENT, name="Record function id")
     dims: Raw = f(default=ABSENT, name="Input Dims")
     dims_old: Raw = f(default=ABSENT, name="Input dims")
     types: Raw = f(default=ABSENT, name="Input type")
@@ -55,32 +111,13 @@ class Args(Struct, gc=False):
     # synchronization
     sync_kind: str | None = f(default=None, name="cuda_sync_kind")
     sync_event: int | None = f(default=None, name="wait_on_cuda_event_id")
-    # collectives
-    collective: Raw = f(default=ABSENT, name="Collective name")
-    in_nelems: Raw = f(default=ABSENT, name="In msg nelems")
-    out_nelems: Raw = f(default=ABSENT, name="Out msg nelems")
-    dtype: Raw = ABSENT
-    group_size: Raw = f(default=ABSENT, name="Group size")
-    group: Raw = f(default=ABSENT, name="Process Group Name")
-    group_description: Raw = f(default=ABSENT, name="Process Group Description")
-    group_ranks: Raw = f(default=ABSENT, name="Process Group Ranks")
-    collective_seq: Raw = f(default=ABSENT, name="Seq")
-    comms_id: Raw = f(default=ABSENT, name="Comms Id")
-    in_split: Raw = f(default=ABSENT, name="In split size")
-    out_split: Raw = f(default=ABSENT, name="Out split size")
-    source_rank: Raw = f(default=ABSENT, name="Src Rank")
-    target_rank: Raw = f(default=ABSENT, name="Dst Rank")
-    # Inductor and Triton
-    kernel_backend: Raw = ABSENT
-    kernel_file: Raw = ABSENT
-    kernel_hash: Raw = ABSENT
-    kernel_name: Raw = ABSENT
-    num_warps: Raw = ABSENT
-    num_stages: Raw = ABSENT
-    kernel_flop: Raw = ABSENT
-    kernel_num_gb: Raw = ABSENT
     # metadata events
     name: Raw = ABSENT
+
+
+#: Arguments that tell nothing rare are less than these: fields are compared in their order, and the
+#: mark is the first that differs. Measured: 80 ns an event, asking each field 390.
+PLAIN: Final = Args(mark=_MORE)
 
 
 class Event(Struct, gc=False):
@@ -165,8 +202,17 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
 
     Raises Inexact where floats do not hold them to the ns.
     """
-    if Decimal in set(map(type, values)):
+    types = set(map(type, values))
+    if Decimal in types:
         return np.array([_decimal_ns(value) for value in values], np.int64)
+    if types == {int}:
+        try:
+            whole = np.fromiter(values, np.int64, len(values))
+        except OverflowError:
+            raise Inexact from None
+        if int(whole.min()) > -_LARGEST and int(whole.max()) < _LARGEST:
+            return whole * 1000
+        raise Inexact
     try:
         micros = np.array(values, np.float64)  # an absent time becomes NaN
     except OverflowError:  # a whole number of over 308 digits
@@ -174,16 +220,17 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
     known = ~np.isnan(micros)
     if not known.all():
         micros[~known] = 0
-    whole = np.floor(micros)
-    part = micros - whole
+    below = np.floor(micros)
+    part = micros - below
     size = np.abs(micros)
     large = np.flatnonzero(size >= _EXACT_BELOW)
     # A large time that is whole may have been written so, or be rounded from one that is not.
     if len(large) and (
-        size.max() >= _LARGEST or float in {type(values[at]) for at in large.tolist()}
+        size.max() >= _LARGEST
+        or (float in types and float in {type(values[at]) for at in large.tolist()})
     ):
         raise Inexact
-    result = whole.astype(np.int64) * 1000 + np.rint(part * 1000).astype(np.int64)
+    result = below.astype(np.int64) * 1000 + np.rint(part * 1000).astype(np.int64)
     if not known.all():
         result[~known] = NO_TIME
     return result

@@ -134,24 +134,22 @@ def launches_by_flow(
     arrows = _arrows(columns, number, launches=True)
     if arrows is None or not len(calls) or not missing.any():
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    # from what is missing back to the calls: few rows, where arrows and calls are most of a file
+    wanted = _places(rows, number).with_row_index("row").filter(pl.Series(missing))
+    ends = arrows.filter(~pl.col("begins")).join(wanted, on=_PLACE, how="semi")
+    begins = arrows.filter("begins").join(ends, on="id", how="semi")
     called = _places(calls, number).with_columns(correlation=pl.Series(calls.column("correlation")))
+    called = called.filter(pl.col("correlation") != NONE).join(begins, on=_PLACE, how="semi")
     source = (
-        arrows.filter("begins")
-        .join(called.filter(pl.col("correlation") != NONE), on=_PLACE)
+        begins.join(called, on=_PLACE, maintain_order="left_right")
         .select("id", "correlation")
         .unique("id", keep="first", maintain_order=True)
     )
-    target = (
-        arrows.filter(~pl.col("begins"))
-        .join(source, on="id")
-        .unique(_PLACE, keep="first", maintain_order=True)
+    target = ends.join(source, on="id", maintain_order="left").unique(
+        _PLACE, keep="first", maintain_order=True
     )
-    found = (
-        _places(rows, number)
-        .with_row_index("row")
-        .filter(pl.Series(missing))
-        .join(target, on=_PLACE)
-        .select(pl.col("row").cast(pl.Int64), "correlation")
+    found = wanted.join(target, on=_PLACE, maintain_order="left").select(
+        pl.col("row").cast(pl.Int64), "correlation"
     )
     return found["row"].to_numpy(), found["correlation"].to_numpy()
 

@@ -480,3 +480,55 @@ def test_an_array_of_no_events_is_no_trace(tmp_path: Path) -> None:
     path.write_text('{"traceEvents": []}')
     with pytest.raises(BadInput, match="nothing that torch"):
         kineto.read(path)
+
+
+def test_what_few_events_tell_is_theirs_alone(tmp_path: Path) -> None:
+    rows = [
+        event("cpu_op", f"aten::op{n}", 1000 + n, 1, 7, 8, Sequence__number=n) for n in range(9)
+    ]
+    rows[3]["args"]["Group size"] = 4
+    rows[5]["args"]["opscope mark"] = {"a": [1]}  # a name that only the reader uses
+    rows[6]["args"] |= {"opscope mark": -1, "kernel_file": "a.py"}
+    kernels = [
+        event("kernel", "k", 2000 + n, 1, 0, 7, **{"est. achieved occupancy %": n // 2})
+        for n in range(4)
+    ]
+    kernels[1]["args"]["Comms Id"] = 17
+    del kernels[2]["args"]["est. achieved occupancy %"]
+    trace = kineto.read(write(tmp_path / "a.json", rows + kernels))
+    told = [None] * 9
+    told[3], told[6] = '{"group_size":4}', '{"kernel_file":"a.py"}'
+    assert trace["ranges"].sort("start")["attrs"].to_list() == told
+    assert trace["kernels"].sort("start")["attrs"].to_list() == [
+        '{"occupancy":0}', '{"comms_id":17,"occupancy":0}', None, '{"occupancy":1}',
+    ]  # fmt: skip
+
+
+def test_ops_with_and_without_shapes_have_their_own_texts(tmp_path: Path) -> None:
+    shapes = {"Input__Dims": [[2], [2], []], "Input__type": ["float", "float", "Int"]}
+    rows = [
+        event("cpu_op", "aten::add", 1000, 1, 7, 8),
+        event("cpu_op", "aten::add", 1002, 1, 7, 8, **shapes),
+        event("cpu_op", "aten::mul", 1004, 1, 7, 8),
+        event("cpu_op", "aten::add", 1006, 1, 7, 8),
+        event("cpu_op", "aten::add", 1008, 1, 7, 8, **shapes),
+    ]
+    texts = kineto.read(write(tmp_path / "a.json", rows))["ranges"].sort("start")["text"].to_list()
+    assert texts[0] == texts[3] == "aten::add()"
+    assert texts[2] == "aten::mul()"
+    assert texts[1] == texts[4]
+    assert "f32[2]" in texts[1]
+
+
+def test_a_number_that_few_kernels_tell_is_theirs_alone(tmp_path: Path) -> None:
+    rows = [
+        event("kernel", "k", 1000, 1, 3, "stream 5", correlation=1),
+        event("kernel", "k", 1002, 1, 3, 9, device=2, stream=7, correlation=1 << 70),
+        event("kernel", "k", 1004, 1, "GPU", "none", context=4, correlation=3),
+        event("kernel", "k", 1006, 1, 3, 9, stream=1 << 64, device=-(1 << 63)),
+    ]
+    kernels = kineto.read(write(tmp_path / "a.json", rows))["kernels"].sort("start")
+    assert kernels["device"].to_list() == [3, 2, None, None]
+    assert kernels["stream"].to_list() == [5, 7, None, None]
+    assert kernels["context"].to_list() == [None, None, 4, None]
+    assert kernels["correlation"].to_list() == [1, None, 3, None]
