@@ -67,9 +67,7 @@ def totals_by(
     rows = alike.lazy().with_columns(pl.col(texts).cast(pl.String))
     rows = rows.join(_kind_of_ops(kinds), on=["op", "direction"], how="left", nulls_equal=True)
     by_time = pl.col("device_time").fill_null(0)
-    summed = rows.group_by(keys).agg(
-        map(_total, _SUMS)
-    )
+    summed = rows.group_by(keys).agg(map(_total, _SUMS))
     for name in (*usual, "kind"):
         most = (
             rows.group_by(*keys, name)

@@ -121,7 +121,7 @@ def _ordered(found: pl.DataFrame) -> pl.DataFrame:
 
     Ranks are packed into a few integers: a sort by each of eleven columns takes several times as long.
     """
-    ranks = [_from_most(found[name]) for name in ("device_time", "self_time")]
+    ranks: list[NDArray[Any]] = [_from_most(found[name]) for name in ("device_time", "self_time")]
     ranks += [_ranks(found[name]) for name in SAME_OP]
     keys: list[Ints] = [np.zeros(len(found), np.int64)]
     size = 1
