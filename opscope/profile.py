@@ -38,7 +38,7 @@ from opscope.core.attribute import Attribution, attribute
 from opscope.core.captures import without_captures
 from opscope.core.cells import replaces
 from opscope.core.clocks import aligned
-from opscope.core.columns import as_text, pieces
+from opscope.core.columns import as_text, distinct_values, pieces, renamed
 from opscope.core.naming import name_devices
 from opscope.core.perf.devices import Device
 from opscope.core.trace import Trace
@@ -170,7 +170,18 @@ class Profile:
 
     def op_totals(self) -> pl.DataFrame:
         """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""
-        return self._given("op_totals", lambda: totals.op_totals(self._ops))
+        return self._given("op_totals", lambda: totals.op_totals(self._op_sums))
+
+    @cached_property
+    def _op_sums(self) -> pl.DataFrame:
+        return totals.op_sums(self._ops)
+
+    @property
+    def _summed(self) -> pl.DataFrame:
+        """What of ``op_totals`` is there to add up further: not in order unless that was asked for."""
+        if "op_totals" in self._frames or "op_totals" in self._stored:
+            return self._kept("op_totals")
+        return self._op_sums
 
     def kinds(self) -> pl.DataFrame:
         """One row per kind of work (matrix products, attention …), op and direction: see
@@ -178,18 +189,24 @@ class Profile:
         return self._given("kinds", self._kinds)
 
     def _kinds(self) -> pl.DataFrame:
-        return op_kinds(self._ops, self._kept("op_totals"), self._kept("unattributed"))
+        return op_kinds(self._ops, self._summed, self._kept("unattributed"))
 
-    def totals_by(self, by: str) -> pl.DataFrame:
+    def totals_by(self, by: str, *, layers: Mapping[str, str] | None = None) -> pl.DataFrame:
         """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``, what has no op beside it:
-        see ``core.analysis.grouped``. Raises ValueError for another ``by``."""
+        see ``core.analysis.grouped``. Layers of one name in ``layers`` are one. Raises ValueError for
+        another ``by``."""
         if by not in BY:
             raise ValueError(f"by {by!r}: it can be {', '.join(BY)}")
         if by == "kind":
             return kind_totals(self._kept("kinds"))
-        return totals_by(
-            self._kept("op_totals"), self._kept("unattributed"), self._kept("kinds"), by
-        )
+        summed = self._summed
+        if layers:
+            summed = summed.with_columns(renamed(summed["layer"], layers))
+        return totals_by(summed, self._kept("unattributed"), self._kept("kinds"), by)
+
+    def distinct(self, column: str) -> list[str]:
+        """The distinct texts of a column of ``op_totals`` (``layer``, ``direction`` …), A first."""
+        return sorted(distinct_values(self._summed[column]).drop_nulls().cast(pl.String))
 
     def kernel_totals(self) -> pl.DataFrame:
         """One row per kernel name, by time."""

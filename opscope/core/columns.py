@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -99,6 +99,12 @@ def as_text(frame: pl.DataFrame) -> pl.DataFrame:
         codes, texts = compact(column)
         made.append(pl.Series(column.name, texts, pl.String).gather(codes.astype(np.uint32)))
     return frame.with_columns(made)
+
+
+def renamed(column: pl.Series, names: Mapping[str, str]) -> pl.Series:
+    """A Categorical column with other texts for some; each distinct text is looked at once."""
+    codes, texts = compact(column)
+    return spread(column.name, [names.get(text or "", text) for text in texts], codes)
 
 
 def matching(column: pl.Series, pattern: str) -> NDArray[np.bool_]:

@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.amended import amended
+from opscope.core.columns import pairs
 from opscope.core.ranks import with_facts, with_ranks
 from opscope.core.trace import Trace
 
@@ -210,11 +211,14 @@ def _renumber(tables: dict[str, pl.DataFrame], processes: Codes) -> None:
 
 def _devices(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     """The distinct (process, device) that executed something."""
-    parts = [
-        tables[name].select("process", "device").unique()
-        for name in ("kernels", "memops")
-        if name in tables and "device" in tables[name].columns
-    ]
-    return pl.concat(
-        [pl.DataFrame(schema={"process": pl.Int32, "device": pl.Int32}), *parts]
-    ).unique()
+    found: set[tuple[int, int]] = set()
+    for name in ("kernels", "memops"):
+        if name in tables and "device" in tables[name].columns:
+            both = tables[name].select("process", "device")
+            if both["process"].null_count() or both["device"].null_count():
+                both = both.drop_nulls()
+            # by a table of pairs: ``unique`` takes ten times as long
+            one, other, _ = pairs(both["process"].to_numpy(), both["device"].to_numpy())
+            found |= set(zip(one.tolist(), other.tolist(), strict=True))
+    schema = {"process": pl.Int32, "device": pl.Int32}
+    return pl.DataFrame(sorted(found), schema=schema, orient="row")

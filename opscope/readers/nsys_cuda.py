@@ -11,7 +11,7 @@ from opscope.core.columns import stacked
 
 from .nsys_source import Source
 from .nsys_strings import Codes, Strings, Threads, constant, labels, named
-from .sqlite import Column, Kind
+from .sqlite import ROW, Column, Kind, packed
 
 _CALLS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
 _CALL: Final[Mapping[str, Kind]] = {
@@ -30,6 +30,12 @@ _KERNEL: Final[Mapping[str, Kind]] = {
 _EXTENTS: Final[Mapping[str, Column]] = {
     name: (f"{name}X", f"{name}Y", f"{name}Z") for name in ("grid", "block", "cluster")
 }
+#: What a program has in each of its kernels or in none: one column tells where it is, and takes a seventh
+#: less than to read the five.
+_SOMETIMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "graphId": ("graphId",), "graphNodeId": ("graphNodeId",),
+    "cluster": ("clusterX", "clusterY", "clusterZ"),
+}  # fmt: skip
 #: Columns that every version has.
 _NEEDED: Final = ("start", "end", "globalTid", "globalPid", "deviceId", "address")
 #: What a kernel's column is called in the trace, and its type where it is not a 64-bit integer.
@@ -80,7 +86,9 @@ def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFra
 def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
     """The ``kernels`` table, named by demangled name. None where the export has none."""
 
-    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+    def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> pl.DataFrame:
+        if rare is not None:
+            frame = _with_sometimes(frame, rare)
         columns = _placed(frame, threads)
         columns.append(_kernel_names(frame, strings))
         for name in _EXTENTS:
@@ -95,7 +103,12 @@ def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataF
     wanted: dict[str, Column] = {**_KERNEL, **_EXTENTS}
     if not source.has(table, "demangledName"):
         wanted["shortName"] = "int"
-    pieces = scan(source, table, wanted, convert)
+    rare: dict[str, Kind] = {}
+    for name, parts in _SOMETIMES.items():
+        if source.has(table, *parts) and not any(source.mostly(table, part) for part in parts):
+            del wanted[name]
+            rare |= dict.fromkeys(parts, "int")
+    pieces = scan(source, table, wanted, convert, rare)
     return stacked(pieces) if pieces else None
 
 
@@ -226,6 +239,7 @@ def scan(
     table: str,
     wanted: Mapping[str, Column],
     convert: Callable[[pl.DataFrame, pl.DataFrame | None], pl.DataFrame],
+    rare: Mapping[str, Kind] | None = None,
 ) -> list[pl.DataFrame]:
     """``source.scan``, null where a damaged table lacks what each of its rows has; it is told later."""
 
@@ -234,7 +248,18 @@ def scan(
         nothing = (pl.lit(None, pl.Int64).alias(name) for name in absent)
         return convert(frame.with_columns(nothing), rare)
 
-    return source.scan(table, wanted, whole)
+    return source.scan(table, wanted, whole, rare)
+
+
+def _with_sometimes(frame: pl.DataFrame, rare: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the columns of ``_SOMETIMES`` that the rows of ``rare`` have."""
+    for name, parts in _SOMETIMES.items():
+        if not set(parts) <= set(rare.columns):
+            continue
+        found = rare[parts[0]] if len(parts) == 1 else packed(*(rare[part] for part in parts))
+        whole = constant(name, None, pl.Int64, frame.height)
+        frame = frame.with_columns(whole.scatter(rare[ROW], found))
+    return frame
 
 
 def _placed(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:

@@ -337,6 +337,15 @@ def _form(name: str, column: Column) -> str:
     return _FORMS[column].format(_quoted(name))
 
 
+def packed(x: pl.Series, y: pl.Series, z: pl.Series) -> pl.Series:
+    """The three columns of an extent as the integer that they are packed into where they are read as one."""
+    least = (x.fill_null(0) & _EXTENT_X) * (1 << 32)
+    made: pl.Series = (
+        least + (y.fill_null(0) & _EXTENT_YZ) * (1 << 16) + (z.fill_null(0) & _EXTENT_YZ)
+    )
+    return made
+
+
 def _typed(frame: pl.DataFrame, columns: Mapping[str, Column]) -> Iterable[pl.Expr]:
     for name, kind in columns.items():
         dtype = frame.schema[name]

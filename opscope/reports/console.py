@@ -202,7 +202,7 @@ def _stepless(profile: Profile, row: Mapping[str, Any]) -> list[str]:
     ours = any(
         str(one).startswith("opscope.") for one in profile.trace["ranges"]["domain"].unique()
     )
-    if not ours or {"backward", "optimizer"}.isdisjoint(profile.op_totals()["direction"].unique()):
+    if not ours or {"backward", "optimizer"}.isdisjoint(profile.distinct("direction")):
         return []
     return ["no steps were told: opscope.step() at the beginning of each iteration tells them"]
 

@@ -99,22 +99,14 @@ def grouped(profile: Profile, report: str, top: int | None = 20, enough: bool = 
 
     Layers that differ in a number alone, such as the blocks of a transformer, are one.
     """
-    import polars as pl
-
-    from opscope.core.analysis.grouped import totals_by
-
     from .console import columns
 
     by = GROUPS[report]
-    totals = profile.op_totals()
-    patterns = layer_patterns(totals["layer"].drop_nulls().unique().to_list())
+    patterns = layer_patterns(profile.distinct("layer"))
     sizes: dict[str, int] = {}
     for pattern in patterns.values():
         sizes[pattern] = sizes.get(pattern, 0) + 1
-    if patterns:
-        starred = pl.col("layer").replace_strict(patterns, default=None, return_dtype=pl.String)
-        totals = totals.with_columns(starred)
-    frame = totals_by(totals, profile.unattributed(), profile.kinds(), by)
+    frame = profile.totals_by(by, layers=patterns)
     shown = frame if top is None else frame.head(top)
     if enough:
         shown = shown.head(max(int((shown["running"] < _ENOUGH).sum()) + 1, _FEW))

@@ -455,6 +455,40 @@ def test_graph_nodes_of_both_tables(nsys_file, ids, table):
     assert trace["kernels"].select("graph", "graph_node").rows() == [(3, 12)]
 
 
+@pytest.mark.parametrize("many", [0, 1, 30, 200])
+def test_what_few_kernels_have_is_read_as_what_all_have(nsys_file, ids, many):
+    """A sample tells how a column is asked for, never whether it is read."""
+    theirs = {
+        "graphId": 3,
+        "graphNodeId": 12,
+        "clusterX": 2**31 - 1,
+        "clusterY": 65_535,
+        "clusterZ": 1,
+    }
+    without = {**dict.fromkeys(theirs), "clusterX": 0}
+    some = {"clusterY": 2}
+    rows = [kernel(n, n + 1, n, ids, **dict.fromkeys(theirs)) for n in range(1, 201)]
+    for n in range(many):
+        rows[n] |= (theirs, without, some)[n % 3]
+    kernels = nsys.read(nsys_file(CUPTI_ACTIVITY_KIND_KERNEL=rows))["kernels"]
+    expected = [
+        ((3, 12, "2147483647,65535,1"), (None, None, None), (None, None, None))[n % 3]
+        if n < many
+        else (None, None, None)
+        for n in range(200)
+    ]
+    assert (
+        kernels.select("graph", "graph_node", pl.col("cluster").cast(pl.String)).rows() == expected
+    )
+
+
+@pytest.mark.parametrize("devices", [[0, 1, 0], [None, 0, 0], [-1, 0, 1], [None, None, None]])
+def test_each_device_that_ran_something_counts_once(nsys_file, ids, devices):
+    rows = [kernel(n, n + 5, n, ids, deviceId=device) for n, device in enumerate(devices)]
+    summary = Profile(nsys.read(nsys_file(CUPTI_ACTIVITY_KIND_KERNEL=rows))).summary()
+    assert summary["devices"].item() == len({device for device in devices if device is not None})
+
+
 def test_graph_and_node_zero_are_none(nsys_file, ids):
     """CUPTI says 0 of what no graph launched; an export may keep it where others leave null."""
     none = {"graphNodeId": 0, "graphId": 0}

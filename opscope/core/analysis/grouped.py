@@ -62,12 +62,12 @@ def totals_by(
     """
     keys, usual = BY[by], _USUAL[by]
     texts = list(dict.fromkeys((*keys, *usual, "op", "direction")))
-    rows = totals.lazy().select(pl.col(texts).cast(pl.String), *_SUMS)
+    # what is alike in these first: of a million ops in as many layers there are a few thousand
+    alike = totals.lazy().group_by(texts).agg(map(_total, _SUMS)).collect()
+    rows = alike.lazy().with_columns(pl.col(texts).cast(pl.String))
     rows = rows.join(_kind_of_ops(kinds), on=["op", "direction"], how="left", nulls_equal=True)
     by_time = pl.col("device_time").fill_null(0)
-    summed = rows.group_by(keys).agg(
-        *(pl.when(pl.col(n).is_not_null().any()).then(pl.col(n).sum()).alias(n) for n in _SUMS)
-    )
+    summed = rows.group_by(keys).agg(map(_total, _SUMS))
     for name in (*usual, "kind"):
         most = (
             rows.group_by(*keys, name)
@@ -98,6 +98,11 @@ _MANY: Final = {
     "op": "ops",
     "kind": "kinds",
 }
+
+
+def _total(name: str) -> pl.Expr:
+    """A sum that is null, not 0, where no row knows."""
+    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
 def _launched(gaps: pl.DataFrame) -> list[pl.Expr]:

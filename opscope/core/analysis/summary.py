@@ -12,7 +12,7 @@ from opscope.core.amended import UNCLOSED_MARK
 from opscope.core.analysis.windows import captured_steps, captured_time
 from opscope.core.captures import only_captured
 from opscope.core.clocks import machines
-from opscope.core.columns import matching
+from opscope.core.columns import grouped, matching, pairs
 from opscope.core.intervals import Ints, intersect, merge, subtract, union_length
 from opscope.core.schema import COMPILE
 from opscope.core.trace import Trace
@@ -75,14 +75,14 @@ def summary(
     apart = only_captured(trace)
     counted = ~pl.col("process").is_in(apart).fill_null(False)
     steps = ended_steps(trace["ranges"]).filter(counted)
-    window = captured_time(trace)
+    window, ran = captured_time(trace), on_devices(trace, kernels, memops)
     row |= {
         "wall_time": _wall_time(trace, counted if apart else None),
         "window_time": window,
         "window_steps": None if window is None else len(captured_steps(trace, steps)),
         "steps": len(steps),
         "processes": len(trace["processes"].filter(counted)) or _distinct(trace, "process"),
-        "devices": sum(key[-1] is not None for key in on_devices(trace, kernels, memops)),
+        "devices": sum(key[-1] is not None for key in ran),
         "kernels": len(kernels) if trace.has("kernels") else None,
         "copies": len(memops) if trace.has("memops") else None,
     }
@@ -92,17 +92,19 @@ def summary(
     if ops is not None:
         row |= _cpu(trace, ops)
     elif trace.has("kernels"):
-        row |= _gpu(trace, kernels, memops)
+        row |= _gpu(ran, kernels, memops)
     return pl.DataFrame([row], schema=SCHEMA)
 
 
-def _gpu(trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, Any]:
+def _gpu(
+    ran: dict[tuple[object, ...], list[pl.DataFrame]], kernels: pl.DataFrame, memops: pl.DataFrame
+) -> dict[str, Any]:
     total = int(kernels["duration"].sum())
     has_op = pl.col("reason").is_null()
     attributed, copied = _time(kernels, has_op), _time(memops, has_op)
     busy = sum(
         union_length(*(np.concatenate([part[name].to_numpy() for part in parts]) for name in _SPAN))
-        for parts in on_devices(trace, kernels, memops).values()
+        for parts in ran.values()
     )
     whole = total + int(memops["duration"].sum())
     launched = pl.col("launched")
@@ -252,15 +254,33 @@ def on_devices(
         if uuid
     }
     found: dict[tuple[object, ...], list[pl.DataFrame]] = {}
-    columns = ["process", "device", *_SPAN]
-    both = pl.concat([kernels.select(columns), memops.select(columns)])
-    for (process, device), part in both.partition_by(
-        "process", "device", as_dict=True, include_key=False
-    ).items():
-        uuid = uuids.get((process, device))
-        key = (uuid,) if uuid else (machine.get(process, process), device)
-        found.setdefault(key, []).append(part)
+    for table in (kernels, memops):
+        for process, device, rows in _by_device(table):
+            uuid = None if process is None or device is None else uuids.get((process, device))
+            key = (uuid,) if uuid else (machine.get(process, process), device)
+            found.setdefault(key, []).append(rows)
     return found
+
+
+#: No number of a process or device, which have 32 bits.
+_NOBODY: Final = -(1 << 40)
+
+
+def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl.DataFrame]]:
+    """The times of each process and device. Of ten million rows ``partition_by`` takes three times as long."""
+    owner = [table[name] for name in ("process", "device")]
+    process, device, number = pairs(
+        *(
+            (one.cast(pl.Int64).fill_null(_NOBODY) if one.null_count() else one).to_numpy()
+            for one in owner
+        )
+    )
+    times = table.select(_SPAN)
+    for place, rows in grouped(number.astype(np.int64)):
+        key = (
+            None if value == _NOBODY else int(value) for value in (process[place], device[place])
+        )
+        yield *key, times if len(process) == 1 else times[pl.Series(rows.astype(np.uint32))]  # type: ignore[misc]
 
 
 #: What the time inside steps, outside any op, is spent on, as far as ranges tell.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
 from opscope.core.analysis.op_times import device_column, launched, self_time
@@ -75,28 +76,19 @@ def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def op_totals(ops: Ops) -> pl.DataFrame:
+def op_totals(sums: pl.DataFrame) -> pl.DataFrame:
     """One row per distinct op (name, direction, layer, source, shapes, params): calls, kernels,
-    cpu_time, self_time, own device_time (ns), FLOPs, bytes, share, reason.
+    cpu_time, self_time, own device_time (ns), FLOPs, bytes, share, reason; by time, the most first.
 
     Calls outside the windows in which kernels were captured are rows of their own: their device time
     is null, ``reason`` says why, and no rate is ever made of other calls' FLOPs.
     ``share`` is of the summed device time; a nest's time is counted once: at the op that counts
-    (``canonical``) around the op that launched, else at the latter.
-    Ops are told apart by numbers, and one of each kind is described.
+    (``canonical``) around the op that launched, else at the latter. ``sums`` is ``op_sums``.
     """
-    kinds = _kinds(ops)
-    whole = int(kinds["device_time"].sum())
+    whole = int(sums["device_time"].sum())
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
-    places = kinds["priced"].to_numpy()
     found = (
-        kinds.select(*_SUMMED, "device_time", "reason")
-        .with_columns(
-            *identity_of(ops, kinds["row"].to_numpy()).values(),
-            # what costs alike costs as much each time
-            *(gather(ops.costs.catalogue[name], places) * kinds["calls"] for name in COST_COLUMNS),
-        )
-        .lazy()
+        sums.lazy()
         .group_by(*SAME_OP, "reason")
         .agg(pl.col(_SUMMED).sum(), *map(_total, _PARTIAL))
         .with_columns(share.alias("share"))
@@ -106,28 +98,64 @@ def op_totals(ops: Ops) -> pl.DataFrame:
     return _ordered(found)
 
 
+def op_sums(ops: Ops) -> pl.DataFrame:
+    """What ``op_totals`` adds up, in no order, one op in one row or more: enough for what adds up further.
+
+    Of a million distinct ops to add up equal ones and to order them takes as long as all else here.
+    Ops are told apart by numbers, and one of each kind is described.
+    """
+    kinds = _kinds(ops)
+    places = kinds["priced"].to_numpy()
+    return kinds.select(
+        *identity_of(ops, kinds["row"].to_numpy()).values(),
+        *_SUMMED,
+        "device_time",
+        # what costs alike costs as much each time
+        *(gather(ops.costs.catalogue[name], places) * kinds["calls"] for name in COST_COLUMNS),
+        "reason",
+    )
+
+
 def _ordered(found: pl.DataFrame) -> pl.DataFrame:
-    """By time, the most first; texts decide only where times are equal, as to sort texts takes far longer."""
-    times = ("device_time", "self_time")
-    descending = [True] * len(times)
-    found = found.sort(*times, descending=descending, nulls_last=True)
-    equal = found.select(
-        pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in times)
-    ).to_series()
-    equal = equal & (pl.int_range(len(found), eager=True) > 0)
-    tied = equal | equal.shift(-1, fill_value=False)
-    if not tied.any():
-        return found
-    rows = found.filter(tied)
-    ranks = [_ranks(rows[name]) for name in SAME_OP]
-    descending += [False] * len(ranks)
-    rows = rows.sort(*times, *ranks, descending=descending, nulls_last=True)
-    place = np.arange(len(found), dtype=np.uint32)
-    place[tied.to_numpy()] = len(found) + np.arange(len(rows), dtype=np.uint32)
-    return pl.concat([found, rows])[pl.Series(place)]
+    """By device time, then self time, the most first and the unknown last; then by texts, A first.
+
+    Ranks are packed into a few integers: a sort by each of eleven columns takes several times as long.
+    """
+    ranks: list[NDArray[Any]] = [_from_most(found[name]) for name in ("device_time", "self_time")]
+    ranks += [_ranks(found[name]) for name in SAME_OP]
+    keys: list[Ints] = [np.zeros(len(found), np.int64)]
+    size = 1
+    for rank in ranks:
+        many = int(rank.max(initial=0)) + 1
+        if size * many > _WIDEST:
+            keys.append(rank.astype(np.int64))
+            size = many
+        else:
+            keys[-1] = keys[-1] * many + rank
+            size *= many
+    order = np.argsort(keys[0], kind="stable")
+    same = np.diff(keys[0][order]) == 0
+    tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
+    if len(keys) > 1 and len(tied):  # the others decide between equal ones alone
+        rows = order[tied]
+        order[tied] = rows[np.lexsort([key[rows] for key in keys[::-1]])]
+    return found[pl.Series(order.astype(np.uint32))]
 
 
-def _ranks(column: pl.Series) -> pl.Series:
+#: A packed key is less: 64 bits with a sign.
+_WIDEST: Final = 1 << 62
+
+
+def _from_most(times: pl.Series) -> Ints:
+    """Numbers in the order from the longest time to the shortest; null's is after all others'."""
+    top: Any = times.max()
+    if top is None:
+        return np.zeros(len(times), np.int64)
+    rank: Ints = (top - times).fill_null(top - times.min() + 1).to_numpy()
+    return rank
+
+
+def _ranks(column: pl.Series) -> NDArray[np.uint32]:
     """For each row the place of its text in the alphabet, null's after all others."""
     codes, texts = compact(column)
     order = sorted(
@@ -135,7 +163,8 @@ def _ranks(column: pl.Series) -> pl.Series:
     )
     rank = np.empty(len(texts), np.uint32)
     rank[order] = np.arange(len(texts), dtype=np.uint32)
-    return pl.Series(column.name, rank[codes])
+    places: NDArray[np.uint32] = rank[codes]
+    return places
 
 
 def _kinds(ops: Ops) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 import opscope
 from opscope.core import columns
+from opscope.core.analysis import totals
 from opscope.core.analysis.op_frame import COST_COLUMNS
 from opscope.core.analysis.totals import SAME_OP
 from opscope.core.trace import Trace, table_schema
@@ -127,12 +128,12 @@ def test_pieces_joined_are_the_whole_and_what_is_saved_is_what_was_there(size):
 @given(traces())
 def test_totals_are_those_of_the_ops_one_by_one(trace):
     profile = Profile(trace)
-    ops, totals = profile.ops(), profile.op_totals()
+    ops, found = profile.ops(), profile.op_totals()
     sums = ("cpu_time", "self_time", *COST_COLUMNS)
     known = [pl.when(pl.col(n).count() > 0).then(pl.col(n).sum()).alias(n) for n in sums]
     expected = ops.group_by(SAME_OP).agg(pl.len().cast(pl.Int64).alias("calls"), *known)
     assert_frame_equal(
-        totals.select(*SAME_OP, "calls", *sums),
+        found.select(*SAME_OP, "calls", *sums),
         expected,
         check_row_order=False,
         categorical_as_str=True,
@@ -140,7 +141,40 @@ def test_totals_are_those_of_the_ops_one_by_one(trace):
     # a nest's time stands once: at its outermost op in the one, at the op that counts in the other
     top = ops if profile.cpu_only else ops.filter(pl.col("parent_id").is_null())
     for name in ("kernels", "device_time"):
-        assert totals[name].sum() == top[name].sum()
+        assert found[name].sum() == top[name].sum()
+
+
+@given(traces(), st.sampled_from(["kind", "op", "layer", "source", "dtype"]))
+def test_what_adds_up_ops_is_the_same_before_they_are_in_order(trace, by):
+    first, later = Profile(trace), Profile(trace)
+    later.op_totals()
+    assert_frame_equal(first.totals_by(by), later.totals_by(by), categorical_as_str=True)
+    assert (
+        first.distinct("layer") == later.op_totals()["layer"].drop_nulls().unique().sort().to_list()
+    )
+
+
+@pytest.mark.parametrize("widest", [1, 50, 1 << 62])
+def test_ops_are_in_order_by_time_and_then_by_their_texts(widest):
+    texts = st.none() | st.sampled_from(["", "a", "b", "c é"])
+    times = st.integers(0, 2)
+    rows = st.fixed_dictionaries(
+        {"device_time": st.none() | times, "self_time": times, **dict.fromkeys(SAME_OP, texts)}
+    )
+
+    @given(st.lists(rows))
+    def law(rows):
+        schema = dict.fromkeys(("device_time", "self_time"), pl.Int64)
+        frame = pl.DataFrame(rows, schema=schema | dict.fromkeys(SAME_OP, pl.Categorical))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(totals, "_WIDEST", widest)
+            found = totals._ordered(frame)
+        expected = frame.with_columns(pl.col(SAME_OP).cast(pl.String)).sort(
+            *schema, *SAME_OP, descending=[True, True] + [False] * len(SAME_OP), nulls_last=True
+        )
+        assert_frame_equal(found.with_columns(pl.col(SAME_OP).cast(pl.String)), expected)
+
+    law()
 
 
 @pytest.mark.parametrize(
