@@ -202,6 +202,12 @@ def distinct_values(column: pl.Series) -> pl.Series:
     return column.gather(np.sort(place[place >= 0]))
 
 
+def known_sum(name: str) -> pl.Expr:
+    """The sum of a group's column, null (not 0) where no row of the group has a value."""
+    column = pl.col(name)
+    return pl.when(column.is_not_null().any()).then(column.sum()).alias(name)
+
+
 def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArray[Any]:
     """For each place the value there; ``otherwise`` where the place is negative."""
     known = places >= 0

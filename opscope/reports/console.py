@@ -275,6 +275,8 @@ def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
     """Equal calls of layers that differ only in a number, added up; ``h.*.mlp (24)`` is 24 of them."""
     import polars as pl
 
+    from opscope.core.columns import known_sum
+
     keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]
     sums = ["share", "device_time", "self_time", "cpu_time", "calls", "kernels", "flops", "bytes"]
     many = pl.col("layer").n_unique()
@@ -286,7 +288,7 @@ def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
         .with_columns((starred if patterns else pl.col("layer")).alias("pattern"))
         .group_by(*keys, "pattern", maintain_order=True)
         .agg(
-            *(pl.when(pl.col(n).is_not_null().any()).then(pl.col(n).sum()).alias(n) for n in sums),
+            *map(known_sum, sums),
             pl.when(many > 1)
             .then(pl.format("{} ({})", pl.col("pattern").first(), many))
             .otherwise(pl.col("layer").first())

@@ -10,7 +10,7 @@ import polars as pl
 from opscope.core.analysis.kernels import launched_in
 from opscope.core.analysis.ops import Ops, first
 from opscope.core.attribute import Launched
-from opscope.core.columns import gather, pieces
+from opscope.core.columns import gather, known_sum, pieces
 from opscope.core.intervals import NONE
 
 _SUMS: Final = ("matrix_flops", "vector_flops", "flops", "bytes")
@@ -44,7 +44,7 @@ def range_totals(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -
                 pl.when(kernel.is_not_null().any()).then(many.filter(chosen).sum()).alias(name)
                 for name, chosen in (("kernels", kernel), ("copies", ~kernel))
             ),
-            *map(_known, _SUMS),
+            *map(known_sum, _SUMS),
         )
         .with_columns((pl.col("device_time") / _or_none("device_time")).alias("share"))
         .sort("device_time", "range", descending=[True, False], nulls_last=True)
@@ -69,17 +69,12 @@ def _ran(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
         .agg(
             pl.col("duration").sum().alias("time"),
             pl.len().cast(pl.Int64).alias("many"),
-            *map(_known, _SUMS),
+            *map(known_sum, _SUMS),
         )
         .with_columns(pl.lit(kernel).alias("kernel"))
         for table, launched, kernel in tables
         for part in pieces(len(table))
     )
-
-
-def _known(name: str) -> pl.Expr:
-    """A sum that is null where no row knows."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
 def _or_none(name: str) -> pl.Expr:

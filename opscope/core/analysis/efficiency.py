@@ -15,7 +15,7 @@ from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.roofline import roofline, tick
 from opscope.core.analysis.windows import captured
 from opscope.core.attribute import Launched
-from opscope.core.columns import compact, gather, matching
+from opscope.core.columns import compact, gather, known_sum, matching
 from opscope.core.exchanges import KERNELS as COLLECTIVES
 from opscope.core.perf import kernel_names
 from opscope.core.perf.devices import Device
@@ -221,10 +221,7 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     groups = found.group_by(keys).agg(
         pl.len().alias("calls"),
         duration.sum(),
-        *(
-            pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
-            for name in _SUMS
-        ),
+        *map(known_sum, _SUMS),
         (work.sum() / duration.filter(work.is_not_null()).sum() * 1e9).alias("attained_flops"),
         (moved.sum() / duration.filter(moved.is_not_null()).sum() * 1e9).alias(
             "attained_bandwidth"

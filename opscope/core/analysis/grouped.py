@@ -6,6 +6,8 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.columns import known_sum
+
 #: By what totals can be added up, and the columns of ``totals.op_totals`` that it is.
 BY: Final = {
     "kind": ("kind",),
@@ -36,12 +38,13 @@ def kind_totals(kinds: pl.DataFrame) -> pl.DataFrame:
     by_op = (
         work.with_columns(what)
         .group_by("kind", "op")
-        .agg(pl.col("device_time", "calls").sum())
+        .agg(pl.col("device_time").sum(), known_sum("calls"))
         .sort("device_time", "op", descending=[True, False], nulls_last=True)
     )
     return _shared(
         by_op.group_by("kind", maintain_order=True).agg(
-            pl.col("device_time", "calls").sum(),
+            pl.col("device_time").sum(),
+            known_sum("calls"),
             pl.col("op").drop_nulls().first(),
             pl.col("op").drop_nulls().n_unique().cast(pl.Int64).alias("ops"),
         ),
@@ -63,11 +66,11 @@ def totals_by(
     keys, usual = BY[by], _USUAL[by]
     texts = list(dict.fromkeys((*keys, *usual, "op", "direction")))
     # what is alike in these first: of a million ops in as many layers there are a few thousand
-    alike = totals.lazy().group_by(texts).agg(map(_total, _SUMS)).collect()
+    alike = totals.lazy().group_by(texts).agg(map(known_sum, _SUMS)).collect()
     rows = alike.lazy().with_columns(pl.col(texts).cast(pl.String))
     rows = rows.join(_kind_of_ops(kinds), on=["op", "direction"], how="left", nulls_equal=True)
     by_time = pl.col("device_time").fill_null(0)
-    summed = rows.group_by(keys).agg(map(_total, _SUMS))
+    summed = rows.group_by(keys).agg(map(known_sum, _SUMS))
     for name in (*usual, "kind"):
         most = (
             rows.group_by(*keys, name)
@@ -98,11 +101,6 @@ _MANY: Final = {
     "op": "ops",
     "kind": "kinds",
 }
-
-
-def _total(name: str) -> pl.Expr:
-    """A sum that is null, not 0, where no row knows."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
 def _launched(gaps: pl.DataFrame) -> list[pl.Expr]:

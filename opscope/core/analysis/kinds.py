@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribute import REASONS, Launched
-from opscope.core.columns import at, gather, pieces, spread
+from opscope.core.columns import at, gather, known_sum, pieces, spread
 from opscope.core.perf import kinds as of
 from opscope.core.schema import DIRECTIONS
 
@@ -31,7 +31,7 @@ _CALL: Final = ("op", "op_type", "direction", "params")
 def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
     """One row per kind of work, op and direction: device_time (ns), calls.
 
-    ``calls`` are the kernels; without a GPU the calls of the op. Where the op does not
+    ``calls`` are the kernels; without a GPU the calls of the op, null where there is none. Where the op does not
     tell its kind each kernel does, and is a row by its ``name``; so does a kernel without an op, with the
     ``reason`` for that. ``totals`` is ``totals.op_totals``, ``gaps`` ``totals.unattributed``. The times
     add up to the device's; where that is not known there is no row.
@@ -51,14 +51,14 @@ def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame
                 *(text.alias(name) for name in ("op", "direction", "name")),
                 pl.col("reason").cast(pl.String),
                 pl.col("time").alias("device_time"),
-                pl.lit(0, pl.Int64).alias("calls"),
+                pl.lit(None, pl.Int64).alias("calls"),
             )
         )
     return (
         pl.concat(parts)
         .filter(pl.col("device_time") > 0)
         .group_by(_KEYS)
-        .agg(pl.col("device_time", "calls").sum())
+        .agg(pl.col("device_time").sum(), known_sum("calls"))
         .sort("device_time", *_KEYS, descending=[True, *[False] * len(_KEYS)], nulls_last=True)
         .with_columns(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
     )

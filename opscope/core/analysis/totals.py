@@ -12,7 +12,7 @@ from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
 from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import captured, reasons
-from opscope.core.columns import compact, gather, pieces
+from opscope.core.columns import compact, gather, known_sum, pieces
 from opscope.core.intervals import NONE, Ints
 from opscope.core.numbering import Numbering
 
@@ -33,12 +33,6 @@ _PARTIAL: Final = ("device_time", *COST_COLUMNS)
 _SUMMED: Final = ("calls", "kernels", "cpu_time", "self_time")
 
 
-def _total(name: str) -> pl.Expr:
-    """A sum that is null, not 0, where no row knows."""
-    column = pl.col(name)
-    return pl.when(column.is_not_null().any()).then(column.sum()).alias(name)
-
-
 def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
     """One row per kernel name: calls, total/mean/min/max time (ns), share of all kernel time,
     the op it most often belongs to, whether it uses Tensor Cores (null where that is not known), FLOPs and bytes (sums)."""
@@ -54,8 +48,8 @@ def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
             duration.max().alias("max"),
             pl.col("op").drop_nulls().mode(maintain_order=True).first().alias("op"),
             pl.col("tensor_core").any(ignore_nulls=False),
-            _total("flops"),
-            _total("bytes"),
+            known_sum("flops"),
+            known_sum("bytes"),
         )
         .with_columns((pl.col("total") / kernels["duration"].sum()).alias("share"))
         .sort("total", "name", descending=[True, False])
@@ -90,7 +84,7 @@ def op_totals(sums: pl.DataFrame) -> pl.DataFrame:
     found = (
         sums.lazy()
         .group_by(*SAME_OP, "reason")
-        .agg(pl.col(_SUMMED).sum(), *map(_total, _PARTIAL))
+        .agg(pl.col(_SUMMED).sum(), *map(known_sum, _PARTIAL))
         .with_columns(share.alias("share"))
         .select(pl.exclude("reason"), "reason")
         .collect()

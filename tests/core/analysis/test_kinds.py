@@ -178,3 +178,21 @@ def test_where_kernels_were_not_captured_no_kind_has_a_time():
 def test_another_division_is_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match="kind, op, layer, source, dtype"):
         run(("aten::mm(f32[2,2], f32[2,2])", "k")).totals_by("colour")
+
+
+def test_time_outside_any_op_has_no_number_of_calls(trace_of):
+    step = {"process": 0, "thread": 1, "kind": "pushpop", "domain": "opscope", "category": "step"}
+    op = {
+        "process": 0,
+        "thread": 1,
+        "kind": "pushpop",
+        "domain": "opscope.torch",
+        "category": "forward",
+    }
+    ranges = [
+        {**step, "start": 0, "end": 100, "text": "step 0"},
+        {**op, "start": 10, "end": 40, "text": "aten::mm(f32[2,3], f32[3,4])"},
+    ]
+    kinds = Profile(trace_of(ranges=ranges)).totals_by("kind")
+    calls = dict(kinds.select("kind", "calls").rows())
+    assert calls == {"outside any op": None, "matrix products": 1}
