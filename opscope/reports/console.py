@@ -216,7 +216,7 @@ def _left_out(row: Mapping[str, Any]) -> list[str]:
 
 def _own(row: Mapping[str, Any]) -> str:
     if row.get("own_steps_share") is not None:
-        return f"{units.share(row['own_steps_share'])} of the steps' time, by its own clock"
+        return f"in all, by its own clock; {units.share(row['own_steps_share'])} of the steps' time"
     return f"{units.share(row.get('own_share'))} of the time recorded, by its own clock"
 
 
