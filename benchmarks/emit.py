@@ -50,8 +50,8 @@ def measure(ranges: int, repeats: int) -> dict[str, float]:
     """ns per range of each way, interleaved so that all see the same machine."""
     import nvtx
 
-    from opscope.core import session
-    from opscope.core.record import Recorder
+    from opscope.core.capture import session
+    from opscope.core.capture.recorder_sink import Recorder
     from opscope.core.schema import OpCall, TensorSpec
 
     emitter = session.emitter("torch")

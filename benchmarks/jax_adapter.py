@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import opscope
 from opscope.backends.recorder import RecorderCapture
 from opscope.backends.xplane import XPlaneCapture
-from opscope.core import session
+from opscope.core.capture import session
 
 ROUNDS = 5
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "jax_cnn.py"

@@ -32,7 +32,7 @@ print(json.dumps([seconds, cpu, peak, {count}]))
 """
 RUNS = {
     "floor: decode and forget": (
-        "from pathlib import Path\nfrom opscope.readers.kineto_json import KinetoFile",
+        "from pathlib import Path\nfrom opscope.readers.kineto.json_events import KinetoFile",
         "count = sum(map(len, KinetoFile(Path(path)).blocks()))",
         "count",
     ),
@@ -43,7 +43,7 @@ RUNS = {
     ),
     "read, attribute": (
         "from opscope import readers\nfrom opscope.readers import kineto\n"
-        "from opscope.core.attribute import attribute",
+        "from opscope.core.attribution.attribute import attribute",
         "found = attribute(readers.open(path))",
         "len(found.kernels.op)",
     ),

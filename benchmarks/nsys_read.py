@@ -46,7 +46,7 @@ def floor(path: Path) -> dict[str, float]:
 
 def read(path: Path) -> dict[str, float]:
     """opscope's reader: the trace tables."""
-    from opscope.readers import nsys
+    from opscope.readers.nsys import reader as nsys
 
     trace = nsys.read(path)
     return {"rows": sum(len(trace[name]) for name in ("kernels", "calls", "ranges"))}
@@ -56,8 +56,8 @@ def attributed(path: Path) -> dict[str, float]:
     """The reader and attribution; ``wrong`` counts kernels whose range is not the true one."""
     import polars as pl
 
-    from opscope.core.attribute import attribute
-    from opscope.readers import nsys
+    from opscope.core.attribution.attribute import attribute
+    from opscope.readers.nsys import reader as nsys
 
     trace = nsys.read(path)
     begun = time.perf_counter()

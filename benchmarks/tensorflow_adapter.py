@@ -22,7 +22,7 @@ import tensorflow as tf
 
 import opscope
 from opscope.backends.recorder import RecorderCapture
-from opscope.core import session
+from opscope.core.capture import session
 
 ROUNDS = 5
 EAGER, GRAPH = 100, 400

@@ -15,7 +15,7 @@ import torch
 import opscope
 from opscope.adapters.torch.memory import Memory
 from opscope.backends.recorder import RecorderCapture
-from opscope.core import session
+from opscope.core.capture import session
 
 
 def spent(count: int) -> float:

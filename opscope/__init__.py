@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import os
     from contextlib import AbstractContextManager
 
-    from .core.session import annotate
+    from .core.capture.session import annotate
     from .profile import load
 
 __all__ = ["annotate", "capture", "init", "load", "shutdown", "step", "wrap"]
 
 # Each is imported when it is first asked for: importing opscope loads no framework, no Polars.
-_LAZY = {"annotate": "core.session", "load": "profile"}
+_LAZY = {"annotate": "core.capture.session", "load": "profile"}
 
 
 def __getattr__(name: str) -> Any:
@@ -67,7 +67,7 @@ def shutdown() -> None:
     The step that this thread is in is left, and is none to be counted.
     """
     from . import adapters, wrapping
-    from .core import session
+    from .core.capture import session
 
     wrapping.restore()
     adapters.uninstall()
@@ -82,7 +82,7 @@ def step(n: int | None = None) -> int:
     """
     from operator import index
 
-    from .core import session
+    from .core.capture import session
 
     number = None if n is None else index(n)
     session.steps_by_user = True
@@ -111,7 +111,7 @@ def capture(
     ``force`` replaces the profile ``path``; not given, it is so in IPython and notebooks alone, where a
     cell is run again and what loads ``path`` means the last run.
     Entering it raises FileExistsError where ``path`` exists and not ``force``, ValueError on an
-    unknown backend, and opscope.core.session.SessionError while another capture runs.
+    unknown backend, and opscope.core.capture.session.SessionError while another capture runs.
     """
     from .backends.recorder import capture as record
 

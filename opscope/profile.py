@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
-from opscope.core import ranks
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.by_range import range_totals
 from opscope.core.analysis.coverage import missing_costs
@@ -34,14 +33,15 @@ from opscope.core.analysis.regions import compiled_regions
 from opscope.core.analysis.summary import ended_steps, summary, unattributed_on_cpu
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.analysis.windows import captured_steps
-from opscope.core.attribute import Attribution, attribute
-from opscope.core.captures import without_captures
+from opscope.core.attribution.attribute import Attribution, attribute
+from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.cells import replaces
-from opscope.core.clocks import aligned
-from opscope.core.columns import as_text, distinct_values, pieces, renamed
-from opscope.core.naming import name_devices
-from opscope.core.perf.devices import Device
-from opscope.core.trace import Trace
+from opscope.core.job.clocks import aligned
+from opscope.core.perf.devices.peaks import Device
+from opscope.core.perf.devices.unnamed import name_devices
+from opscope.core.tables import ranks
+from opscope.core.tables.columns import as_text, distinct_values, pieces, renamed
+from opscope.core.tables.trace import Trace
 
 from .profile_html import page
 
@@ -263,11 +263,11 @@ class Profile:
         return self._given("collectives", lambda: distributed.collectives(self._exchanged))
 
     def groups(self) -> pl.DataFrame:
-        """One row per process and process group: its ranks; see ``core.ranks.groups``."""
+        """One row per process and process group: its ranks; see ``core.tables.ranks.groups``."""
         return ranks.groups(self.trace)
 
     def meshes(self) -> pl.DataFrame:
-        """One row per process and dimension of a device mesh; see ``core.ranks.meshes``."""
+        """One row per process and dimension of a device mesh; see ``core.tables.ranks.meshes``."""
         return ranks.meshes(self.trace)
 
     def clocks(self) -> pl.DataFrame:
@@ -349,7 +349,7 @@ class Profile:
 
         ``scratch`` is a folder on the same disk in which to make it. Returns the name that it has.
         """
-        from opscope.readers import opscope_profile
+        from opscope.readers.profile import reader as opscope_profile
 
         kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         for name, table in _STORED.items():
@@ -416,10 +416,10 @@ def load(path: Path | Sequence[Path], *, gpu: str | None = None, strict: bool = 
     which and why; with ``strict``, and where none can be, that is an error.
     ``gpu`` (``"H100 SXM"``) names devices that the trace does not name. Raises
     opscope.readers.errors.BadInput, naming the file and what is wrong with it, and
-    opscope.core.naming.UnknownDevice where ``gpu`` is none that is known.
+    opscope.core.perf.devices.unnamed.UnknownDevice where ``gpu`` is none that is known.
     """
     from opscope import readers
-    from opscope.readers import opscope_profile
+    from opscope.readers.profile import reader as opscope_profile
 
     if isinstance(path, (str, PathLike)) and readers.format_of(path) == "opscope_profile":
         trace, stored, meta = opscope_profile.read(path)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .adapters.patch import Patches
-from .core import session
+from .core.capture import session
 from .core.rangetext import clean_value
 from .core.schema import DTYPE_NAMES, Arg, OpCall, ParamValue, TensorSpec
 

@@ -426,7 +426,7 @@ def profile(source: Path, folder: Path) -> Path:
 
 def recording(folder: Path) -> Path:
     """What a process leaves that recorded ops, layers, steps and memory."""
-    from opscope.core import recording as of
+    from opscope.core import recording_format as of
 
     part = folder / "part-machine-4000-1"
     part.mkdir(parents=True)

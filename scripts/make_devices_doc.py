@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from opscope.core.perf.devices import tables
+from opscope.core.perf.devices.peaks import tables
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "devices.md"
 HEAD = """# Devices
 
-What `opscope` holds times against: {count} models, from `opscope/core/perf/devices.toml`. This page is
+What `opscope` holds times against: {count} models, from `opscope/core/perf/devices/devices.toml`. This page is
 written by `scripts/make_devices_doc.py`.
 
 Rates are **dense** (no structured sparsity), in TFLOP/s (integers: TOP/s) at the boost clock, or at the

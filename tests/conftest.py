@@ -32,7 +32,7 @@ def shared() -> Path:
 @pytest.fixture
 def fresh_steps(monkeypatch):
     """Step numbers begin at 0, and are counted by whoever counts first."""
-    from opscope.core import session
+    from opscope.core.capture import session
 
     monkeypatch.setattr(session, "_steps", session._Steps())
     monkeypatch.setattr(session, "steps_by_user", False)
@@ -72,7 +72,7 @@ def trace_of():
     """A trace from lists of rows: ``trace_of(ranges=[{...}], kernels=[{...}])``."""
     import polars as pl
 
-    from opscope.core.trace import Trace, table_schema
+    from opscope.core.tables.trace import Trace, table_schema
 
     def build(origin: dict | None = None, **tables: list[dict]) -> Trace:
         frames = {}

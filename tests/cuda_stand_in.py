@@ -204,7 +204,7 @@ class Profiler:
 
 def used(monkeypatch: Any, devices: int = 1) -> Iterator[StandIn]:
     """A stand-in for the length of a test; nothing records after it."""
-    from opscope.core import session
+    from opscope.core.capture import session
 
     gpu = StandIn(devices)
     monkeypatch.setattr(kineto, "_disable", lambda: gpu.profiler and gpu.profiler.off())

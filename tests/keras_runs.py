@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.core import session
+from opscope.core.capture import session
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "keras_cnn.py"
 #: Of the example.

@@ -11,7 +11,7 @@ import pytest
 
 from opscope import adapters
 from opscope.adapters.base import Options
-from opscope.core import session
+from opscope.core.capture import session
 
 
 @pytest.fixture

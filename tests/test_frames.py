@@ -7,7 +7,7 @@ import inspect
 import polars as pl
 import pytest
 
-from opscope.core.columns import as_text
+from opscope.core.tables.columns import as_text
 from opscope.profile import Profile
 
 OP = "aten::mm(f16[64,32], f16[32,16]) -> f16[64,16] on cuda:0 @train.py:42"

@@ -125,7 +125,7 @@ def test_a_capture_cell_runs_again_and_what_is_loaded_is_its_last_run(run):
 
 def test_a_cell_that_captures_otherwise_or_saves_runs_again_too(run):
     capture = (
-        "from opscope.backends.profile import ProfileCapture\n"
+        "from opscope.backends.profile_capture import ProfileCapture\n"
         "whole = ProfileCapture('steps.opscope')\nwhole.start()\nwhole.stop()\n"
         "opscope.load('steps.opscope').save('saved.opscope')"
     )

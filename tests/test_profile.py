@@ -87,7 +87,7 @@ def test_what_an_older_analysis_stored_is_worked_out_anew(profile, tmp_path: Pat
 def test_a_profile_saved_while_graph_zero_was_taken_for_a_graph_is_read_right(
     profile, tmp_path: Path, monkeypatch
 ):
-    from opscope.core import trace
+    from opscope.core.tables import trace
 
     path = tmp_path / "p.opscope"
     zero = profile.trace["kernels"].with_columns(graph=0, graph_node=0)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, Final
 
-from opscope.core import session
+from opscope.core.capture import session
 
 from .base import Adapter, Options
 

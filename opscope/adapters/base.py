@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from opscope.core import session
+from opscope.core.capture import session
 
 from . import cache
 

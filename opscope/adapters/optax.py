@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from opscope.adapters.base import Options
 from opscope.adapters.jaxtrace import runs
 from opscope.adapters.patch import Patches
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
 
 SCOPE: Final = "optimizer"
 _MARK: Final = "_opscope_scoped"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from opscope.core import session
-from opscope.core.nvtx_sink import attached
-from opscope.core.session import Capture
+from opscope.core.capture import session
+from opscope.core.capture.nvtx_sink import attached
+from opscope.core.capture.session import Capture
 
 from .gpu_runtime import platform
 

@@ -18,16 +18,16 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import polars as pl
 
-from opscope.core import session
-from opscope.core.capturing import OF_PROCESS
-from opscope.core.clockfit import ClockFit, match
-from opscope.core.intervals import Ints
-from opscope.core.probes import PROBE_NS, PROBES, paced
-from opscope.core.record import Recorder
-from opscope.core.session import SessionError
-from opscope.core.trace import Trace, conform
+from opscope.core.capture import session
+from opscope.core.capture.cuda_graphs import OF_PROCESS
+from opscope.core.capture.probes import PROBE_NS, PROBES, paced
+from opscope.core.capture.recorder_sink import Recorder
+from opscope.core.capture.session import SessionError
+from opscope.core.tables.clockfit import ClockFit, match
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.trace import Trace, conform
 
-from .captures import METHODS
+from .cuda_graph_captures import METHODS
 from .keeper import Keeper
 from .onclock import moved, to_unix
 from .window import EXACT, FULL, GAVE_WAY, Bounds, Window

@@ -7,13 +7,12 @@ import os
 import re
 import shlex
 import shutil
-import stat
 from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
 
-from opscope.core.recording import META
 from opscope.readers.errors import BadInput
+from opscope.readers.recording.parts import parts as parts
 
 _log = logging.getLogger(__name__)
 _OS_ERROR = re.compile(r"([^:\n]+) \(os error \d+\)")
@@ -24,23 +23,12 @@ def beside(target: Path) -> Path:
     return Path(mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent))
 
 
-def parts(folder: str | os.PathLike[str]) -> list[Path]:
-    """The parts of a recording, by name; empty when there is none."""
-    return sorted(path.parent for path in Path(folder).glob(f"part-*/{META}"))
-
-
 def left(folder: str | os.PathLike[str]) -> str:
     """What has become of the recording in ``folder``, and how it is opened."""
     if parts(folder):
         return f"what was recorded is kept: opscope report {shlex.quote(os.fspath(folder))}"
     where = "its folder is empty" if os.path.isdir(folder) else "its folder is gone"
     return f"what was recorded is lost: {where}"
-
-
-def refuse_odd(path: Path) -> None:
-    """Raise BadInput on what is no plain file, OSError where there is none: a pipe would be waited for."""
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise BadInput(path, "a link, a pipe or a folder: a recording has files only")
 
 
 def reason(error: BaseException) -> str:
@@ -71,7 +59,7 @@ def to_profile(folder: str | os.PathLike[str], target: Path, force: bool) -> Pat
     Then ``folder`` is gone. Where it cannot be read or written, a line in the log says so, ``folder``
     stays, and None comes back: for a program that is not to be harmed.
     """
-    profiles = import_module("opscope.readers.opscope_profile")
+    profiles = import_module("opscope.readers.profile.reader")
     try:
         trace = import_module("opscope.backends.recorder").collect(folder)
         written: Path = profiles.write(

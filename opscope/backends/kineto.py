@@ -15,13 +15,13 @@ from typing import Any, Final, Protocol
 
 import polars as pl
 
-from opscope.core.clockfit import NEAR_DRIFT, ClockFit, fit
-from opscope.core.session import SessionError
-from opscope.core.trace import Trace
+from opscope.core.capture.session import SessionError
+from opscope.core.tables.clockfit import NEAR_DRIFT, ClockFit, fit
+from opscope.core.tables.trace import Trace
 
 from . import gpu_runtime
 from .beside import Beside, clock_of, hits, joined, probes
-from .captures import METHODS
+from .cuda_graph_captures import METHODS
 from .gpu_runtime import PROBE_CALL
 from .kineto_threads import unseen, with_os_threads
 from .onclock import to_unix
@@ -54,7 +54,7 @@ class Cuda(Protocol):
         """Wait for every GPU that this process uses."""
 
     def watch(self, give_way: Callable[[], None]) -> None:
-        """See to it that ``core.capturing`` hears of CUDA graphs that are captured, and that
+        """See to it that ``core.capture.cuda_graphs`` hears of CUDA graphs that are captured, and that
         ``give_way`` is called before the program's own profiler begins."""
 
     def is_taken(self) -> bool:

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.clockfit import ClockFit
-from opscope.core.intervals import Ints
-from opscope.core.trace import Trace
+from opscope.core.tables.clockfit import ClockFit
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.trace import Trace
 
 _LOW: Final = 1 << 32
 _SIGN: Final = 1 << 31

@@ -6,8 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.clockfit import ClockFit
-from opscope.core.trace import Trace
+from opscope.core.tables.clockfit import ClockFit
+from opscope.core.tables.trace import Trace
 
 _TIMES: Final[tuple[str, ...]] = ("start", "time")
 

@@ -13,18 +13,19 @@ from typing import Any
 
 import polars as pl
 
-from opscope.core import recording, session
+from opscope.core import recording_format
+from opscope.core.capture import session
+from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.cells import replaces
-from opscope.core.process import PRIVATE
-from opscope.core.ranks import with_ranks
-from opscope.core.record import Recorder
-from opscope.core.redacted import redacted
-from opscope.core.trace import Trace, concat
+from opscope.core.process_specs import PRIVATE
+from opscope.core.tables.ranks import with_ranks
+from opscope.core.tables.redacted import redacted
+from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput, NoneReadable
+from opscope.readers.recording.process_part import read_part
+from opscope.readers.recording.windows import with_windows
 
 from . import kept
-from .recorded_part import read_part
-from .recorded_windows import with_windows
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ def capture(
 def _begun(target: Path, backend: str, force: bool) -> Path | None:
     """The folder into which a capture has begun; None where a tool records, or the disk takes nothing."""
     from . import begin
-    from .profile import check_target
+    from .profile_capture import check_target
 
     folder = None
     try:
@@ -127,7 +128,7 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     BadInput when there is none, or none can be read.
     """
     found = kept.parts(folder) or [Path(folder)]
-    if not (found[0] / recording.META).exists():
+    if not (found[0] / recording_format.META).exists():
         raise BadInput(folder, "no recording here (no part-*/meta.json)")
     failed: list[BadInput] = []
     traces = with_windows(list(_readable(found, failed)))
@@ -188,7 +189,7 @@ def _whole(part: Path, failed: list[BadInput]) -> Trace:
         if found.is_file():
             name = source.__name__.rpartition(".")[2]
             try:
-                theirs = import_module(f"opscope.readers.{name}").read(found)
+                theirs = import_module(f"opscope.readers.{name}.reader").read(found)
             except BadInput as error:  # what was recorded beside it is whole
                 failed.append(error)
                 what = f"kernels not captured: {error.path} cannot be read: {error.what}"

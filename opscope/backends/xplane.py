@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.clockfit import NEAR_DRIFT, ClockFit, fit
-from opscope.core.intervals import nest
-from opscope.core.recording import PROBE, XPLANE
-from opscope.core.session import SessionError
-from opscope.core.trace import Trace
+from opscope.core.capture.session import SessionError
+from opscope.core.recording_format import PROBE, XPLANE
+from opscope.core.tables.clockfit import NEAR_DRIFT, ClockFit, fit
+from opscope.core.tables.intervals import nest
+from opscope.core.tables.trace import Trace
 
 from .beside import Beside, clock_of, hits, joined, probes
 from .onclock import moved, to_unix

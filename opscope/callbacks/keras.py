@@ -14,8 +14,8 @@ from typing import Any
 
 from keras.callbacks import Callback
 
-from opscope.core.executions import Executions
-from opscope.core.session import Capture
+from opscope.core.capture.session import Capture
+from opscope.core.capture.steps_per_execution import Executions
 
 from .steprange import StepRange as _Range
 
@@ -63,7 +63,7 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
         path = self._path
         if window:
             path = path.with_name(f"{path.stem}-{window}{path.suffix}")
-        made: Capture = import_module("opscope.backends.profile").ProfileCapture(
+        made: Capture = import_module("opscope.backends.profile_capture").ProfileCapture(
             path, self._backend, self._force
         )
         return made

@@ -18,7 +18,7 @@ except ImportError:  # the same code under its older name
     from pytorch_lightning.callbacks import Callback
     from pytorch_lightning.profilers import Profiler
 
-from opscope.core import session
+from opscope.core.capture import session
 
 from .stepping import Stepping
 

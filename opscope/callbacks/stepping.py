@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from opscope.core import session
-from opscope.core.session import Capture
+from opscope.core.capture import session
+from opscope.core.capture.session import Capture
 
 from .steprange import StepRange
 
@@ -47,7 +47,7 @@ class Stepping:
         if self._repeat != 1:
             path = path.with_name(f"{path.stem}-{window}{path.suffix}")
         # by name: this room knows only core, whoever installs the callback has the whole package
-        made: Capture = import_module("opscope.backends.profile").ProfileCapture(
+        made: Capture = import_module("opscope.backends.profile_capture").ProfileCapture(
             path, self._backend, self._force
         )
         return made

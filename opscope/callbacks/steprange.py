@@ -7,8 +7,8 @@ from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
 
-from opscope.core import session
-from opscope.core.session import Capture
+from opscope.core.capture import session
+from opscope.core.capture.session import Capture
 
 _log = logging.getLogger(__name__)
 

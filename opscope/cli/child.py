@@ -13,7 +13,7 @@ from opscope.backends.window import CHOSEN, EXACT, Bounds
 from opscope.backends.window import WHOLE as WHOLE_RUN
 
 if TYPE_CHECKING:
-    from opscope.core.session import Capture
+    from opscope.core.capture.session import Capture
 
 BACKENDS: Final = ("auto", "recorder", "kineto", "xplane", "emit", "nsys")
 #: Environment variables by which ``run`` tells its children the plan.
@@ -114,10 +114,10 @@ def start(env: Mapping[str, str]) -> None:
     """Hook the frameworks and record as ``env`` says. Called once, before the program begins."""
     import opscope
     from opscope.backends import UNHEARD, choose, tell_unheard
-    from opscope.core import session
+    from opscope.core.capture import session
 
     from . import nsight
-    from .recording import (
+    from .child_capture import (
         RecordingWithEither,
         RecordingWithKernels,
         RecordingWithMore,
@@ -156,7 +156,7 @@ def start(env: Mapping[str, str]) -> None:
 
 def _finish_at_quick_exits() -> None:
     """``os._exit`` skips what runs at a program's end: let what is recorded be written before."""
-    from opscope.core import session
+    from opscope.core.capture import session
 
     leave = os._exit
 
@@ -170,7 +170,7 @@ def _finish_at_quick_exits() -> None:
 
 
 def _by_time(plan: Plan, capture: Capture) -> None:
-    from opscope.core import session
+    from opscope.core.capture import session
 
     now = time.time()
     begin = plan.begin or now

@@ -109,7 +109,7 @@ def load(paths: list[str], gpu: str | None = None, strict: bool = False) -> Prof
 
     ``gpu`` names devices that the trace does not name; one that is not known ends the command.
     """
-    from opscope.core.naming import UnknownDevice
+    from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.profile import load as load_profile
 
     path = paths[0] if len(paths) == 1 else paths

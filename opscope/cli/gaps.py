@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: How to capture so that a gap closes, by the reason (core.attribute.REASONS, and the CPU's own).
+#: How to capture so that a gap closes, by the reason (core.attribution.attribute.REASONS, and the CPU's own).
 ADVICE: Final[Mapping[str, str]] = {
     "no launch record": (
         "Work launched before the capture began, or whose CUDA calls were not traced. Begin the "

@@ -51,7 +51,7 @@ def command(program: Sequence[str], target: Path, *, force: bool) -> list[str]:
 def leave_word(folder: str, env: Mapping[str, str]) -> None:
     """In a child of the run: that a tool is to record it, whether one hears it, and where it writes."""
     from opscope.backends import under_nsys
-    from opscope.core.nvtx_sink import attached
+    from opscope.core.capture.nvtx_sink import attached
 
     report = report_of_ancestor() if under_nsys(env) else None
     told = {

@@ -34,7 +34,7 @@ def redact(
     What is known by its form or by the name before it is found; a secret that looks like any other word
     is not. Look at what you send.
     """
-    from opscope.core.redacted import redacted
+    from opscope.core.tables.redacted import redacted
     from opscope.profile import Profile
 
     target = _target(file, output)

@@ -19,7 +19,7 @@ from . import ahead, common, interrupted, launch, nsight
 from .child import FROM, STEPS, UNTIL
 
 if TYPE_CHECKING:
-    from opscope.core.trace import Trace
+    from opscope.core.tables.trace import Trace
     from opscope.profile import Profile
 
 _SUFFIX = ".opscope"
@@ -88,7 +88,7 @@ def run(
     The program's input, output, exit status and signals pass through; what opscope has to say goes
     to stderr. Processes that it starts, torchrun's ranks among them, go into the same profile.
     """
-    from opscope.core.process import PRIVATE
+    from opscope.core.process_specs import PRIVATE
 
     settings = _settings(steps, delay, duration, backend, whole)
     if memory:
@@ -229,7 +229,7 @@ class _Task:
 
 def _names(output: Path | None, command: list[str], target: Path) -> Iterator[Path]:
     """What else to call the profile, should another run have taken the name by then."""
-    from opscope.readers.opscope_profile import numbered
+    from opscope.readers.profile.reader import numbered
 
     base = target if output is not None else Path(launch.name_of(command) + _SUFFIX)
     return numbered(base)
@@ -243,10 +243,10 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     says it.
     """
     from opscope.core import redaction
-    from opscope.core.clocks import aligned
-    from opscope.core.redacted import redacted
+    from opscope.core.job.clocks import aligned
+    from opscope.core.tables.redacted import redacted
     from opscope.profile import Profile
-    from opscope.readers import opscope_profile
+    from opscope.readers.profile import reader as opscope_profile
 
     parts, command, private = task.parts, task.command, task.private
     _tell_unrecorded(parts)

@@ -24,6 +24,8 @@ SPEC_LIMIT: Final = 3072
 MAX_DEPTH: Final = 32
 #: Tensors that one text may stand for once its repetitions are opened.
 MAX_LEAVES: Final = 100_000
+#: A mark that tries a domain made by hand. In older traces it is a range.
+LIVE: Final = "opscope: the domain is live"
 
 _NAME = re.compile(r"[\w:./$+-]+\Z")
 _NAME_AT = re.compile(r"[\w:./$+-]+")

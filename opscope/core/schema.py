@@ -260,7 +260,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "name": "str",
         },
         # Domains of one ``machine`` (one boot of one host) are one clock. ``method`` is how a machine's
-        # times were put on the reference's clock (core/clocks.py): ``offset_ns`` were added, what is
+        # times were put on the reference's clock (core/job/clocks.py): ``offset_ns`` were added, what is
         # left may be off by ``error_ns``; before that, ``error_ns`` is that of ``to_unix_ns``.
         "clocks": {
             "clock_domain": "i32",

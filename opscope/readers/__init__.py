@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from .errors import BadInput, NoneReadable
 
 if TYPE_CHECKING:
-    from opscope.core.trace import Trace
+    from opscope.core.tables.trace import Trace
 
 __all__ = ["BadInput", "NoneReadable", "format_of", "open"]
 
@@ -40,14 +40,14 @@ def open(
     if found == "folder":
         return _join(_traces(place), f"{place}: a folder without traces", strict)
     if found == "opscope_profile":
-        from . import opscope_profile
+        from .profile import reader as opscope_profile
 
         return opscope_profile.read(place)[0]
     trace: Trace
     if found == "recording":  # by name: what reads it is above this room
         trace = import_module("opscope.backends.recorder").collect(place, strict)
     else:
-        trace = import_module(f"opscope.readers.{found}").read(place)
+        trace = import_module(f"opscope.readers.{found}.reader").read(place)
     return trace
 
 
@@ -60,9 +60,13 @@ def format_of(path: str | os.PathLike[str]) -> str:
                 return "recording" if _is_part(place) else "opscope_profile"
             if any(map(_is_part, place.glob("part-*"))):
                 return "recording"
-            if import_module("opscope.readers.xplane").files(place):
+            if import_module("opscope.readers.xplane.reader").files(place):
                 return "xplane"
-            return "nsys" if import_module("opscope.readers.nsys").recognise(place) else "folder"
+            return (
+                "nsys"
+                if import_module("opscope.readers.nsys.reader").recognise(place)
+                else "folder"
+            )
         if place.exists() and not place.is_file():  # to open a pipe would wait for its writer
             raise BadInput(path, "a pipe or a device: a trace is read more than once, from a file")
         if _in_profile(place):
@@ -78,15 +82,17 @@ def format_of(path: str | os.PathLike[str]) -> str:
     if head.startswith(_SQLITE):
         return _database(place)
     if head.startswith((_GZIP, _ZSTD)):
-        from .kineto_json import read_blocks
+        from .kineto.json_events import read_blocks
 
         head = next(read_blocks(place), b"")
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        viewer = import_module("opscope.readers.xplane_json").recognise(head)
+        viewer = import_module("opscope.readers.xplane.viewer_json").recognise(head)
         return "xplane" if viewer else "kineto"
-    if import_module("opscope.readers.xplane").recognise(head):
+    if import_module("opscope.readers.xplane.reader").recognise(head):
         return "xplane"
-    if import_module("opscope.readers.nsys").recognise(place):  # a report, known by its name only
+    if import_module("opscope.readers.nsys.reader").recognise(
+        place
+    ):  # a report, known by its name only
         return "nsys"
     raise BadInput(
         path, "not a trace: neither SQLite, nor JSON, nor XPlane, nor a profile of opscope"
@@ -105,9 +111,9 @@ def _is_part(folder: Path) -> bool:
 def _database(place: Path) -> str:
     for name in _DATABASES:
         try:
-            reader = import_module(f"opscope.readers.{name}")
+            reader = import_module(f"opscope.readers.{name}.reader")
         except ModuleNotFoundError as error:
-            if error.name == f"opscope.readers.{name}":
+            if error.name == f"opscope.readers.{name}.reader":
                 continue
             raise
         if reader.recognise(place):
@@ -132,7 +138,7 @@ def _traces(folder: Path) -> list[Path]:
 def _join(
     paths: list[str | os.PathLike[str]] | list[Path], none: str, strict: bool = True
 ) -> Trace:
-    from opscope.core.trace import concat
+    from opscope.core.tables.trace import concat
 
     if not paths:
         where, _, what = none.rpartition(": ")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.amended import unclosed
+from opscope.core.tables.amended import unclosed
 
 CUT_OFF: Final = (
     "NVTX ranges that were open when the capture ended: each is cut where the last thing on its thread "

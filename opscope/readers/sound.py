@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.schema import TABLES
-from opscope.core.trace import Trace, table_schema
+from opscope.core.tables.trace import Trace, table_schema
 
 #: No time is beyond, ns: Unix time reaches it in 2043, and sums of three such times stay in 64 bits.
 LATEST: Final = 1 << 61

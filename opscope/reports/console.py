@@ -275,7 +275,7 @@ def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
     """Equal calls of layers that differ only in a number, added up; ``h.*.mlp (24)`` is 24 of them."""
     import polars as pl
 
-    from opscope.core.columns import known_sum
+    from opscope.core.tables.columns import known_sum
 
     keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]
     sums = ["share", "device_time", "self_time", "cpu_time", "calls", "kernels", "flops", "bytes"]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, Final, Literal
 
-from opscope.core.demangle import demangled
+from opscope.core.dialects.demangle import demangled
 
 from . import units
 

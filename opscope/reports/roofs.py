@@ -10,7 +10,7 @@ from .layout import Table
 if TYPE_CHECKING:
     import polars as pl
 
-    from opscope.core.perf.devices import Device
+    from opscope.core.perf.devices.peaks import Device
     from opscope.profile import Profile
 
 #: The roofline reports, by what their rows are.

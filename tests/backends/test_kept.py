@@ -10,9 +10,9 @@ import pytest
 
 import opscope
 from opscope.backends import kept, recorder
-from opscope.backends.profile import ProfileCapture
-from opscope.core import record, session
-from opscope.readers import opscope_profile
+from opscope.backends.profile_capture import ProfileCapture
+from opscope.core.capture import recorder_sink, session
+from opscope.readers.profile import reader as opscope_profile
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_a_profile_that_cannot_be_written_leaves_its_recording(
 @WAYS
 @pytest.mark.parametrize("error", FAULTS[:4], ids=str)
 def test_a_capture_that_cannot_begin_lets_the_block_run(error, way, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(record.Recorder, "_open", failing(error))
+    monkeypatch.setattr(recorder_sink.Recorder, "_open", failing(error))
     ran = []
     with way(tmp_path / "run.opscope"):
         ran.append(1)

@@ -14,12 +14,12 @@ import pytest
 
 import opscope.backends as backends
 from opscope.backends import beside, kineto
-from opscope.backends.recorded_part import read_part
 from opscope.backends.recorder import collect
-from opscope.core import session
-from opscope.core.session import SessionError
-from opscope.core.trace import Trace
-from opscope.readers import kineto as reader
+from opscope.core.capture import session
+from opscope.core.capture.session import SessionError
+from opscope.core.tables.trace import Trace
+from opscope.readers.kineto import reader
+from opscope.readers.recording.process_part import read_part
 from tests.fake_cuda import FakeCuda
 
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 import pytest
 
 import opscope
-import opscope.backends.profile as profile
+import opscope.backends.profile_capture as profile
 from opscope.backends.recorder import RecorderCapture
 from opscope.callbacks.stepping import Stepping
-from opscope.core import session
+from opscope.core.capture import session
 
 
 @pytest.fixture(autouse=True)

@@ -21,14 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.backends.kept import parts
-from opscope.backends.recorded_part import read_part
 from opscope.backends.recorder import RecorderCapture, capture, collect
-from opscope.core import record, recording, session
-from opscope.core.cost import Spent
-from opscope.core.emit import Emitter
-from opscope.core.record import Recorder
+from opscope.core import recording_format as recording
+from opscope.core.capture import recorder_sink, session
+from opscope.core.capture.emit import Emitter
+from opscope.core.capture.own_cost import Spent
+from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.schema import OpCall, TensorSpec
 from opscope.readers.errors import BadInput
+from opscope.readers.recording.process_part import read_part
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -181,7 +182,9 @@ def test_threads_processes_and_clocks(tmp_path: Path) -> None:
     assert 0 <= clock["error_ns"] < 10**7
 
 
-@pytest.mark.parametrize(("due_in", "written"), [(-1, 1), (record.FLUSH_NS // 4, 1), (10**12, 0)])
+@pytest.mark.parametrize(
+    ("due_in", "written"), [(-1, 1), (recorder_sink.FLUSH_NS // 4, 1), (10**12, 0)]
+)
 def test_what_is_soon_due_is_written_before_a_step_rather_than_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, due_in: int, written: int
 ) -> None:
@@ -191,9 +194,9 @@ def test_what_is_soon_due_is_written_before_a_step_rather_than_in_it(
     assert recorder is not None
     open_steps: list[bool] = []
     monkeypatch.setattr(recorder, "flush", lambda: open_steps.append(session._steps.pushed))
-    recorder.deadline = record.perf_counter_ns() + due_in
+    recorder.deadline = recorder_sink.perf_counter_ns() + due_in
     session.begin_step()
-    recorder.deadline = record.perf_counter_ns() + 10**12
+    recorder.deadline = recorder_sink.perf_counter_ns() + 10**12
     session.end_step()
     assert open_steps == [False] * written
     monkeypatch.undo()
@@ -203,14 +206,14 @@ def test_what_is_soon_due_is_written_before_a_step_rather_than_in_it(
 def test_the_last_write_is_in_the_time_that_its_cost_is_held_against(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = record.Recorder._write
+    write = recorder_sink.Recorder._write
 
-    def slow(self: record.Recorder, chunks: list[bytes], memory: bytes) -> None:
+    def slow(self: recorder_sink.Recorder, chunks: list[bytes], memory: bytes) -> None:
         if not self.running:
             time.sleep(0.3)
         write(self, chunks, memory)
 
-    monkeypatch.setattr(record.Recorder, "_write", slow)
+    monkeypatch.setattr(recorder_sink.Recorder, "_write", slow)
     session.start(RecorderCapture(tmp_path / "rec"))
     with session.annotate("short"):
         pass
@@ -312,7 +315,9 @@ def test_steps_that_are_over_are_in_no_later_recording(tmp_path: Path) -> None:
             session.end_step()
         session.stop()
     (part,) = parts(tmp_path / "b")
-    written = [json.loads(line)[3] for line in (part / record.STRINGS).read_text().splitlines()]
+    written = [
+        json.loads(line)[3] for line in (part / recorder_sink.STRINGS).read_text().splitlines()
+    ]
     steps = [text for text in written if text.startswith("step ")]
     assert len(steps) == 20
     texts = collect(tmp_path / "b")["ranges"]["text"].cast(pl.String).to_list()
@@ -371,7 +376,9 @@ def test_the_disk_filling_up_never_reaches_the_program(
     recorder = Recorder(tmp_path)
     recorder.start()
     session.listen(recorder)
-    monkeypatch.setattr(record.os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    monkeypatch.setattr(
+        recorder_sink.os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
+    )
     for _ in range(3):
         with session.annotate("x"):
             pass
@@ -478,7 +485,7 @@ def test_no_recording_is_said(tmp_path: Path) -> None:
 
 
 def test_capture_writes_a_profile_even_when_the_program_fails(tmp_path: Path) -> None:
-    profile = pytest.importorskip("opscope.readers.opscope_profile")
+    profile = pytest.importorskip("opscope.readers.profile.reader")
     target = tmp_path / "deep" / "run.opscope"
 
     def program() -> None:

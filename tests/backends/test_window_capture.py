@@ -16,12 +16,12 @@ import polars as pl
 import pytest
 
 from opscope.backends import beside, kineto, window
-from opscope.backends.captures import METHODS
+from opscope.backends.cuda_graph_captures import METHODS
 from opscope.backends.recorder import collect
 from opscope.backends.window import CHOSEN, EXACT, WHOLE, Bounds
-from opscope.core import session
-from opscope.core.capturing import OF_PROCESS
-from opscope.core.session import SessionError
+from opscope.core.capture import session
+from opscope.core.capture.cuda_graphs import OF_PROCESS
+from opscope.core.capture.session import SessionError
 from opscope.profile import Profile
 from tests.cuda_stand_in import Cuda, Profiler, StandIn, used
 
@@ -144,7 +144,7 @@ def test_all_of_a_run_is_taken_where_it_is_asked_for(
 def test_a_block_that_was_asked_for_ends_at_the_bound_of_events_and_says_so(
     gpu: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opscope.core.record.FLUSH_NS", 0)
+    monkeypatch.setattr("opscope.core.capture.recorder_sink.FLUSH_NS", 0)
     made = capture(gpu, tmp_path, Bounds(events=500))
     session.start(made)
     train(gpu, 1000)
@@ -299,7 +299,7 @@ def test_a_capture_that_is_to_begin_waits_for_a_profiler_that_ends(gpu: StandIn)
 def test_replays_are_counted_by_what_was_captured(
     gpu: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opscope.core.record.FLUSH_NS", 0)
+    monkeypatch.setattr("opscope.core.capture.recorder_sink.FLUSH_NS", 0)
     made = capture(gpu, tmp_path, Bounds(events=5000))
     session.start(made)
     graph = gpu.Graph()

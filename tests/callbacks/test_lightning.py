@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.core import session
+from opscope.core.capture import session
 
 pytest.importorskip("torch")
 pytest.importorskip("lightning")

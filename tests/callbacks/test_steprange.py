@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.callbacks.steprange import State, StepRange
-from opscope.core import session
+from opscope.core.capture import session
 
 
 class Fake:

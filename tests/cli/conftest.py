@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from opscope.core.trace import Trace
+from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 
 MM = "aten::mm(f16[64,32], f16[32,16]) -> f16[64,16] on cuda:0 @/home/me/train.py:42 < /home/me/main.py:7"

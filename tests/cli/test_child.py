@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opscope.backends.window import CHOSEN, EXACT, WHOLE
 from opscope.cli import child
 from opscope.cli.child import Plan, parse_steps
-from opscope.core import session
+from opscope.core.capture import session
 
 bounds = st.tuples(st.integers(0, 10**6), st.none() | st.integers(1, 10**6))
 

@@ -12,8 +12,8 @@ import pytest
 
 import opscope as package
 import opscope.cli.app as application
-from opscope.core.redacted import redacted
-from opscope.core.trace import Trace
+from opscope.core.tables.redacted import redacted
+from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 
 OP = "aten::mm(f32[2,2], f32[2,2]) {key=token} @/home/me/work/train.py:42 < /home/me/main.py:7"

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import opscope.cli.app as application
-from opscope.core.trace import Trace
+from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from opscope.reports.content import COLUMNS, REPORTS
 
@@ -207,7 +207,7 @@ def test_doctor_says_how_to_close_each_gap(opscope, saved):
 def test_every_reason_has_advice():
     from opscope.cli.gaps import ADVICE
     from opscope.core.analysis.summary import CPU_REASONS
-    from opscope.core.attribute import REASONS
+    from opscope.core.attribution.attribute import REASONS
 
     assert set(ADVICE) == {*REASONS[1:], *CPU_REASONS}
 

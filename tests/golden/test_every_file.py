@@ -105,7 +105,7 @@ def test_kernels_and_reasons(shared: Path, name: str):
 
 
 def test_the_xplane_file_opens(shared: Path):
-    if importlib.util.find_spec("opscope.readers.xplane") is None:
+    if importlib.util.find_spec("opscope.readers.xplane.reader") is None:
         pytest.skip("no reader of XPlane in this version")
     assert opscope.load(shared / XPLANE).summary()["kernels"].item() > 0
 

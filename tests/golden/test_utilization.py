@@ -7,7 +7,7 @@ import pytest
 
 from opscope import profile
 from opscope.core.analysis.utilization import step_utilization
-from opscope.core.perf.identify import find
+from opscope.core.perf.devices.identify import find
 
 
 def test_resnet50_steps(shared):

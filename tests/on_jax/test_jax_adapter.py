@@ -12,7 +12,7 @@ import pytest
 
 import opscope
 from opscope import adapters
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.core.rangetext import parse, parse_spec
 from tests.nvtx_tool import build, hear
 

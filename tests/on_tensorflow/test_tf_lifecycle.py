@@ -30,7 +30,7 @@ from tensorflow.python.profiler import profiler_v2  # noqa: E402
 import opscope  # noqa: E402
 from opscope import adapters  # noqa: E402
 from opscope.adapters.tensorflow.running import GraphRanges  # noqa: E402
-from opscope.core import session  # noqa: E402
+from opscope.core.capture import session  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 

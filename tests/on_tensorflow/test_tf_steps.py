@@ -10,7 +10,7 @@ tf = pytest.importorskip("tensorflow")
 import keras  # noqa: E402
 
 import opscope  # noqa: E402
-from opscope.core import session  # noqa: E402
+from opscope.core.capture import session  # noqa: E402
 
 
 def trainer(name="train"):

@@ -38,7 +38,7 @@ class Range:
 
 @dataclass
 class MemoryEmitter:
-    """What ``core.emit`` promises, kept in a list; checks that pushes and pops nest."""
+    """What ``core.capture.emit`` promises, kept in a list; checks that pushes and pops nest."""
 
     domain: str = "opscope.torch"
     active: bool = True

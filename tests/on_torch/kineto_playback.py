@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 import torch
 
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.profile import Profile
 from tests.fake_cuda import FakeCuda
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 graphs = pytest.importorskip("torch.cuda.graphs")
 
 from opscope.adapters.torch.graphs import classes
-from opscope.core.capturing import OF_PROCESS
+from opscope.core.capture.cuda_graphs import OF_PROCESS
 
 
 class Graph:

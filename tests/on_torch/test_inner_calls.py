@@ -11,7 +11,7 @@ import pytest
 
 import opscope
 from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.core.rangetext import parse
 
 torch = pytest.importorskip("torch")

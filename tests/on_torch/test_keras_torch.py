@@ -15,7 +15,7 @@ if keras.backend.backend() != "torch":
     pytest.skip("Keras runs on another backend", allow_module_level=True)
 
 import opscope  # noqa: E402
-from opscope.core import session  # noqa: E402
+from opscope.core.capture import session  # noqa: E402
 from tests.keras_runs import (  # noqa: E402
     BATCH,
     STEPS,

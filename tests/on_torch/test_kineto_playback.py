@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 import opscope
 from opscope.backends.kineto import KinetoCapture
 from opscope.backends.recorder import collect
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.profile import Profile
 from tests.fake_cuda import FakeCuda
 

@@ -14,10 +14,10 @@ import pytest
 
 import opscope
 from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import record, session
-from opscope.core.emit import MAX_FWD_THREAD
-from opscope.core.idle import IdleWriter
-from opscope.core.record import Recorder
+from opscope.core.capture import recorder_sink, session
+from opscope.core.capture.emit import MAX_FWD_THREAD
+from opscope.core.capture.idle import IdleWriter
+from opscope.core.capture.recorder_sink import Recorder
 
 torch = pytest.importorskip("torch")
 
@@ -336,7 +336,7 @@ def test_a_long_call_is_on_disk_before_it_ends(tmp_path, monkeypatch):
 
     class Sleeps(nn.Module):
         def forward(self, x):
-            time.sleep(record.FLUSH_NS / 1e9 + 0.01)
+            time.sleep(recorder_sink.FLUSH_NS / 1e9 + 0.01)
             sizes.append(sum(one.stat().st_size for one in tmp_path.rglob("events.bin")))
             return x
 
@@ -424,7 +424,7 @@ def test_an_interrupt_while_we_write_reaches_the_program(mode, tmp_path, monkeyp
     begin(tmp_path / "run", monkeypatch, mode)
     try:
         model(torch.ones(1))
-        time.sleep(record.FLUSH_NS / 1e9)
+        time.sleep(recorder_sink.FLUSH_NS / 1e9)
         flushes.append(interrupt)
         with pytest.raises(KeyboardInterrupt):
             model(torch.ones(1))
@@ -447,7 +447,7 @@ def test_a_fault_while_we_write_does_not(tmp_path, monkeypatch, flushes, caplog)
     begin(tmp_path / "run", monkeypatch)
     try:
         model(torch.ones(1))
-        time.sleep(record.FLUSH_NS / 1e9)
+        time.sleep(recorder_sink.FLUSH_NS / 1e9)
         flushes.append(fault)
         for _ in range(3):
             model(torch.ones(1))

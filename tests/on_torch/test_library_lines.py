@@ -9,7 +9,7 @@ import pytest
 
 import opscope
 from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.profile import Profile
 from tests.made_library import install, line
 

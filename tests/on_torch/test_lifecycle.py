@@ -18,7 +18,7 @@ from torch.utils.data import dataloader  # noqa: E402
 
 import opscope  # noqa: E402
 from opscope import adapters  # noqa: E402
-from opscope.core import session  # noqa: E402
+from opscope.core.capture import session  # noqa: E402
 
 F = torch.nn.functional
 nn = torch.nn
@@ -327,7 +327,7 @@ gc.get_objects = gc.collect = refuse
 for model, optimizer in zip(models, optimizers):
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()
-print("step", opscope.core.session.current_step())
+print("step", opscope.core.capture.session.current_step())
 """
     done = run(program)
     assert (done.stdout, done.stderr) == ("step 1\n", "")

@@ -20,7 +20,7 @@ import opscope
 from opscope.adapters.torch import gpu_memory, memory
 from opscope.adapters.torch.native.binary import MEMORY, BuildError, build, plan
 from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.profile import Profile
 
 nn = torch.nn

@@ -20,7 +20,7 @@ import pytest
 import opscope
 from opscope.adapters.base import Options
 from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.core.rangetext import parse
 from opscope.core.schema import DIRECTIONS
 from opscope.profile import Profile

@@ -15,7 +15,7 @@ import pytest
 
 import opscope
 from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import session
+from opscope.core.capture import session
 
 torch = pytest.importorskip("torch")
 

@@ -17,7 +17,7 @@ import sys
 import torch
 from torch.profiler import ProfilerActivity, profile
 from opscope.backends import kineto
-from opscope.backends.recorded_part import read_part
+from opscope.readers.recording.process_part import read_part
 from opscope.backends.kept import parts
 from opscope.core import session
 

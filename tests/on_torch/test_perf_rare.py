@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from opscope.core import perf
-from opscope.core.perf.unknowable import REASONS
+from opscope.core.perf.ops.unknown_cost import REASONS
 from opscope.core.rangetext import parse
 
 aten = torch.ops.aten

@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.core import clocks
-from opscope.core.exchanges import SYNCHRONISING
+from opscope.core.job import clocks
+from opscope.core.job.exchanges import SYNCHRONISING
 from opscope.profile import Profile
 
 torch = pytest.importorskip("torch")

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from opscope import readers
-from opscope.readers import BadInput, opscope_profile
+from opscope.readers import BadInput
+from opscope.readers.profile import reader as opscope_profile
 
 zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 TRACE = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.core.naming import name_devices
+from opscope.core.perf.devices.unnamed import name_devices
 from opscope.profile import Profile
 from opscope.reports import roofs
 

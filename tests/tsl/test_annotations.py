@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.adapters.compiled import BuildError
-from opscope.core.recording import CHUNK, RECORD_BYTES
+from opscope.core.recording_format import CHUNK, RECORD_BYTES
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

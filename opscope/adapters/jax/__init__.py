@@ -12,7 +12,7 @@ import logging
 from typing import Any, ClassVar
 
 from opscope.adapters.base import Options
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
 
 from .annotations import Annotations
 from .calls import Calls

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Final
 
 from opscope.adapters.patch import Patches
-from opscope.core import session
+from opscope.core.capture import session
 
 #: Names of the range that a backend makes for itself begin so.
 _OURS: Final = "opscope."

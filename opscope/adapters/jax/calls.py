@@ -15,7 +15,7 @@ import wrapt
 
 from opscope.adapters.jaxtrace import runs
 from opscope.adapters.patch import Patches
-from opscope.core.emit import Emitter, Prepared
+from opscope.core.capture.emit import Emitter, Prepared
 
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from opscope.adapters.patch import Patches
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
 from opscope.core.hlo.calls import calls
 from opscope.core.hlo.module import Module
 from opscope.core.hlo.wire import WireError

@@ -20,7 +20,7 @@ from keras.src.layers.layer import Layer
 from opscope.adapters.base import Options
 from opscope.adapters.jaxtrace import runs
 from opscope.adapters.patch import Patches
-from opscope.core.emit import Emitter, Prepared
+from opscope.core.capture.emit import Emitter, Prepared
 
 from . import scopes
 from .phases import phases

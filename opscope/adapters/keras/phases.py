@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from keras.src import backend
 
-from opscope.core import session
-from opscope.core.emit import Emitter
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter
 
 #: A class, the name of its method, and what makes our method of the original.
 Hook: TypeAlias = "tuple[Any, str, Callable[[Any], Any]]"

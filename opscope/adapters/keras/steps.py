@@ -6,9 +6,9 @@ from typing import Any
 
 from keras.src.callbacks.callback import Callback
 
-from opscope.core import session
-from opscope.core.emit import Emitter
-from opscope.core.executions import Executions
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter
+from opscope.core.capture.steps_per_execution import Executions
 
 
 class Steps(Callback):  # type: ignore[misc] # keras is not typed here

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 from opscope.adapters.base import Options
 from opscope.adapters.compiled import BuildError
 from opscope.adapters.source import Sources
-from opscope.core import session
-from opscope.core.emit import Emitter
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter
 
 from .eager import EagerOps
 from .functions import Functions

@@ -7,7 +7,7 @@
  * when nothing listens any more. No lock is taken per op, and no GIL.
  *
  * A thread's records go to blocks of its own, which opscope_take hands over: (text + base, time) is a
- * push, (pop code, time) a pop, as in opscope/core/recording.py. Times are CLOCK_MONOTONIC.
+ * push, (pop code, time) a pop, as in opscope/core/recording_format.py. Times are CLOCK_MONOTONIC.
  *
  * Of a graph whose sizes are not known when it is built the announcement is not enough. The op's
  * context, which TensorFlow makes just before, is caught in the same way, and inputs.cc reads the

@@ -18,7 +18,7 @@ from tensorflow.python.framework.ops import EagerTensor
 
 from opscope.adapters.patch import Patches
 from opscope.adapters.source import NOWHERE, Source, Sources
-from opscope.core.emit import Emitter, Prepared
+from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.schema import OpCall
 
 from .call import input_count, parameters

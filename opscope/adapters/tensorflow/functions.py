@@ -17,7 +17,7 @@ from tensorflow.python.eager.polymorphic_function import atomic_function, tracin
 from tensorflow.python.framework import ops
 
 from opscope.adapters.patch import Patches
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
 from opscope.core.schema import COMPILE
 
 from .eager import EagerOps

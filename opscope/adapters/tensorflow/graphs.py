@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from opscope.adapters.source import Sources
-from opscope.core.emit import Emitter, Prepared
+from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.rangetext import format_spec
 from opscope.core.schema import OpCall, TensorSpec
 

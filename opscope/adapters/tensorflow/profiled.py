@@ -17,9 +17,9 @@ from typing import Any, Final
 from tensorflow.python.profiler import profiler_v2
 from tensorflow.python.profiler.trace import Trace
 
-from opscope.core.probes import PROBE_NS, PROBES, paced
-from opscope.core.record import Recorder
-from opscope.core.recording import PROBE, XPLANE
+from opscope.core.capture.probes import PROBE_NS, PROBES, paced
+from opscope.core.capture.recorder_sink import Recorder
+from opscope.core.recording_format import PROBE, XPLANE
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from tensorflow.python.profiler import profiler_v2
 
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
 from opscope.core.hlo.calls import calls
 from opscope.core.hlo.module import Instruction, Module
 from opscope.core.hlo.origins import inside

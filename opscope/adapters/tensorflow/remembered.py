@@ -7,7 +7,7 @@ from typing import Any, Final
 from tensorflow.python.framework import dtypes
 
 from opscope.adapters.source import Source
-from opscope.core.emit import Prepared
+from opscope.core.capture.emit import Prepared
 from opscope.core.schema import Arg, OpCall, TensorSpec
 
 from .call import device_name, tensor_spec

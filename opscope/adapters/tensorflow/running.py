@@ -12,9 +12,9 @@ from typing import Any, Final
 from opscope.adapters import cache
 from opscope.adapters.compiled import BuildError, built
 from opscope.adapters.ready import leave_word
-from opscope.core.emit import domain_number
-from opscope.core.record import pop_code
-from opscope.core.recording import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS
+from opscope.core.capture.emit import domain_number
+from opscope.core.capture.recorder_sink import pop_code
+from opscope.core.recording_format import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class GraphRanges:
 
 
 class Recording:
-    """What one recorder takes from ``GraphRanges`` (``core.record.Source``)."""
+    """What one recorder takes from ``GraphRanges`` (``core.capture.recorder_sink.Source``)."""
 
     def __init__(self, ranges: GraphRanges) -> None:
         self._ranges = ranges

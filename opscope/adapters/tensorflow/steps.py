@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from opscope.core import session
+from opscope.core.capture import session
 
 _NUMBER: Final = re.compile(r"_[0-9]+\Z")
 #: Whose ``fit`` tells its steps by callbacks.

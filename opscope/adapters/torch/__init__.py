@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opscope.adapters.base import Options
 from opscope.adapters.source import Sources
-from opscope.core import session
-from opscope.core.emit import Emitter
-from opscope.core.record import Recorder
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter
+from opscope.core.capture.recorder_sink import Recorder
 
 from .compilations import Compilations
 from .dispatch import OpMode

@@ -18,7 +18,7 @@ import torch
 from opscope.adapters.imported import when_imported
 from opscope.adapters.patch import Patches
 from opscope.adapters.source import Sources
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
 from opscope.core.schema import COMPILE
 
 from .dispatch import OpMode

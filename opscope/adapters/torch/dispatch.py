@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data._utils import worker
 
 from opscope.adapters.source import NOWHERE, Source, Sources
-from opscope.core.cost import Cost
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
+from opscope.core.capture.own_cost import Cost
 from opscope.core.schema import OpCall
 
 from .call import Unsigned, describe, holds_data, schema_arguments, sign, with_result

@@ -23,9 +23,9 @@ import torch
 
 from opscope.adapters.cuda import in_use, when_in_use
 from opscope.adapters.patch import Patches
-from opscope.core.cost import Spent
-from opscope.core.record import Recorder
-from opscope.core.recording import ALLOCATED, MEMORY_RECORD, RELEASED, RESERVED, UNRESERVED
+from opscope.core.capture.own_cost import Spent
+from opscope.core.capture.recorder_sink import Recorder
+from opscope.core.recording_format import ALLOCATED, MEMORY_RECORD, RELEASED, RESERVED, UNRESERVED
 
 _log = logging.getLogger(__name__)
 

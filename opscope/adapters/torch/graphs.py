@@ -2,7 +2,7 @@
 
 Ops within a capture are recorded as ever: nothing of theirs runs then, and the ranges say which op put
 which node into the graph. A replay runs none of them; its range has the number of the capture's, so that
-the kernels of a replay find their capture among several of one length (``core/graphs.py``).
+the kernels of a replay find their capture among several of one length (``core/attribution/cuda_graphs.py``).
 ``torch.cuda.CUDAGraph`` and, from 2.12, ``torch.accelerator.Graph`` are classes apart, each over C++.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 import torch.cuda.graphs
 
 from opscope.adapters.patch import Patches
-from opscope.core.capturing import OF_PROCESS
-from opscope.core.emit import Emitter
+from opscope.core.capture.cuda_graphs import OF_PROCESS
+from opscope.core.capture.emit import Emitter
 from opscope.core.schema import GRAPH_CAPTURE, GRAPH_REPLAY
 
 from .dynamo import untraced

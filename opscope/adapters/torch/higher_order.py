@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opscope.adapters.patch import Patches
 from opscope.adapters.source import Sources
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
 from opscope.core.schema import OpCall
 
 from .call import describe, with_result

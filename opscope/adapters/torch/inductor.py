@@ -24,9 +24,9 @@ import torch
 from opscope.adapters.imported import when_imported
 from opscope.adapters.patch import Patches
 from opscope.adapters.source import Sources
-from opscope.core import session
-from opscope.core.emit import Emitter, Prepared
-from opscope.core.record import Recorder
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter, Prepared
+from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue
 
 from .call import tensor_spec

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from opscope.adapters import cache
-from opscope.core import session
-from opscope.core.cost import Spent
-from opscope.core.record import Recorder
-from opscope.core.recording import CPU_DEVICE
+from opscope.core.capture import session
+from opscope.core.capture.own_cost import Spent
+from opscope.core.capture.recorder_sink import Recorder
+from opscope.core.recording_format import CPU_DEVICE
 
 from .gpu_memory import History
 from .native.binary import MEMORY, BuildError, build, plan

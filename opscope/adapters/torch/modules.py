@@ -11,9 +11,9 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from opscope.core import session
-from opscope.core.cost import Cost
-from opscope.core.emit import Emitter, Prepared
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter, Prepared
+from opscope.core.capture.own_cost import Cost
 
 from .dynamo import Hidden, shielded, skipped
 from .state import Threads, ThreadState

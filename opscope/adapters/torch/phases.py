@@ -13,8 +13,8 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
 from opscope.adapters.patch import Patches
-from opscope.core import session
-from opscope.core.emit import Emitter, Prepared
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.schema import COMPILE
 
 from .dispatch import OpMode

@@ -17,9 +17,9 @@ from typing import Any, Final
 import torch
 
 from opscope.adapters.patch import Patches
-from opscope.core import session
-from opscope.core.emit import Emitter
-from opscope.core.groups import DIMENSION, GROUP, GROUPS, format_ranks, mesh_name
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter
+from opscope.core.group_specs import DIMENSION, GROUP, GROUPS, format_ranks, mesh_name
 from opscope.core.rangetext import clean_value, format_spec
 from opscope.core.schema import OpCall
 

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from opscope.adapters.source import Source
-from opscope.core.emit import Prepared
+from opscope.core.capture.emit import Prepared
 from opscope.core.schema import OpCall
 
 from .call import SchemaArg

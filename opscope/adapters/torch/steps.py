@@ -11,7 +11,7 @@ from typing import Any, Final
 from torch.optim import optimizer as optimizers
 
 from opscope.adapters.patch import Patches
-from opscope.core import session
+from opscope.core.capture import session
 
 from .dynamo import untraced
 

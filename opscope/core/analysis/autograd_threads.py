@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.attribute import Attribution
-from opscope.core.intervals import NONE, Ints
+from opscope.core.attribution.attribute import Attribution
 from opscope.core.schema import DIRECTIONS
+from opscope.core.tables.intervals import NONE, Ints
 
 #: What PyTorch calls its nodes. Threads of TensorFlow's pool take whatever is next, forward or backward.
 _NODE: Final = re.compile(r"Backward(?:[0-9]+)?\Z|autograd::")

@@ -9,9 +9,9 @@ import polars as pl
 
 from opscope.core.analysis.kernels import launched_in
 from opscope.core.analysis.ops import Ops, first
-from opscope.core.attribute import Launched
-from opscope.core.columns import gather, known_sum, pieces
-from opscope.core.intervals import NONE
+from opscope.core.attribution.attribute import Launched
+from opscope.core.tables.columns import gather, known_sum, pieces
+from opscope.core.tables.intervals import NONE
 
 _SUMS: Final = ("matrix_flops", "vector_flops", "flops", "bytes")
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import polars as pl
 
-from opscope.core import compiled, perf
-from opscope.core.context import source_text
+from opscope.core import perf
+from opscope.core.attribution import compiled_regions
+from opscope.core.attribution.enclosing import source_text
 from opscope.core.dialects import Reading
 from opscope.core.dialects.aten_schema import tensor_arguments
-from opscope.core.interpret import Meaning
 from opscope.core.perf.shape_arguments import data_arguments
 from opscope.core.rangetext import format_call, format_value
 from opscope.core.schema import Arg, OpCall, TensorSpec, leaves
+from opscope.core.tables.interpret import Meaning
 
 _SCHEMA = {
     "op": pl.Categorical,
@@ -45,7 +46,7 @@ def _row(meaning: Meaning, number: int) -> tuple[object, ...]:
         return (name, reading.role, reading.direction, *_source(reading), *[None] * 5, False)
     return (
         call.name,
-        perf.op_type(call.name) or compiled.family(call.name),
+        perf.op_type(call.name) or compiled_regions.family(call.name),
         reading.direction,
         *_source(reading),
         _inputs(call) if call.inputs or call.outputs else None,

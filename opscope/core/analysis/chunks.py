@@ -15,7 +15,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.columns import compact, gather
+from opscope.core.tables.columns import compact, gather
 
 CHUNK: Final = 65_536
 _LISTS: Final = re.compile(

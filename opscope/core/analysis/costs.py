@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from opscope.core import perf
 from opscope.core.analysis.devices import trace_target
 from opscope.core.analysis.linking import ForwardOf, linked_costs
-from opscope.core.attribute import Attribution
-from opscope.core.columns import at, gather
-from opscope.core.intervals import NONE, Ints
+from opscope.core.attribution.attribute import Attribution
 from opscope.core.schema import OpCall
+from opscope.core.tables.columns import at, gather
+from opscope.core.tables.intervals import NONE, Ints
 
 _NO_CALL: Final = OpCall("")
 

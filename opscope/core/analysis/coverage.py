@@ -8,9 +8,9 @@ import polars as pl
 from opscope.core.analysis.chunks import SCHEMA, at_most, bound
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import FREE
-from opscope.core.attribute import REASONS
-from opscope.core.columns import at, gather, pieces, spread
-from opscope.core.intervals import NONE, Ints
+from opscope.core.attribution.attribute import REASONS
+from opscope.core.tables.columns import at, gather, pieces, spread
+from opscope.core.tables.intervals import NONE, Ints
 
 BOTH, FLOPS, BYTES = "FLOPs, bytes", "FLOPs", "bytes"
 #: A kernel whose op has a cost that does not count, because an op around it does.

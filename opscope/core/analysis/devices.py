@@ -8,9 +8,9 @@ from typing import Final
 import polars as pl
 
 from opscope.core.perf import tensorcore
-from opscope.core.perf.devices import Device, parse_cc
-from opscope.core.perf.identify import CPU_EXAMPLE, find
-from opscope.core.trace import Trace
+from opscope.core.perf.devices.identify import CPU_EXAMPLE, find
+from opscope.core.perf.devices.peaks import Device, parse_cc
+from opscope.core.tables.trace import Trace
 
 _FACTS: Final = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
 

@@ -9,13 +9,13 @@ import polars as pl
 
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.analysis.windows import captured_steps
-from opscope.core.attribute import Attribution
-from opscope.core.clocks import machines
-from opscope.core.columns import matching
-from opscope.core.exchanges import GROUP, KERNELS, exchanges, matched
-from opscope.core.intervals import Ints, clip, intersect, merge
-from opscope.core.perf.communication import wire_bytes
-from opscope.core.trace import Trace
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.job.clocks import machines
+from opscope.core.job.exchanges import GROUP, KERNELS, exchanges, matched
+from opscope.core.perf.ops.communication import wire_bytes
+from opscope.core.tables.columns import matching
+from opscope.core.tables.intervals import Ints, clip, intersect, merge
+from opscope.core.tables.trace import Trace
 
 _WITHIN: Final = (*GROUP, "number")
 _SCHEMA: Final = {

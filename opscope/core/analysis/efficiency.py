@@ -14,11 +14,11 @@ import polars as pl
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.roofline import roofline, tick
 from opscope.core.analysis.windows import captured
-from opscope.core.attribute import Launched
-from opscope.core.columns import compact, gather, known_sum, matching
-from opscope.core.exchanges import KERNELS as COLLECTIVES
-from opscope.core.perf import kernel_names
-from opscope.core.perf.devices import Device
+from opscope.core.attribution.attribute import Launched
+from opscope.core.job.exchanges import KERNELS as COLLECTIVES
+from opscope.core.perf.devices import kernel_names
+from opscope.core.perf.devices.peaks import Device
+from opscope.core.tables.columns import compact, gather, known_sum, matching
 
 #: What the roofline needs of the cost model's catalogue.
 _PRICED: Final = (

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from opscope.core.analysis.costs import Sharing, cost_column
 from opscope.core.analysis.devices import no_matrix_units
 from opscope.core.analysis.ops import Ops
-from opscope.core.attribute import REASONS, Launched
-from opscope.core.columns import at, compact, gather, matching, pairs, spread
-from opscope.core.compiled import GENERATED, name_fused
-from opscope.core.intervals import NONE, Ints
+from opscope.core.attribution.attribute import REASONS, Launched
+from opscope.core.attribution.compiled_regions import GENERATED, name_fused
 from opscope.core.perf import tensorcore
-from opscope.core.perf.kernel_names import used_by
+from opscope.core.perf.devices.kernel_names import used_by
+from opscope.core.tables.columns import at, compact, gather, matching, pairs, spread
+from opscope.core.tables.intervals import NONE, Ints
 
 
 def executed_kernels(ops: Ops) -> pl.DataFrame:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import CPU_REASONS, compiles, outside_ops
-from opscope.core.attribute import REASONS, Launched
-from opscope.core.columns import at, gather, spread
-from opscope.core.interpret import ROLE
-from opscope.core.intervals import NONE, Ints, intersect, merge, nest
+from opscope.core.attribution.attribute import REASONS, Launched
+from opscope.core.tables.columns import at, gather, spread
+from opscope.core.tables.interpret import ROLE
+from opscope.core.tables.intervals import NONE, Ints, intersect, merge, nest
 
 SCHEMA: Final = {
     "reason": pl.String,

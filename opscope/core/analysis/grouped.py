@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.columns import known_sum
+from opscope.core.tables.columns import known_sum
 
 #: By what totals can be added up, and the columns of ``totals.op_totals`` that it is.
 BY: Final = {

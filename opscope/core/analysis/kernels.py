@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.costs import cost_column
 from opscope.core.analysis.ops import Ops, first
-from opscope.core.attribute import REASONS, Launched
-from opscope.core.columns import at, gather, matching, pieces, spread
-from opscope.core.compiled import GENERATED, region_as_layer
-from opscope.core.intervals import NONE, Ints
+from opscope.core.attribution.attribute import REASONS, Launched
+from opscope.core.attribution.compiled_regions import GENERATED, region_as_layer
+from opscope.core.tables.columns import at, gather, matching, pieces, spread
+from opscope.core.tables.intervals import NONE, Ints
 
 _ABOUT: Final = (
     "call_start",

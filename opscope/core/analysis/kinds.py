@@ -9,10 +9,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
-from opscope.core.attribute import REASONS, Launched
-from opscope.core.columns import at, gather, known_sum, pieces, spread
+from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.perf import kinds as of
 from opscope.core.schema import DIRECTIONS
+from opscope.core.tables.columns import at, gather, known_sum, pieces, spread
 
 #: The columns of ``op_kinds``.
 SCHEMA: Final[dict[str, type[pl.DataType]]] = {

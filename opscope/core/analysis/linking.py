@@ -16,13 +16,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import perf
-from opscope.core.attribute import Attribution
-from opscope.core.columns import at, compact
+from opscope.core.attribution.attribute import Attribution
 from opscope.core.dialects import Reading
-from opscope.core.intervals import NONE, Ints
 from opscope.core.perf import tensorcore
 from opscope.core.perf.shapes import expanded, is_scalar_slot, tensors
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
+from opscope.core.tables.columns import at, compact
+from opscope.core.tables.intervals import NONE, Ints
 
 ForwardOf = Callable[[Ints], Ints]
 #: From distinct calls and a number that goes with each to their rows of the catalogue.

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.ops import Ops
-from opscope.core.columns import at, gather
-from opscope.core.intervals import NONE, Ints, nest
-from opscope.core.trace import Trace
+from opscope.core.tables.columns import at, gather
+from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.core.tables.trace import Trace
 
 _PLACE: Final = ("process", "device")
 #: Why what was in use at the peak has no op.

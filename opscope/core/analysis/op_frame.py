@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from opscope.core.analysis.op_times import device_column, with_descendants
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import reasons
-from opscope.core.columns import at, gather
-from opscope.core.intervals import NONE, Ints, depth
+from opscope.core.tables.columns import at, gather
+from opscope.core.tables.intervals import NONE, Ints, depth
 
 _CALL = ("inputs", "outputs", "dtypes", "params")
 COST_COLUMNS = ("matrix_flops", "vector_flops", "flops", "bytes")

@@ -10,9 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.windows import captured
-from opscope.core.attribute import Attribution
-from opscope.core.columns import at, pieces
-from opscope.core.intervals import NONE, Ints
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.tables.columns import at, pieces
+from opscope.core.tables.intervals import NONE, Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from opscope.core.analysis.autograd_threads import AutogradThreads
 from opscope.core.analysis.calls import readings_table
 from opscope.core.analysis.costs import Costs, costs
 from opscope.core.analysis.op_times import Times, times
-from opscope.core.attribute import Attribution
-from opscope.core.columns import LookUp, at, gather, grouped, pieces, spread
-from opscope.core.context import Context, is_user_range
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.attribution.enclosing import Context, is_user_range
 from opscope.core.dialects import Reading
-from opscope.core.intervals import NONE, Ints, merge
 from opscope.core.schema import DIRECTIONS
+from opscope.core.tables.columns import LookUp, at, gather, grouped, pieces, spread
+from opscope.core.tables.intervals import NONE, Ints, merge
 
 _BACKWARD: Final = DIRECTIONS.index("backward")
 _FORWARD: Final = DIRECTIONS.index("forward")

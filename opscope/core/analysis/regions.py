@@ -9,9 +9,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
-from opscope.core.columns import at, gather, spread
-from opscope.core.compiled import REGION_NAMES, fused_ops
-from opscope.core.intervals import NONE, Ints
+from opscope.core.attribution.compiled_regions import REGION_NAMES, fused_ops
+from opscope.core.tables.columns import at, gather, spread
+from opscope.core.tables.intervals import NONE, Ints
 
 SCHEMA: Final = {
     "region": pl.Categorical,

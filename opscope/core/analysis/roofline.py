@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.perf.devices import Device
+from opscope.core.perf.devices.peaks import Device
 
 #: A kernel's start, its ramp and its drain take of this order (ns); work that ideally takes less and
 #: is far from its roof is bound by latency, not by a unit.

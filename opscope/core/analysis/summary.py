@@ -8,14 +8,14 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.amended import UNCLOSED_MARK
 from opscope.core.analysis.windows import captured_steps, captured_time
-from opscope.core.captures import only_captured
-from opscope.core.clocks import machines
-from opscope.core.columns import grouped, matching, pairs
-from opscope.core.intervals import Ints, intersect, merge, subtract, union_length
+from opscope.core.attribution.capture_traces import only_captured
+from opscope.core.job.clocks import machines
 from opscope.core.schema import COMPILE
-from opscope.core.trace import Trace
+from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.columns import grouped, matching, pairs
+from opscope.core.tables.intervals import Ints, intersect, merge, subtract, union_length
+from opscope.core.tables.trace import Trace
 
 SCHEMA: Final = {
     "wall_time": pl.Int64,

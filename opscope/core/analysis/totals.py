@@ -12,9 +12,9 @@ from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
 from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import captured, reasons
-from opscope.core.columns import compact, gather, known_sum, pieces
-from opscope.core.intervals import NONE, Ints
-from opscope.core.numbering import Numbering
+from opscope.core.tables.columns import compact, gather, known_sum, pieces
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.row_numbers import Numbering
 
 #: What makes two op instances the same op in a table of totals.
 SAME_OP: Final = (

@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.perf.devices import Device
+from opscope.core.perf.devices.peaks import Device
 
 from .summary import FREE, ended_steps
 

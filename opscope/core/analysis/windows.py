@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.intervals import Ints, merge, union_length
-from opscope.core.trace import Trace
+from opscope.core.tables.intervals import Ints, merge, union_length
+from opscope.core.tables.trace import Trace
 
 #: Why an op has no device time.
 OUTSIDE_WINDOW: Final = "kernels not captured in this window"

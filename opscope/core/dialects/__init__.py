@@ -1,6 +1,6 @@
 """Readers of the range texts that other tools write, each into the same OpCall.
 
-A dialect is a module with two functions, listed in ``core.interpret.DIALECTS``:
+A dialect is a module with two functions, listed in ``core.tables.interpret.DIALECTS``:
 
     strip(texts: pl.Series) -> pl.DataFrame   # optional; columnar
     read(domain: str, text: str) -> Reading | None

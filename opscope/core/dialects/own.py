@@ -6,8 +6,7 @@ import re
 from typing import Final
 
 from opscope.core.dialects import Reading, user_layer
-from opscope.core.nvtx_sink import LIVE
-from opscope.core.rangetext import RangeTextError, parse
+from opscope.core.rangetext import LIVE, RangeTextError, parse
 from opscope.core.schema import DIRECTIONS
 
 _STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-# what they register is wanted, not their names
-from . import (  # noqa: F401
-    families,
-    graph_families,
-    hlo,
-    hlo_calls,
-    hlo_libraries,
-    names_mindspore,
-    names_onnx,
-    names_tensorflow,
-    prims,
-    serving_attention,
-    serving_layers,
-    serving_products,
-    transformer_engine,
-)
+# what they register is wanted, not their names; other names are registered after the families
+from .ops import families  # noqa: F401
+
+# isort: split
 from .api import (
     backward_costs,
     cost,
@@ -28,6 +16,9 @@ from .api import (
     wants_forward,
     weight_grad,
 )
+from .hlo import calls, instructions, libraries, transformer_engine  # noqa: F401
+from .nodes import mindspore, onnx, tensorflow  # noqa: F401
+from .ops import prims, serving_attention, serving_layers, serving_products  # noqa: F401
 from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, with_forward
 from .table import columns
 from .tensorcore import MATRIX_FAMILIES

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from opscope.core.schema import OpCall
 
+from .ops.sparse import sparse_reason, stored_cost
 from .registry import (
     CannotKnow,
     Cost,
@@ -17,7 +18,6 @@ from .registry import (
     lookup,
 )
 from .shapes import LARGEST, knows_params, tensors
-from .sparse import sparse_reason, stored_cost
 
 #: Families whose FLOPs are zero whatever the shapes: a missing shape leaves only the bytes unknown.
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})

@@ -17,8 +17,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from opscope.core.demangle import all_demangled, demangled
-from opscope.core.perf.kernel_names import own_name
+from opscope.core.dialects.demangle import all_demangled, demangled
+from opscope.core.perf.devices.kernel_names import own_name
 from opscope.core.perf.registry import words
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from opscope import load
 from opscope.core.perf import kinds
-from opscope.core.trace import Trace
+from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 
 TRACES = (

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import opscope
-from opscope.core import columns
 from opscope.core.analysis import totals
 from opscope.core.analysis.op_frame import COST_COLUMNS
 from opscope.core.analysis.totals import SAME_OP
-from opscope.core.trace import Trace, table_schema
+from opscope.core.tables import columns
+from opscope.core.tables.trace import Trace, table_schema
 from opscope.profile import Profile
 
 FRAMES = ("kernels", "memops", "summary", "op_totals", "kernel_totals", "missing_costs")

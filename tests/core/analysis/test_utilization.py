@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.utilization import step_utilization
-from opscope.core.perf.identify import find
+from opscope.core.perf.devices.identify import find
 from opscope.profile import Profile
 
 H100, _ = find("NVIDIA H100 80GB HBM3")

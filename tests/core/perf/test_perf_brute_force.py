@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.core import perf
-from opscope.core.perf.attention import causal_pairs, window_pairs
-from opscope.core.perf.contraction import einsum_flops
+from opscope.core.perf.ops.attention import causal_pairs, window_pairs
+from opscope.core.perf.ops.contraction import einsum_flops
 from opscope.core.perf.shapes import broadcast, touched
 from opscope.core.perf.windows import covered
 from opscope.core.schema import OpCall, SameAs, TensorSpec

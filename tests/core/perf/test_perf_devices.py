@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opscope.core.perf.devices import cpu, parse_cc, rows, tables
-from opscope.core.perf.identify import find
+from opscope.core.perf.devices.identify import find
+from opscope.core.perf.devices.peaks import cpu, parse_cc, rows, tables
 
 ROWS = {row["name"]: row for row in tables()["device"]}
 #: What two or three significant digits leave open.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import opscope
 from opscope.core import perf
-from opscope.core.perf.devices import width_class
+from opscope.core.perf.devices.peaks import width_class
 from opscope.core.perf.shapes import promote
 from opscope.core.schema import COMPLEX, DTYPE_BITS, FLOATS, INTEGERS, OpCall, TensorSpec
 

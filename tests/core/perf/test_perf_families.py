@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
-from opscope.core.perf.communication import collective, wire_bytes
-from opscope.core.perf.linalg import lu, qr
+from opscope.core.perf.ops.communication import collective, wire_bytes
+from opscope.core.perf.ops.linalg import lu, qr
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall, TensorSpec
 

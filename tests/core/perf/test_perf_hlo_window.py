@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
-from opscope.core.perf.hlo import _on_elements
+from opscope.core.perf.hlo.instructions import _on_elements
 from opscope.core.schema import OpCall, TensorSpec
 
 SMALL = st.integers(1, 4)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from opscope.core.analysis.devices import trace_target
 from opscope.core.perf import entries, tensorcore
-from opscope.core.perf.kernel_names import fast_algorithm, used, used_by, verdict
+from opscope.core.perf.devices.kernel_names import fast_algorithm, used, used_by, verdict
 from opscope.core.perf.registry import lookup
 from opscope.core.perf.tensorcore import NO_UNITS, Target
 from opscope.core.schema import OpCall, TensorSpec

@@ -11,7 +11,7 @@ import torch
 
 from opscope.adapters.base import Options
 from opscope.adapters.ready import leave_word
-from opscope.core.emit import Emitter
+from opscope.core.capture.emit import Emitter
 
 from .binary import MEMORY, BuildError, build, plan
 

@@ -34,7 +34,7 @@ int Py_IsInitialized(void);
 
 namespace {
 
-// memory.py and backends/recorded_memory.py: the same 32 bytes.
+// memory.py and readers/recording/memory.py: the same 32 bytes.
 struct Record {
   int64_t time;
   uint64_t address;

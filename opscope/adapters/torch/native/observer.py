@@ -20,10 +20,10 @@ from torch.utils.data._utils import worker
 from opscope.adapters import cache
 from opscope.adapters.base import Options
 from opscope.adapters.source import LibraryFile, Sources
-from opscope.core import session
-from opscope.core.cost import Spent
-from opscope.core.emit import Emitter, Prepared, Writing
-from opscope.core.record import FLUSH_NS, Recorder, pop_code
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter, Prepared, Writing
+from opscope.core.capture.own_cost import Spent
+from opscope.core.capture.recorder_sink import FLUSH_NS, Recorder, pop_code
 
 from ..dynamo import shielded
 from ..state import Threads, ThreadState

@@ -92,20 +92,20 @@ namespace {
 using c10::IValue;
 
 // ------------------------------------------------------------------ constants shared with Python
-// core/recording.py
+// core/recording_format.py
 constexpr int64_t kPayload = -2;
 constexpr int64_t kMarkBase = int64_t(1) << 48;
 constexpr int64_t kPopBase = -16;
 constexpr int64_t kCompleteBase = -(int64_t(1) << 32);
 constexpr int64_t kChunk = -(int64_t(1) << 60);
-// core/emit.py
+// core/capture/emit.py
 constexpr int kSeqBits = 48;
 constexpr int64_t kMaxSeq = int64_t(1) << kSeqBits;
 constexpr uint64_t kMaxForwardThread = 1 << 15;
 constexpr size_t kRecordLimit = 1 << 20;
 constexpr size_t kTextLimit = 4096;
 constexpr char kCut[] = "<cut>";
-// core/nvtx_sink.py
+// core/capture/nvtx_sink.py
 constexpr size_t kMaxRegistered = 65536;
 // Ids of texts and numbers of threads, apart from those that Python gives.
 constexpr int64_t kFirstText = int64_t(1) << 40;

@@ -1,0 +1,106 @@
+"""A capture that leaves a profile: any in-process backend, read and written when it ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from opscope.core.capture import session
+from opscope.core.capture.session import Capture
+from opscope.core.cells import replaces
+
+from . import choose, kept, make
+
+_log = logging.getLogger(__name__)
+
+
+def check_target(path: Path, force: bool) -> None:
+    """Raise FileExistsError where the profile ``path`` could not be written at the end, when all would be
+    lost: it exists and not ``force``, or is no profile."""
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists; force=True replaces it")
+    if path.exists() and not (path / "meta.json").is_file():
+        raise FileExistsError(f"{path} exists and is no profile, so force does not replace it")
+
+
+class ProfileCapture:
+    """What runs from ``start`` to ``stop``, as the profile ``path``.
+
+    ``backend`` is ``auto``, ``kineto``, ``xplane`` or ``recorder``. ``force`` replaces a profile; not given,
+    it is so in IPython and notebooks alone. Starting raises FileExistsError where
+    ``path`` exists and not ``force``, ValueError on an unknown backend. A disk that takes nothing, then
+    or at the end, is told in the log; what was recorded is kept where it can be. Under ``opscope run``
+    nothing is prepared: that records what runs.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], backend: str = "auto", force: bool | None = None
+    ) -> None:
+        self.path = Path(path)
+        self._backend = backend
+        self._force = replaces(force)
+        self._folder: Path | None = None
+        self._inner: Capture | None = None
+
+    def warmup(self) -> None:
+        """Make the backend's capture, and let it prepare. Raises what ``start`` does."""
+        if self._folder is not None or session.is_reserved(repr(self)):
+            return
+        try:
+            self._prepare()
+        except OSError as error:
+            self._refused(error)
+
+    def _prepare(self) -> None:
+        check_target(self.path, self._force)
+        name = choose().name if self._backend == "auto" else self._backend
+        parent = self.path.absolute().parent
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = kept.beside(self.path)
+        try:
+            inner = make(name, folder)
+            if inner is not None:
+                inner.warmup()
+        except BaseException:  # Ctrl-C above all: a folder that holds nothing does not stay
+            kept.discard(folder)
+            raise
+        self._folder, self._inner = folder, inner
+
+    def _refused(self, error: OSError) -> None:
+        if kept.is_taken(error):
+            raise error
+        _log.warning("opscope: nothing is recorded into %s: %s", self.path, kept.reason(error))
+
+    def start(self) -> None:
+        """Begin."""
+        self.warmup()
+        if self._inner is None:
+            return
+        try:
+            self._inner.start()
+        except BaseException as error:  # Ctrl-C above all, as in _prepare
+            assert self._folder is not None
+            kept.discard(self._folder)
+            self._folder = self._inner = None
+            if not isinstance(error, OSError):
+                raise
+            self._refused(error)
+
+    def stop(self) -> None:
+        """End, and write the profile; nothing where the tool around the process records."""
+        inner, self._inner = self._inner, None
+        folder, self._folder = self._folder, None
+        if folder is None:
+            return
+        if inner is None:
+            kept.discard(folder)
+            return
+        try:
+            inner.stop()
+        except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
+            _log.warning("opscope: the capture into %s failed at its end: %s", self.path, error)
+        kept.to_profile(folder, self.path, self._force)
+
+    def __repr__(self) -> str:
+        return f"ProfileCapture({str(self.path)!r})"

@@ -1,0 +1,114 @@
+"""A trace loaded for its shapes alone: that of a CUDA graph's capture, beside the trace of its replays.
+
+What such a process executed itself (its warm-up, what it ran around the capture) belongs to another run
+than the one that is looked at, and would add to its totals.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.attribution.attribute import launching_calls
+from opscope.core.attribution.cuda_graphs import replayed
+from opscope.core.dialects.launches import GRAPH_LAUNCH
+from opscope.core.tables.columns import at, matching
+from opscope.core.tables.intervals import NONE
+from opscope.core.tables.trace import Trace
+
+#: Where ``origin`` tells them: ``process``, ``path`` (of its file, None where not known), ``of`` (the path
+#: of the replays), and how many ``kernels`` and ``copies`` of its own are left out.
+CAPTURES: Final = "captures"
+
+
+def without_captures(trace: Trace) -> Trace:
+    """``trace`` without what processes executed that are in it for their captures alone.
+
+    A process is, where another of the same rank (or process id, or in a file of its own) replays what it
+    captured, it replays nothing itself, and none of its kernels ran while the other's did.
+    """
+    if len(trace["processes"]) < 2 or trace.origin.get(CAPTURES):
+        return trace
+    kernels, calls = trace["kernels"], trace["calls"]
+    if not len(kernels) or not matching(calls["name"], GRAPH_LAUNCH).any():
+        return trace
+    links = {name: launching_calls(trace[name], calls) for name in ("kernels", "memops")}
+    process = calls["process"].fill_null(NONE).to_numpy()
+    pairs: set[tuple[int, int]] = set()
+    replaying: set[int] = set()
+    for table, graph in replayed(trace, links).items():
+        by = trace[table]["process"].gather(graph.rows).fill_null(NONE).to_numpy()
+        captured_by = at(process, graph.call)
+        cross = (graph.call >= 0) & (captured_by != by)
+        pairs.update(zip(captured_by[cross].tolist(), by[cross].tolist(), strict=True))
+        replaying.update(by.tolist())
+    found: dict[int, int] = {
+        capturing: other
+        for capturing, other in sorted(pairs)
+        if capturing not in replaying and _goes_with(trace, capturing, other)
+    }
+    return _without(trace, links, found) if found else trace
+
+
+def _goes_with(trace: Trace, capturing: int, replaying: int) -> bool:
+    rows = {row["process"]: row for row in trace["processes"].to_dicts()}
+    one, other = rows.get(capturing, {}), rows.get(replaying, {})
+
+    def same(key: str) -> bool:
+        return one.get(key) is not None and one.get(key) == other.get(key)
+
+    alone = one.get("clock_domain") != other.get("clock_domain")
+    if not (same("rank") or (one.get("rank") == other.get("rank") and (same("pid") or alone))):
+        return False
+    spans = [
+        trace["kernels"].filter(pl.col("process") == number).select("start", "end")
+        for number in (capturing, replaying)
+    ]
+    if spans[0].is_empty():
+        return True
+    (low, high), (start, end) = (
+        (int(one["start"].to_numpy().min()), int(one["end"].to_numpy().max())) for one in spans
+    )
+    return high <= start or end <= low
+
+
+def _without(trace: Trace, links: dict[str, Any], found: dict[int, int]) -> Trace:
+    gone = np.zeros(len(trace["calls"]), bool)
+    tables: dict[str, pl.DataFrame] = {}
+    counts: dict[str, dict[int, int]] = {}
+    chosen = pl.col("process").is_in(list(found)).fill_null(False)
+    for name, link in links.items():
+        frame = trace[name]
+        theirs = frame.select(chosen).to_series()
+        launched = link[theirs.to_numpy()]
+        gone[launched[launched >= 0]] = True  # else they would look like what a capture kept back
+        counts[name] = dict(frame.filter(theirs)["process"].value_counts().rows())
+        if trace.has(name):
+            tables[name] = frame.filter(~theirs)
+    tables["calls"] = trace["calls"].filter(pl.Series(~gone))
+    made = trace.replace(**tables)
+    made.origin[CAPTURES] = [
+        {
+            "process": one,
+            "path": _path_of(trace, one),
+            "of": _path_of(trace, other),
+            "kernels": counts["kernels"].get(one, 0),
+            "copies": counts["memops"].get(one, 0),
+        }
+        for one, other in sorted(found.items())
+    ]
+    return made
+
+
+def _path_of(trace: Trace, process: int) -> str | None:
+    """The file that a process is from."""
+    parts = [one for one in trace.origin.get("parts", ()) if one.get("first_process", 0) <= process]
+    paths = parts[-1].get("paths") if parts else None
+    return str(paths[0]) if paths else None
+
+
+def only_captured(trace: Trace) -> list[int]:
+    """The processes that are in the trace for their captures alone."""
+    return [one["process"] for one in trace.origin.get(CAPTURES, ())]

@@ -1,0 +1,211 @@
+"""What a trace records of collectives beside their ranges' texts: sizes, peers, communicators (rule 7).
+
+NCCL describes its calls by NVTX payloads, Kineto by fields of the op or of its kernels; both come as
+JSON. What they tell becomes parameters of the calls, one reading for each distinct combination.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.dialects import nccl
+from opscope.core.group_specs import group_size, members_of
+from opscope.core.schema import DTYPE_BITS, ParamValue
+from opscope.core.tables.columns import compact
+from opscope.core.tables.interpret import Meaning
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.ranks import groups
+from opscope.core.tables.trace import Trace
+
+_Params = tuple[tuple[str, ParamValue], ...]
+#: What Kineto calls element types (c10::ScalarType, all that a collective may have).
+_DTYPES: Final[Mapping[str, str]] = {
+    "Double": "f64", "Float": "f32", "Half": "f16", "BFloat16": "bf16", "Long": "i64", "Int": "i32",
+    "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool", "UInt16": "u16", "UInt32": "u32",
+    "UInt64": "u64", "ComplexHalf": "c32", "ComplexFloat": "c64", "ComplexDouble": "c128",
+    "Float8_e4m3fn": "f8e4m3fn", "Float8_e5m2": "f8e5m2", "Float8_e4m3fnuz": "f8e4m3fnuz",
+    "Float8_e5m2fnuz": "f8e5m2fnuz", "Float8_e8m0fnu": "f8e8m0fnu",
+}  # fmt: skip
+#: Kineto's fields and the parameters that they become as they are.
+_FIELDS: Final[Mapping[str, str]] = {
+    "collective": "collective",
+    "group": "group",
+    "group_size": "ranks",
+    "source_rank": "source",
+    "target_rank": "peer",
+}
+
+
+def add_parameters(
+    trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_], kernel_op: NDArray[np.int32]
+) -> None:
+    """Give each collective's range the reading with what is recorded of it.
+
+    ``kernel_op``: the op row of each kernel, which tells for an op whose range has no record itself.
+    """
+    talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
+    rows = np.flatnonzero(is_op & talks[meaning.reading])
+    if not len(rows):
+        return
+    _add_sizes(trace, meaning, rows)
+    _add_records(trace, meaning, rows, kernel_op)
+    _add_world(trace, meaning, rows)
+
+
+def _add_records(trace: Trace, meaning: Meaning, rows: Ints, kernel_op: NDArray[np.int32]) -> None:
+    """What each range's record, or that of its first kernel, tells."""
+    records = _records(trace, rows, kernel_op)
+    known = np.flatnonzero(records.is_not_null().to_numpy())
+    if not len(known):
+        return
+    rows, records = rows[known], records.gather(known)
+    codes, texts = compact(records.cast(pl.Categorical))
+    fields = [_object(text) for text in texts]
+    process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
+    ranks = _communicators(fields, codes, process)
+    keys = np.stack((meaning.reading[rows], codes, process), axis=1)
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    made = np.empty(len(distinct), np.int32)
+    known_as: dict[tuple[int, _Params], int] = {}  # records differ in their numbers, few in more
+    for place, (old, code, owner) in enumerate(distinct.tolist()):
+        told = _told(fields[code], owner, ranks)
+        if (old, told) not in known_as:
+            known_as[old, told] = _with(meaning, old, told) if meaning.readings[old].call else old
+        made[place] = known_as[old, told]
+    meaning.reading[rows] = made[inverse.reshape(-1)]
+
+
+def _add_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> None:
+    """``ranks``, how many take part, where the call names a process group that a spec tells of."""
+    told = groups(trace).drop_nulls("size").select("process", "group", "size").rows()
+    sizes = {(process, group): size for process, group, size in told}
+    if not sizes:
+        return
+    process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
+    keys, inverse = np.unique(
+        np.stack((meaning.reading[rows], process), axis=1), axis=0, return_inverse=True
+    )
+    made = np.empty(len(keys), np.int32)
+    for place, (old, owner) in enumerate(keys.tolist()):
+        call = meaning.readings[old].call
+        name = call and next(filter(None, map(call.param, ("process_group", "group_name"))), None)
+        size = sizes.get((owner, str(name)))
+        made[place] = old if size is None else _with(meaning, old, (("ranks", size),))
+    meaning.reading[rows] = made[inverse.reshape(-1)]
+
+
+def _add_world(trace: Trace, meaning: Meaning, rows: Ints) -> None:
+    """``world_size``, the job's, where no call of a process tells of a group that is smaller.
+
+    It goes with the calls whose own group the trace does not tell.
+    """
+    told = trace["processes"].select("process", "world_size").drop_nulls().rows()
+    worlds: dict[int, int] = {process: size for process, size in told if size > 0}
+    if not worlds:
+        return
+    process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
+    keys, inverse = np.unique(
+        np.stack((meaning.reading[rows], process), axis=1), axis=0, return_inverse=True
+    )
+    calls = [meaning.readings[reading].call for reading in keys[:, 0].tolist()]
+    sizes = [group_size(call) if call is not None else None for call in calls]
+    for owner, size in zip(keys[:, 1].tolist(), sizes, strict=True):
+        if size not in (None, 1, worlds.get(owner)):
+            worlds.pop(owner, None)
+    made = keys[:, 0].astype(np.int32)
+    for place, owner in enumerate(keys[:, 1].tolist()):
+        if owner in worlds and calls[place] is not None and sizes[place] is None:
+            made[place] = _with(meaning, int(made[place]), (("world_size", worlds[owner]),))
+    meaning.reading[rows] = made[inverse.reshape(-1)]
+
+
+def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Series:
+    """The JSON that tells about each op row: its range's own, else that of its first kernel."""
+    own: pl.Series = trace["ranges"]["attrs"].gather(rows)
+    missing = np.flatnonzero(own.is_null().to_numpy())
+    attrs = trace["kernels"]["attrs"]
+    if not len(missing) or attrs.null_count() == len(attrs):
+        return own
+    telling = attrs.str.contains('"collective":', literal=True).fill_null(False).to_numpy()
+    kernels = np.flatnonzero(telling & (kernel_op >= 0))
+    op, first = np.unique(kernel_op[kernels], return_index=True)
+    found = np.full(len(rows), NONE, np.int64)
+    place = np.searchsorted(op, rows[missing])
+    hit = place < len(op)
+    hit[hit] = op[place[hit]] == rows[missing[hit]]
+    found[missing[hit]] = kernels[first[place[hit]]]
+    theirs = attrs.gather(pl.Series(found).replace(NONE, None).cast(pl.UInt32))
+    column: pl.Series = own.zip_with(own.is_not_null(), theirs)
+    return column
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _communicators(
+    fields: list[dict[str, Any]], codes: NDArray[np.integer[Any]], process: Ints
+) -> dict[tuple[int, ParamValue], int]:
+    """(process, communicator) → its ranks, as ncclCommInitRank's payload tells."""
+    found: dict[tuple[int, ParamValue], int] = {}
+    for code, one in enumerate(fields):
+        told = dict(nccl.parameters(one))
+        ranks, communicator = told.get("ranks"), told.get("communicator")
+        if type(ranks) is int and communicator is not None:
+            for owner in np.unique(process[codes == code]).tolist():
+                found[owner, communicator] = ranks
+    return found
+
+
+def _told(
+    fields: dict[str, Any], process: int, ranks_of: Mapping[tuple[int, ParamValue], int]
+) -> _Params:
+    """The parameters that a record of a call of ``process`` tells."""
+    told = nccl.parameters(fields) or _kineto(fields)
+    named = dict(told)
+    ranks = ranks_of.get((process, named.get("communicator")))
+    if ranks is not None and "ranks" not in named:
+        told = (*told, ("ranks", ranks))
+    return told
+
+
+def _with(meaning: Meaning, old: int, told: _Params) -> int:
+    """The number of reading ``old`` with those parameters that its call does not have yet."""
+    reading = meaning.readings[old]
+    call = reading.call
+    assert call is not None
+    new = tuple((key, value) for key, value in told if call.param(key) is None)
+    if not new:
+        return old
+    meaning.readings.append(replace(reading, call=replace(call, params=(*call.params, *new))))
+    meaning.texts.append(meaning.texts[old])
+    return len(meaning.readings) - 1
+
+
+def _kineto(fields: Mapping[str, Any]) -> _Params:
+    """Kineto's record; ``bytes`` is the larger of what goes in and what comes out."""
+    found: list[tuple[str, ParamValue]] = [
+        (ours, fields[theirs])
+        for theirs, ours in _FIELDS.items()
+        if isinstance(fields.get(theirs), (int, str)) and fields[theirs] != ""
+    ]
+    counts = [fields.get(key) for key in ("in_nelems", "out_nelems")]
+    given = [count for count in counts if type(count) is int and count >= 0]
+    members = members_of(fields.get("group_ranks", ""))
+    if members is not None:
+        found.append(("members", members))
+    dtype = _DTYPES.get(str(fields.get("dtype")))
+    if given and dtype is not None:
+        found += [("bytes", max(given) * DTYPE_BITS[dtype] // 8), ("dtype", dtype)]
+    return tuple(found)

@@ -1,0 +1,453 @@
+"""CUDA graphs: what a replay executes belongs to the op that captured its node (rule 5).
+
+The sources, the best first: the node's creation event (``graph_nodes``, Nsight Systems with node
+tracing); its number, which CUPTI makes of the executable graph's (high 32 bits) and of the node's place
+in the graph (low 32 bits, kept from the capture, counted as nodes are made); the order of time. The
+last two are held against what was captured, in this process or in the trace of the capture that was
+opened with it. Where ranges name the graph that is captured and replayed (the PyTorch adapter's do) no
+other capture is taken; a capture that was chosen by its length, or nodes by the order of time, are
+inferred, and say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribution.cuda_graph_captures import (
+    CHILD,
+    COPY,
+    KERNEL,
+    SET,
+    Capture,
+    Captures,
+    captures,
+    graph_numbers,
+)
+from opscope.core.dialects.launches import GRAPH_LAUNCH
+from opscope.core.tables.columns import at, grouped, matching
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import Trace
+
+__all__ = [
+    "AT_ONCE",
+    "FOUND",
+    "NO_CAPTURE",
+    "SEVERAL",
+    "Replayed",
+    "replayed",
+]
+
+#: Why a row has no call: places in ``Replayed.why``.
+FOUND, NO_CAPTURE, AT_ONCE, SEVERAL = range(4)
+#: CUPTI's times of kernels that follow each other in a graph may overlap by so much (ns).
+_OVERLAP_NS: Final = 1_000
+#: A clone of a clone of a child graph's node; deeper is not seen.
+_CLONES: Final = 8
+_LOW: Final = (1 << 32) - 1
+_GRAPH_BITS: Final = 32
+#: A graph, or a graph that is part of one: its process and the high half of its nodes' numbers.
+_Graph: TypeAlias = "tuple[int, int]"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The kernels, or the copies and sets, that graph launches executed.
+
+    ``rows``: theirs. ``call``: for each the row of the call that put its node in the graph (-1: not
+    known, ``why`` says why). ``inferred``: whether only an order tells. ``node_thread``,
+    ``node_time``: where and when the node was created, for those that a creation event tells
+    (``has_node``); the op is the one open there and then.
+    """
+
+    rows: Ints
+    call: Ints
+    why: NDArray[np.uint8]
+    inferred: NDArray[np.bool_]
+    has_node: NDArray[np.bool_]
+    node_process: Ints
+    node_thread: Ints
+    node_time: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Executed:
+    """What graph launches executed, of both tables. ``node`` is -1 where it has no number."""
+
+    process: Ints
+    launch: Ints
+    kind: Ints
+    node: Ints
+    start: Ints
+    end: Ints
+
+
+def replayed(trace: Trace, links: Mapping[str, NDArray[np.int32]]) -> dict[str, Replayed]:
+    """By table (``kernels``, ``memops``) what graph launches executed; ``links`` is each row's launching
+    call, or -1."""
+    calls = trace["calls"]
+    is_graph = matching(calls["name"], GRAPH_LAUNCH)
+    rows = {}
+    for name, link in links.items():
+        by_call = at(is_graph, link, False) if is_graph.any() else np.zeros(len(link), bool)
+        of_node = trace[name]["graph_node"].is_not_null().to_numpy()
+        rows[name] = np.flatnonzero(by_call | of_node)
+    if not any(map(len, rows.values())):
+        return {}
+    done = np.zeros(len(calls), bool)
+    for link in links.values():
+        done[link[link >= 0]] = True
+    ran = _executed(trace, links, rows)
+    nodes = _creation(trace, ran)
+    call = np.full(len(ran.node), NONE, np.int64)
+    why = np.full(len(ran.node), NO_CAPTURE, np.uint8)
+    inferred = np.zeros(len(ran.node), bool)
+    has_node = nodes["time"].is_not_null().to_numpy()
+    pending = ~has_node & (ran.launch >= 0)
+    if pending.any():
+        known = captures(trace, done)
+        number = graph_numbers(trace, (distinct := np.unique(ran.launch[pending])))
+        numbers = np.full(len(ran.node), NONE, np.int64)
+        numbers[pending] = number[np.searchsorted(distinct, ran.launch[pending])]
+        by_node = pending & (ran.node >= 0)
+        _by_numbers(ran, np.flatnonzero(by_node), numbers, known, (call, why, inferred))
+        _by_time(ran, np.flatnonzero(pending & ~by_node), numbers, calls, known, (call, why))
+        inferred |= (call >= 0) & (ran.node < 0)
+    why[call >= 0] = FOUND
+    found, first = {}, 0
+    for name, of in rows.items():
+        part = slice(first, first := first + len(of))
+        found[name] = Replayed(
+            of, call[part], why[part], inferred[part], has_node[part],
+            *(nodes[c][part].fill_null(NONE).to_numpy() for c in ("process", "thread", "time")),
+        )  # fmt: skip
+    return found
+
+
+def _executed(
+    trace: Trace, links: Mapping[str, NDArray[np.int32]], rows: Mapping[str, Ints]
+) -> _Executed:
+    parts = []
+    for name, of in rows.items():
+        table = trace[name]
+        kind = np.full(len(of), KERNEL, np.int64)
+        if name == "kernels":  # a whole graph in one row is none of its nodes
+            whole = table["attrs"].gather(of).str.contains('"graph_trace"', literal=True)
+            kind[whole.fill_null(False).to_numpy()] = CHILD
+        if name == "memops":
+            is_set = (table["kind"].gather(of).cast(pl.String) == "memset").fill_null(False)
+            kind = np.where(is_set.to_numpy(), SET, COPY)
+        columns = (
+            table[c].gather(of).fill_null(NONE).cast(pl.Int64).to_numpy()
+            for c in ("process", "graph_node", "start", "end")
+        )
+        process, node, start, end = columns
+        parts.append((process, links[name][of].astype(np.int64), kind, node, start, end))
+    return _Executed(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _creation(trace: Trace, ran: _Executed) -> pl.DataFrame:
+    """Process, thread and time of the creation of each row's node; null where not recorded.
+
+    Instantiating a graph clones its nodes: a clone's row names its original, and the original was
+    created where the op was captured. CUPTI calls a clone created before it calls it a clone, so it may
+    have a row of either kind. An original that was created before the trace began is not known,
+    wherever it was cloned.
+    """
+    events = trace["graph_nodes"].select("process", "node", "original_node", "thread", "time")
+    first = (
+        events.cast(pl.Int64)
+        .sort("time")
+        .group_by("process", "node")
+        .agg(
+            pl.col("original_node").drop_nulls().first(),
+            pl.col("thread").first(),
+            pl.col("time").first(),
+        )
+    )
+    place = pl.DataFrame({"process": ran.process, "node": ran.node})
+    known = place.with_columns(
+        pl.when(pl.col("node") >= 0).then("node").alias("original_node"),
+        pl.lit(None, pl.Int64).alias("thread"),
+        pl.lit(None, pl.Int64).alias("time"),
+    )
+    if first.is_empty():
+        return known.select("process", "thread", "time")
+    above = first.select(
+        "process",
+        pl.col("node").alias("original_node"),
+        pl.col("original_node").alias("next"),
+        pl.col("thread").alias("above_thread"),
+        pl.col("time").alias("above_time"),
+    )
+    for _ in range(_CLONES):
+        up = known.join(above, on=["process", "original_node"], how="left", maintain_order="left")
+        climbs = pl.col("original_node").is_not_null()
+        known = up.select(
+            "process",
+            pl.when(climbs).then("above_thread").otherwise("thread").alias("thread"),
+            pl.when(climbs).then("above_time").otherwise("time").alias("time"),
+            pl.when(climbs).then("next").alias("original_node"),
+        )
+        if known["original_node"].is_null().all():
+            break
+    return known.with_columns(
+        pl.when(pl.col("original_node").is_null()).then("time").alias("time")
+    ).select("process", "thread", "time")
+
+
+# --------------------------------------------------------------------- nodes with numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """The nodes of one graph, by number: what each does; and of its replays the first start, and the
+    number that ranges give the graph (-1: none, or more than one)."""
+
+    low: Ints
+    kinds: Ints
+    first: int
+    number: int
+
+
+def _by_numbers(
+    ran: _Executed,
+    rows: Ints,
+    numbers: Ints,
+    known: Captures,
+    out: tuple[Ints, NDArray[np.uint8], NDArray[np.bool_]],
+) -> None:
+    """The rows of numbered nodes; each graph is paired once, with all that its replays executed."""
+    call, why, inferred = out
+    if not len(rows):
+        return
+    graphs, of = _graphs(ran, rows, numbers)
+    chosen: dict[_Graph, tuple[Ints, bool]] = {}
+    reasons: dict[_Graph, int] = {}
+    for members in _replayed_together(ran, rows, of, list(graphs)):
+        _choose_named(members, graphs, known, chosen, reasons)
+    captured = {key for key, one in graphs.items() if (key[0], one.number) in known.named}
+    for own in (True, False):  # one that is named was not captured by what is not
+        of_length = [
+            key
+            for key, one in graphs.items()
+            if key not in captured and (one.number < 0) == own and key not in reasons
+        ]
+        _choose_by_length(of_length, graphs, known, own, chosen, reasons)
+    keys = list(graphs)
+    for place, part in grouped(of):
+        key, here = keys[place], rows[part]
+        nodes = graphs[key]
+        if key in reasons:
+            why[here] = reasons[key]
+        if key in chosen:
+            found, guessed = chosen[key]
+            call[here] = found[np.searchsorted(nodes.low, ran.node[here] & _LOW)]
+            inferred[here] = guessed & (call[here] >= 0)
+
+
+def _graphs(ran: _Executed, rows: Ints, numbers: Ints) -> tuple[dict[_Graph, _Nodes], Ints]:
+    """The graphs whose nodes ran, and which of them each row is of."""
+    # both as one number, which is sorted twenty times faster than rows of two are
+    key = (ran.process[rows] << _GRAPH_BITS) + (ran.node[rows] >> 32)
+    distinct, of = np.unique(key, return_inverse=True)
+    found = {}
+    for place, part in grouped(of):
+        here = rows[part]
+        low, first = np.unique(ran.node[here] & _LOW, return_index=True)
+        named = np.unique(numbers[here])
+        number = int(named[0]) if len(named) == 1 else NONE
+        process, graph = divmod(int(distinct[place]), 1 << _GRAPH_BITS)
+        found[process, graph] = _Nodes(
+            low, ran.kind[here][first], int(ran.start[here].min()), number
+        )
+    return found, of
+
+
+def _replayed_together(
+    ran: _Executed, rows: Ints, of: Ints, keys: list[_Graph]
+) -> list[list[_Graph]]:
+    """Graphs that run by the same launches: a graph and those that are part of it."""
+    launches, graphs = np.divmod(np.unique(ran.launch[rows] * len(keys) + of), len(keys))
+    _, place, many = np.unique(launches, return_inverse=True, return_counts=True)
+    alone = many[place] == 1
+    together: dict[int, list[int]] = {}
+    for launch, graph in zip(launches[~alone].tolist(), graphs[~alone].tolist(), strict=True):
+        together.setdefault(launch, []).append(graph)
+    groups = dict.fromkeys(map(tuple, together.values()))
+    parts = {graph for group in groups for graph in group}
+    single = [(graph,) for graph in np.unique(graphs[alone]).tolist() if graph not in parts]
+    return [[keys[graph] for graph in group] for group in (*groups, *single)]
+
+
+def _choose_named(
+    members: list[_Graph],
+    graphs: Mapping[_Graph, _Nodes],
+    known: Captures,
+    chosen: dict[_Graph, tuple[Ints, bool]],
+    reasons: dict[_Graph, int],
+) -> None:
+    """The graph that a range names has that capture; those that are part of it one of its children's."""
+    number = graphs[members[0]].number
+    process = members[0][0]
+    own = known.named.get((process, number)) if number >= 0 else None
+    if own is None:
+        return
+    fitting = {
+        key: found for key in members if (found := _pair(graphs[key], own, lost=True)) is not None
+    }
+    if len(fitting) == 1:
+        chosen |= fitting
+    elif fitting:
+        reasons |= dict.fromkeys(members, SEVERAL)
+        return
+    parts = [known.named[process, c] for c in own.children if (process, c) in known.named]
+    for key in members:
+        if key not in chosen and parts:
+            fits = [found for part in parts if (found := _pair(graphs[key], part)) is not None]
+            if len(fits) == 1:
+                chosen[key] = (fits[0][0], True)
+            elif fits:
+                reasons[key] = SEVERAL
+
+
+def _choose_by_length(
+    keys: Iterable[_Graph],
+    graphs: Mapping[_Graph, _Nodes],
+    known: Captures,
+    own: bool,
+    chosen: dict[_Graph, tuple[Ints, bool]],
+    reasons: dict[_Graph, int],
+) -> None:
+    """Graphs of which no named capture is known: a capture of as many launches, inferred; not of this
+    process but where ``own``.
+
+    Graphs are numbered as they are made, so of several graphs and several captures of one length the
+    first graph is of an earlier capture than the second. Where more than one way is left, none is taken,
+    but for a single graph the latest capture before its first replay.
+    """
+    classes: dict[tuple[int, int], list[_Graph]] = {}
+    for key in keys:
+        many = int((graphs[key].kinds == KERNEL).sum())
+        classes.setdefault((key[0], many), []).append(key)
+    for (process, many), members in classes.items():
+        members.sort(key=lambda key: key[1])
+        fitting = [
+            one
+            for one in known.others
+            if one.count(KERNEL) == many and any(_pair(graphs[k], one) is not None for k in members)
+        ]
+        here = [one for one in fitting if one.process == process]
+        places = _in_order([graphs[key].first for key in members], here) if own else None
+        if not here and len(fitting) == len(members) == 1:  # the trace of the capture, opened too
+            places = fitting
+        for place, key in enumerate(members):
+            found = None if places is None else _pair(graphs[key], places[place])
+            if found is not None:
+                chosen[key] = (found[0], True)
+            elif len(fitting) > 1:
+                reasons[key] = SEVERAL
+
+
+def _in_order(firsts: list[int], of: list[Capture]) -> list[Capture] | None:
+    """For each graph, by number, its capture, if only one way keeps their order and that a capture is
+    before its replays; of a single graph the latest; None else."""
+    if not of:
+        return None
+    latest = [max((n for n, one in enumerate(of) if one.start < t), default=-1) for t in firsts]
+    if len(firsts) == 1:
+        return [of[latest[0]]] if latest[0] >= 0 else None
+    if len(of) == 1:  # instantiated more than once
+        return [of[0]] * len(firsts) if min(latest) >= 0 else None
+    for place in range(len(latest) - 2, -1, -1):
+        latest[place] = min(latest[place], latest[place + 1] - 1)
+    if latest != list(range(len(firsts))):  # the earliest that each can have
+        return None
+    return [of[place] for place in latest]
+
+
+def _pair(nodes: _Nodes, capture: Capture, lost: bool = False) -> tuple[Ints, bool] | None:
+    """For each node the call that made it, -1 where that is not known; None where they do not fit.
+
+    The k-th kernel is of the k-th launch, if there are as many, and so are copies and sets. ``lost``:
+    some records may lack; then, and this the second tells, a node's number is taken for its call's
+    place, which calls that are not known to make a node would move, if that fits all.
+    """
+    found: Ints = np.full(len(nodes.low), NONE, np.int64)
+    for kind in (KERNEL, COPY, SET):
+        theirs, ours = nodes.kinds == kind, capture.kinds == kind
+        if theirs.sum() == ours.sum():
+            found[theirs] = capture.rows[ours]
+        elif kind == KERNEL:
+            break
+    known = np.flatnonzero(found >= 0)
+    by_place = False
+    if len(known) < len(found) and (lost or len(known)):
+        within = bool(nodes.low[-1] < len(capture.rows))
+        if within and bool((capture.kinds[nodes.low] == nodes.kinds).all()):
+            placed = capture.rows[nodes.low]
+            by_place = bool((placed[known] == found[known]).all())
+            found = placed if by_place else found
+    if not (found >= 0).any():
+        return None
+    order = np.argsort(capture.rows)
+    place = order[np.searchsorted(capture.rows[order], found[found >= 0])]
+    return (found, by_place) if bool(np.all(np.diff(place) > 0)) else None
+
+
+# ------------------------------------------------------------------- nodes without numbers
+
+
+def _by_time(
+    ran: _Executed,
+    rows: Ints,
+    numbers: Ints,
+    calls: pl.DataFrame,
+    known: Captures,
+    out: tuple[Ints, NDArray[np.uint8]],
+) -> None:
+    """The k-th kernel of a replay is the k-th launch of its capture, where they ran one by one.
+
+    Where several captures have as many launches, the latest before the replay in the same process is
+    taken; in another process (the trace of the capture), only if it is the only one.
+    """
+    call, why = out
+    if not len(rows) or not (known.named or known.others):
+        return
+    order = rows[np.lexsort((ran.start[rows], ran.launch[rows]))]
+    launch, first, many = np.unique(ran.launch[order], return_index=True, return_counts=True)
+    process = calls["process"].gather(launch).fill_null(NONE).to_numpy()
+    time = calls["start"].gather(launch).to_numpy()
+    paired: dict[tuple[int, bytes], tuple[Ints, bool] | None] = {}
+    by_length: dict[int, list[Capture]] = {}
+    for one in known.others:
+        by_length.setdefault(one.count(KERNEL), []).append(one)
+    for place, (begin, count) in enumerate(zip(first.tolist(), many.tolist(), strict=True)):
+        here = order[begin : begin + count]
+        kinds, number = ran.kind[here], int(numbers[here[0]])
+        capture = known.named.get((int(process[place]), number))
+        if capture is None:
+            fitting = by_length.get(int((kinds == KERNEL).sum()), [])
+            mine = [one for one in fitting if one.process == process[place]]
+            before = [one for one in mine if one.start < time[place] and number < 0]
+            only = fitting[0] if len(fitting) == 1 and not mine else None
+            capture = before[-1] if before else only
+        if capture is None:
+            continue
+        key = (id(capture), kinds.tobytes())
+        if key not in paired:
+            nodes = _Nodes(np.arange(count), kinds, int(time[place]), number)
+            paired[key] = _pair(nodes, capture)
+        found = paired[key]
+        if found is None:
+            continue
+        ended = np.maximum.accumulate(ran.end[here])[:-1]
+        if np.any(ran.start[here][1:] < ended - _OVERLAP_NS):
+            why[here] = AT_ONCE
+        else:
+            call[here] = found[0]

@@ -1,0 +1,243 @@
+"""What encloses an op: its layer, step, phase, user range and source line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribution.attribute import RUNTIME, Attribution
+from opscope.core.code_files import LIMIT, kept_frames
+from opscope.core.dialects import LAYER, Reading
+from opscope.core.schema import Frame
+from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.columns import pairs, spread
+from opscope.core.tables.intervals import NONE, Ints, Nest, depth, nest
+from opscope.core.tables.lanes import lanes_of
+
+#: Frames of a call stack that a source column shows, innermost first.
+FRAMES_SHOWN: Final = LIMIT + 1
+
+
+def source_text(frames: Sequence[Frame]) -> str:
+    """``train.py:42 < main.py:7``, the innermost frames first."""
+    return " < ".join(f"{file}:{line}" for file, line in frames[:FRAMES_SHOWN])
+
+
+@dataclass(slots=True)
+class _Enclosing:
+    """Ranges of one kind by (process, thread), with the text that each stands for."""
+
+    nests: dict[
+        tuple[int, int], tuple[Nest, NDArray[np.int32]]
+    ]  # of each interval its place in texts
+    texts: list[str]
+
+
+class Context:
+    """Finds what encloses events of a trace; each kind is prepared at its first use."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        self._attribution = attribution
+        self._ranges = attribution.trace["ranges"]
+        self._prepared: dict[str, _Enclosing] = {}
+
+    def layer(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The module path open at each time (ns), Categorical; null outside any."""
+        return self._find("layer", process, thread, time)
+
+    def user(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The innermost user range open at each time, Categorical; null outside any."""
+        return self._find("user", process, thread, time)
+
+    def phase(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The phase (``input``, ``forward``, ``backward``, ``optimizer`` …) open at each time."""
+        return self._find("phase", process, thread, time)
+
+    def source(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The innermost user frames of the call stack at each time, where the trace has stacks."""
+        return self._find("source", process, thread, time)
+
+    def step(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """The number of the step open at each time, Int64; steps are the whole process's.
+
+        A step may be marked on one thread while autograd and the data loader work on others. One that
+        nothing ended is none: the last end of an optimizer begins one, whatever follows.
+        """
+        number: pl.Series = self._find("step", process, np.zeros_like(thread), time)
+        number = number.cast(pl.String).cast(pl.Int64)
+        return number
+
+    def numbers(self, kind: str, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:
+        """What is open at each time as a number, -1 outside any: equal numbers are equal texts."""
+        found = np.full(len(time), NONE, np.int32)
+        for (number, on), (tree, value) in self._enclosing(kind).nests.items():
+            here = np.flatnonzero((process == number) & (thread == on))
+            row = tree.innermost(time[here])
+            held = row >= 0
+            found[here[held]] = value[row[held]]
+        return found
+
+    def many(self, kind: str) -> int:
+        """What ``numbers`` of this kind are less than."""
+        return len(self._enclosing(kind).texts)
+
+    def _find(self, kind: str, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        found = self.numbers(kind, process, thread, time)
+        return spread(kind, self._enclosing(kind).texts, found)
+
+    def _enclosing(self, kind: str) -> _Enclosing:
+        if kind not in self._prepared:
+            self._prepared[kind] = self._prepare(kind)
+        return self._prepared[kind]
+
+    def _prepare(self, kind: str) -> _Enclosing:
+        meaning = self._attribution.meaning
+        text_of: Callable[[Reading], str | None] = _TEXT[kind]
+        names = [
+            text_of(reading) or text if text_of(reading) is not None else None
+            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
+        ]
+        wanted = np.array([name is not None for name in names], bool)
+        nests: dict[tuple[int, int], tuple[Nest, NDArray[np.int32]]] = {}
+        if not wanted.any():
+            return _Enclosing(nests, [])
+        chosen = wanted[meaning.reading]
+        if kind == "user" and chosen.any():  # what a framework's runtime does inside is nobody's
+            chosen &= (self._ranges["domain"] != RUNTIME).fill_null(True).to_numpy()
+        if kind == "step":
+            marked = (
+                self._ranges["attrs"]
+                .filter(pl.Series(chosen))
+                .str.contains(UNCLOSED_MARK, literal=True)
+            )
+            chosen[chosen] = ~marked.fill_null(False).to_numpy()
+        rows = np.flatnonzero(chosen)
+        texts = [name or "" for name in names]
+        process = self._ranges["process"].gather(rows).fill_null(NONE).to_numpy()
+        thread = self._ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
+        if kind == "step":
+            thread = np.zeros_like(thread)
+        start = self._ranges["start"].gather(rows).to_numpy()
+        end = self._ranges["end"].gather(rows).to_numpy()
+        for key, here in lanes_of(process, thread).rows(np.ones(len(rows), bool)):
+            tree = nest(start[here], end[here])
+            value = meaning.reading[rows[here]]
+            if kind in _CHAINED:
+                joiner, alone = _CHAINED[kind]
+                _chain(tree, value, texts, joiner(), alone)
+            nests[key] = (tree, value)
+        first: dict[str, int] = {}
+        same = np.array(
+            [first.setdefault(text, place) for place, text in enumerate(texts)], np.int32
+        )
+        return _Enclosing({key: (tree, same[of]) for key, (tree, of) in nests.items()}, texts)
+
+
+def _layer(reading: Reading) -> str | None:
+    return reading.layer
+
+
+def _source(reading: Reading) -> str | None:
+    frames = kept_frames(reading.frames)
+    return source_text(frames) if reading.role == "source" and frames else None
+
+
+def _step(reading: Reading) -> str | None:
+    return None if reading.role != "step" or reading.step is None else str(reading.step)
+
+
+def is_user_range(reading: Reading) -> bool:
+    """Whether it is a range of the user's own, and no framework's: no node, no mark of a phase."""
+    return reading.role == "user" and reading.direction is None and reading.key is None
+
+
+def _phase(reading: Reading) -> str | None:
+    """The phase that a range is, "" where its text names it."""
+    if reading.role not in ("phase", "user"):
+        return None
+    return reading.direction or ("" if reading.role == "phase" else None)
+
+
+_TEXT: Final[dict[str, Callable[[Reading], str | None]]] = {
+    "layer": _layer,
+    "source": _source,
+    "step": _step,
+    "user": lambda reading: "" if is_user_range(reading) else None,
+    "phase": _phase,
+}
+
+
+def _join_source(outer: str, inner: str) -> str:
+    return " < ".join([*inner.split(" < "), *outer.split(" < ")][:FRAMES_SHOWN])
+
+
+def _layer_joiner() -> Callable[[str, str], str]:
+    """Joins the path of layers with one inside them.
+
+    A module's path already names the modules around it; Kineto's ``nn.Module: X_0`` and a user's
+    ``layer:block1`` name themselves alone. A module inside a user's layer goes on from the module
+    around that: ``Net``, ``layer:attention``, ``Net.query`` is ``Net.attention.query``.
+    """
+    modules: dict[str, str] = {}  # the module's path of each joined one that a user's layer is in
+
+    def join(outer: str, inner: str) -> str:
+        alone = "nn.Module: "
+        if inner.startswith(alone):
+            own, mark = inner[len(alone) :], "/"
+        elif inner.startswith(LAYER):
+            own, mark = inner[len(LAYER) :], "."
+            modules[f"{outer}{mark}{own}" if outer else own] = modules.get(outer, outer)
+        elif outer in modules:
+            around = modules[outer]
+            own, mark = inner, "."
+            if around and f"{inner}.".startswith(f"{around}."):
+                own = inner[len(around) + 1 :]
+            if not own:
+                return outer
+            modules[f"{outer}{mark}{own}"] = inner
+        else:
+            return inner
+        return f"{outer}{mark}{own}" if outer else own
+
+    return join
+
+
+_CHAINED: Final[dict[str, tuple[Callable[[], Callable[[str, str], str]], bool]]] = {
+    "source": (lambda: _join_source, False),
+    "layer": (_layer_joiner, True),
+}
+
+
+def _chain(
+    tree: Nest,
+    value: NDArray[np.int32],
+    texts: list[str],
+    join: Callable[[str, str], str],
+    alone: bool,
+) -> None:
+    """Let each range stand for itself within what encloses it; level by level, once per pair."""
+    placed = tree.order
+    level = depth(tree.parent)
+    made: dict[tuple[int, int], int] = {}
+    for number in range(int(level.max(initial=-1)) + 1):
+        at = np.flatnonzero(level == number)
+        own = value[placed[at]]
+        outer = np.full(len(at), NONE, np.int32)
+        if number:
+            outer = value[placed[tree.parent[at]]]
+        elif not alone:
+            continue
+        above_each, own_each, inverse = pairs(outer, own)
+        joined = np.empty(len(own_each), np.int32)
+        for place, key in enumerate(zip(above_each.tolist(), own_each.tolist(), strict=True)):
+            above, inner = key
+            if key not in made:
+                texts.append(join(texts[above] if above >= 0 else "", texts[inner]))
+                made[key] = len(texts) - 1
+            joined[place] = made[key]
+        value[placed[at]] = joined[inverse]

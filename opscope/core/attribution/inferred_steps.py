@@ -1,0 +1,382 @@
+"""Steps that nobody told, found by what repeats: the optimizer, a compiled function, a whole iteration.
+
+Only for processes that tell no step, and only where what lies between two ends repeats:
+
+- ``optimizer``: a step ends with the optimizer's ops that follow a backward pass. The ops of nine tenths of
+  these must be the same from one to the next; of several optimizers (a GAN's two), from round to round.
+- ``function``: compiled functions (XLA's) that hold the optimizer's ops, or, where none does, the one that
+  holds backward ones. Each of its operations must run equally often in nine tenths of the steps. Where a function
+  without an optimizer runs several times for each of another, nothing tells which of the two is the step.
+- ``iteration``: where no optimizer is known, a step ends before the first op that autograd numbers after a
+  backward pass. All iterations but the first two and the last must run the same ops equally often, so that
+  gradients accumulated over some of them, or a check every so often, make none.
+
+There must be three. The confidence is the share of the steps that were like the others.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.dialects import Reading
+from opscope.core.tables.interpret import ROLE, Meaning
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import Trace, conform
+
+#: Steps below this number are no repetition.
+LEAST: Final = 3
+#: Share of the steps that must be alike.
+ALIKE: Final = 0.9
+#: Optimizers, or functions, that may take turns.
+ROUND: Final = 8
+#: Ops of a process beyond which iterations are not compared: a fifth of the time in which 1.2 M are attributed.
+MAX_OPS: Final = 2_000_000
+#: Operations of a function tried as the one that begins a step.
+_TRIED: Final = 16
+_BACKWARD, _OPTIMIZER = 1, 2
+#: XLA's path of an operation begins with the function that was compiled.
+_FUNCTION: Final = re.compile(r"(?:p?jit|pmap)\((.+?)\)/")
+
+Weights: TypeAlias = NDArray[np.uint64]
+_Codes: TypeAlias = NDArray[np.integer[Any]]
+
+
+@dataclass(slots=True)
+class Found:
+    """The steps of a process: ``bounds`` (ns, ascending; one more than there are steps)."""
+
+    bounds: Ints
+    confidence: float
+    by: str
+
+
+def inferred_steps(
+    ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
+) -> pl.DataFrame | None:
+    """Steps of the processes that tell none: process, thread, start, end (ns), step, confidence, by.
+
+    None where there are none. ``is_op`` tells which rows of ``ranges`` are ops.
+    """
+    kinds = _Kinds.of(meaning)
+    direction = kinds.direction[meaning.reading]
+    told = np.flatnonzero(direction > 0)
+    if not len(told):
+        return None
+    process = ranges["process"].fill_null(NONE).to_numpy()
+    stepping = np.unique(process[meaning.role == ROLE["step"]])
+    parts = []
+    for number in np.setdiff1d(np.unique(process[told]), stepping).tolist():
+        here = process == number
+        mine = told[here[told]]
+        optimizer = mine[direction[mine] == _OPTIMIZER]
+        of_functions = kinds.function[meaning.reading[optimizer if len(optimizer) else mine]] >= 0
+        compiled = bool(of_functions.mean() > 0.5)
+        if compiled:
+            wanted = here & (kinds.function[meaning.reading] >= 0)
+        elif len(optimizer):  # of all else only what comes before, as a trace may be large
+            begin = ranges["start"].gather(optimizer).min()
+            wanted = here & is_op & (ranges["start"] < begin).to_numpy()
+            wanted[mine] = True
+        else:
+            wanted = here & is_op
+            wanted[mine] = True
+            if np.count_nonzero(wanted) > MAX_OPS:
+                continue
+        rows = np.flatnonzero(wanted)
+        start = ranges["start"].gather(rows).to_numpy()
+        if np.any(start[1:] < start[:-1]):
+            order = np.argsort(start, kind="stable")
+            rows, start = rows[order], start[order]
+        one = _Process(
+            meaning.reading[rows],
+            start,
+            ranges["end"].gather(rows).fill_null(0).to_numpy(),
+            meaning.seq.gather(rows).fill_null(NONE).to_numpy(),
+            is_op[rows],
+            kinds,
+        )
+        if compiled:
+            found = one.by_function()
+        else:
+            found = one.by_optimizer() if len(optimizer) else one.by_iteration()
+        if found is not None and len(found.bounds) > LEAST:
+            thread = _thread(ranges, meaning, number, rows[~one.is_backward & is_op[rows]])
+            parts.append(_frame(found, number, thread))
+    return pl.concat(parts) if parts else None
+
+
+def _frame(found: Found, process: int, thread: int) -> pl.DataFrame:
+    many = len(found.bounds) - 1
+    return pl.DataFrame(
+        {
+            "process": pl.Series([process] * many, dtype=pl.Int32),
+            "thread": pl.Series([thread] * many, dtype=pl.Int64),
+            "start": found.bounds[:-1],
+            "end": found.bounds[1:],
+            "step": np.arange(many),
+            "confidence": np.full(many, found.confidence),
+            "by": [found.by] * many,
+        }
+    )
+
+
+def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) -> int:
+    """The thread whose steps they are: that which runs compiled functions, else most forward ops."""
+    graphs = np.flatnonzero(meaning.role == ROLE["graph"])
+    graphs = graphs[(ranges["process"].gather(graphs) == process).fill_null(False).to_numpy()]
+    threads = ranges["thread"].gather(graphs if len(graphs) else rows).drop_nulls()
+    return int(threads.mode().min()) if len(threads) else NONE  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class _Kinds:
+    """Of each reading: its direction's code, the function it is compiled in (-1: none), a random weight."""
+
+    direction: NDArray[np.int8]
+    function: NDArray[np.int32]
+    weight: Weights
+
+    @classmethod
+    def of(cls, meaning: Meaning) -> _Kinds:
+        codes = {"backward": _BACKWARD, "optimizer": _OPTIMIZER}
+        direction = [
+            0 if "zero_grad" in text[:64] else codes.get(one.direction or "", 0)
+            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+        ]
+        numbers: dict[str, int] = {}
+        function = [
+            NONE if name is None else numbers.setdefault(name, len(numbers))
+            for name in map(_function, meaning.readings)
+        ]
+        # a fixed seed: the same trace has the same steps
+        weight = np.random.default_rng(7).integers(1, 1 << 62, len(direction), dtype=np.uint64)
+        return cls(np.array(direction, np.int8), np.array(function, np.int32), weight)
+
+
+def _function(reading: Reading) -> str | None:
+    if reading.role != "op" or reading.call is None:
+        return None
+    path = reading.call.param("op_name") or reading.call.param("node") or ""
+    found = _FUNCTION.match(path) if isinstance(path, str) else None
+    if found:
+        return found.group(1)
+    name = reading.graph or reading.call.param("function")
+    return name if isinstance(name, str) and reading.call.name.startswith("hlo::") else None
+
+
+class _Process:
+    """The ops of a process in the order of their start, and the ranges that tell a direction."""
+
+    def __init__(
+        self,
+        reading: _Codes,
+        start: Ints,
+        end: Ints,
+        seq: Ints,
+        is_op: NDArray[np.bool_],
+        kinds: _Kinds,
+    ) -> None:
+        self._reading = reading
+        self._start = start
+        self._end = end
+        self._seq = seq
+        self._is_op = is_op
+        self._kinds = kinds
+        direction = kinds.direction[reading]
+        self.is_backward = direction == _BACKWARD
+        self._is_optimizer = direction == _OPTIMIZER
+        self._function = kinds.function[reading]
+
+    # ------------------------------------------------------------------------- compiled functions
+
+    def by_function(self) -> Found | None:
+        function = self._function
+        for told, alone in ((self._is_optimizer, False), (self.is_backward, True)):
+            those = np.unique(function[told & (function >= 0)])
+            runs = [(one, self._runs(function == one)) for one in those.tolist()]
+            known = [(one, found) for one, found in runs if found is not None]
+            if not known:
+                continue
+            if len(known) > (1 if alone else ROUND):
+                return None
+            if alone and self._takes_turns(function, known[0]):
+                return None
+            return _rounds([found for _, found in known], int(self._end[function >= 0].max()))
+        return None
+
+    def _runs(self, mine: NDArray[np.bool_]) -> tuple[Ints, float] | None:
+        """When each run of a function began, and the share of runs that were alike; None for no loop."""
+        rows = np.flatnonzero(mine)
+        codes, place, count = np.unique(
+            self._reading[rows], return_inverse=True, return_counts=True
+        )
+        first = np.full(len(codes), len(rows))
+        np.minimum.at(first, place, np.arange(len(rows)))
+        often = np.flatnonzero(count >= LEAST)
+        # what runs once in a step runs least often, and the first of these begins it
+        often = often[np.lexsort((first[often], count[often]))][:_TRIED]
+        for one in often.tolist():
+            at = np.flatnonzero(place == one)
+            alike = _alike(_signatures(self._kinds.weight[self._reading[rows]], at))
+            if len(at) * np.median(np.diff(at)) < 0.5 * len(rows):
+                continue  # it is in a part of the runs
+            if alike >= ALIKE:
+                return self._start[rows[at]], alike
+        return None
+
+    def _takes_turns(self, function: _Codes, known: tuple[int, tuple[Ints, float]]) -> bool:
+        """Whether another function runs once for every so many runs of this one."""
+        mine, (begins, _) = known
+        for other in np.unique(function[(function >= 0) & (function != mine)]).tolist():
+            runs = self._runs(function == other)
+            if runs is None:
+                continue
+            which = np.searchsorted(begins, runs[0], side="right")
+            apart = np.diff(which)
+            if len(apart) >= 2 and apart.min() >= 2 and (apart == apart[0]).all():
+                return True
+        return False
+
+    # ------------------------------------------------------------------------- the optimizer
+
+    def by_optimizer(self) -> Found | None:
+        """A step ends with the optimizer's ops after a backward pass."""
+        told = np.flatnonzero(self.is_backward | self._is_optimizer)
+        works = self._is_optimizer[told]
+        if not works.any() or works.all():
+            return None
+        last = np.flatnonzero(works & ~np.append(works[1:], False))  # of each burst
+        begin = np.flatnonzero(works & ~np.append(False, works[:-1]))
+        if begin[0] == 0:  # before any backward pass
+            last, begin = last[1:], begin[1:]
+        if len(last) < LEAST:
+            return None
+        weight = np.where(works, self._kinds.weight[self._reading[told]], 0)
+        total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(weight.astype(np.uint64))))
+        found = _period(total[last + 1] - total[begin])
+        if found is None:
+            return None
+        many, alike = found
+        ends = np.maximum.accumulate(self._end[told])[last][many - 1 :: many]
+        begun = self._begun(int(self._start[told[begin[0]]]))
+        bounds = ends if begun is None else np.concatenate(([begun], ends))
+        return Found(bounds, alike, "optimizer")
+
+    def _begun(self, before: int) -> int | None:
+        """When the first step began: with the first op that its backward pass differentiates."""
+        early = self._start < before
+        backward = np.unique(self._seq[early & self.is_backward])
+        forward = early & ~self.is_backward & np.isin(self._seq, backward[backward >= 0])
+        return int(self._start[np.argmax(forward)]) if forward.any() else None
+
+    # ------------------------------------------------------------------------- whole iterations
+
+    def by_iteration(self) -> Found | None:
+        """Every iteration runs the same ops."""
+        forward = self._is_op & ~self.is_backward & (self._seq >= 0)
+        told = np.flatnonzero(self.is_backward | forward)
+        backward = self.is_backward[told]
+        # the first forward op after each backward pass, and the very first
+        begin = told[~backward & np.append(True, backward[:-1])]
+        if len(begin) < LEAST + 1 or not backward.any():
+            return None
+        weight = np.where(self._is_op, self._kinds.weight[self._reading], 0).astype(np.uint64)
+        each = _signatures(weight, begin)
+        usual = each == each[-1]
+        if len(each) < LEAST or not usual[2 if len(each) > LEAST + 1 else 0 :].all():
+            return None
+        # the last ends with what ended the others
+        length = np.diff(begin)
+        end = min(int(begin[-1] + length[-1]), len(self._start)) - 1
+        stop = int(self._end[begin[-1] : end + 1].max())
+        bounds = np.append(self._start[begin], max(stop, int(self._start[begin[-1]]) + 1))
+        return Found(bounds, float(usual.mean()), "iteration")
+
+
+def _signatures(weight: Weights, begin: Ints) -> Weights:
+    """A number for each stretch between two of ``begin``: equal where the same ops run equally often."""
+    total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(weight)))
+    found: Weights = np.diff(total[begin])
+    return found
+
+
+def _alike(signatures: Weights) -> float:
+    """The share of the most frequent one."""
+    if len(signatures) < LEAST - 1:
+        return 0.0
+    _, count = np.unique(signatures, return_counts=True)
+    return float(count.max() / len(signatures))
+
+
+def _period(signatures: Weights) -> tuple[int, float] | None:
+    """After how many of them they repeat, and the share that do; None where they do not.
+
+    The last may be cut, and lacks what is done as the next step begins (gradients set to 0).
+    """
+    signatures = signatures[: max(LEAST, len(signatures) - 1)]
+    for many in range(1, ROUND + 1):
+        if len(signatures) < LEAST * many:
+            return None
+        alike = float((signatures[many:] == signatures[:-many]).mean())
+        if alike >= ALIKE:
+            return many, alike
+    return None
+
+
+def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:
+    """Steps of functions that run in turns, each once in a step."""
+    begins = [begin for begin, _ in functions]
+    if len({len(begin) for begin in begins}) > 1:
+        return None
+    order = sorted(begins, key=lambda begin: int(begin[0]))
+    table = np.stack(order, axis=1)
+    flat = table.reshape(-1)
+    if np.any(flat[1:] <= flat[:-1]):
+        return None
+    confidence = min(alike for _, alike in functions)
+    return Found(np.append(table[:, 0], max(end, int(flat[-1]) + 1)), confidence, "function")
+
+
+def with_steps(
+    trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_]
+) -> tuple[Trace, pl.DataFrame | None]:
+    """``trace`` with a range (category ``step``) for each inferred step after all others, and what
+    ``inferred_steps`` found; ``meaning`` gets their readings. The trace itself where there are none."""
+    ranges = trace["ranges"]
+    found = inferred_steps(ranges, meaning, is_op)
+    if found is None:
+        return trace, None
+    many, top = len(found), cast("int | None", ranges["id"].max())
+    begin = 0 if top is None else top + 1
+    told = pl.format(
+        'inferred":true,"confidence":{},"by":"{}"', pl.col("confidence").round(3), "by"
+    )
+    added = found.select(
+        pl.int_range(begin, begin + many, dtype=pl.Int64).alias("id"),
+        "process",
+        "thread",
+        pl.col("thread").alias("end_thread"),
+        "start",
+        "end",
+        pl.lit("inferred").alias("domain"),
+        pl.lit("step").alias("category"),
+        pl.format("step {}", "step").alias("text"),
+        pl.concat_str(pl.lit('{"'), told, pl.lit("}")).alias("attrs"),
+        pl.lit("pushpop").alias("kind"),
+    )
+    numbers = found["step"].unique().sort().to_list()
+    place = len(meaning.readings) + np.searchsorted(numbers, found["step"].to_numpy())
+    meaning.readings += [Reading("step", step=number) for number in numbers]
+    meaning.texts += [f"step {number}" for number in numbers]
+    meaning.reading = np.concatenate((meaning.reading, place.astype(np.int32)))
+    meaning.seq, meaning.fwd_thread = (
+        column.extend_constant(None, many) for column in (meaning.seq, meaning.fwd_thread)
+    )
+    ranges = pl.concat([ranges, conform("ranges", added)])
+    return trace.replace(ranges=ranges), found

@@ -1,0 +1,189 @@
+"""Rule 0: kernels that name their op (``op_key``) belong to it, launched by whom they may.
+
+Each time that such an op ran on a device becomes an op range, so that all that is asked of ops is
+answered for it too. The range is the time in which its kernels were launched, on the thread that did,
+where the trace has the launches; else it has no length, for no CPU time of it is known.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.rangetext import format_call
+from opscope.core.schema import OpCall
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import Trace, table_schema
+
+_TF_OP: Final = re.compile(r"[^\s:]+:[A-Za-z_]\w*\Z")
+#: Who executed: the ops of one stream follow each other.
+_STREAM: Final = ("process", "device", "stream")
+
+
+@dataclass(slots=True)
+class Named:
+    """A trace with ranges for the ops that kernels name, from row ``first`` on.
+
+    ``op``: per kernel the row of its op's range, -1 for one that names none. ``inferred``: it is
+    only known from other kernels of its name.
+    """
+
+    trace: Trace
+    first: int
+    op: NDArray[np.int32]
+    inferred: NDArray[np.bool_]
+
+
+def named_ranges(trace: Trace, link: NDArray[np.int32]) -> Named:
+    """``trace`` with a range for each execution of an op that kernels name; all others as they were.
+
+    ``link`` gives for each kernel the row of ``calls`` that launched it, or -1.
+    """
+    kernels, ranges = trace["kernels"], trace["ranges"]
+    op = np.full(len(kernels), NONE, np.int32)
+    told = kernels["op_key"].is_not_null().to_numpy()
+    if not told.any():
+        return Named(trace, len(ranges), op, np.zeros(len(kernels), bool))
+    kernels = _by_name(kernels)
+    rows = np.flatnonzero(kernels["op_key"].is_not_null().to_numpy())
+    execution = _executions(kernels[rows])
+    op[rows] = len(ranges) + execution
+    call = link[rows]
+    launched = call >= 0
+    calls = trace["calls"]
+    start = kernels["start"].gather(rows).to_numpy().copy()
+    end = start.copy()
+    thread = pl.Series("thread", [None], dtype=pl.Int64).new_from_index(0, len(rows))
+    if launched.any():
+        at = pl.Series(np.where(launched, call, 0))
+        start = np.where(launched, calls["start"].gather(at).to_numpy(), start)
+        end = np.where(launched, calls["end"].gather(at).to_numpy(), start)
+        thread = calls["thread"].gather(at).zip_with(pl.Series(launched), thread)
+    made = (
+        pl.DataFrame(
+            {
+                "execution": execution,
+                "process": kernels["process"].gather(rows),
+                "thread": thread,
+                "start": start,
+                "end": end,
+                "key": kernels["op_key"].gather(rows).cast(pl.String),
+            }
+        )
+        .group_by("execution")
+        .agg(
+            pl.col("process", "key").first(),
+            pl.col("thread").drop_nulls().first(),
+            pl.col("start").min(),
+            pl.col("end").max(),
+        )
+        .sort("execution")
+        .join(_texts(trace, kernels[rows]), on=["process", "key"], how="left", nulls_equal=True)
+        .sort("execution")
+    )
+    first = ranges["id"].max()
+    begin = 0 if first is None else int(first) + 1  # type: ignore[arg-type]
+    added = made.select(
+        (pl.int_range(pl.len(), dtype=pl.Int64) + begin).alias("id"),
+        "process",
+        "thread",
+        pl.col("thread").alias("end_thread"),
+        "start",
+        "end",
+        "domain",
+        "text",
+        pl.lit("pushpop").alias("kind"),
+    )
+    schema = table_schema("ranges")
+    whole = added.select(
+        pl.col(name).cast(dtype) if name in added.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in schema.items()
+    )
+    inferred = (op >= 0) & ~told
+    return Named(trace.replace(ranges=pl.concat([ranges, whole])), len(ranges), op, inferred)
+
+
+def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
+    """``kernels``, an op for those that name none but whose namesakes in the process all name one.
+
+    Profilers lose the op of a kernel now and then; XLA names the kernels that it generates after
+    their instruction, and a library's kernel that serves one op alone is as good as named.
+    """
+    by = ["process", "name"]
+    known = kernels.lazy().filter(pl.col("op_key").is_not_null()).group_by(by)
+    only = known.agg(pl.col("op_key").first().alias("only"), pl.col("op_key").n_unique().alias("n"))
+    found = kernels.lazy().join(
+        only.filter(pl.col("n") == 1), on=by, how="left", nulls_equal=True, maintain_order="left"
+    )
+    key = pl.coalesce("op_key", pl.when(pl.col("name").is_not_null()).then("only"))
+    return found.with_columns(key.alias("op_key")).drop("only", "n").collect()
+
+
+def _executions(kernels: pl.DataFrame) -> Ints:
+    """Per kernel a number for the execution of its op.
+
+    The kernels of one execution follow each other on their stream; where an op runs again straight
+    away, its first kernel's name comes again.
+    """
+    order = kernels.select(
+        pl.struct(*_STREAM, "start").rank("ordinal").cast(pl.Int64) - 1
+    ).to_series()
+    by_time = np.empty(len(kernels), np.int64)
+    by_time[order.to_numpy()] = np.arange(len(kernels))
+    placed = kernels[by_time]
+    change = placed.select(
+        pl.any_horizontal(
+            pl.col(name).ne_missing(pl.col(name).shift(1)) for name in (*_STREAM, "op_key")
+        )
+    ).to_series()
+    new = change.to_numpy().copy()
+    new[0] = True
+    name = placed["name"].to_physical().fill_null(0).to_numpy()
+    first = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
+    new |= name == name[first]
+    number = np.cumsum(new) - 1
+    execution = np.empty(len(kernels), np.int64)
+    execution[by_time] = number
+    return execution
+
+
+def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+    """process, key → domain and text of the range: what the specs say of each distinct key."""
+    wanted = kernels.select(
+        pl.col("process"), pl.col("op_key").cast(pl.String).alias("key")
+    ).unique()
+    specs = trace["specs"].select(
+        "process",
+        pl.concat_str(
+            pl.col("graph").cast(pl.String).fill_null(""),
+            pl.lit("/"),
+            pl.col("key").cast(pl.String),
+        ).alias("key"),
+        pl.col("text").cast(pl.String),
+    )
+    specs = specs.unique(["process", "key"], keep="last", maintain_order=True)
+    joined = wanted.join(specs, on=["process", "key"], how="left", nulls_equal=True)
+    unknown = [
+        (key, *_unknown(key)) for key in joined.filter(pl.col("text").is_null())["key"].unique()
+    ]
+    named = pl.DataFrame(
+        unknown, schema={"key": pl.String, "domain": pl.String, "own": pl.String}, orient="row"
+    )
+    return joined.join(named, on="key", how="left").select(
+        "process",
+        "key",
+        pl.col("domain").fill_null("xla"),
+        pl.coalesce("text", "own").alias("text"),
+    )
+
+
+def _unknown(key: str) -> tuple[str, str]:
+    """Domain and text of a key that no spec explains: TensorFlow's form, or a bare name."""
+    if _TF_OP.match(key):
+        return "TSL", key
+    return "xla", format_call(OpCall(key))

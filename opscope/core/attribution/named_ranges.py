@@ -1,0 +1,146 @@
+"""Ranges that carry only the name of a graph's node: each gets the call that its spec tells."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.attribution.node_gradients import forward_graph, pair_gradients, told_backward
+from opscope.core.attribution.node_runs import runs_of
+from opscope.core.attribution.specs import Specs, is_hlo
+from opscope.core.dialects import Reading, hlo
+from opscope.core.rangetext import format_call
+from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
+from opscope.core.tables.columns import pairs
+from opscope.core.tables.interpret import ROLE, Meaning
+from opscope.core.tables.intervals import NONE
+from opscope.core.tables.trace import Trace
+
+#: Ops whose results have as many rows as their inputs.
+_KEEPS_ROWS: Final = re.compile(
+    r"Conv|MatMul|Pool|BiasAdd(?!Grad)|Relu|Elu|Gelu|Sigmoid|Tanh|Softmax|BatchNorm|LayerNorm|Dropout|"
+    r"\A_?(Cast|Identity|Add|AddV2|Sub|Mul|Div|RealDiv|DivNoNan|Maximum|Minimum|Select|SelectV2|Neg|"
+    r"Square|Bitcast|Bitwise\w+|Sqrt|Rsqrt|Exp|Log|Abs|Pow|Less|LessEqual|Greater|GreaterEqual|Equal|NotEqual|Logical\w+)\Z"
+)
+#: What the names of functions that tf.data runs have in them.
+_DATASET: Final = "_Dataset_"
+
+
+def merge_specs(trace: Trace, meaning: Meaning) -> None:
+    """Give each range that carries only a name the call that its spec tells, and pair them.
+
+    A range's graph is the one that it names itself, else that of the innermost run range (category
+    ``graph``) open at its start, on its thread or else in its process. What was inferred from the
+    latest spec alone is noted. Backward ops of a graph get their forward op's number in ``seq``.
+    """
+    wanted = np.array([_is_bare(reading) for reading in meaning.readings], bool)
+    rows = np.flatnonzero(wanted[meaning.reading]) if wanted.any() else np.empty(0, np.int64)
+    if not len(rows) or not (trace.has("specs") or (meaning.role == ROLE["spec"]).any()):
+        return
+    specs = Specs.of(trace, meaning)
+    ranges = trace["ranges"]
+    run, unsure = runs_of(ranges, meaning, rows, specs.keys_of)
+    process = ranges["process"].gather(rows).fill_null(NONE).to_numpy()
+    time = ranges["start"].gather(rows).to_numpy()
+    names = pl.Series([reading.graph for reading in meaning.readings], dtype=pl.String)
+    keys = pl.Series([reading.key for reading in meaning.readings], dtype=pl.String)
+    own = meaning.reading[rows]
+    of_run = np.where(run >= 0, meaning.reading[np.maximum(run, 0)], own)
+    graph = names.gather(own).zip_with(names.gather(own).is_not_null(), names.gather(of_run))
+    spec, inferred = specs.find(
+        process, time, ranges["domain"].gather(rows), graph, keys.gather(own)
+    )
+    inferred &= ~unsure
+    known = np.flatnonzero((spec >= 0) & ~unsure)
+    if unsure.any():
+        trace.note(
+            "warning",
+            "ops on threads of their own while several graphs with a node of that name ran: whose "
+            "they are is not known, and so are their shapes",
+            int(unsure.sum()),
+        )
+    if not len(known):
+        return
+    pair_gradients(specs, meaning, ranges, rows[known], spec[known], run[known])
+    which, told, inverse = pairs(own[known], spec[known])
+    each = zip(which.tolist(), told.tolist(), strict=True)
+    made = np.array([_explained(meaning, specs, *pair) for pair in each], np.int32)
+    meaning.reading[rows[known]] = made[inverse]
+    if inferred.any():
+        trace.note(
+            "info",
+            "ranges with no run of their graph around them were explained by the latest spec "
+            "of their name",
+            int(inferred.sum()),
+        )
+
+
+def _is_bare(reading: Reading) -> bool:
+    return reading.key is not None and (reading.call is None or reading.call.outputs is None)
+
+
+def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
+    """The place of the reading that has the spec's call; made once per pair."""
+    reading, call = meaning.readings[old], specs.calls[spec]
+    if call is None:
+        return old
+    layer, direction = call.param("layer"), reading.direction
+    if isinstance(layer, str):
+        params = tuple(param for param in call.params if param[0] != "layer")
+        call, reading = replace(call, params=params), replace(reading, layer=layer or None)
+    if is_hlo(call):  # the operation's path tells what the range's name cannot
+        told = hlo.reading(call)
+        direction = told.direction
+        if not isinstance(layer, str):
+            reading = replace(reading, layer=told.layer or reading.layer)
+    elif reading.call is not None and not call.truncated:
+        # the name of what ran: a fused kernel has that of its last op, which the spec tells of
+        call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
+    if not is_hlo(call) and told_backward(call):
+        params = tuple(param for param in call.params if param[0] != "direction")
+        call, direction = replace(call, params=params), direction or "backward"
+    if forward_graph(call) is not None:  # it differentiates a function, or calls what does
+        direction = direction or "backward"
+    if _DATASET in specs.table["graph"][spec]:
+        direction = "input"
+    meaning.readings.append(replace(reading, role="op", call=call, direction=direction))
+    meaning.texts.append(format_call(call, None))
+    return len(meaning.readings) - 1
+
+
+def _as_ran(call: OpCall, inputs: tuple[Arg, ...]) -> OpCall:
+    """The spec's call with the inputs that the range itself tells, sizes that vary filled in.
+
+    The leading size of a result is that of the inputs where the graph knows neither.
+    """
+    if not any(inputs):
+        return call
+    planned = (*call.inputs, *(None,) * len(inputs))
+    found = tuple(now or was for now, was in zip(inputs, planned, strict=False))
+    outputs = call.outputs
+    if outputs is not None and _KEEPS_ROWS.search(call.name):
+        leading = {
+            now.shape[0]
+            for now, was in zip(found, call.inputs, strict=False)
+            if isinstance(now, TensorSpec) and isinstance(was, TensorSpec)
+            if was.shape[:1] == ("?",) and now.shape
+        }
+        outputs = tuple(_with_rows(one, found, leading) for one in outputs)
+    return replace(call, inputs=found, outputs=outputs)
+
+
+def _with_rows(result: Arg, inputs: tuple[Arg, ...], leading: set[Dim]) -> Arg:
+    if not isinstance(result, TensorSpec) or result.shape[:1] != ("?",):
+        return result
+    # Grappler orders the operands of sums and products anew: then the sizes tell which one it is
+    alike = {
+        one.shape[0]
+        for one in inputs
+        if isinstance(one, TensorSpec) and one.shape and one.shape[1:] == result.shape[1:]
+    }
+    rows = leading or alike
+    return replace(result, shape=(*rows, *result.shape[1:])) if len(rows) == 1 else result

@@ -1,0 +1,94 @@
+"""NCCL groups: what ncclGroupEnd launches belongs to the calls since its ncclGroupStart (rule 7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.schema import OpCall, ParamValue
+from opscope.core.tables.interpret import Meaning
+
+_MOST_NAMED = 8
+_MOST_PEERS = 64
+
+
+def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]) -> None:
+    """Let each ``ncclGroupEnd`` range mean the calls of its group, such as ``ncclSend+ncclRecv``.
+
+    Groups nest, and only the outermost end launches; the calls of a group are those between the
+    outermost start and end on one thread.
+    """
+    name = [r.call.name if r.role == "op" and r.call is not None else "" for r in meaning.readings]
+    is_nccl = np.array([n.startswith("nccl") and ":" not in n for n in name], bool)
+    if "ncclGroupEnd" not in name:
+        return
+    rows = np.flatnonzero(is_op & is_nccl[meaning.reading])
+    calls = pl.DataFrame(
+        {
+            "row": rows,
+            "process": ranges["process"].gather(rows),
+            "thread": ranges["thread"].gather(rows),
+            "start": ranges["start"].gather(rows),
+            "name": pl.Series(name)[meaning.reading[rows].tolist()].cast(pl.Categorical),
+            "reading": meaning.reading[rows],
+        }
+    ).sort("process", "thread", "start")
+    thread = ["process", "thread"]
+    opens = pl.col("name") == "ncclGroupStart"
+    closes = pl.col("name") == "ncclGroupEnd"
+    level = (opens.cast(pl.Int32) - closes.cast(pl.Int32)).cum_sum().over(thread)
+    calls = calls.with_columns(level.alias("level")).with_columns(
+        (opens & (pl.col("level") == 1)).cum_sum().over(thread).alias("group")
+    )
+    inside = ~opens & ~closes & (pl.col("level") > 0)
+    groups = (
+        calls.with_columns(pl.when(inside).then("reading").alias("inside"))
+        .group_by(*thread, "group")
+        .agg(
+            pl.col("inside").drop_nulls().cast(pl.String).str.join("+").alias("members"),
+            pl.col("row").filter(closes & (pl.col("level") == 0)).first().alias("end"),
+        )
+        .drop_nulls("end")
+        .filter(pl.col("members") != "")
+    )
+    ends = groups["end"].to_numpy()
+    for members in groups["members"].unique():  # distinct groups, not events
+        of = ends[(groups["members"] == members).to_numpy()]
+        calls_of = [meaning.readings[int(number)].call for number in members.split("+")]
+        for old in np.unique(meaning.reading[of]):
+            here = of[meaning.reading[of] == old]
+            meaning.reading[here] = _group(meaning, int(old), [c for c in calls_of if c])
+
+
+def _group(meaning: Meaning, end: int, members: list[OpCall]) -> int:
+    names = [call.name for call in members]
+    distinct = list(dict.fromkeys(names))
+    more = "" if len(distinct) <= _MOST_NAMED else "+…"
+    counts = tuple((name, names.count(name)) for name in distinct[:_MOST_NAMED])
+    call = OpCall("+".join(distinct[:_MOST_NAMED]) + more, params=(*counts, *_together(members)))
+    meaning.readings.append(replace(meaning.readings[end], call=call, direction="communication"))
+    meaning.texts.append(meaning.texts[end])
+    return len(meaning.readings) - 1
+
+
+def _together(members: list[OpCall]) -> tuple[tuple[str, ParamValue], ...]:
+    """What a group's calls have in common, their peers, and the sum of their bytes where all tell."""
+    told: list[tuple[str, ParamValue]] = []
+    for key in ("communicator", "ranks", "root", "reduction"):
+        values = {call.param(key) for call in members}
+        if len(values) == 1 and None not in values:
+            told.append((key, values.pop()))
+    peers = sorted({peer for call in members if type(peer := call.param("peer")) is int})
+    if peers:
+        told.append(("peers", tuple(peers[:_MOST_PEERS])))
+    sizes = [size for call in members if type(size := call.param("bytes")) is int]
+    if sizes and len(sizes) == len(members):
+        told.append(("bytes", sum(sizes)))
+        for key, name in (("sent", "ncclSend"), ("received", "ncclRecv")):
+            part = [size for call, size in zip(members, sizes, strict=True) if call.name == name]
+            if part:
+                told.append((key, sum(part)))
+    return tuple(told)

@@ -1,0 +1,210 @@
+"""Which op of a prepared graph differentiates which: one number for both, apart for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribution.specs import SAME, Specs, is_hlo
+from opscope.core.dialects import hlo, tsl
+from opscope.core.payload import GRAPH_THREAD
+from opscope.core.schema import OpCall, ParamValue
+from opscope.core.tables.interpret import Meaning
+from opscope.core.tables.intervals import NONE, Ints
+
+
+def pair_gradients(
+    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, rows: Ints, spec: Ints, run: Ints
+) -> None:
+    """Number forward ops and the ops that differentiate them alike, apart for each run.
+
+    Without runs the k-th time that a key is met stands for the k-th run.
+    """
+    backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
+    differentiates = np.array(
+        [
+            hlo.reading(call).direction == "backward" if is_hlo(call) else told_backward(call)
+            for call in specs.calls
+        ],
+        bool,
+    )
+    is_back = backward[meaning.reading[rows]] | differentiates[spec]
+    if not is_back.any():
+        return
+    forward = _forward_rows(specs, np.unique(spec[is_back]))
+    if not forward:
+        return
+    # A spec may stand twice in a trace (when built, and as the capture starts): number its name.
+    names = specs.table.select(pl.struct(SAME).rank("dense").cast(pl.Int64)).to_series().to_numpy()
+    names = _with_fused(specs, _of_functions(specs, names.copy()), np.unique(spec))
+    target = np.arange(len(names))
+    target[list(forward)] = list(forward.values())
+    pair = np.where(is_back, names[target[spec]], names[spec])
+    unpaired = is_back & (target[spec] == spec)
+    turn = _occurrence(names[spec])
+    turn = np.where(run >= 0, run, turn)
+    turn = _turn_of_forward(specs, meaning, ranges, spec, run, turn)
+    seq = turn * (int(names.max(initial=0)) + 1) + pair
+    own_seq = meaning.seq.gather(rows).is_not_null().to_numpy()
+    chosen = ~unpaired & ~own_seq
+    meaning.seq = _scatter(meaning.seq, rows[chosen], seq[chosen])
+    many = np.full(int(chosen.sum()), GRAPH_THREAD)
+    meaning.fwd_thread = _scatter(meaning.fwd_thread, rows[chosen], many)
+
+
+def _turn_of_forward(
+    specs: Specs, meaning: Meaning, ranges: pl.DataFrame, spec: Ints, run: Ints, turn: Ints
+) -> Ints:
+    """``turn`` with that of the forward graph's run where a graph differentiates another.
+
+    It is the run of the latest forward graph that no other has differentiated yet: a tape goes back
+    over what it saw.
+    """
+    forward = [forward_graph(call) for call in specs.calls]
+    other = np.array([one is not None for one in forward], bool)[spec] & (run >= 0)
+    if not other.any():
+        return turn
+    turn = turn.copy()
+    runs = np.unique(run[run >= 0])
+    runs = runs[np.argsort(ranges["start"].gather(runs).to_numpy(), kind="stable")]
+    process = ranges["process"].gather(runs).fill_null(NONE).to_numpy()
+    names = [reading.graph for reading in meaning.readings]
+    graph = np.array([names[number] or "" for number in meaning.reading[runs]])
+    table = specs.table
+    pairs = {
+        (table["process"][row], _function(specs.calls[row]) or table["graph"][row], forward[row])
+        for row in np.unique(spec[other]).tolist()
+    }
+    of: dict[int, int] = {}
+    for number, backward, forwards in pairs:
+        at = runs[(process == number) & ((graph == backward) | (graph == forwards))]
+        is_back = np.isin(at, runs[graph == backward])
+        of.update(_pops(at, is_back))
+    mine = np.flatnonzero(other & np.isin(run, list(of)))
+    turn[mine] = [of[one] for one in run[mine].tolist()]
+    return turn
+
+
+def _pops(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """(pop, push) of rows in time's order: a pop belongs to the latest push that is not popped yet."""
+    depth = np.cumsum(np.where(is_pop, -1, 1)) + is_pop
+    order = np.argsort(depth, kind="stable")
+    rows, is_pop, depth = rows[order], is_pop[order], depth[order]
+    push = np.maximum.accumulate(np.where(is_pop, NONE, np.arange(len(rows))))
+    known = is_pop & (push >= 0) & (depth[np.maximum(push, 0)] == depth)
+    yield from zip(rows[known].tolist(), rows[push[known]].tolist(), strict=True)
+
+
+def _scatter(column: pl.Series, rows: Ints, values: Ints) -> pl.Series:
+    """A copy of the column with the values in those rows."""
+    changed: pl.Series = column.cast(pl.Int64).clone().scatter(rows, values)
+    return changed
+
+
+def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:
+    """Nodes that ran within another's kernel have that one's number (spec parameter ``fused``)."""
+    graphs = specs.table.select(SAME).rows()
+    place = {name: number for number, name in enumerate(graphs)}
+    for row in used.tolist():
+        call = specs.calls[row]
+        inside = None if call is None or is_hlo(call) else call.param("fused")
+        for key in inside if isinstance(inside, tuple) else ():
+            other = place.get((*graphs[row][:-1], str(key)))
+            if other is not None:
+                names[names == names[other]] = names[row]
+    return names
+
+
+def _occurrence(names: Ints) -> Ints:
+    """How many equal values came before each."""
+    order = np.argsort(names, kind="stable")
+    ordered = names[order]
+    first = np.concatenate((np.ones(1, bool), ordered[1:] != ordered[:-1]))
+    place = np.arange(len(names))
+    count = np.empty(len(names), np.int64)
+    count[order] = place - np.maximum.accumulate(np.where(first, place, 0))
+    return count
+
+
+def _of_functions(specs: Specs, names: Ints) -> Ints:
+    """Operations that stand for the same paths in several programs of one function are one.
+
+    Of these programs, one for each size, one alone is in a run.
+    """
+    stands_for: dict[int, list[str]] = {}
+    graphs = specs.table.select(SAME).rows()
+    for (*_, path), row in _by_path(specs, graphs).items():
+        stands_for.setdefault(row, []).append(str(path))
+    same = np.arange(int(names.max(initial=0)) + 1)
+    numbers: dict[tuple[object, ...], int] = {}
+    for row, paths in stands_for.items():
+        function = _function(specs.calls[row])
+        if function is not None:
+            told = (*graphs[row][:2], function, *sorted(paths))
+            same[names[row]] = numbers.setdefault(told, int(names[row]))
+    return same[names]
+
+
+def _by_path(specs: Specs, graphs: list[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
+    """The row of the operation that each path of a program is of; what it fuses comes after that."""
+    place: dict[tuple[object, ...], int] = {}
+    of_own = [row for row, call in enumerate(specs.calls) if is_hlo(call)]
+    # an operation whose path is a neighbour's comes last
+    of_own.sort(key=lambda row: _param(specs.calls[row], "op_name_of") is not None)
+    for row in of_own:
+        place.setdefault((*graphs[row][:-1], str(_param(specs.calls[row], "op_name"))), row)
+    for row in of_own:
+        fused = _param(specs.calls[row], "fused")
+        for path in fused if isinstance(fused, tuple) else ():
+            place.setdefault((*graphs[row][:-1], str(path)), row)
+    return place
+
+
+def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
+    """For specs of backward ops the spec of the op that each differentiates, by name."""
+    graphs = specs.table.select(SAME).rows()
+    nodes: dict[tuple[object, ...], int] = {name: number for number, name in enumerate(graphs)}
+    operations = _by_path(specs, graphs)
+    for (*where, _, path), row in list(operations.items()):
+        function = _function(specs.calls[row])
+        if function is not None:
+            operations.setdefault((*where, function, path), row)
+    found: dict[int, int] = {}
+    for row in rows.tolist():
+        *where, graph, key = graphs[row]
+        call = specs.calls[row]
+        told = None if call is None else call.param("forward")
+        place = nodes
+        if is_hlo(call):  # named by the compiler; its path is that of what it came from
+            key, place = str(call.param("op_name")), operations
+        graph = forward_graph(call) or graph
+        for name in (told,) if isinstance(told, str) else tsl.forward_keys(str(key)):
+            forward = place.get((*where, graph, name))
+            if forward is not None:
+                found[row] = forward
+                break
+    return found
+
+
+def _param(call: OpCall | None, name: str) -> ParamValue:
+    return None if call is None else call.param(name)
+
+
+def _function(call: OpCall | None) -> str | None:
+    """The function that the program of an operation was made of, where that is known."""
+    found = call.param("function") if is_hlo(call) else None
+    return found if isinstance(found, str) else None
+
+
+def told_backward(call: OpCall | None) -> bool:
+    """Whether the spec of a graph's node says that it is backward work, which its name does not tell."""
+    return _param(call, "direction") == "backward"
+
+
+def forward_graph(call: OpCall | None) -> str | None:
+    """The graph whose ops this one's graph differentiates, where that runs by itself."""
+    found = None if call is None else call.param("forward_graph")
+    return found if isinstance(found, str) else None

@@ -1,0 +1,108 @@
+"""Which run of a graph an op is in: its thread's, else the one in its process that has such a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.dialects import tsl
+from opscope.core.tables.interpret import ROLE, Meaning
+from opscope.core.tables.intervals import NONE, Ints, nest
+
+#: The nodes of a process's graph: what each is called, and the text of its spec.
+KeysOf: TypeAlias = Callable[[int, str], dict[str, str]]
+#: Ops looked at together while several graphs run: that many rows by the number of graphs.
+_CHUNK: Final = 65_536
+
+
+def runs_of(
+    ranges: pl.DataFrame, meaning: Meaning, rows: Ints, keys_of: KeysOf
+) -> tuple[Ints, NDArray[np.bool_]]:
+    """For each range row the row of the run (category ``graph``) that it is in, or -1; and doubts.
+
+    Graphs run on threads of their own as well: what no run of its thread encloses is in the
+    latest-starting run that is open in the process. Where runs of several graphs are open, it is in
+    that of the graph which has such a node. Of several that have it, with calls that differ, nothing
+    tells: then it is in doubt.
+    """
+    found = np.full(len(rows), NONE, np.int64)
+    unsure = np.zeros(len(rows), bool)
+    runs = np.flatnonzero(meaning.role == ROLE["graph"])
+    if not len(runs):
+        return found, unsure
+    process, thread = (ranges[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
+    start, end = ranges["start"].to_numpy(), ranges["end"].to_numpy()
+    names = [reading.graph or "" for reading in meaning.readings]
+    for number in np.unique(process[runs]).tolist():
+        mine = runs[process[runs] == number]
+        here = np.flatnonzero(process[rows] == number)
+        for on in np.unique(thread[mine]):
+            of_thread = mine[thread[mine] == on]
+            at = here[thread[rows[here]] == on]
+            inside = nest(start[of_thread], end[of_thread]).innermost(start[rows[at]])
+            found[at[inside >= 0]] = of_thread[inside[inside >= 0]]
+        left = here[found[here] < 0]
+        inside = nest(start[mine], end[mine]).innermost(start[rows[left]])
+        found[left[inside >= 0]] = mine[inside[inside >= 0]]
+        left = left[inside >= 0]
+        left = left[_open(start[mine], end[mine], start[rows[left]]) > 1]
+        graph = meaning.reading[mine]
+        graphs = [names[one] for one in np.unique(graph).tolist()]
+        if len(graphs) < 2 or not len(left):
+            continue
+        trees = [mine[graph == one] for one in np.unique(graph)]
+        nests = [nest(start[one], end[one]) for one in trees]
+        nodes = [keys_of(number, one) for one in graphs]
+        for first in range(0, len(left), _CHUNK):
+            at = left[first : first + _CHUNK]
+            inside = np.stack([one.innermost(start[rows[at]]) for one in nests], axis=1)
+            _choose(meaning, rows, at, inside, trees, nodes, found, unsure)
+    return found, unsure
+
+
+def _open(start: Ints, end: Ints, time: Ints) -> Ints:
+    """How many intervals hold each time."""
+    begun = np.searchsorted(np.sort(start), time, side="right")
+    over = np.searchsorted(np.sort(end), time, side="right")
+    many: Ints = begun - over
+    return many
+
+
+def _choose(
+    meaning: Meaning,
+    rows: Ints,
+    at: Ints,
+    inside: Ints,
+    trees: list[Ints],
+    nodes: list[dict[str, str]],
+    found: Ints,
+    unsure: NDArray[np.bool_],
+) -> None:
+    """Write the runs of ops ``at`` into ``found``: once for each reading and set of open graphs."""
+    reading = meaning.reading[rows[at]]
+    kinds = np.column_stack((reading, inside >= 0))
+    distinct, which = np.unique(kinds, axis=0, return_inverse=True)
+    chosen = np.full(len(distinct), NONE, np.int64)
+    doubt = np.zeros(len(distinct), bool)
+    for place, (code, *is_open) in enumerate(distinct.tolist()):
+        key = tsl.normal_key(meaning.readings[code].key or "")
+        wanted = (key, tsl.plain_key(key))
+        have = [
+            (number, text)
+            for number, opened in enumerate(is_open)
+            if opened
+            if (text := next((nodes[number][k] for k in wanted if k in nodes[number]), None))
+        ]
+        if have:
+            chosen[place] = have[0][0]
+            doubt[place] = len({text for _, text in have}) > 1
+    which = which.reshape(-1)
+    graph = chosen[which]
+    for number, tree in enumerate(trees):
+        of_it = graph == number
+        found[at[of_it]] = tree[inside[of_it, number]]
+    unsure[at] = doubt[which]

@@ -1,0 +1,62 @@
+"""Result marks: outputs and devices not known when a range was pushed, joined to its call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.rangetext import RangeTextError, format_call, parse_result
+from opscope.core.tables.columns import pairs
+from opscope.core.tables.interpret import ROLE, Meaning
+from opscope.core.tables.intervals import nest
+from opscope.core.tables.lanes import lanes
+
+
+def merge_results(ranges: pl.DataFrame, meaning: Meaning, ops: NDArray[np.bool_]) -> None:
+    """Give each op range that holds a result mark the reading with those outputs.
+
+    The mark goes out just before the pop, on the same thread and in the same domain, so it belongs
+    to the innermost range open there. Readings are made once per distinct (text, result).
+    """
+    marks = np.flatnonzero(meaning.role == ROLE["result"])
+    if not len(marks):
+        return
+    on = lanes(ranges).of.astype(np.int64) << 32
+    keys = on + ranges["domain"].to_physical().fill_null(0).to_numpy()
+    start, end = ranges["start"].to_numpy(), ranges["end"].to_numpy()
+    held_row: list[NDArray[np.int64]] = []
+    held_mark: list[NDArray[np.int64]] = []
+    candidates = np.flatnonzero(ops)
+    for key in np.unique(keys[marks]):
+        of_thread = candidates[keys[candidates] == key]
+        here = marks[keys[marks] == key]
+        found = nest(start[of_thread], end[of_thread]).innermost(start[here])
+        held_row.append(of_thread[found[found >= 0]])
+        held_mark.append(here[found >= 0])
+    rows, of_mark = np.concatenate(held_row), np.concatenate(held_mark)
+    ops_of, marks_of, inverse = pairs(meaning.reading[rows], meaning.reading[of_mark])
+    each = zip(ops_of.tolist(), marks_of.tolist(), strict=True)
+    made = np.array([_joined(meaning, op, mark) for op, mark in each], np.int32)
+    meaning.reading[rows] = made[inverse]
+
+
+def _joined(meaning: Meaning, op: int, mark: int) -> int:
+    reading = meaning.readings[op]
+    if reading.call is None or reading.call.outputs is not None:
+        return op
+    try:
+        told = parse_result(meaning.texts[mark])
+    except RangeTextError:
+        return op
+    call = replace(
+        reading.call,
+        outputs=told.outputs,
+        device=told.device or reading.call.device,
+        truncated=reading.call.truncated or told.truncated,
+    )
+    meaning.readings.append(replace(reading, call=call))
+    meaning.texts.append(format_call(call, None))
+    return len(meaning.readings) - 1

@@ -1,0 +1,207 @@
+"""Specs: what the names in a prepared graph mean, and the look-up of one for a range or a kernel.
+
+A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the trace table ``specs``
+(whose ``text`` is the call alone). It is looked up by (process, framework, graph, key).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeGuard
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.dialects import tsl
+from opscope.core.rangetext import RangeTextError, parse, parse_spec
+from opscope.core.schema import OpCall
+from opscope.core.tables.interpret import ROLE, Meaning
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import Trace
+
+#: Frameworks whose ranges come in domains that do not tell them apart.
+_FAMILY: Final = {"tensorflow": "xla", "keras": "xla", "jax": "xla", "TSL": "xla", "XLA": "xla"}
+_SCHEMA: Final = {
+    "process": pl.Int32,
+    "family": pl.String,
+    "graph": pl.String,
+    "key": pl.String,
+    "time": pl.Int64,
+    "text": pl.String,
+}
+_WHERE: Final = ("process", "family")
+#: What names a spec.
+SAME: Final = [*_WHERE, "graph", "key"]
+
+
+def is_hlo(call: OpCall | None) -> TypeGuard[OpCall]:
+    """Whether it is an operation of XLA's, named by the compiler."""
+    return call is not None and call.name.startswith("hlo::")
+
+
+def family(framework: str | None) -> str:
+    """The name under which specs and ranges of a framework, or of an NVTX domain, meet."""
+    name = (framework or "").removeprefix("opscope.")
+    return _FAMILY.get(name, name)
+
+
+@dataclass(slots=True)
+class Specs:
+    """The specs of a trace.
+
+    ``table``: process, family, graph, key, short, time (ns), text (the call's), by time; ``calls``:
+    the call of each row, ``None`` where its text is none.
+    """
+
+    table: pl.DataFrame
+    calls: list[OpCall | None]
+
+    @classmethod
+    def of(cls, trace: Trace, meaning: Meaning) -> Specs:
+        """All specs of ``trace``: its table's, and those that ranges are."""
+        ranges, named = trace["ranges"], trace["specs"]
+        rows = np.flatnonzero(meaning.role == ROLE["spec"])
+        parts: list[pl.DataFrame] = []
+        if len(rows):
+            reading = meaning.reading[rows]
+            split = {int(number): _split(meaning.texts[number]) for number in np.unique(reading)}
+            columns = zip(*(split[int(number)] for number in reading), strict=True)
+            domain = ranges["domain"].gather(rows).cast(pl.String)
+            graph, key, text = (list(column) for column in columns)
+            parts.append(
+                pl.DataFrame(
+                    {
+                        "process": ranges["process"].gather(rows),
+                        "family": [family(name) for name in domain],
+                        "graph": graph,
+                        "key": key,
+                        "time": ranges["start"].gather(rows),
+                        "text": text,
+                    },
+                    schema=_SCHEMA,
+                )
+            )
+        if len(named):
+            parts.append(
+                named.select(
+                    "process",
+                    pl.Series("family", [family(f) for f in named["framework"].cast(pl.String)]),
+                    *(pl.col(name).cast(pl.String) for name in ("graph", "key")),
+                    "time",
+                    pl.col("text").cast(pl.String),
+                ).cast(_SCHEMA)  # type: ignore[arg-type]
+            )
+        table = pl.concat([pl.DataFrame(schema=_SCHEMA), *parts])
+        table = table.with_columns(
+            pl.col("process").fill_null(NONE),
+            pl.col("graph").fill_null(""),
+            *_keys(table["family"], table["key"]),
+        )
+        table = table.filter(pl.col("text").is_not_null() & pl.col("key").is_not_null())
+        # of two functions' nodes of one name in one graph nothing tells which it is
+        within = [*_WHERE, "graph", "short"]
+        clash = pl.min_horizontal(pl.col(name).n_unique().over(within) for name in ("key", "text"))
+        table = table.with_columns(pl.when(clash == 1).then("short").alias("short"))
+        table = table.sort("time", nulls_last=False, maintain_order=True)
+        known = {text: _call(text) for text in table["text"].unique()}
+        return cls(table, [known[text] for text in table["text"]])
+
+    def find(
+        self,
+        process: Ints,
+        time: Ints,
+        framework: pl.Series,
+        graph: pl.Series,
+        key: pl.Series,
+    ) -> tuple[Ints, NDArray[np.bool_]]:
+        """For each thing asked for the row of its spec (-1: none), and whether that is inferred.
+
+        Of several specs of one (process, framework, graph, key) it is the latest at ``time`` (ns),
+        else the first after it. Where ``graph`` (null: not known) has none, that of the latest
+        graph of the process that has such a key: that is inferred. ``framework`` may be the
+        range's domain.
+        """
+        asked = pl.DataFrame(
+            {
+                "process": pl.Series(process, dtype=pl.Int32),
+                "family": _mapped(framework, family),
+                "graph": graph.cast(pl.String),
+                "key": key.cast(pl.String),
+                "time": time,
+            }
+        ).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("asked"))
+        found = np.full(len(asked), NONE, np.int64)
+        named = asked.with_columns(_keys(asked["family"], asked["key"]))
+        plain = asked.with_columns(_keys(asked["family"], _mapped(asked["key"], tsl.plain_key)))
+        for graph_known in (True, False):
+            unsure = found < 0
+            for keys in (named, plain):
+                for name in ("key", "short"):
+                    left = pl.Series(found < 0)
+                    if graph_known:
+                        left &= asked["graph"].is_not_null()
+                    by = [*_WHERE, *(("graph",) if graph_known else ()), name]
+                    self._look_up(keys.filter(left), by, found)
+        return found, unsure & (found >= 0)
+
+    def keys_of(self, process: int, graph: str) -> dict[str, str]:
+        """Key and text of each spec of a graph, as ranges of XLA's family name them."""
+        mine = self.table.filter((pl.col("process") == process) & (pl.col("graph") == graph))
+        return dict(mine.select("key", "text").rows())
+
+    def _look_up(self, asked: pl.DataFrame, by: list[str], found: Ints) -> None:
+        """Write the spec rows of what is ``asked`` for into ``found``."""
+        if asked.is_empty() or self.table.is_empty():
+            return
+        specs = self.table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+        # One text for a key is the rule: then no time need be looked at.
+        single = specs.group_by(by).agg(pl.col("row").last(), pl.col("text").n_unique())
+        joined = asked.join(single, on=by, how="inner")
+        plain = joined.filter(pl.col("text") == 1)
+        found[plain["asked"].to_numpy()] = plain["row"].to_numpy()
+        several = joined.filter(pl.col("text") > 1).drop("row", "text").sort("time")
+        if several.is_empty():
+            return
+        specs = specs.select(*by, pl.col("time").fill_null(-(1 << 62)), "row").sort("time")
+        for strategy in ("backward", "forward"):
+            hit = several.join_asof(
+                specs, on="time", by=by, strategy=strategy, check_sortedness=False
+            )
+            at = hit["asked"].to_numpy()
+            row = hit["row"].fill_null(NONE).to_numpy()
+            found[at] = np.where(found[at] < 0, row, found[at])
+
+
+def _keys(families: pl.Series, keys: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """``key`` without what a runtime adds to it, and ``short``: within its own function."""
+    xla = families == "xla"
+    if not xla.any():
+        return keys.alias("key"), keys.alias("short")
+    normal = _mapped(keys, tsl.normal_key)
+    short = _mapped(normal, tsl.short_key)
+    return normal.zip_with(xla, keys).alias("key"), short.zip_with(xla, keys).alias("short")
+
+
+def _mapped(column: pl.Series, function: Callable[[str], str]) -> pl.Series:
+    """``function`` of each distinct text, spread over the column."""
+    text = column.cast(pl.String)
+    distinct = text.unique()
+    made = [None if one is None else function(one) for one in distinct]
+    mapped: pl.Series = text.replace_strict(distinct, pl.Series(made, dtype=pl.String))
+    return mapped
+
+
+def _split(text: str) -> tuple[str | None, str | None, str | None]:
+    try:
+        return parse_spec(text)
+    except RangeTextError:
+        return None, None, None
+
+
+def _call(text: str) -> OpCall | None:
+    try:
+        return parse(text)
+    except RangeTextError:
+        return None

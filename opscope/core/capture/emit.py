@@ -1,0 +1,446 @@
+"""The emitter: what adapters push and pop, and the two sinks that hear it (NVTX, the recorder)."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+import weakref
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, Final, Protocol
+
+from opscope.core.payload import MAX_FWD_THREAD, MAX_SEQ, SEQ_BITS
+from opscope.core.rangetext import CUT, TEXT_LIMIT, format_call, format_result
+from opscope.core.recording_format import PAYLOAD, RECORD, TWO_RECORDS
+from opscope.core.schema import CATEGORY_ID, OpCall
+
+from .nvtx_sink import NvtxSink, open_domain
+from .recorder_sink import Recorder, complete_code, mark_code, pop_code
+
+#: Bytes above which even the recorder cuts a text.
+RECORD_LIMIT: Final = 1 << 20
+#: Distinct texts that one emitter keeps prepared; those beyond live as long as their caller's cache.
+MAX_INTERNED: Final = 65_536
+#: Payloads are signed 64-bit integers.
+MAX_PAYLOAD: Final = 1 << 63
+_UNNUMBERED: Final = re.compile(r"\D{0,200}")
+
+
+class Prepared:
+    """A range text prepared once. Made by ``Emitter.prepare``; its attributes are not to be changed."""
+
+    __slots__ = (
+        "__weakref__",
+        "attributes",
+        "attributes_payload",
+        "attributes_result",
+        "category",
+        "domain",
+        "id",
+        "outputs",
+        "sink",
+        "text",
+        "told",
+    )
+
+    def __init__(self, number: int, domain: str, category: str | None, text: str) -> None:
+        #: Number of the text in a recording, unique in this process.
+        self.id = number
+        self.domain = domain
+        self.category = category
+        #: The whole text (cut at ``RECORD_LIMIT``); NVTX gets it cut at ``TEXT_LIMIT``.
+        self.text = text
+        self.outputs: tuple[Any, ...] | None = None
+        #: What NVTX gets: the text, shorter ones, and that of the result mark; and the sink that has
+        #: been given them.
+        self.told: tuple[str, tuple[str, ...], str | None] | None = None
+        self.sink: NvtxSink | None = None
+        # nvtx.EventAttributes: without a payload, with one (set at each push), of the result mark
+        self.attributes: Any = None
+        self.attributes_payload: Any = None
+        self.attributes_result: Any = None
+
+    def __repr__(self) -> str:
+        return f"Prepared({self.domain}, {self.category}, {self.text!r})"
+
+
+_numbers = itertools.count()
+_domains: dict[str, int] = {}
+#: What can still be pushed: a recording that starts writes the texts of all these.
+_alive: weakref.WeakSet[Prepared] = weakref.WeakSet()
+_lock = threading.RLock()
+
+
+def domain_number(name: str) -> int:
+    """The number of an NVTX domain in this process's recordings."""
+    with _lock:
+        return _domains.setdefault(name, len(_domains))
+
+
+def forked() -> None:
+    """In a forked child: a thread that held the lock is no more."""
+    global _lock
+    _lock = threading.RLock()
+
+
+class _Push(Protocol):
+    def __call__(self, prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None: ...
+
+
+class _Pop(Protocol):
+    def __call__(self, complete: Prepared | None = None) -> None: ...
+
+
+_new: Final = Prepared.__new__
+
+#: What an emitter's ``push``, ``pop`` and ``mark`` are, for some sinks.
+Writing = tuple[_Push, _Pop, Callable[["Prepared"], None]]
+
+
+def _no_push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
+    """Nothing listens."""
+
+
+def _no_pop(complete: Prepared | None = None) -> None:
+    """Nothing listens."""
+
+
+def _no_mark(prepared: Prepared) -> None:
+    """Nothing listens."""
+
+
+class Emitter:
+    """One a framework (NVTX domain ``opscope.<framework>``, or ``domain``). Got from ``session.emitter``.
+
+    ``push``, ``pop`` and ``mark`` are exchanged when a sink comes or goes, so that none of them asks
+    who listens. **Look them up at each call** (``emitter.push(p)``): a saved ``emitter.push`` goes
+    on speaking to the sinks of that moment. Pushes and pops must nest on each thread; a capture may
+    start or stop at any point between them.
+
+    ``active`` is the first thing a hook looks at: False when no tool is attached and no capture
+    runs. A hook may skip a ``pop`` whose ``push`` it made when the emitter is no longer active, and
+    may ``pop`` what it did not push because the emitter was not active then.
+    """
+
+    __slots__ = (
+        "_forked",
+        "_interned",
+        "_number",
+        "_nvtx",
+        "_recorder",
+        "_writes",
+        "active",
+        "domain",
+        "mark",
+        "pop",
+        "push",
+    )
+
+    push: _Push
+    pop: _Pop
+    mark: Callable[[Prepared], None]
+
+    def __init__(self, framework: str, domain: str | None = None) -> None:
+        self.domain = domain or f"opscope.{framework}"
+        self._number = domain_number(self.domain)
+        live = open_domain(self.domain)
+        self._nvtx = None if live is None else NvtxSink(self.domain, live)
+        self._recorder: Recorder | None = None
+        self._writes: Callable[[Recorder, int], Writing] = _record_only
+        self._interned: dict[tuple[str | None, str], Prepared] = {}
+        self._forked = False
+        self.active = False
+        self.listen(None)
+
+    @property
+    def number(self) -> int:
+        """The domain's number in recordings."""
+        return self._number
+
+    @property
+    def nvtx(self) -> bool:
+        """Whether an NVTX tool hears this domain; that never changes while the process lives."""
+        return self._nvtx is not None
+
+    def prepare(
+        self,
+        what: OpCall | str,
+        category: str | None = None,
+        *,
+        device_is_new: bool = False,
+        ends: bool = False,
+    ) -> Prepared:
+        """The prepared range of a call, or of a plain text (layers, steps, specs, user ranges).
+
+        Slow (tens of µs): the caller keeps the result in a bounded cache of its own. With a call
+        whose ``outputs`` are known the result can also be given to ``pop``; ``device_is_new``: what
+        was pushed did not tell the device. A plain text can be where it ``ends`` a range, which then
+        has that text in place of its own. Raises ValueError on a category that ``schema.CATEGORIES``
+        does not have.
+        """
+        if category is not None and category not in CATEGORY_ID:
+            raise ValueError(f"no such category: {category!r}")
+        if isinstance(what, OpCall):
+            text = format_call(what, RECORD_LIMIT)
+        else:
+            text = _cut(what, RECORD_LIMIT)
+        key = (category, text)
+        found = self._interned.get(key)
+        if found is not None:
+            return found
+        with _lock:
+            found = self._interned.get(key)
+            if found is not None:
+                return found
+            prepared = Prepared(next(_numbers), self.domain, category, text)
+            if isinstance(what, OpCall):
+                prepared.outputs = what.outputs
+            if self._nvtx is not None:
+                self._attributes(self._nvtx, prepared, what, device_is_new, ends)
+            if len(self._interned) < MAX_INTERNED:
+                self._interned[key] = prepared
+            _alive.add(prepared)
+            if self._recorder is not None:
+                self._recorder.text(prepared.id, self.domain, category, text)
+        return prepared
+
+    def tell(self, spec: str) -> None:
+        """Mark a spec that only an NVTX tool has to be told: a recording has it of itself."""
+        if self._nvtx is not None:
+            domain = self._nvtx.domain
+            domain.mark(self._nvtx.attributes(_cut(spec, TEXT_LIMIT), (CUT,), "spec"))
+
+    def push_numbered(self, word: str, number: int, category: str) -> None:
+        """Push ``word number``, as a step is called. It is said only once, so it is not kept: else memory
+        would grow with the program, and each recording would begin with all that was ever said.
+
+        NVTX cannot forget a text, so it gets the word alone, and the number as the payload.
+        """
+        text = f"{word} {number}"
+        prepared = _new(Prepared)  # without __init__: its number is all that a recorder asks of it
+        prepared.id = mine = next(_numbers)
+        if self._recorder is not None:
+            self._recorder.text(mine, self.domain, category, text)
+        if self._nvtx is not None:
+            payload = number if -MAX_PAYLOAD <= number < MAX_PAYLOAD else None
+            prepared.sink = self._nvtx
+            prepared.attributes = self._nvtx.attributes(
+                text if payload is None else word, (CUT,), category, payload
+            )
+        self.push(prepared)
+
+    def _attributes(
+        self,
+        sink: NvtxSink,
+        prepared: Prepared,
+        what: OpCall | str,
+        device_is_new: bool,
+        ends: bool,
+    ) -> None:
+        text, result = prepared.text, None
+        if isinstance(what, OpCall):
+            if len(text) * 4 > TEXT_LIMIT and len(text.encode()) > TEXT_LIMIT:
+                text = format_call(what)
+            bare = OpCall(what.name, (), None, (), what.device, what.frames, truncated=True)
+            shorter = (format_call(bare), format_call(OpCall(what.name, truncated=True)))
+            if what.outputs is not None:
+                result = format_result(what.outputs, what.device if device_is_new else None)
+        else:
+            text = _cut(text, TEXT_LIMIT)
+            # of texts that differ by a number in them what stands before it
+            shorter = (_UNNUMBERED.match(text).group() + CUT, CUT)  # type: ignore[union-attr]
+            result = text if ends else None
+        prepared.told = (text, shorter, result)
+        _register(sink, prepared)
+
+    def after_fork(self) -> None:
+        """In a forked child: what was registered before means something else there, or nothing.
+
+        Under Nsight Systems 2022 and 2023 numbers of texts begin anew in the child, so that those of its
+        parent stand for other texts. The domain is made anew, texts are given to it as they are pushed.
+        """
+        if self._nvtx is None:
+            return
+        live = open_domain(self.domain, anew=True)
+        self._nvtx = None if live is None else NvtxSink(self.domain, live)
+        self._forked = True
+        self._choose()
+
+    def listen(self, recorder: Recorder | None) -> None:
+        """Exchange the recorder that hears this emitter; ``None``: none does. For ``session``."""
+        with _lock:
+            self._recorder = recorder
+            if recorder is not None:
+                recorder.fact(domain=self.domain, number=self._number)
+                for prepared in list(_alive):
+                    if prepared.domain == self.domain:
+                        recorder.text(prepared.id, self.domain, prepared.category, prepared.text)
+            self._choose()
+
+    def write_by(self, writes: Callable[[Recorder, int], Writing] | None) -> None:
+        """Where only a recorder listens, let ``writes(recorder, code of a plain pop)`` make what writes
+        to it: native code that has a buffer of its own. ``None``: Python again."""
+        with _lock:
+            self._writes = writes or _record_only
+            self._choose()
+
+    def _choose(self) -> None:
+        nvtx, recorder = self._nvtx, self._recorder
+        if nvtx is None and recorder is None:
+            self.active = False
+            self.push, self.pop, self.mark = _no_push, _no_pop, _no_mark
+            return
+        if nvtx is None:
+            assert recorder is not None
+            self.push, self.pop, self.mark = self._writes(recorder, pop_code(self._number))
+            self.active = True
+            return
+        hearing = _renewing(nvtx) if self._forked else _nvtx_only(nvtx)
+        if recorder is None:
+            self.push, self.pop, self.mark = hearing
+        else:
+            self.push, self.pop, self.mark = _both(hearing, recorder, pop_code(self._number))
+        self.active = True
+
+
+def _register(sink: NvtxSink, prepared: Prepared) -> None:
+    """Give the texts of a prepared range to NVTX."""
+    if prepared.told is None:  # pushed once
+        return
+    text, shorter, result = prepared.told
+    prepared.attributes = sink.attributes(text, shorter, prepared.category)
+    prepared.attributes_payload = sink.attributes(text, shorter, prepared.category)
+    if result is not None:
+        prepared.attributes_result = sink.attributes(result, ("-> ()" + CUT,), "result")
+    prepared.sink = sink
+
+
+def _cut(text: str, limit: int) -> str:
+    """Plain text of at most ``limit`` bytes of UTF-8."""
+    if len(text) * 4 <= limit:
+        return text
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return text
+    return data[: limit - len(CUT)].decode("utf-8", "ignore") + CUT
+
+
+# The closures below are the hot path: everything they need is a local or a free variable. What the
+# recorder's half of a push costs is the thread's log (40 ns), the clock (50 ns), and packing and
+# appending one record (75 ns). A record goes in by one call, so no interrupt can tear it.
+
+
+def _nvtx_only(sink: NvtxSink) -> Writing:
+    nvtx_push, nvtx_pop, nvtx_mark = sink.domain.push_range, sink.domain.pop_range, sink.domain.mark
+
+    def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
+        if seq < 0 or seq >= MAX_SEQ or fwd_thread >= MAX_FWD_THREAD:
+            nvtx_push(prepared.attributes)
+        else:
+            # One compiled call sets the payload and pushes, so no thread can come between.
+            nvtx_push(prepared.attributes_payload, payload=seq | fwd_thread << SEQ_BITS)
+
+    def pop(complete: Prepared | None = None) -> None:
+        if complete is not None and complete.attributes_result is not None:
+            nvtx_mark(complete.attributes_result)
+        nvtx_pop()
+
+    def mark(prepared: Prepared) -> None:
+        nvtx_mark(prepared.attributes)
+
+    return push, pop, mark
+
+
+def _record_only(recorder: Recorder, popped: int) -> Writing:
+    local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
+    flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
+
+    def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
+        try:
+            log = local.log
+        except AttributeError:
+            log = new_thread()
+        if seq < 0 or seq >= MAX_SEQ or fwd_thread >= MAX_FWD_THREAD:
+            log(pack(prepared.id, now()))
+        else:
+            log(pack_two(PAYLOAD, seq | fwd_thread << SEQ_BITS, prepared.id, now()))
+
+    def pop(complete: Prepared | None = None) -> None:
+        time = now()
+        try:
+            local.log(pack(popped if complete is None else complete_code(complete.id), time))
+        except AttributeError:
+            return  # pushed before this capture, which has seen nothing of this thread
+        if time >= recorder.deadline:
+            flush()
+
+    def mark(prepared: Prepared) -> None:
+        try:
+            log = local.log
+        except AttributeError:
+            log = new_thread()
+        time = now()
+        log(pack(mark_code(prepared.id), time))
+        if time >= recorder.deadline:
+            flush()
+
+    return push, pop, mark
+
+
+def _renewing(sink: NvtxSink) -> Writing:
+    """The same in a forked child, which was born with ranges prepared for its parent's domain."""
+    nvtx_push, nvtx_pop, nvtx_mark = _nvtx_only(sink)
+
+    def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
+        if prepared.sink is not sink:
+            _register(sink, prepared)
+        nvtx_push(prepared, seq, fwd_thread)
+
+    def pop(complete: Prepared | None = None) -> None:
+        if complete is not None and complete.sink is not sink:
+            _register(sink, complete)
+        nvtx_pop(complete)
+
+    def mark(prepared: Prepared) -> None:
+        if prepared.sink is not sink:
+            _register(sink, prepared)
+        nvtx_mark(prepared)
+
+    return push, pop, mark
+
+
+def _both(hearing: Writing, recorder: Recorder, popped: int) -> Writing:
+    local, new_thread, now = recorder.local, recorder.new_thread, perf_counter_ns
+    flush, pack, pack_two = recorder.flush, RECORD.pack, TWO_RECORDS.pack
+    nvtx_push, nvtx_pop, nvtx_mark = hearing
+    _, _, record_mark = _record_only(recorder, popped)
+
+    # The recorder's push and pop are written out again: a call costs as much as a record. Its clock is
+    # read nearest to the op, and a flush comes after both sinks have the end, so that what listening
+    # costs falls into neither's range.
+    def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
+        nvtx_push(prepared, seq, fwd_thread)
+        try:
+            log = local.log
+        except AttributeError:
+            log = new_thread()
+        if seq < 0 or seq >= MAX_SEQ or fwd_thread >= MAX_FWD_THREAD:
+            log(pack(prepared.id, now()))
+        else:
+            log(pack_two(PAYLOAD, seq | fwd_thread << SEQ_BITS, prepared.id, now()))
+
+    def pop(complete: Prepared | None = None) -> None:
+        time = now()
+        log = getattr(local, "log", None)
+        if log is not None:  # else pushed before this capture, as above
+            log(pack(popped if complete is None else complete_code(complete.id), time))
+        nvtx_pop(complete)
+        if time >= recorder.deadline:
+            flush()
+
+    def mark(prepared: Prepared) -> None:
+        nvtx_mark(prepared)
+        record_mark(prepared)
+
+    return push, pop, mark

@@ -1,0 +1,153 @@
+"""The NVTX sink of one domain: registered strings, categories, and the check that a tool really hears."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from opscope.core.rangetext import CUT, LIVE
+from opscope.core.schema import CATEGORIES, CATEGORY_ID
+
+_log = logging.getLogger(__name__)
+
+#: NVTX cannot unregister a string, so only so many distinct texts are registered in a domain.
+MAX_REGISTERED: Final = 65_536
+#: Where a tool tells the NVTX headers which library to load. nsys sets it as well.
+INJECTION: Final = "NVTX_INJECTION64_PATH"
+
+#: The first release that sets a payload and pushes in one call.
+MIN_NVTX: Final = (0, 2, 15)
+
+_warned: set[str] = set()
+
+
+def attached(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The path of the NVTX tool that this process was started under, or ``None``.
+
+    A path at which nothing lies is none: the NVTX headers then disable themselves silently.
+    """
+    path = environ.get(INJECTION)
+    return path if path and Path(path).exists() else None
+
+
+def open_domain(name: str, anew: bool = False) -> Any | None:
+    """The live ``nvtx.Domain`` of that name, or ``None`` when nothing listens.
+
+    ``anew``: one that knows no text yet, where the package would give the one that it has made.
+
+    The ``nvtx`` package decides once, by ``nvtxDomainIsEnabled``, whether a domain is live, and
+    hands out a silent dummy otherwise. Its releases 0.2.12 to 0.2.17 get 0 from Nsight Systems 2022
+    and 2023 although the tool records ranges perfectly well. So a dummy is believed only when no
+    tool is attached; with one, the domain is made by hand, and where the package's insides do not
+    allow that, one warning says that nothing will be recorded.
+    """
+    if os.environ.get("NVTX_DISABLE"):
+        return None
+    try:
+        from nvtx import Domain  # type: ignore[attr-defined,unused-ignore]
+    except ImportError:
+        try:
+            from nvtx._lib import Domain
+        except ImportError:
+            return None
+    tool = attached()
+    if not _recent_enough():
+        if tool is not None:
+            _warn_once(
+                f"the NVTX tool {tool} is attached, but the installed nvtx package is too old: no "
+                f"NVTX range will be recorded. nvtx {'.'.join(map(str, MIN_NVTX))} is needed."
+            )
+        return None
+    domain = None if anew else Domain(name)
+    if type(domain) is Domain:
+        return domain
+    if tool is None:
+        return None
+    try:
+        from nvtx._lib.lib import DomainHandle
+
+        forced = object.__new__(Domain)
+        forced.handle = DomainHandle(name)
+        Domain.__init__(forced, name)
+        forced.mark(forced.get_event_attributes(message=LIVE))
+    except Exception as error:  # noqa: BLE001 - another release's insides: any error means "cannot be forced"
+        _warn_once(
+            f"the NVTX tool {tool} is attached, but the installed nvtx package gives a dummy domain "
+            f"and it could not be replaced ({error!r}): no NVTX range will be recorded. "
+            "nvtx 0.2.15 to 0.2.17 are known to work."
+        )
+        return None
+    return forced
+
+
+def _recent_enough() -> bool:
+    try:
+        found = re.match(r"(\d+)\.(\d+)\.(\d+)", version("nvtx"))
+    except PackageNotFoundError:
+        return True  # not installed as a package: then it was put there on purpose
+    return found is None or tuple(map(int, found.groups())) >= MIN_NVTX
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        _log.warning("%s", message)
+
+
+class NvtxSink:
+    """Event attributes of one live domain. Its own bounded count stands before nvtx's unbounded cache."""
+
+    __slots__ = ("_fallback", "_registered", "domain", "name")
+
+    def __init__(self, name: str, domain: Any) -> None:
+        self.name = name
+        self.domain = domain
+        self._registered: set[str] = set()
+        self._fallback: set[str] = set()
+        # The package numbers categories by the order in which they are first named.
+        for category in CATEGORIES:
+            number = domain.get_category_id(category)
+            if number != CATEGORY_ID[category]:
+                _warn_once(f"NVTX category {category} of {name} has number {number}")
+
+    def attributes(
+        self, text: str, shorter: tuple[str, ...], category: str | None, payload: int | None = None
+    ) -> Any:
+        """Attributes with ``text`` as a registered string, and a payload where there is one.
+
+        The package sends registered strings only, so past the bound the text is not sent plain but
+        as the first of ``shorter`` that may be registered still (an op's name, device and source,
+        then its bare name, each marked as cut): twice as many in all, and the last one always.
+        """
+        registered = self._registered
+        if text not in registered:
+            if len(registered) < MAX_REGISTERED:
+                registered.add(text)
+            else:
+                _warn_once(
+                    f"over {MAX_REGISTERED} distinct texts in NVTX domain {self.name}: further ops carry "
+                    "only their name and source, further ranges what precedes the number in their name"
+                )
+                text = self._shorter(shorter)
+        # A C string ends at its first NUL; lone surrogates have no UTF-8.
+        message = text.replace("\0", "\\0").encode("utf-8", "replace")
+        return self.domain.get_event_attributes(
+            message=message,
+            category=0 if category is None else CATEGORY_ID[category],
+            payload=payload,
+        )
+
+    def _shorter(self, texts: tuple[str, ...]) -> str:
+        fallback = self._fallback
+        for number, text in enumerate(texts):
+            # half of the room is for what is shortest
+            room = MAX_REGISTERED if number == len(texts) - 1 else MAX_REGISTERED // 2
+            if text in fallback or len(fallback) < room:
+                fallback.add(text)
+                return text
+        return CUT

@@ -1,0 +1,154 @@
+"""Who is recording: host, process, rank, framework versions, and the command with its secrets hidden."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from opscope.core.process_specs import FORK, GRAPH, KEY, PRIVATE
+from opscope.core.rangetext import format_spec
+from opscope.core.schema import OpCall, ParamValue
+
+_IMPORT_TIME: Final = time.time_ns()
+
+#: (rank, world size, local rank) as each launcher names them; the first complete pair counts.
+_RANK_NAMES: Final = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"),
+    # not SLURM_NTASKS, which a batch script has too, where SLURM_PROCID is 0 and nothing is a rank
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+)
+#: Import name → where its version lies; only what the program itself has imported is looked at.
+_FRAMEWORKS: Final = (
+    "torch", "tensorflow", "keras", "jax", "mindspore", "onnxruntime", "tensorrt", "lightning",
+    "transformers", "triton", "numpy", "nvtx",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. ``start_time`` is Unix ns; the same for whoever computes it in this process."""
+
+    host: str
+    boot: str | None
+    pid: int
+    parent: int
+    start_time: int
+    rank: int | None
+    world_size: int | None
+    local_rank: int | None
+    name: str
+    command: tuple[str, ...] = field(default=())
+
+    @property
+    def folder(self) -> str:
+        """The name of its part of a recording."""
+        host = re.sub(r"[^\w.-]", "_", self.host)[:80] or "host"
+        return f"part-{host}-{self.pid}-{self.start_time}"
+
+
+def current() -> Process:
+    """The process that this is called in; nothing is cached, for a fork changes it."""
+    from opscope.core import redaction  # lazy: its patterns take 3 ms to compile
+
+    rank, world_size, local_rank = ranks(os.environ)
+    command = tuple(getattr(sys, "orig_argv", sys.argv))
+    host, boot = socket.gethostname(), _text("/proc/sys/kernel/random/boot_id")
+    hidden = os.environ.get(PRIVATE) == "1"
+    return Process(
+        host=redaction.private_host(host, boot) if hidden else host,
+        boot=boot,
+        pid=os.getpid(),
+        parent=os.getppid(),
+        start_time=_start_time(),
+        rank=rank,
+        world_size=world_size,
+        local_rank=local_rank,
+        name=Path(sys.argv[0]).name if sys.argv and sys.argv[0] else Path(sys.executable).name,
+        command=redaction.private(command) if hidden else redaction.redact(command),
+    )
+
+
+def spec() -> str:
+    """What an NVTX tool is told of this process, which knows neither its rank nor who forked it.
+
+    ``process/facts = process() {host="a", pid=7, parent=1, rank=0, world_size=2, …}``
+    """
+    who = current()
+    told: dict[str, ParamValue] = {
+        "host": who.host,
+        "pid": who.pid,
+        "parent": who.parent,
+        "start_time": who.start_time,
+        "rank": who.rank,
+        "world_size": who.world_size,
+        "local_rank": who.local_rank,
+        "name": who.name,
+        "versions": tuple(f"{name} {version}" for name, version in versions().items()),
+    }
+    params = tuple((name, value) for name, value in told.items() if value is not None)
+    return format_spec(GRAPH, KEY, OpCall(GRAPH, (), None, params))
+
+
+def forked_spec() -> str:
+    """What an NVTX tool is told each time that this process has forked: the child may not be traced."""
+    return format_spec(GRAPH, FORK, OpCall(FORK))
+
+
+def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:
+    """``(rank, world size, local rank)`` from what torchrun, MPI or Slurm set; ``None`` where unset.
+
+    What Slurm starts as a step of one task is no rank: so a shell is started too.
+    """
+    for names in _RANK_NAMES:
+        rank, world, local = (_number(environ.get(name)) for name in names)
+        if rank is not None and world is not None:
+            if names[0].startswith("SLURM") and world <= 1:
+                continue
+            return rank, world, local
+    return None, None, None
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the frameworks that this process has imported."""
+    known = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in _FRAMEWORKS:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
+            known[name] = version
+    return known
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _text(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def _start_time() -> int:
+    """Boot time plus the process's start in clock ticks (proc(5)); else when this was imported."""
+    stat, kernel = _text("/proc/self/stat"), _text("/proc/stat")
+    if stat is None or kernel is None:
+        return _IMPORT_TIME
+    boot = re.search(r"^btime ([0-9]+)", kernel, re.MULTILINE)
+    # the command, field 2, is in parentheses and may hold anything: count from the last one
+    fields = stat[stat.rindex(")") + 1 :].split()
+    if boot is None or len(fields) < 20:
+        return _IMPORT_TIME
+    ticks = int(fields[19])
+    return int(boot.group(1)) * 1_000_000_000 + ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,512 @@
+"""The recorder: every thread's pushes and pops as they happen, on disk within half a second of each.
+
+What it writes is a part of a recording, in the format of ``core.recording_format``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Final, Protocol
+
+from opscope.core.process_specs import PRIVATE
+from opscope.core.recording_format import (
+    CHUNK,
+    COMPLETE_BASE,
+    EVENTS,
+    FACTS,
+    FORMAT,
+    MARK_BASE,
+    MEMORY,
+    META,
+    POP_BASE,
+    RECORD,
+    RECORD_BYTES,
+    STRINGS,
+    VERSION,
+)
+
+from . import process as processes
+from .idle import IdleWriter
+from .own_cost import Spending, record_ns
+
+_log = logging.getLogger(__name__)
+
+_FLAGS: Final = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_APPEND
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
+#: What was recorded half a second ago is on disk: a write is due so long after the last, and takes a while.
+FLUSH_NS: Final = 400_000_000
+CLOCK_NS: Final = 1_000_000_000
+#: After this long in steps that follow each other it is asked what opscope cost in them.
+TURN_NS: Final = 1_000_000_000
+#: Early on when they have lasted this part of all before them.
+TURN_PART: Final = 4
+#: Bytes after which a part takes no more.
+MAX_BYTES: Final = 8 << 30
+
+
+def pop_code(domain: int) -> int:
+    """The code of a plain pop in domain number ``domain``."""
+    return POP_BASE - domain
+
+
+def complete_code(number: int) -> int:
+    """The code of a pop whose range is text ``number``, outputs included."""
+    return COMPLETE_BASE - number
+
+
+def mark_code(number: int) -> int:
+    """The code of a mark with text ``number``."""
+    return MARK_BASE + number
+
+
+def read_clock() -> tuple[int, int, int]:
+    """``(perf_counter_ns, Unix ns, half width)``: the tightest of a few bracketed readings."""
+    best = (0, 0, 1 << 62)
+    for _ in range(8):
+        before = perf_counter_ns()
+        unix = time.time_ns()
+        after = perf_counter_ns()
+        if after - before < 2 * best[2]:
+            best = ((before + after) // 2, unix, (after - before + 1) // 2)
+    return best
+
+
+class Source(Protocol):
+    """Who keeps records of its own until the recorder flushes (native code, which takes no GIL)."""
+
+    def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
+        """What is new: whole chunks for events.bin, whole lines for strings.jsonl, and threads.
+
+        A thread is (its index in the chunks, its number in the system, Python's ident of it); the
+        indices are from ``SOURCE_THREADS`` up. The lines have every text that the chunks name.
+        """
+
+    def notes(self) -> list[tuple[str, str, int]]:
+        """What a reader must be told at the end: severity, what, how many; its own cost, say."""
+
+
+class MemorySource(Protocol):
+    """Who keeps records of memory until the recorder flushes."""
+
+    def take_memory(self) -> bytes:
+        """What is new: whole ``MEMORY_RECORD``s."""
+
+
+class _Thread:
+    __slots__ = ("index", "log", "thread")
+
+    def __init__(self, index: int, thread: int) -> None:
+        self.index = index
+        self.log = bytearray()
+        self.thread = thread
+
+
+class Recorder:
+    """One recording of this process, from ``start`` to ``stop``; not restarted.
+
+    Each thread appends to bytes of its own. Whoever first pops after ``deadline`` writes out
+    those of all threads, and where none does an idle writer's thread, which bounds both what a killed
+    process loses and what memory holds. An error of the disk never reaches the program: it is logged once
+    and the recording ends there.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
+        self.root = Path(root)
+        #: The folder of this process's part; ``None`` until something is written.
+        self.folder: Path | None = None
+        #: perf_counter_ns at which the next pop flushes.
+        self.deadline = 0
+        self.local = threading.local()
+        self.running = False
+        #: Asked at each flush, and for the last time in ``stop``. Added to by ``attach``.
+        self.sources: list[Source] = []
+        #: Likewise.
+        self.memory: list[MemorySource] = []
+        self._idle = IdleWriter(lambda: self.deadline, self._flush_idle)
+        #: Parts of opscope that know what they cost, beside the recorder itself.
+        self.spending: list[Spending] = []
+        self._lock = threading.RLock()
+        self._busy = False
+        self._stop_wanted = False
+        self._threads: list[_Thread] = []
+        self._indices = 0
+        #: Texts, and lines that sources have made of theirs.
+        self._strings: list[str | tuple[int, str, str | None, str]] = []
+        self._facts: list[str] = []
+        self._files: dict[str, int] = {}
+        self._limit = self._room = max_bytes
+        self._pid = os.getpid()
+        self._next_clock = 0
+        self._flush_ns = 0
+        self._flushes = 0
+        #: Records of all threads and sources that are written; those of the last half second are not.
+        self.written = 0
+        self._records = 0  # of Python's threads
+        # The step that is open: whose thread, since when, and what opscope had cost by then. Of all
+        # ended ones: ns, and ns of opscope's own.
+        self._step: tuple[int, int, int] | None = None
+        self._steps_ns = 0
+        self._steps_own = 0
+
+    # ---------------------------------------------------------------- what emitters call
+
+    def text(self, number: int, domain: str, category: str | None, text: str) -> None:
+        """Text ``number`` may be pushed from now on."""
+        # Without the lock: who writes takes what is there, after the events that name it.
+        self._strings.append((number, domain, category, text))
+
+    def new_thread(self) -> Callable[[bytes], None]:
+        """The calling thread's log, made and registered: a function that appends records to it."""
+        ident, native = threading.get_ident(), threading.get_native_id()
+        with self._lock:
+            thread = _Thread(self._indices, ident)
+            self._indices += 1
+            self._threads.append(thread)
+            self._fact(
+                thread=thread.index,
+                os_tid=native,
+                pthread_id=ident,
+                name=_thread_name(ident, native),
+            )
+            if self.running:
+                self._idle.start()
+        append: Callable[[bytes], None] = thread.log.extend
+        self.local.log = append
+        return append
+
+    def attach(self, source: Source) -> None:
+        """Ask ``source`` too from now on."""
+        self.sources.append(source)
+        self._idle.start()
+
+    def attach_memory(self, source: MemorySource) -> None:
+        """Likewise."""
+        self.memory.append(source)
+        self._idle.start()
+
+    def flush(self) -> None:
+        """Write out what all threads have logged. Skipped when another thread is at it."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._busy:  # else: a signal handler that interrupted this very flush
+                self._flush()
+        finally:
+            self._lock.release()
+
+    def _flush_idle(self) -> None:
+        """``flush``, by a thread of ours: where nothing is new, nothing is written."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self.running and self.deadline <= perf_counter_ns():
+                self._flush(idle=True)
+        finally:
+            self._lock.release()
+
+    def before_step(self) -> None:
+        """A step is about to begin: what is soon to be written is, rather than in its midst."""
+        if perf_counter_ns() > self.deadline - FLUSH_NS // 4:
+            self.flush()
+
+    def step_begins(self) -> None:
+        """A step begins on this thread; of threads that step at once the first counts."""
+        if self._step is None:
+            self._step = (threading.get_ident(), perf_counter_ns(), self._spent())
+
+    def step_ends(self) -> None:
+        """The step of this thread ends: what opscope has cost in it is known."""
+        if self._step is not None and self._step[0] == threading.get_ident():
+            _, begin, own = self._step
+            self._step = None
+            self._steps_ns += perf_counter_ns() - begin
+            self._steps_own += max(0, self._spent() - own)
+
+    def step_left(self) -> None:
+        """The step of this thread is left without an end, so that it is none to be counted."""
+        if self._step is not None and self._step[0] == threading.get_ident():
+            self._step = None
+
+    def step_turns(self) -> None:
+        """The step of this thread ends and its next begins: all three of the above.
+
+        Steps that follow each other are reckoned as one for up to ``TURN_NS``: to ask what opscope has
+        cost takes as long as some tens of ops.
+        """
+        begun, now = self._step, perf_counter_ns()
+        if now > self.deadline - FLUSH_NS // 4:
+            self.flush()
+        if begun is None or begun[0] != threading.get_ident():
+            self.step_begins()
+        elif now - begun[1] >= min(TURN_NS, self._steps_ns // TURN_PART):
+            spent = self._spent()
+            self._steps_ns += now - begun[1]
+            self._steps_own += max(0, spent - begun[2])
+            self._step = (begun[0], now, spent)
+
+    # ---------------------------------------------------------------- start and stop
+
+    def start(self, lazy: bool = False) -> None:
+        """Begin. Makes the part's folder now, or (``lazy``) when there is something to write.
+
+        Raises OSError when the folder cannot be made.
+        """
+        with self._lock:
+            if not lazy:
+                self.root.mkdir(parents=True, exist_ok=True)
+                self._open()
+            self._clock()
+            self._fact(start=perf_counter_ns())
+            self.deadline = perf_counter_ns() + FLUSH_NS
+            self.running = True
+
+    def stop(self) -> None:
+        """End: write everything and close. Harmless when called twice, or in a signal handler."""
+        with self._lock:
+            if not self.running:
+                return
+            if self._busy:
+                self._stop_wanted = True
+                return
+            self.running = False
+            self._idle.stop()
+            self._fact(stop=perf_counter_ns())
+            self._clock()
+            self._fact(versions=processes.versions())
+            for source in self.sources:
+                for severity, what, how_many in source.notes():
+                    self._fact(note=what, severity=severity, how_many=how_many)
+            self._flush()
+            self._costs()  # after what is slow; it then is all that is left to write
+            self._flush()
+            self._close()
+
+    def abandon(self) -> None:
+        """Forget everything unwritten and write nothing more: for the copy in a forked child."""
+        self._lock = threading.RLock()
+        self.running = False
+        self._idle.stop()
+        for thread in self._threads:
+            thread.log.clear()
+        self._strings.clear()
+        self._facts.clear()
+        self._close()
+
+    def note(self, severity: str, what: str, how_many: int = 1) -> None:
+        """Something that a reader of the recording must be told."""
+        with self._lock:
+            self._fact(note=what, severity=severity, how_many=how_many)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether something has been recorded."""
+        return bool(self._indices or self.written)
+
+    def set_up(self, begin: int, end: int) -> None:
+        """From ``begin`` to ``end`` opscope made itself ready, and the program waited."""
+        with self._lock:
+            if self.has_begun:
+                self._fact(setup=[begin, end])
+            elif self.running:
+                self._fact(start=end)
+
+    def fact(self, **what: Any) -> None:
+        """Any JSON object into the facts, for the backend that made this recorder."""
+        with self._lock:
+            self._fact(**what)
+
+    # ---------------------------------------------------------------- inside, under the lock
+
+    def _fact(self, **what: Any) -> None:
+        self._facts.append(json.dumps(what))
+
+    def _clock(self) -> None:
+        self._fact(clock=read_clock())
+
+    def _spent(self) -> int:
+        return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
+
+    def _costs(self) -> None:
+        """What opscope has cost since the start; a later fact of a part replaces the one before."""
+        told = 0
+        for spending in self.spending:
+            part, time, calls, one_in, records = spending()
+            told += records
+            self._fact(cost=part, time=time, calls=calls, one_in=one_in)
+        left = max(0, self._records - told)
+        ranges = int(left * record_ns(RECORD.pack)) if left else 0
+        self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
+        self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
+        until = perf_counter_ns()  # the last time after ``stop``, by as long as writing took
+        self._fact(in_steps=self._steps_own, steps_ns=self._steps_ns, until=until)
+
+    def _flush(self, idle: bool = False) -> None:
+        self._busy = True
+        begin, written = perf_counter_ns(), True
+        try:
+            chunks = self._take()
+            memory = b"".join(source.take_memory() for source in self.memory)
+            if (self.folder is None or idle) and not chunks and not memory:
+                if not (idle and self._facts and self.folder is not None):
+                    written = not idle
+                    return
+            elif begin >= self._next_clock and self.running:
+                self._clock()
+                self._costs()
+                self._next_clock = begin + CLOCK_NS
+            self._write(chunks, memory)
+        except OSError as error:
+            if self._room >= 0:
+                _log.warning(
+                    "opscope: the recording in %s ends here: %s",
+                    self.folder or self.root,
+                    error.strerror or error,
+                )
+            self._room = -1
+        finally:
+            end = perf_counter_ns()
+            if written:
+                self._flushes += 1
+                self._flush_ns += end - begin
+            self.deadline = end + FLUSH_NS
+            self._busy = False
+            if self._stop_wanted:
+                self._stop_wanted = False
+                self.stop()
+
+    def _take(self) -> list[bytes]:
+        chunks: list[bytes] = []
+        kept: list[_Thread] = []
+        # Not the frames themselves: one of them is this one, which would keep itself, and with it all
+        # that every caller holds, until the garbage collector finds the cycle.
+        living = set(sys._current_frames())
+        for thread in self._threads:
+            records = bytes(thread.log)  # its owner may append: only what was copied is deleted
+            del thread.log[: len(records)]
+            if records:
+                self._records += len(records) // RECORD_BYTES
+                chunks.append(RECORD.pack(CHUNK - thread.index, len(records) // RECORD_BYTES))
+                chunks.append(records)
+            if records or thread.thread in living:
+                kept.append(thread)
+        # threads born meanwhile wait for the lock, so none is lost here
+        self._threads = kept
+        for source in self.sources:
+            events, strings, threads = source.take()
+            chunks.append(events)
+            if strings:
+                self._strings.append(strings.decode("utf-8", "replace").removesuffix("\n"))
+            for index, native, ident in threads:
+                self._fact(
+                    thread=index,
+                    os_tid=native,
+                    pthread_id=ident,
+                    name=_thread_name(ident, native),
+                )
+        return chunks if any(chunks) else []
+
+    def _write(self, chunks: list[bytes], memory: bytes) -> None:
+        if self._room < 0:
+            self._strings.clear()
+            self._facts.clear()
+            return
+        if self.folder is None:
+            self._open()
+        # strings first: an event on disk never names a text that is not
+        for name, lines in ((STRINGS, self._strings), (FACTS, self._facts)):
+            if lines:
+                count = len(lines)
+                texts = (one if isinstance(one, str) else json.dumps(one) for one in lines[:count])
+                self._append(name, ("\n".join(texts) + "\n").encode())
+                del lines[:count]
+        data = b"".join(chunks)
+        if len(data) + len(memory) > self._room:
+            self._append(
+                FACTS,
+                b'{"note": "the recording reached its limit of size; what followed is not in it",'
+                b' "severity": "warning", "how_many": 1}\n',
+            )
+            raise OSError(f"over the limit of {self._limit} bytes")
+        self._room -= len(data) + len(memory)
+        self._append(EVENTS, data)
+        self.written += len(data) // RECORD_BYTES
+        if memory:
+            assert self.folder is not None
+            if MEMORY not in self._files:
+                self._files[MEMORY] = os.open(self.folder / MEMORY, _FLAGS, 0o644)
+            self._append(MEMORY, memory)
+
+    def _append(self, name: str, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._files[name], view) :]
+
+    def _open(self) -> None:
+        who = processes.current()
+        # without its parents: later on a folder that the program has removed is not to come back
+        self.root.mkdir(exist_ok=True)
+        folder = self.root / who.folder
+        again = 1
+        while True:  # a process may record more than once, and may have become another by exec
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                again += 1
+                folder = self.root / f"{who.folder}-{again}"
+        meta = {
+            "format": FORMAT,
+            "version": VERSION,
+            "clock": "perf_counter_ns",
+            "host": who.host,
+            "boot": who.boot,
+            "pid": who.pid,
+            "parent": who.parent,
+            "start_time": who.start_time,
+            "rank": who.rank,
+            "world_size": who.world_size,
+            "local_rank": who.local_rank,
+            "name": who.name,
+            "command": who.command,
+            "versions": processes.versions(),
+            # whoever reads what a killed run leaves is to know
+            "private": os.environ.get(PRIVATE) == "1",
+        }
+        temporary = folder / f"{META}.tmp"
+        temporary.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(folder / META)
+        for name in (STRINGS, FACTS, EVENTS):
+            self._files[name] = os.open(folder / name, _FLAGS, 0o644)
+        self.folder = folder
+
+    def _close(self) -> None:
+        files, self._files = list(self._files.values()), {}
+        for descriptor in files:
+            try:
+                os.close(descriptor)
+            except OSError as error:  # a quota, over a network
+                _log.warning("opscope: the recording in %s is not whole: %s", self.folder, error)
+
+
+def _thread_name(ident: int, native: int) -> str | None:
+    """Python's name of a thread, else the system's; never makes Python adopt a foreign thread."""
+    for thread in threading.enumerate():
+        if thread.ident == ident:
+            return thread.name
+    try:
+        return Path(f"/proc/self/task/{native}/comm").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

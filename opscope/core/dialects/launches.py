@@ -1,0 +1,11 @@
+"""The calls of CUDA and HIP that launch work, by their names in traces."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GRAPH_LAUNCH: Final = r"^(cu|cuda|hip)GraphLaunch"
+LAUNCH: Final = (
+    r"^(cu|cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC|Ex|_C|_ptsz|_v\d+)?"
+    r"|^hip(HccModule|Drv)LaunchKernel|^hipExtLaunchMultiKernel|^hipLaunchByPtr"
+)

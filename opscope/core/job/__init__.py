@@ -1,0 +1,1 @@
+"""Many ranks of one job: their clocks made one, and the collectives that they took part in together."""

@@ -1,0 +1,334 @@
+"""Collectives as their ranks saw them: one row for each that a process took part in, and which are one.
+
+Where the trace identifies a collective (``Comms Id``, ``Seq``), that tells; else the i-th collective of a
+process group is the same one on every rank. On a GPU it is a kernel; on a
+CPU the call returns at once, and the backend's own thread tells when it ran (``gloo:all_reduce``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.perf.ops.communication import buffer_bytes, collective
+from opscope.core.schema import OpCall
+from opscope.core.tables.columns import at, gather, matching, spread
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.ranks import groups
+
+#: Kernels of collectives and of point-to-point transfers, by name.
+KERNELS: Final = r"(?i)^nccl|ncclKernel|ncclDevKernel|rccl|^void nccl|msccl|nvshmem"
+#: Collectives that none can finish before all have begun.
+SYNCHRONISING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+#: What tells process groups apart: names repeat among siblings.
+GROUP: Final = ("group", "members", "size")
+_POINT_TO_POINT: Final = ("send", "recv")
+_BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
+_RETURNING: Final = (
+    "c10d::",
+    "_c10d_functional::",
+    "c10d_functional::",
+    "_dtensor::",
+    "record_param",
+)
+_GROUP_KEYS: Final = ("group", "process_group", "group_name", "communicator")
+_REDUCTIONS: Final = frozenset(
+    ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
+)
+#: Windows of two ranks may begin this many collectives apart.
+_MOST_APART: Final = 256
+
+SCHEMA: Final = {
+    "process": pl.Int32,
+    "group": pl.Categorical,
+    "members": pl.Categorical,
+    "size": pl.Int64,
+    "kind": pl.Categorical,
+    "bytes": pl.Int64,
+    "dtype": pl.Categorical,
+    "reduction": pl.Categorical,
+    "called": pl.Int64,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "op": pl.Int64,
+    "seq": pl.Int64,
+    "comms": pl.String,
+}
+#: What Kineto writes of a collective's identity: its number in its group, and one of its own.
+_SEQ, _COMMS = r'"collective_seq":"?([0-9]{1,18})\b', r'"comms_id":"?([0-9]{1,20})\b'
+
+
+def exchanges(attribution: Attribution) -> pl.DataFrame:
+    """One row per collective and process, by process and time (SCHEMA; times ns).
+
+    ``called``: when the program asked for it; ``start`` to ``end``: while it ran there, waiting for
+    the other ranks included; null where only the call was seen. ``bytes``: the larger of what goes
+    in and what comes out. ``reduction``: ``sum``, ``max`` …; null where none is told. ``members``:
+    the group's ranks, as ``groups.format_ranks`` writes them. ``op``: the row of ``ranges`` that
+    asked for it. ``seq``: its number in its group, ``comms``: what identifies it among all, where told.
+    """
+    trace = attribution.trace
+    calls = _Calls(attribution)
+    kernels = np.flatnonzero(matching(trace["kernels"]["name"], KERNELS))
+    on_gpu = trace["kernels"]["process"].gather(kernels)
+    frames = [_of_kernels(trace["kernels"], kernels, attribution, calls)]
+    frames.append(_of_calls(attribution, calls, set(on_gpu.unique().to_list())))
+    found = pl.concat(frames).sort("process", "called", maintain_order=True)
+    members = groups(trace).select("process", "group", "ranks", pl.col("size").alias("of"))
+    return (
+        found.join(
+            members.with_columns(pl.col("group", "ranks").cast(pl.Categorical)),
+            on=["process", "group"],
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(pl.coalesce("members", "ranks"), pl.col("size").fill_null(pl.col("of")))
+        .with_columns(
+            pl.col(name).fill_null(pl.col(name).drop_nulls().first().over("process", "group"))
+            for name in ("members", "size")  # not every record of a group tells them
+        )
+        .select(*SCHEMA)
+    )
+
+
+class _Calls:
+    """What each distinct reading says of a collective; None and NONE where it is none."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        readings = attribution.meaning.readings
+        self.kind: list[str | None] = []
+        self.group: list[str | None] = []
+        self.dtype: list[str | None] = []
+        self.size: list[int | None] = []
+        self.bytes: list[int | None] = []
+        self.reduction: list[str | None] = []
+        self.members: list[str | None] = []
+        backend = []
+        for reading in readings:
+            call = reading.call if reading.direction == "communication" else None
+            told = _describe(call) if call is not None else (None,) * 7
+            for column, value in zip(
+                (
+                    self.kind,
+                    self.group,
+                    self.dtype,
+                    self.size,
+                    self.bytes,
+                    self.reduction,
+                    self.members,
+                ),
+                told,
+                strict=True,
+            ):
+                column.append(value)  # type: ignore[attr-defined]
+            backend.append(call is not None and call.name.startswith(_BACKENDS))
+        self.is_backend = np.array(backend, bool)
+        # PyTorch's return before the backend has begun; of others the op itself is the exchange
+        self.blocks = np.array(
+            [
+                reading.call is not None and not reading.call.name.startswith(_RETURNING)
+                for reading in readings
+            ],
+            bool,
+        )
+        self.is_call = np.array([kind is not None for kind in self.kind], bool) & ~self.is_backend
+        self.is_pair = np.array([kind in _POINT_TO_POINT for kind in self.kind], bool)
+
+    def columns(self, codes: NDArray[Any]) -> list[pl.Series]:
+        """group, size, kind, bytes, dtype, reduction and members for readings (-1: null)."""
+        return [
+            spread("group", self.group, codes),
+            gather(pl.Series("size", self.size, pl.Int64), codes),
+            spread("kind", self.kind, codes),
+            gather(pl.Series("bytes", self.bytes, pl.Int64), codes),
+            spread("dtype", self.dtype, codes),
+            spread("reduction", self.reduction, codes),
+            spread("members", self.members, codes),
+        ]
+
+
+def _identity(attrs: pl.Series) -> list[pl.Series]:
+    """``seq`` and ``comms`` of records (JSON, null where there is none)."""
+    return [
+        attrs.str.extract(_SEQ).cast(pl.Int64, strict=False).alias("seq"),
+        attrs.str.extract(_COMMS).alias("comms"),
+    ]
+
+
+def _describe(call: OpCall) -> tuple[Any, ...]:
+    named = call.param("Collective name", call.param("collective", call.name))
+    kind = None if "wait" in call.name or "Group" in call.name else collective(str(named))
+    group = next((value for key in _GROUP_KEYS if (value := call.param(key)) is not None), None)
+    size = next((v for key in ("ranks", "Group size") if type(v := call.param(key)) is int), None)
+    told = call.param("dtype")
+    tensors = [one for one in call.input_leaves() if one is not None]
+    dtype = told if isinstance(told, str) else tensors[0].dtype if tensors else None
+    name = None if group is None else str(group)
+    members = call.param("members")
+    who = members if isinstance(members, str) else None
+    return kind, name, dtype, size, buffer_bytes(call), _reduction(call), who
+
+
+def _reduction(call: OpCall) -> str | None:
+    """What the ranks' values become: PyTorch's ``reduce_op``, NCCL's own word."""
+    told = str(call.param("reduce_op", call.param("reduction"))).lower()
+    return told if told in _REDUCTIONS else None
+
+
+def _of_kernels(
+    table: pl.DataFrame, rows: Ints, attribution: Attribution, calls: _Calls
+) -> pl.DataFrame:
+    """The kernels ``rows``, described by the op that launched each, or by its name alone."""
+    op = at(attribution.kernels.op, rows).astype(np.int64)
+    reading, ranges = attribution.meaning.reading, attribution.trace["ranges"]
+    told = attribution.climb(op, calls.is_call[reading])
+    frame = table[rows].select("process", pl.col("start").alias("called"), "start", "end", "name")
+    name = frame["name"].cast(pl.String)
+    kinds = {one: collective(one) for one in name.drop_nulls().unique()}
+    by_name = name.replace_strict(kinds, default=None, return_dtype=pl.String)
+    frame = frame.with_columns(calls.columns(at(reading, told))).with_columns(
+        pl.coalesce(pl.col("kind").cast(pl.String), by_name).cast(pl.Categorical).alias("kind"),
+        pl.Series("op", told).replace(NONE, None),
+        *map(
+            _first, _identity(table["attrs"].gather(rows)), _identity(gather(ranges["attrs"], told))
+        ),
+    )
+    made: pl.DataFrame = frame.select(*SCHEMA)
+    return made
+
+
+def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
+    column: pl.Series = preferred.zip_with(preferred.is_not_null(), otherwise)
+    return column
+
+
+def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.DataFrame:
+    """The outermost calls of processes without kernels of collectives, with the backend's spans."""
+    ranges, reading = attribution.trace["ranges"], attribution.meaning.reading
+    here = ~ranges["process"].is_in(list(on_gpu)).fill_null(False).to_numpy()
+    is_call = calls.is_call[reading] & attribution.is_op & here
+    rows = np.flatnonzero(is_call)
+    outer = attribution.climb(attribution.parent[rows].astype(np.int64), is_call)
+    rows = rows[outer == NONE]
+    blocks = pl.Series(calls.blocks[reading[rows]])
+    frame: pl.DataFrame = ranges[rows].select(
+        "process",
+        pl.col("start").alias("called"),
+        *calls.columns(reading[rows]),
+        pl.Series("op", rows.astype(np.int64)),
+        *_identity(ranges["attrs"].gather(rows)),
+        *(pl.when(blocks).then(name).alias(name) for name in ("start", "end")),
+    )
+    spans = np.flatnonzero(calls.is_backend[reading] & attribution.is_op & here)
+    if not len(spans):
+        return frame.select(*SCHEMA)
+    ran = ranges[spans].select("process", "start", "end").sort("process", "start")
+    alone = pl.Series(calls.is_pair[reading[rows]]) | blocks
+    parts = [frame.filter(alone)]
+    for (process,), part in frame.filter(~alone).group_by("process", maintain_order=True):
+        part = part.sort("called")
+        parts.append(_ran(part, ran.filter(pl.col("process") == process)))
+    made: pl.DataFrame = pl.concat(parts).select(*SCHEMA)
+    return made
+
+
+def _ran(calls: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """When each call ran: a backend takes its calls in their order, one after the other.
+
+    The first spans may be of calls before the recording began: as many are left out as it takes
+    for none to run before it was called. Null where spans and calls do not go together.
+    """
+    called = calls["called"].to_numpy()
+    start, end = (spans[name].to_numpy() for name in ("start", "end"))
+    for skipped in range(min(len(start), 64)):
+        many = min(len(called), len(start) - skipped)
+        if (start[skipped : skipped + many] >= called[:many]).all():
+            nothing = [None] * (len(called) - many)
+            return calls.with_columns(
+                pl.Series("start", [*start[skipped : skipped + many].tolist(), *nothing], pl.Int64),
+                pl.Series("end", [*end[skipped : skipped + many].tolist(), *nothing], pl.Int64),
+            )
+    return calls
+
+
+# ------------------------------------------------------------------------- which are one
+
+
+def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
+    """``found`` with ``number``: rows of equal group, members, size and number are one collective.
+
+    Where every record of a group tells ``comms``, that numbers them; where each tells ``seq``, that
+    does. Else collectives of a group are counted on each process. Where the processes' recordings do not begin
+    with the same one, the counts are shifted so that kinds and sizes agree all along and the ends
+    lie together (``same_clock``), or at the most constant distance. Point-to-point transfers and
+    collectives whose group is not known have no number, nor have those of a group that more processes
+    are in than it has ranks: several groups have that name, and nothing tells them apart.
+    """
+    group = list(GROUP)
+    pair = pl.col("kind").cast(pl.String).is_in(_POINT_TO_POINT)
+    told = [pl.col(name).is_not_null().all().over(group) for name in ("comms", "seq")]
+    alone = pl.col("process").n_unique().over(group) <= pl.col("size")
+    known = pl.col("group").is_not_null() & ~pair.fill_null(False)
+    known &= told[0] | alone.fill_null(True)
+    found = found.with_columns(known.alias("known"), (told[0] | told[1]).alias("told"))
+    known = pl.col("known")
+    found = found.with_columns(
+        pl.when(known & told[0])
+        .then(pl.col("comms").rank("dense").cast(pl.Int64))
+        .when(known & told[1])
+        .then(pl.col("seq"))
+        .when(known)
+        .then(pl.int_range(pl.len(), dtype=pl.Int64).over("process", *group, known))
+        .alias("number")
+    )
+    token = pl.struct("kind", "bytes").rank("dense").cast(pl.Int64)
+    rows = found.with_row_index("row").with_columns(token.alias("token"))
+    rows = rows.filter(known & ~pl.col("told"))
+    found = found.drop("known", "told")
+    shifts = pl.DataFrame(schema={"row": pl.UInt32, "shift": pl.Int64})
+    for _, part in rows.group_by(*group, maintain_order=True):
+        by_process = part.partition_by("process", maintain_order=True)
+        first, *others = sorted(by_process, key=len, reverse=True)
+        for other in others:
+            shift = _shift(first, other, same_clock)
+            if shift:
+                moved = other.select("row", pl.lit(shift, pl.Int64).alias("shift"))
+                shifts = pl.concat([shifts, moved])
+    if shifts.is_empty():
+        return found
+    return (
+        found.with_row_index("row")
+        .join(shifts, on="row", how="left", maintain_order="left")
+        .with_columns(pl.col("number") + pl.col("shift").fill_null(0))
+        .drop("row", "shift")
+    )
+
+
+def _shift(first: pl.DataFrame, other: pl.DataFrame, same_clock: bool) -> int:
+    """What to add to ``other``'s numbers to make them ``first``'s; 0 where nothing tells better."""
+    tokens, theirs = first["token"].to_numpy(), other["token"].to_numpy()
+    end = first["end"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    their_end = other["end"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    best: tuple[float, int] | None = None
+    least = max(1, min(len(tokens), len(theirs)) // 2)
+    for shift in sorted(range(-_MOST_APART, _MOST_APART + 1), key=abs):
+        low, high = max(0, shift), min(len(tokens), len(theirs) + shift)
+        if high - low < least:
+            continue
+        mine, yours = slice(low, high), slice(low - shift, high - shift)
+        if not np.array_equal(tokens[mine], theirs[yours]):
+            continue
+        apart = their_end[yours] - end[mine]
+        apart = apart[np.isfinite(apart)]
+        if not len(apart):
+            return shift
+        middle = 0.0 if same_clock else np.median(apart)
+        spread_ = float(np.median(np.abs(apart - middle)))
+        # periodic training looks alike one step on: only what is clearly better moves it
+        if best is None or spread_ < 0.5 * best[0]:
+            best = (spread_, shift)
+    return 0 if best is None else best[1]

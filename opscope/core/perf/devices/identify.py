@@ -1,0 +1,228 @@
+"""Which device a trace was taken on: its name against ``devices.toml``, checked by its properties."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from . import mig
+from .peaks import Device, computed, cpu, parse_cc, rates, rows
+
+#: Memory that the driver reports over the label's: GiB for GB (+7 %), less what ECC and it take.
+_MEMORY: Final = (0.92, 1.08)
+#: Clocks and bandwidths that differ by less are the same board's.
+_SAME: Final = 0.02
+_SAME_BANDWIDTH: Final = 0.05
+#: What HIP calls the compute capability of AMD's targets.
+_HIP: Final = {"gfx908": "9.0", "gfx90a": "9.0", "gfx942": "9.4", "gfx950": "9.5"}
+#: Names that tell the maker and no more.
+_VAGUE: Final = re.compile(r"(?:amd|nvidia|advanced micro devices.*|nvidia corporation)?", re.I)
+_CPU: Final = re.compile(r"cpu\b|(?:avx|amx)\w*\b", re.IGNORECASE)
+_CPU_PARTS: Final = (
+    ("features", re.compile(r"\b((?:avx|amx)\w*)", re.IGNORECASE)),
+    ("cores", re.compile(r"\b(\d+)\s*cores?\b", re.IGNORECASE)),
+    ("clock", re.compile(r"([\d.]+)\s*GHz\b", re.IGNORECASE)),
+)
+#: How a person describes a CPU.
+CPU_EXAMPLE: Final = "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"
+_CPU_MEMORY: Final = re.compile(r"([\d.]+)\s*GB/s", re.IGNORECASE)
+_CPU_CACHE: Final = re.compile(r"([\d.]+)\s*MB\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a trace tells of a device: cc, multiprocessors, memory (bytes), clock (kHz), bytes/s."""
+
+    cc: str | None = None
+    sm_count: int | None = None
+    memory: int | None = None
+    clock_khz: int | None = None
+    mem_bandwidth: int | None = None
+
+
+_Row = tuple[tuple[int, ...], Device]
+
+
+def find(
+    name: str | None,
+    cc: str | None = None,
+    sm_count: int | None = None,
+    memory: int | None = None,
+    clock_khz: int | None = None,
+    mem_bandwidth: int | None = None,
+) -> tuple[Device | None, str | None]:
+    """The device of a name, checked against what else the trace tells of it.
+
+    ``memory`` in bytes, ``mem_bandwidth`` in bytes/s. A row whose compute capability differs is not
+    taken. Multiprocessors and memory choose between rows of one name; where they or the clock
+    differ from the row's the rates are scaled, and the device's ``note`` says so. A device without a
+    name, or with its maker's alone, is the one row that fits its properties. Without a row it is
+    computed from them, with a note; where they are missing too the result is ``(None, reason)``.
+    ``"CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"`` describes a CPU. A slice of a GPU
+    (``NVIDIA H200 MIG 1g.18gb``) has its share of the board's rates, never all of them.
+    """
+    text = (name or "").strip()
+    told = Told(cc, sm_count, memory, clock_khz, mem_bandwidth)
+    if _CPU.match(text):
+        return _cpu(text)
+    if _VAGUE.fullmatch(text):
+        return _by_properties(text, told)
+    if mig.is_slice(text):
+        return _slice(text, told)
+    named = _named(text)
+    fits = [row for row in named if _same_cc(row[1], cc)]
+    if fits:
+        return _chosen(fits, told), None
+    if cc is not None:
+        device, why = computed(text, cc, sm_count, memory, clock_khz, mem_bandwidth)
+        if named and device is not None:
+            other = named[0][1]
+            note = f"{device.note} for compute capability {cc} ({other.name} has {other.cc})"
+            device = replace(device, note=note)
+        return device, why
+    near = _near_names(text)
+    hint = f"; there are {', '.join(near)}" if near else ""
+    return None, f"no row for {text!r}, and the trace does not tell its compute capability{hint}"
+
+
+def _chosen(fits: Sequence[_Row], told: Told) -> Device:
+    """The row that fits best, with a note of each thing that the trace tells otherwise."""
+
+    def distance(row: _Row) -> tuple[bool, bool]:
+        sizes, device = row
+        return (
+            told.sm_count is not None and told.sm_count != device.sm_count,
+            told.memory is not None and not _any_near(told.memory, sizes),
+        )
+
+    best = min(distance(row) for row in fits)
+    left = [row for row in fits if distance(row) == best]
+    sizes, device = left[0]
+    notes = [device.note] if device.note else []
+    if len(left) > 1:
+        others = " or ".join(other.name for _, other in left[1:])
+        notes.append(f"the trace does not tell it from {others}")
+    share = 1.0
+    if told.sm_count is not None and device.sm_count and told.sm_count != device.sm_count:
+        share = told.sm_count / device.sm_count
+        notes.append(
+            f"{told.sm_count} of {device.sm_count} multiprocessors: rates scaled, bandwidth the whole device's"
+            if share < 1
+            else f"{told.sm_count} multiprocessors where {device.name} has {device.sm_count}: rates scaled"
+        )
+        device = replace(device, sm_count=told.sm_count)
+    if told.memory is not None:
+        if not _any_near(told.memory, sizes):
+            notes.append(
+                f"{told.memory / 1e9:.0f} GB of memory where {device.name} has "
+                f"{' or '.join(f'{size / 1e9:.0f}' for size in sizes)}: a variant or a slice"
+            )
+        device = replace(device, memory=told.memory)
+    if told.clock_khz and device.clock:
+        ratio = told.clock_khz * 1e3 / device.clock
+        if abs(ratio - 1) > _SAME:
+            share *= ratio
+            notes.append(
+                f"{told.clock_khz / 1e3:.0f} MHz where {device.name} has {device.clock / 1e6:.0f}: rates scaled"
+            )
+            device = replace(device, clock=told.clock_khz * 1e3)
+    # what runtimes compute for AMD from the memory's clock is no bandwidth
+    wider = told.mem_bandwidth if device.vendor == "nvidia" else None
+    if wider and device.bandwidth and abs(wider / device.bandwidth - 1) > _SAME_BANDWIDTH:
+        notes.append(
+            f"the trace tells {wider / 1e9:.0f} GB/s where {device.name} has "
+            f"{device.bandwidth / 1e9:.0f}, which is taken"
+        )
+    if share != 1:
+        device = replace(
+            device, vector=rates(device.vector, share), tensor=rates(device.tensor, share)
+        )
+    return replace(device, note="; ".join(notes)) if notes else device
+
+
+def _slice(text: str, told: Told) -> tuple[Device | None, str | None]:
+    """The slice of a board that a name tells; its memory and multiprocessors are the slice's."""
+    piece = mig.named(text)
+    if piece is None:
+        return None, f"{text!r} is a slice of a GPU (MIG) whose profile is not known"
+    boards = [row for row in _named(piece.board) if _same_cc(row[1], told.cc)]
+    cut = [mig.cut(board, sizes, piece, told.sm_count) for sizes, board in boards]
+    fits: list[_Row] = [((piece.gb * 10**9,), device) for device in cut if device is not None]
+    if not fits:
+        which = " or ".join(board.name for _, board in boards) or f"no row for {piece.board!r}"
+        return None, f"no slice {piece.profile} (MIG) is known: {which}"
+    return _chosen(fits, told), None
+
+
+def _named(text: str) -> list[_Row]:
+    return [(sizes, device) for pattern, sizes, device in rows() if pattern.search(text)]
+
+
+def _by_properties(text: str, told: Told) -> tuple[Device | None, str | None]:
+    """The one row with these multiprocessors, this memory and this compute capability."""
+    nameless = f"the trace names its device {text!r} alone" if text else "the trace names no device"
+    advice = "--gpu gives it a name"
+    if told.sm_count is None or told.memory is None:
+        return None, f"{nameless} ({advice})"
+    fits = [
+        (sizes, device)
+        for _, sizes, device in rows()
+        if device.sm_count == told.sm_count
+        and _any_near(told.memory, sizes)
+        and _same_cc(device, told.cc)
+        and (not text or device.vendor == text.lower())
+    ]
+    facts = f"{told.sm_count} multiprocessors and {told.memory / 1e9:.0f} GB"
+    # parts that differ in nothing but their name (MI210, a die of MI250) are as good as one
+    if (
+        len(
+            {
+                (device.bandwidth, *device.vector.items(), *device.tensor.items())
+                for _, device in fits
+            }
+        )
+        == 1
+    ):
+        device = _chosen(fits[:1], told)
+        note = f"{nameless}: {facts} fit {' or '.join(each.name for _, each in fits)} alone"
+        return replace(device, note="; ".join(filter(None, (note, device.note)))), None
+    if told.cc is not None and parse_cc(told.cc) is not None and told.clock_khz and not fits:
+        return computed("", told.cc, told.sm_count, told.memory, told.clock_khz, told.mem_bandwidth)
+    which = f"{facts} fit " + (" and ".join(device.name for _, device in fits) or "no row")
+    return None, f"{nameless}, and {which} ({advice})"
+
+
+def _cpu(text: str) -> tuple[Device | None, str | None]:
+    found = {part: pattern.search(text) for part, pattern in _CPU_PARTS}
+    missing = [part for part, match in found.items() if match is None]
+    if missing:
+        return None, f"a CPU needs its {' and '.join(missing)}, as in {CPU_EXAMPLE!r}"
+    features, cores, clock = (match.group(1) for match in found.values() if match is not None)
+    memory, cache = _CPU_MEMORY.search(text), _CPU_CACHE.search(text)
+    try:
+        hertz = float(clock) * 1e9
+        bandwidth = float(memory.group(1)) * 1e9 if memory is not None else None
+        size = round(float(cache.group(1)) * 2**20) if cache is not None else None
+    except ValueError:
+        return None, f"a number in {text!r} is none"
+    return cpu(features, int(cores), hertz, bandwidth, size)
+
+
+def _same_cc(device: Device, cc: str | None) -> bool:
+    return (
+        cc is None or cc in (device.cc, _HIP.get(device.cc or "")) or cc.split(":")[0] == device.cc
+    )
+
+
+def _any_near(size: int, labels: Sequence[int]) -> bool:
+    low, high = _MEMORY
+    return any(low * label <= size <= high * label for label in labels)
+
+
+def _near_names(text: str) -> list[str]:
+    """Names of rows that hold every word of the text; at most six."""
+    words = text.lower().split()
+    found = [device.name for _, _, device in rows() if all(w in device.name.lower() for w in words)]
+    return found[:6] if words else []

@@ -1,0 +1,334 @@
+"""What a kernel's name tells: whether it computes on Tensor Cores, and whether by a fast algorithm.
+
+AMD's matrix cores are meant as well. A name proves that a kernel uses them (an instruction, or a library
+whose kernels of that name all do), or that it does not (it adds, moves, converts), or it proves nothing.
+tests/core/perf/kernel_names.csv holds labelled names by library, where each is from, and why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from opscope.core.dialects.demangle import all_demangled, demangled
+
+
+class Rule(NamedTuple):
+    """Names that ``pattern`` matches use them (``used``) for the reason ``why``; ``alone``: where it is
+    in the function's own name, template arguments left out."""
+
+    used: bool
+    why: str
+    pattern: re.Pattern[str]
+    alone: bool = False
+
+
+def _any(*words: str) -> re.Pattern[str]:
+    return re.compile("|".join(words))
+
+
+#: An instruction of the matrix units, whatever the kernel is called.
+_INSTRUCTION: Final = _any(
+    # its M, N and K before the kind of product: s884gemm, h16816, i8816cudnn, tensor16x8x16
+    r"(?<![0-9])(?:884|1688|8816|8832|16816|16832|16864|161616|88128|168128|168256|1684)"
+    r"(?:g_|_|x\d|gemm|cudnn|fprop|dgrad|wgrad|conv|symm|trmm|syrk|herk|hemm|tf32|3xtf32)",
+    r"(?<![0-9])\d+x\d+x\d+(?:tf32)?gemm_",
+    r"tensor_?op|(?<!Sub)TensorOp(?!WithScalar)|_tensor\d+x\d+x\d+",
+    r"(?<![A-Za-z])(?:[hiqobd]mma|u?mma|[wu]gmma|wmma|gmma|tcgen05)(?![a-z])",
+    r"(?<![A-Z])(?:WMMA|GMMA|UMMA|QMMA|HMMA|IMMA)_|UMMA::|GMMA::|MmaUniversal|wmma::",
+    r"SM(?:70|75|80|89|90|100|120)_\d+x\d+x\d+|SM100_MMA|Mma_m\d+n\d+k\d+|m\d+n\d+k\d+",
+    r"(?i:mfma)|_xdlops|_xdl_|xdl_cshuffle|Xdl(?:ops|_|[A-Z])|_wmma_",
+)
+#: What is decided before any instruction is looked for: helpers carry the names of what they help.
+_FIRST: Final = (
+    Rule(
+        False,
+        "a copy, a set or a collective",
+        _any(
+            r"(?i:nccl|rccl|msccl|memcpy|memset)|amd_rocclr_(?:copy|fill)|cross_device_reduce|deep_ep::",
+            r"^(?!.*(?i:gemm|matmul)).*(?:nvshmem|[Aa]ll_?[Rr]educe)",  # some products send their parts
+        ),
+    ),
+    Rule(
+        False,
+        "it adds up or puts together the parts of a product",
+        _any(
+            r"(?i:split_?k_?reduce|reduce_?split_?k)|reduction::kernel",
+            r"(?i:splitkv?_?combine)|FmhaFwdSplitKVCombine|flash_fwd_\w*combine|FlashAttnFwdCombine",
+            r"mla_combine|combine_kernel|CombineKernel|_combine_|reduce_segments|mla_reduce|MlaReduce",
+            r"ll4mi_reduce|MergeStates?Kernel|merge_attn_states|_merge_state|splitkv_merge",
+            r"flash_attn_combine|_fixup|ps_reduce|attention_reduce|fwd_kernel_stage2|pa_\w*reduce_kernel",
+            r"moe_(?:sum|reduce|weighted_reduce)|finalizeMoe|finalize_?[Kk]ernel|finalize_matmul_scatter",
+        ),
+    ),
+    Rule(
+        False,
+        "it converts a gradient, or multiplies elements and adds them up, for attention's backward",
+        _any(
+            r"(?i:convert_?d(?:q|kv|k_?dv))|dq_convert|ConvertQGrad|dq_shuffle",
+            r"(?i:dot_?(?:do_?o|o_?do))|OGradDotO|_odo_|FlashAttnBwd(?:Pre|Post)process",
+            r"bwd_preprocess|flash_bwd_clear|fmha_bwd_\w*preprocess|cutlass::fmha::kernel::FmhaKernelBwd(?:SumOdO|Convert)",
+        ),
+    ),
+    Rule(
+        False,
+        "it lays out or scales data, or works out where it is, for another kernel",
+        _any(
+            r"(?i:compute\w*Offsets|nchwTo[A-Z]?hwc|nhwcTo[A-Z]?chw|transform_filter|flip_filter)",
+            r"scalePackedTensor|AddPaddingKernel|tensorTransformGeneric|compute_gemm_pointers|_permute_cols",
+            r"prepare_varlen|get_mla_metadata|mla_metadata|paged_mqa_logits_metadata|clean_logits",
+            r"(?i:marlin_(?:moe_)?(?:repack|permute)|awq_marlin_repack|gptq_marlin_repack|prepackB|permute_cols)",
+            r"__get_group_gemm_starts|get_group(?:ed)?_(?:mm|gemm)_(?:starts|data|info)|group_gemm_starts",
+            r"(?i:im2d?2?col|im2col|col2im)|im3d2col|Im3d2Col|transpose_and_pack|transpose_fp32|batched_transpose",
+            r"(?i:^(?!.*(?:gemm|matmul|_mm|dot|moe|attn|attention|mul_mat)).*de_?quant)",
+            r"matrix_to_m\d+n\d+k\d+",
+        ),
+        alone=True,
+    ),
+    Rule(
+        False,
+        "the name says plain multiply-adds of the vector units",
+        _any(
+            r"(?i:simt)(?!ensor)|_ffma_|ffma_|MmaSimt|OpClassSimt|(?i:gemv|gemmSN|gemmk1)|dp4a",
+            r"implicit_convolve_[sh]gemm|explicit_convolve_[sh]gemm|convolve_common_engine",
+            r"[_l]scudnn|wgrad_alg[01]_engine|dgrad_engine|(?:d|w)grad2d_(?:grouped_direct|c1_k1)|conv2d_(?:grouped_direct|c1_k1)",
+            r"(?i:winograd)|fft2d_|_fft_|vector_fft|regular_fft|fft_rtc|miopenSp3AsmConv|miopenGcnAsmConv",
+            r"igemm_(?:fwd|bwd|wrw)_gtcn\d*_|(?<!x)dlops|_dl_|naive_conv|gemm_naive|_naive(?![a-z])",
+            r"fmha_cutlass[FB]_f32_\w*?sm(?:50|70|75)|fmha_cutlass[FB]_\w*?sm50",
+        ),
+    ),
+)
+#: Letters of cuBLAS's plain kernels: what has an instruction's numbers is another one.
+_LETTERS: Final = Rule(
+    False,
+    "the library's kernel of this name multiplies on the vector units",
+    _any(
+        r"(?:maxwell|pascal|volta|turing|ampere|hopper)_(?:[sdhcz]|g?c)gemm_(?!.*(?:tensor|nvjet))",
+        r"(?:^|[_ ])(?:sgemm|dgemm|cgemm|zgemm)(?:_|E|$)|gcgemm_|sgemmEx|sgemm_largek",
+    ),
+)
+_PRODUCTS: Final = (
+    Rule(True, "the name holds an instruction of the matrix units", _INSTRUCTION),
+    Rule(
+        True,
+        "cuBLAS and cuDNN: the library has such kernels on Tensor Cores only",
+        _any(
+            r"\bnvjet_",
+            r"(?<![a-z])xmma_|_xmma_",
+            r"cudnn_generated_fort_native_sdpa|sdpa_sm\d+_flash|cudnn\w*flash_[fb]prop",
+        ),
+    ),
+    Rule(
+        True,
+        "attention of FlashAttention, xFormers, cuDNN, TensorRT-LLM: its products are on Tensor Cores",
+        _any(
+            r"flash_(?:fwd|bwd)_\w*kernel|flash_(?:fwd|bwd)_(?:splitkv_)?mla|FlashAttn(?:Fwd|Bwd)Sm|flash::Flash\w+(?:Forward|Backward)",
+            r"flash_(?:fwd|bwd)(?:_|$)|FlashAttnFwd|FlashAttnBwd|FlashAttention(?:Forward|Backward)Sm",
+            r"fmha_cutlass[FB]_|fmha_v2|[fF]mhaSm\d|flash_attention_(?:fp16|bf16|e4m3)|CollectiveMmaAttention",
+            r"Sm(?:90|100|103|120)(?:Array)?(?:Tma|Mma|Umma)|Sm\d+Fmha\w*Kernel|FmhaKernelTma|FmhaMlaKernel",
+            r"flash_attn_ext_f16|flash_attn_mma",
+        ),
+    ),
+    Rule(
+        True,
+        "FlashInfer: its prefill and MLA kernels multiply by mma or wgmma",
+        _any(
+            r"(?:Batch|Single)?Prefill(?:With\w+)?KVCache\w*Kernel|PrefillWithKVCache",
+            r"BatchMLAPagedAttention\w*Kernel|BatchMLAPageAttention\w*|PODWithKVCache\w*|BatchPODWith\w*",
+        ),
+    ),
+    Rule(
+        True,
+        "TensorRT-LLM's generated products: dtypes of C, A and B in the name",
+        _any(
+            r"^(?:bmm|gemm)_(?:Mx)?(?:Fp32|Fp16|Bfloat16|E\dm\d|Int8)_(?:Mx)?(?:Fp16|Bfloat16|E\dm\d|Int8|Tf32|Fp32)",
+            r"fused_a_gemm_kernel|fp8_blockscale_gemm|kernel_mha\b(?!\w)",
+        ),
+    ),
+    Rule(
+        True,
+        "a library's product of low precision, which is written for mma or wgmma",
+        _any(
+            r"(?i:marlin)|machete|awq_gemm_kernel|awq::gemm_forward|gemm_forward_4bit|tinygemm_",
+            r"deep_gemm::\w*(?:gemm|bmm|einsum|mqa_logits)|(?<![a-z])fp8_gemm_kernel|sm(?:90|100|120)_\w*(?:fp8|bf16|fp4)_\w*(?:gemm|mqa_logits)",
+            r"kgemm_4bit_inference(?!_naive)|qserve\w*gemm|cutlass_w4a8|Fp8Gemm|fp8_rowwise_gemm",
+        ),
+    ),
+    Rule(
+        True,
+        "a Triton kernel of this name multiplies blocks by tl.dot",
+        _any(
+            r"triton_tem_|^triton_mm|^(?:triton_)?gemm_(?:fusion_)?dot|^_(?:p_)?matmul_ogs_",
+            r"fused_moe_kernel|_w8a8_(?:block_fp8_matmul|triton_block_scaled_mm)|_lora_(?:shrink|expand)_kernel",
+            r"kernel_unified_attention_[23]d|unified_attention_[23]d|_fwd_grouped_kernel_stage1|_attn_fwd_inner",
+            r"(?:^|[^a-z])_?attn_(?:fwd|bwd)(?!_pre|_post|_res)|^bwd_kernel_(?:dk_dv|dq|fuse)",
+            r"^_(?:gemm|batched_gemm)_a\d+_?w(?:fp)?\d+|^_gemm_afp4|^_bmm_chunk_fwd|^_chunk_(?:scan|state)_(?:fwd|bwd|varlen)",
+            r"^chunk_(?:fwd_kernel_o|scaled_dot_kkt|gated_delta_rule_fwd_kernel_h)|^recompute_w_u_fwd|_inverse_kernel$",
+            r"nvfuser_matmul_|_grouped_mm_|scaled_mm_kernel|_grouped_gemm_kernel",
+        ),
+        alone=True,
+    ),
+    Rule(
+        True,
+        "AMD: Tensile's and MIOpen's names tell the matrix instruction (MI, gtcx, gtcw)",
+        _any(r"^Cijk_.*_MI\d+x\d+", r"igemm_(?:fwd|bwd|wrw)_gtc[xw]\d*_"),
+    ),
+    Rule(
+        True,
+        "AMD: Composable Kernel's products and attention are written for MFMA or WMMA",
+        _any(
+            r"ck_tile::\w*(?:Fmha(?:Fwd|Bwd|Batch)|[Gg]emm|Flatmm|GroupedConv)",
+            r"\dFmha(?:Fwd|Bwd|Batch)\w{0,80}KernelI",
+            r"batched_gemm.*xdl|moe_ck2stages_gemm|kernel_moe_(?:mx)?gemm|kernel_gemm_xdl",
+        ),
+    ),
+    Rule(
+        True,
+        "AMD: aiter's assembly of products and attention is written for MFMA",
+        _any(
+            r"aiter::(?:fmha_(?:fwd|bwd)_|mla_(?:a\d|dec_stage1|pfl)|pa_(?:bf16|fp16)_|PA_A\d+W\d+|fmoe_|fmha_)",
+            r"aiter::(?:bf16gemm|fp8gemm|f[468](?:f[468])?gemm|i8gemm|a16w8gemm|flatmm|hgemm|f4gemm)",
+            r"\d+(?:fmha_(?:fwd|bwd)_hd|mla_(?:a\d|dec_stage1|pfl)|pa_(?:bf16|fp16)_|fmoe_)\w*E",
+        ),
+    ),
+)
+#: Functions of one pass over their elements, by their own names.
+_ELEMENTS: Final = Rule(
+    False,
+    "it goes over elements: it adds, compares, converts, moves, sorts or draws",
+    _any(
+        r"^(?:\S+ )?at::native::(?!.*tinygemm).*(?:elementwise|reduce|[Ss]oft_?[Mm]ax|[Cc]at_?[Aa]rray|[Ii]ndex|gather|scatter"
+        r"|[Ll]ayer_?[Nn]orm|LayerNorm|[Mm]oments|GammaBeta|rms_norm|batch_norm|group_norm|GroupNorm|pool|upsample|dropout"
+        r"|distribution|multi_tensor_apply|embedding|loss|sort|[Tt]op[Kk]|scan|cumsum|arange|fill|copy|Gradients|FusedParams|[Rr]oll|unfold|[Gg]ather)",
+        r"(?:^|[: _])(?:vectorized|unrolled|index|legacy)?_?elementwise_kernel|elementwise_kernel_with_index|kernelPointwiseApply|kernelReduceAll",
+        r"multi_tensor_apply_kernel|CatArrayBatchedCopy|(?:indexSelect|indexFunc)\w*Index|cunn_\w+|[Ss]oft_?[Mm]ax_?(?:warp|fw|bw|block|[Ff]orward|[Bb]ackward|kernel)",
+        r"^(?:void )?(?:at_cuda_detail::)?(?:cub|thrust|rocprim|hipcub)::|at_cuda_detail::cub|thrust::cuda_cub|rocprim::",
+        r"^triton_(?:poi|per|red|for)_(?!.*(?:_mm|bmm|addmm|_dot|matmul|baddbmm))|^triton__\d|^triton_softmax",
+        r"nvfuser_(?:pointwise|reduction|inner_persistent|outer_persistent|inner_outer_persistent|transpose)_",
+        r"^(?:input|loop|wrapped)_\w*(?:fusion|transpose|reduce|add|convert|copy|broadcast|select|compare|multiply)",
+    ),
+    alone=True,
+)
+#: Names that are whole: what is served may be in them.
+_SERVING: Final = Rule(
+    False,
+    "a library's kernel that serves products, or takes one query at a time on the vector units",
+    _any(
+        r"paged_attention_v[12](?:_reduce)?_kernel|BatchDecodeWithPagedKVCacheKernel$|SingleDecodeWithKVCache",
+        r"flash_attn_(?:ext_vec|vec_ext|tile_ext)|mul_mat_vec|reshape_and_cache|store_kv_?cache",
+        r"[Aa]ppendPagedKVCache|concat_and_cache|copy_blocks|kv_indices|_causal_conv1d|causal_conv1d",
+        r"_selective_scan|selective_scan|_state_passing|_chunk_cumsum|chunk_local_cumsum|fused_recurrent",
+        r"moe_(?:align|sort|permute|unpermute)|grouped_topk|moe_sorting|MoeSorting|expandInputRows",
+        r"moe::dev::(?:routing|finalize|activation|permute|convertsf)|fused_mx_quant_moe_sort",
+        r"_combined_routing|_sum_bitmatrix_rows|_compute_writeback_idx",
+        r"elemWiseRNNcell|LSTM_elementWise|GRU_elementWise|epilogue::impl::globalKernel|scal_kernel|axpy_kernel",
+        r"(?:^|::)dot_kernel|reduce_1Block_kernel|reduce_wgrad_\w*helper|kOptimizer|kQuantize|kDequantize|kgetColRowStats",
+        r"split_embedding|fbgemm_gpu::(?!.*gemm)|bounds_check_indices|permute_pooled_embs|linearize_index|recat_",
+        r"MIOpenBatchNorm|MIOpenNeuron|MIOpenPooling|mloPooling|SubTensorOp|Op[1-5]dTensor|OpTensor",
+        r"cudnn::(?:ops|bn|pooling)\w*::|op_generic_tensor_kernel|pooling_[fb]w|softmax_[fb]w_kernel|nchwBN",
+        r"ck_tile::(?:Rmsnorm2d|Layernorm2d|Smoothquant|MoeSorting|Reduce|Elementwise|Permute|TopkSoftmax)",
+        r"ck_tile::(?:BatchedTranspose|Pool|Add\w*Rms|Im2Col|ImageToColumn|MoeSmoothquant)",
+        r"rms_norm_f32|k_get_rows|k_bin_bcast|cpy_f\d+|soft_max_f\d+|rope_(?:norm|neox|yarn)|convert_unary",
+        r"bn_(?:fw|bw)|cudf::detail::",
+    ),
+    alone=True,
+)
+#: Words for what goes over elements; they prove nothing beside a word for a product.
+_WORDS: Final = Rule(
+    False,
+    "norms, activations, rotations, routing, sampling, optimizers: no product is in it",
+    _any(
+        r"(?i:(?:rms|layer|batch|group|instance|l2)_?norm)",
+        r"(?i:(?:silu|gelu|swiglu|geglu|relu|situ|act)_?(?:and_)?_?mul)|(?i:swiglu|geglu|silu|gelu)|[Aa]ctivation_?[Kk]ernel",
+        r"(?i:rotary|rope(?![a-z]))|(?i:top_?k(?![a-z]))|(?i:topk_?(?:gating|softmax|forward|renorm|mask))|routing",
+        r"(?i:(?:per_(?:token|tensor|channel)_?(?:group_)?|scaled_fp8_|mx_?|fp4_|fp8_|nvfp4_|mxfp8_|static_|dynamic_)quant)",
+        r"quantize_(?:q8|mmq|with|fp|kernel)|_quantize|cvt_fp16_to_fp4|(?i:adam|lamb_|sgd_)",
+        r"(?i:cross_?entropy|nll_?loss|sampling|argmax|penalt|softmax)|bitonic|radix_?sort|RadixTopK",
+        r"transformer_engine::\w*(?:cast|transpose|norm|gated|activation|softmax|quant|permute|rope)",
+        r"(?:^|_)(?:dropout|embedding|pad|gather|scatter|concat|transpose|cast|copy|fill|add|mul|arange|where|iota)_?(?:fwd|bwd|forward|backward)?_?kernel",
+    ),
+    alone=True,
+)
+_PRODUCT_WORD: Final = re.compile(
+    r"(?i:gemm(?!a)|matmul|mul_mat|attn|attention|fmha|mha|mla|dot|linear|conv(?!ert)|einsum|bmm|_mm_|_mm$|moe(?!_align|_sort|::))"
+)
+#: Characters of a name that are looked at: the longest real ones have 6,000, and a pattern may begin anywhere.
+_READ: Final = 16_384
+_TEMPLATE: Final = re.compile(r"<[^<>]*>")
+_ENTERS: Final = re.compile(r"kentry<[^A-Za-z_]*(?=ck_tile::)")
+_END: Final = re.compile(r"[(<>,]")
+
+
+@lru_cache(maxsize=65_536)
+def verdict(kernel: str) -> tuple[bool | None, str]:
+    """Whether a kernel of this name computes on Tensor Cores, and what proves it.
+
+    None where nothing does.
+    """
+    name = (demangled(kernel.strip()) or "")[:_READ]
+    name = name.removesuffix(" [clone .kd]").removesuffix(".kd")
+    alone = own_name(name)
+    for rule in _FIRST:
+        if rule.pattern.search(alone if rule.alone else name):
+            return rule.used, rule.why
+    if _LETTERS.pattern.search(alone) and not _INSTRUCTION.search(name):
+        return False, _LETTERS.why
+    if _ELEMENTS.pattern.search(alone):
+        return False, _ELEMENTS.why
+    for rule in _PRODUCTS:
+        if rule.pattern.search(alone if rule.alone else name):
+            return rule.used, rule.why
+    if _SERVING.pattern.search(alone):
+        return False, _SERVING.why
+    if _WORDS.pattern.search(alone) and not _PRODUCT_WORD.search(alone):
+        return False, _WORDS.why
+    return None, "the name does not tell"
+
+
+def used(kernel: str) -> bool | None:
+    """Whether a kernel of this name computes on Tensor Cores; ``None`` where the name does not tell."""
+    return verdict(kernel)[0]
+
+
+def used_by(kernels: Sequence[str | None]) -> list[bool | None]:
+    """``used`` of each; symbols among them are read together."""
+    all_demangled(kernels)
+    return [None if name is None else used(name) for name in kernels]
+
+
+def own_name(name: str) -> str:
+    """The function's own name, without template arguments and signature; of a kernel that only enters
+    the struct that it is given, the struct's."""
+    text = name.removeprefix("void ").replace("(anonymous namespace)", "<unnamed>")
+    entered = _ENTERS.search(text)
+    if entered:
+        text = text[entered.end() :]
+    for _ in range(64):
+        bare = _TEMPLATE.sub("", text)
+        if bare == text:
+            break
+        text = bare
+    return _END.split(text, maxsplit=1)[0] or name
+
+
+_FAST = re.compile(r"winograd|fft2d|_fft|fft_|cgemm|r2c|c2r|strassen", re.IGNORECASE)
+
+
+def fast_algorithm(kernel: str) -> bool:
+    """Whether the kernel does a convolution with fewer multiplications (Winograd, FFT)."""
+    return bool(_FAST.search(kernel))
+
+
+_HELPER = re.compile(
+    r"splitk_?reduce|reducesplitk|computeOffsets|computeBOffsets|nchwToNhwc|nhwcToNchw|compute_gemm_pointers|"
+    r"scalePackedTensor|transform_filter|flip_filter|GammaBeta",
+    re.IGNORECASE,
+)
+
+
+def helps(kernel: str) -> bool:
+    """Whether the kernel only serves another of its op: adds up its parts, lays out its data, or has what
+    is left of a layer norm's backward."""
+    return bool(_HELPER.search(kernel))

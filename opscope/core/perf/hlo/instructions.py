@@ -1,0 +1,309 @@
+"""HLO instructions under the name ``hlo::<opcode>``: XLA's own counts, one FLOP an elementwise result.
+
+XLA's HloCostAnalysis keeps elementary functions apart as "transcendentals"; here they are FLOPs like
+the others. It counts the multiply-adds of a convolution at valid positions alone, where this model
+counts the padding as it is computed; the holes that a base dilation makes (of strided and grouped
+convolutions' gradients) are no multiply-adds in either. Dimension numbers are parameters as HLO text writes them.
+"""
+
+from __future__ import annotations
+
+import re
+from math import ceil, gcd, log2
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.shapes import (
+    as_ints,
+    broadcast,
+    cost,
+    distinct_tensors,
+    need,
+    need_output,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    result,
+    sizes,
+    span,
+    tensors,
+)
+from opscope.core.schema import OpCall, ParamValue
+
+_ELEMENTWISE = words(
+    """
+    add subtract multiply divide remainder maximum minimum power and or xor not negate abs sign
+    floor ceil round-nearest-afz round-nearest-even sqrt rsqrt cbrt exponential
+    exponential-minus-one log log-plus-one logistic tanh sine cosine tan erf atan2 compare select
+    clamp shift-left shift-right-arithmetic shift-right-logical is-finite real imag complex
+    popcnt count-leading-zeros stochastic-convert map acos acosh asin asinh atanh cosh sinh mulhi
+    """
+)
+
+
+@op(*(f"hlo::{name}" for name in _ELEMENTWISE), family="elementwise", source="one an element (XLA)")
+def elementwise(call: OpCall) -> Cost:
+    """One FLOP for each element of the result."""
+    found = tensors(call)
+    need(call, 0, "operand")
+    out = result(call, broadcast(*map(sizes, found)), promote(found))
+    each = 0 if call.name in ("hlo::real", "hlo::imag", "hlo::complex") else 1
+    dtype = found[-1].dtype if "select" in call.name else found[0].dtype
+    return cost(distinct_tensors(call), [out], vector=each * numel(out), dtype=dtype)
+
+
+@op(
+    "hlo::dot",
+    "hlo::ragged-dot",
+    "hlo::scaled-dot",
+    family="gemm",
+    source="2·result·contracted (XLA)",
+)
+def dot(call: OpCall) -> Cost:
+    """2 FLOPs for each element of the result and each contracted position."""
+    a, b = need(call, 0, "lhs"), need(call, 1, "rhs")
+    contracted = as_ints(call.param("lhs_contracting_dims"))
+    other = as_ints(call.param("rhs_contracting_dims"))
+    if contracted is None:
+        raise CannotKnow("the contracting dimensions are not recorded")
+    left, right = sizes(a), sizes(b)
+    k = product(left[d] for d in contracted)
+    out = output(call)
+    if out is not None:
+        count = numel(out)
+    else:
+        batch = as_ints(call.param("lhs_batch_dims")) or ()
+        if other is None:
+            raise CannotKnow("the contracting dimensions are not recorded")
+        shared = product(left[d] for d in batch)
+        count = product(left) // max(k, 1) * (product(right) // max(k * shared, 1))
+    writes = [out] if out is not None else [span(a, count)]
+    return cost(distinct_tensors(call), writes, matrix=2 * count * k, dtype=promote([a, b]))
+
+
+#: ``dim_labels`` of a convolution: of its operands and its result.
+LABELS = re.compile(r"\w+_(\w+)->\w+")
+
+
+@op("hlo::convolution", family="conv", source="2·result·(weights an output channel) (XLA)")
+def convolution(call: OpCall) -> Cost:
+    """2 FLOPs for each result and each weight of its output feature (``dim_labels`` says which)."""
+    x, w = need(call, 0, "lhs"), need(call, 1, "rhs")
+    labels = LABELS.match(str(call.param("dim_labels", "")))
+    out = output(call)
+    if labels is None or out is None:
+        raise CannotKnow("the dimension numbers or the result are not recorded")
+    weight = sizes(w)
+    kernel = labels.group(1)
+    if "o" not in kernel or len(kernel) != len(weight):
+        raise CannotKnow("the dimension labels do not fit the weights")
+    each = product(weight) // max(weight[kernel.index("o")], 1)
+    groups = as_ints(call.param("batch_group_count"))
+    flops = 2 * numel(out) * each // (groups[0] if groups else 1)
+    if any(gap > 1 for gap in as_ints(call.param("base_dilation")) or ()):
+        all_pairs, real = _pairs(call, labels.group(0), sizes(x), weight, sizes(out))
+        flops = flops // max(all_pairs, 1) * real
+    return cost(distinct_tensors(call), [out], matrix=flops, dtype=promote([x, w]))
+
+
+#: A window wider than this is no convolution's.
+_WIDEST = 1 << 16
+
+
+def _pairs(
+    call: OpCall, labels: str, x: tuple[int, ...], w: tuple[int, ...], out: tuple[int, ...]
+) -> tuple[int, int]:
+    """Pairs of a result and a window position in a channel: all, and those on the input's own elements."""
+    data, _, rest = labels.partition("_")
+    kernel, _, results = rest.partition("->")
+    if len(data) != len(x) or len(results) != len(out):
+        raise CannotKnow("the dimension labels do not fit the operands")
+    spatial = sorted(letter for letter in data if letter.isdigit())
+    base, gap, step = (
+        as_ints(call.param(name)) or (1,) * len(spatial)
+        for name in ("base_dilation", "dilation", "stride")
+    )
+    pads = call.param("pad")
+    low = [_first(one) for one in pads] if isinstance(pads, tuple) else [0] * len(spatial)
+    if not len(base) == len(gap) == len(step) == len(low) == len(spatial):
+        raise CannotKnow("the window's parameters do not fit its dimensions")
+    every = real = 1
+    for place, letter in enumerate(spatial):
+        size, window = x[data.index(letter)], w[kernel.index(letter)]
+        many = out[results.index(letter)]
+        if window > _WIDEST or min(base[place], gap[place], step[place]) < 1:
+            raise CannotKnow("the window is not one of a convolution")
+        every *= many * window
+        real *= sum(
+            _on_elements(many, step[place], tap * gap[place] - low[place], size, base[place])
+            for tap in range(window)
+        )
+    return every, real
+
+
+def _first(pair: ParamValue) -> int:
+    found = as_ints(pair)
+    return found[0] if found else 0
+
+
+def _on_elements(many: int, step: int, start: int, size: int, base: int) -> int:
+    """How many of the places ``start + i·step``, i < ``many``, are multiples of ``base`` below size·base."""
+    shared = gcd(step, base)
+    if start % shared or not size:
+        return 0
+    first = max(-(start // step), 0)  # the first i whose place is not negative
+    last = min(((size - 1) * base - start) // step, many - 1)
+    period = base // shared
+    wanted = (-start // shared) * pow(step // shared, -1, period) % period if period > 1 else 0
+    first += (wanted - first) % period
+    return (last - first) // period + 1 if last >= first else 0
+
+
+@op("hlo::reduce", family="reduction", source="inputs − outputs (XLA)")
+def reduce(call: OpCall) -> Cost:
+    """One operation of the reducer for each input element but the first of each result."""
+    x = need(call, 0, "operand")
+    out = need_output(call, "the result is not recorded")
+    each = as_ints(call.param("reducer_flops"))
+    flops = max(numel(x) - numel(out), 0) * (each[0] if each else 1)
+    return cost([x, *tensors(call)[1:]], outputs(call) or [], vector=flops, dtype=x.dtype)
+
+
+@op(
+    "hlo::reduce-window", "hlo::select-and-scatter", family="pooling", source="k − 1 a result (XLA)"
+)
+def reduce_window(call: OpCall) -> Cost:
+    """k − 1 operations for each result; select-and-scatter adds each source besides."""
+    x = need(call, 0, "operand")
+    size = as_ints(call.param("window", call.param("size")))
+    out = output(call)
+    if size is None or out is None:
+        raise CannotKnow("the window is not recorded")
+    places = tensors(call)[1] if "scatter" in call.name and len(tensors(call)) > 1 else out
+    flops = (product(size) - 1) * numel(places)
+    if "scatter" in call.name:
+        flops += numel(places)
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
+
+
+@op(*(f"hlo::{name}" for name in words(
+        "parameter constant bitcast tuple get-tuple-element after-all opt-barrier "
+        "partition-id replica-id add-dependency get-dimension-size domain bitcast-convert "
+        "while conditional call token async-start async-update async-done infeed outfeed "
+        "optimization-barrier set-dimension-size rng-get-and-update-state")),
+    family="view", view=True, source="moves nothing of its own")  # fmt: skip
+def nothing(call: OpCall) -> Cost:
+    """A name, or a call whose instructions count for themselves."""
+    return Cost()
+
+
+@op(*(f"hlo::{name}" for name in words(
+        "copy convert transpose reshape broadcast concatenate pad reverse slice dynamic-slice "
+        "copy-start copy-done iota reduce-precision dynamic-reshape")),
+    family="copy", source="result written, as much read")  # fmt: skip
+def copy(call: OpCall) -> Cost:
+    """What is taken is read and written once."""
+    out = output(call)
+    if out is None or call.name.endswith("-done"):
+        return cost(None, None, reason="the result is not recorded") if out is None else Cost()
+    found = distinct_tensors(call)
+    if "slice" in call.name and found:
+        return cost([span(found[0], numel(out))], [out])
+    return cost(found if "iota" not in call.name else [], [out])
+
+
+@op("hlo::dynamic-update-slice", "hlo::gather", "hlo::scatter", family="index",
+    source="the elements touched (XLA)")  # fmt: skip
+def touch(call: OpCall) -> Cost:
+    """The update is read and written in place; gather reads what it writes; scatter adds once each."""
+    found = tensors(call)
+    x = need(call, 0, "operand")
+    out = output(call)
+    if "gather" in call.name:
+        if out is None:
+            raise CannotKnow("the result is not recorded")
+        return cost([span(x, min(numel(out), numel(x))), *found[1:2]], [out])
+    update = found[1] if "dynamic" in call.name else found[-1]
+    added = numel(update) if "scatter" in call.name else 0
+    return cost([update], [span(x, numel(update))], vector=added, dtype=x.dtype)
+
+
+@op("hlo::batch-norm-training", "hlo::batch-norm-inference", "hlo::batch-norm-grad", family="norm",
+    source="training 7 an element, evaluation 4, gradient 10 (as aten::native_batch_norm)")  # fmt: skip
+def batch_norm(call: OpCall) -> Cost:
+    """Statistics 4, normalise 1, affine 2; evaluation: subtract, multiply, affine."""
+    x = need(call, 0, "operand")
+    each = {"training": 7, "inference": 4, "grad": 10}[call.name.rsplit("-", 1)[1]]
+    writes = outputs(call) or [x]
+    return cost(distinct_tensors(call), writes, vector=each * numel(x), dtype=x.dtype)
+
+
+@op("hlo::topk", family="sort", source="a comparison an element, k·⌈log2 k⌉ a row")
+def topk(call: OpCall) -> Cost:
+    """A pass over each row, then the k found are sorted."""
+    x = need(call, 0, "operand")
+    out = need_output(call, "the result is not recorded")
+    k = sizes(out)[-1] if sizes(out) else 1
+    flops = numel(x) + (numel(out) * ceil(log2(k)) if k > 1 else 0)
+    return cost([x], outputs(call) or [], vector=flops, dtype=x.dtype)
+
+
+@op("hlo::scan", family="scan", source="an operation an element but the first of its row")
+def scan(call: OpCall) -> Cost:
+    """A running reduction along one dimension."""
+    x = need(call, 0, "operand")
+    shape = sizes(x)
+    dims = as_ints(call.param("dimensions"))
+    if not dims or not shape:
+        raise CannotKnow("the dimension of the scan is not recorded")
+    rows = product(shape) // max(shape[dims[0]], 1)
+    return cost([x], outputs(call) or [x], vector=product(shape) - rows, dtype=x.dtype)
+
+
+@op("hlo::sort", family="sort", source="n·⌈log2 n⌉ comparisons a row (XLA)")
+def sort(call: OpCall) -> Cost:
+    """Comparisons of a merge sort over the sorted dimension."""
+    x = need(call, 0, "operand")
+    shape = sizes(x)
+    dims = as_ints(call.param("dimensions"))
+    n = shape[dims[0]] if dims and shape else product(shape)
+    flops = product(shape) * ceil(log2(n)) if n > 1 else 0
+    found = distinct_tensors(call)
+    return cost(found, outputs(call) or found, vector=flops, dtype=x.dtype)
+
+
+@op("hlo::rng", "hlo::rng-bit-generator", family="random", source="what is written")
+def rng(call: OpCall) -> Cost:
+    """The bits are written; the generator's integers are no FLOPs."""
+    out = outputs(call)
+    return cost([], out, reason="the result is not recorded")
+
+
+@op("hlo::cholesky", "hlo::triangular-solve", family="linalg", source="n³/3; n²·k")
+def solve(call: OpCall) -> Cost:
+    """LAPACK's leading terms."""
+    a = need(call, 0, "matrix")
+    shape = sizes(a)
+    n, batch = shape[-1], product(shape[:-2])
+    if "cholesky" in call.name:
+        return cost([a], [a], matrix=batch * (n**3 // 3), dtype=a.dtype)
+    b = need(call, 1, "right-hand side")
+    k = numel(b) // max(batch * n, 1)
+    return cost([a, b], [b], matrix=batch * n * n * k, dtype=a.dtype)
+
+
+@op("hlo::fft", family="fft", source="5·N·log2 N a complex transform")
+def fft(call: OpCall) -> Cost:
+    """Over the last dimensions that ``fft_length`` names."""
+    from opscope.core.perf.ops.fft import transform_flops
+
+    x = need(call, 0, "operand")
+    length = as_ints(call.param("fft_length"))
+    if length is None:
+        raise CannotKnow("the length of the transform is not recorded")
+    kind = str(call.param("fft_type", "FFT"))
+    points = product(length)
+    whole = max(numel(x), numel(output(call) or x))
+    flops = transform_flops(whole // max(points, 1), points, "R" in kind.replace("FFT", ""))
+    return cost([x], [output(call) or x], vector=flops, dtype=x.dtype)

@@ -1,0 +1,120 @@
+"""What HLO's custom calls do, by the name of the library's function that they call.
+
+JAX's and XLA's linear algebra ends in LAPACK (``lapack_spotrf_ffi``), cuSOLVER (``cusolver_getrf_ffi``,
+``__cusolver$cholesky``), hipSOLVER and cuBLAS. Operation counts are those of ``linalg`` (LAPACK Working
+Note 41); a tridiagonal system takes Thomas's elimination, 3 a row and 5 for each right-hand side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from opscope.core.perf.ops.linalg import bidiagonal, lu, qr, svd
+from opscope.core.perf.registry import CannotKnow, Cost, Model, op
+from opscope.core.perf.shapes import (
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    outputs,
+    product,
+    sizes,
+)
+from opscope.core.schema import COMPLEX, OpCall, TensorSpec
+
+from .instructions import topk
+
+_FUNCTION: Final = re.compile(
+    r"(potrf|getrf|geqrf|geqp3|gqr|mqr|gesdd|gesvd|evd|evj|geev|gehrd|trd|gees|trsm|syrk|gtsv|cholesky"
+    r"|triangularSolve|TopK|threefry2x32|lu_pivots_to_permutation)"
+)
+#: FLOPs of one m × n matrix; where the vectors are not asked for, the second.
+_FACTORS: Final[dict[str, tuple[Callable[[int, int], int], Callable[[int, int], int] | None]]] = {
+    "potrf": (lambda m, n: n**3 // 3, None),
+    "cholesky": (lambda m, n: n**3 // 3, None),
+    "getrf": (lu, None),
+    "geqrf": (qr, None),
+    "geqp3": (qr, None),
+    "gesdd": (svd, bidiagonal),
+    "gesvd": (svd, bidiagonal),
+    "evd": (lambda m, n: 9 * n**3, None),
+    "evj": (lambda m, n: 9 * n**3, None),
+    "geev": (lambda m, n: 25 * n**3, lambda m, n: 10 * n**3),
+    "gees": (lambda m, n: 25 * n**3, None),
+    "gehrd": (lambda m, n: 10 * n**3 // 3, None),
+    "trd": (lambda m, n: 4 * n**3 // 3, None),
+}
+#: Models of libraries that have modules of their own, by the whole name of the function.
+_TARGETS: Final[dict[str, Model]] = {}
+_MOVES: Final = ("threefry2x32", "lu_pivots_to_permutation")
+
+
+def target(*names: str) -> Callable[[Model], Model]:
+    """Register a model for custom calls of the named functions."""
+
+    def register(model: Model) -> Model:
+        for name in names:
+            _TARGETS[name] = model
+        return model
+
+    return register
+
+
+def _matrix(tensor: TensorSpec) -> tuple[int, int, int]:
+    """(batch, m, n)."""
+    shape = sizes(tensor)
+    if len(shape) < 2:
+        raise CannotKnow(f"not a matrix: {list(shape)}")
+    return product(shape[:-2]), shape[-2], shape[-1]
+
+
+@op("hlo::custom-call", family="linalg", source="LAPACK Working Note 41, by the function called")
+def library(call: OpCall) -> Cost:
+    """By the target's name; any other library's call is not known."""
+    name = str(call.param("target", ""))
+    if name in _TARGETS:
+        return _TARGETS[name](call)
+    found = _FUNCTION.search(name)
+    if found is None:
+        raise CannotKnow(f"a library's call: {name or 'the trace does not record which'}")
+    function = found.group(1)
+    if function == "TopK":
+        return topk(call)
+    writes = outputs(call)
+    reads = distinct_tensors(call)
+    reason = "" if writes is not None else "the results are not recorded"
+    if function in _MOVES:  # integers
+        return cost([*reads], None if writes is None else [*writes], reason=reason)
+    a = need(call, 0, "matrix")
+    flops = _flops(function, call, a, writes or [])
+    return cost(
+        [*reads],
+        None if writes is None else [*writes],
+        matrix=4 * flops if a.dtype in COMPLEX else flops,
+        dtype=a.dtype,
+        reason=reason,
+    )
+
+
+def _flops(function: str, call: OpCall, a: TensorSpec, writes: list[TensorSpec]) -> int:
+    if function == "gtsv":  # three diagonals, then the right-hand sides
+        rows, sides = numel(a), numel(need(call, 3, "right-hand side"))
+        return 3 * rows + 5 * sides
+    batch, m, n = _matrix(a)
+    if function in _FACTORS:
+        whole, values = _FACTORS[function]
+        vectors = sum(len(one.shape) == len(a.shape) for one in writes)
+        own = 1 if any(one == a for one in writes) else 0  # what was overwritten comes back
+        return batch * (values if values is not None and vectors <= own else whole)(m, n)
+    if function in ("trsm", "triangularSolve"):
+        return n * numel(need(call, 1, "right-hand side"))
+    if function == "syrk":
+        return batch * m * (m + 1) * n
+    k = sizes(need(call, 1, "reflectors' factors"))[-1]
+    if function == "gqr":
+        return batch * (4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 // 3)
+    _, rows, columns = _matrix(need(call, 2, "matrix"))  # mqr: m × n by k reflectors of m
+    left = m == rows
+    return batch * (4 * rows * columns * k - 2 * (columns if left else rows) * k**2)

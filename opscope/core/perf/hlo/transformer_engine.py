@@ -1,0 +1,126 @@
+"""Transformer Engine's calls in XLA programs: fused attention and its cuBLAS products.
+
+The calls' attributes (layout, mask, dimension numbers) are not among what a trace keeps; the operands'
+and results' shapes tell the layout, and no shape tells the mask. Shapes: Transformer Engine
+``transformer_engine/jax/cpp_extensions/attention.py`` and ``gemm.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isqrt
+from typing import Final
+
+from opscope.core.perf.ops.attention import attention_cost
+from opscope.core.perf.registry import CannotKnow, Cost
+from opscope.core.perf.shapes import cost, need, numel, output, outputs, product, sizes, tensors
+from opscope.core.schema import OpCall, TensorSpec
+
+from .libraries import target
+
+_MASK: Final = "the call's mask is not in the trace: every pair of a query and a key is counted"
+_SEGMENTS: Final = "how the packed sequences are cut is data that no trace records"
+
+
+@target("te_fused_attn_forward_ffi", "te_fused_attn_forward")
+def attention(call: OpCall) -> Cost:
+    """[…, S, H, d] operands, or queries, keys and values in one tensor, or keys and values in one."""
+    q, k, v = _operands(call)
+    results = outputs(call)
+    if results is None or len(results) < 2:
+        raise CannotKnow("the results are not recorded: they tell whether sequences are packed")
+    _refuse_packed(q, k, results[1])
+    found = _priced(call, q, k, v, backward=False, writes=results[:2])
+    return replace(found, note=_MASK)
+
+
+@target("te_fused_attn_backward_ffi", "te_fused_attn_backward")
+def attention_backward(call: OpCall) -> Cost:
+    """As the forward's operands, then what it kept, its result and the result's gradient."""
+    q, k, v = _operands(call)
+    kept = [t for t in tensors(call)[3:] if t.dtype == "f32" and len(t.shape) == len(q.shape)]
+    *_, queries, heads, _ = sizes(q)
+    among = ((heads, queries), (queries, heads))
+    softmax = next((t for t in kept if sizes(t)[-3:-1] in among), None)
+    if softmax is None:
+        raise CannotKnow("the sums of the softmax are not among the operands")
+    _refuse_packed(q, k, softmax)
+    results = outputs(call)
+    gradients = [q, k, v] if results is None else results[:3]
+    whole = sizes(q)[:-1] + sizes(v)[-1:]
+    result = [t for t in tensors(call)[3:] if t.dtype == q.dtype and t.shape == whole][:2]
+    found = _priced(
+        call, q, k, v, backward=True, writes=gradients, grads=(softmax, *result)
+    )  # the result and its gradient are both read
+    return replace(found, note=_MASK)
+
+
+def _operands(call: OpCall) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """Queries, keys and values as […, S, H, d] tensors, taken apart where they are one."""
+    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    shape, keys = sizes(q), sizes(k)
+    if not numel(k) and len(shape) >= 5 and shape[-3] == 3:
+        one = TensorSpec(q.dtype, (*shape[:-3], *shape[-2:]))
+        return one, one, one
+    if not numel(v) and len(keys) >= 5 and keys[-3] == 2:
+        one = TensorSpec(k.dtype, (*keys[:-3], *keys[-2:]))
+        return q, one, one
+    if len(shape) < 4 or len(keys) != len(shape) or shape[:-3] != keys[:-3]:
+        raise CannotKnow(f"the layout is not known: {list(shape)}, {list(keys)}")
+    return q, k, v
+
+
+def _refuse_packed(q: TensorSpec, k: TensorSpec, softmax: TensorSpec) -> None:
+    """The softmax's sums stand by head first, […, H, S, 1] (or a column a key), unless sequences are
+    packed: then by token, […, S, H, 1], or with a column for each segment."""
+    (*_, queries, heads, _), keys = sizes(q), sizes(k)[-3]
+    kept = sizes(softmax)[-3:]
+    if queries == heads and kept[2:] == (1,):
+        raise CannotKnow("as many heads as tokens: whether sequences are packed is not told")
+    if kept[:2] != (heads, queries) or kept[2] not in (1, keys):
+        raise CannotKnow(_SEGMENTS)
+
+
+def _priced(
+    call: OpCall,
+    q: TensorSpec,
+    k: TensorSpec,
+    v: TensorSpec,
+    *,
+    backward: bool,
+    writes: list[TensorSpec],
+    grads: tuple[TensorSpec, ...] = (),
+) -> Cost:
+    *batch, queries, heads, dim = sizes(q)
+    pairs = product(batch) * heads * queries * sizes(k)[-3]
+    bare = OpCall(
+        call.name, tuple(tensors(call)[:3])
+    )  # lengths, seeds and empty operands are no traffic
+    dims = dim, sizes(v)[-1]
+    return attention_cost(
+        bare, q, k, v, (pairs, pairs), dims, backward=backward, writes=writes, grads=grads
+    )
+
+
+@target("te_gemm_ffi", "te_gemm_v2_ffi")
+def gemm(call: OpCall) -> Cost:
+    """2·M·N·K of [M…, K] and [K, N…], either side transposed; the result [M…, N…] tells which."""
+    lhs, rhs = need(call, 0, "first operand"), need(call, 2, "second operand")
+    result = output(call)
+    if result is None:
+        raise CannotKnow("the results are not recorded")
+    left, right, out = sizes(lhs), sizes(rhs), sizes(result)
+    if not product(out):
+        return cost([lhs, rhs], [result], dtype=lhs.dtype)
+    k = isqrt(product(left) * product(right) // product(out))
+    if k**2 * product(out) != product(left) * product(right) or not any(
+        (*rows, *columns) == out for rows in _without(left, k) for columns in _without(right, k)
+    ):
+        raise CannotKnow(f"not one product: {list(left)}, {list(right)}, {list(out)}")
+    return cost([lhs, rhs], [result], matrix=2 * product(out) * k, dtype=lhs.dtype)
+
+
+def _without(shape: tuple[int, ...], k: int) -> list[tuple[int, ...]]:
+    """What of a shape remains where dimensions of product ``k`` go from its end or its beginning."""
+    left = [shape[:at] for at in range(len(shape)) if product(shape[at:]) == k]
+    return left + [shape[at:] for at in range(1, len(shape) + 1) if product(shape[:at]) == k]

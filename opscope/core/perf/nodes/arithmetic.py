@@ -1,0 +1,233 @@
+"""Graph nodes of their own: arithmetic, reductions, transforms, and what only moves.
+
+Names of TensorFlow, Keras, ONNX and MindSpore overlap (``MatMul``, ``Conv2D``, ``Add``), so that one
+model serves a name in all the modules ``graph_*``: parameters tell the framework where it matters, and
+the shapes decide the layout where no parameter does. Results are as a rule recorded, so that most
+counts need no attribute at all.
+"""
+
+from __future__ import annotations
+
+from opscope.core.perf.ops.fft import transform_flops
+from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
+    Part,
+    as_ints,
+    broadcast,
+    cost,
+    distinct_tensors,
+    need,
+    need_output,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    sizes,
+    span,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+
+@op(
+    "AddN", "Accumulate", "AccumulateNV2", family="elementwise", source="n − 1 additions an element"
+)
+def add_n(call: OpCall) -> Cost:
+    """The sum of n tensors."""
+    found = tensors(call)
+    x = need(call, 0, "operand")
+    flops = (len(found) - 1) * numel(x)
+    return cost(found, [output(call) or x], vector=flops, dtype=x.dtype)
+
+
+@op("SquaredDifference", "SquareSumV1", family="elementwise", source="2 an element")
+def squared_difference(call: OpCall) -> Cost:
+    """Subtract and square."""
+    found = tensors(call)[:2]
+    need(call, 0, "operand")
+    shape = broadcast(*map(sizes, found))
+    out = output(call) or TensorSpec(promote(found), shape)
+    return cost(found, [out], vector=2 * product(shape), dtype=promote(found))
+
+
+@op("RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad", "AbsGrad",
+    family="elementwise", source="rsqrt 4 an element (cube 2, scale, product), root 2, reciprocal 3")  # fmt: skip
+def root_grad(call: OpCall) -> Cost:
+    """−½·y³·dy, ½·dy/y, −y²·dy."""
+    y = need(call, 0, "result")
+    each = {"RsqrtGrad": 4, "SqrtGrad": 2, "ReciprocalGrad": 3, "InvGrad": 3}.get(call.name, 1)
+    return cost(tensors(call)[:2], [output(call) or y], vector=each * numel(y), dtype=y.dtype)
+
+
+@op("ComplexMul", "ComplexMulConj", family="elementwise", source="6 a complex product")
+def complex_product(call: OpCall) -> Cost:
+    """Four products and two sums for each pair of real and imaginary parts."""
+    a, b = need(call, 0, "operand"), need(call, 1, "operand")
+    out = output(call) or a
+    return cost([a, b], [out], vector=3 * numel(out), dtype=promote([a, b]))
+
+
+@op("BiasGelu", "FastGelu", "BiasSplitGelu", "RotaryEmbedding", "BiasDropout",
+    family="activation", source="bias 1 and GELU 5 an element (tanh form 8); rotary 3")  # fmt: skip
+def fused_activation(call: OpCall) -> Cost:
+    """ONNX Runtime's fusions of an addition and an activation."""
+    x = need(call, 0, "input")
+    each = {"BiasGelu": 6, "FastGelu": 9, "BiasSplitGelu": 7, "RotaryEmbedding": 3}.get(
+        call.name, 3
+    )
+    out = output(call) or x
+    return cost(tensors(call), [out], vector=each * numel(out), dtype=x.dtype)
+
+
+@op(
+    "Swiglu",
+    "SwiGLU",
+    "SwigluGrad",
+    family="activation",
+    source="SiLU 5 and a product; gradient 12",
+)
+def swiglu(call: OpCall) -> Cost:
+    """Half of the input gates the other half."""
+    found = tensors(call)
+    x = need(call, 0, "input")
+    back = "Grad" in call.name
+    whole = found[1] if back and len(found) > 1 else x
+    half = numel(whole) // 2
+    out: Part = output(call) or (whole if back else TensorSpec(x.dtype, (half,)))
+    return cost(distinct_tensors(call), [out], vector=(12 if back else 6) * half, dtype=x.dtype)
+
+
+@op("ReduceL1", "ReduceSumSquare", "ReduceLogSum", family="reduction",
+    source="an absolute value or a square an element, inputs − outputs additions; a logarithm a result")  # fmt: skip
+def reduce_more(call: OpCall) -> Cost:
+    """ONNX's reductions that compute an element before they add it, or the result after."""
+    x = need(call, 0, "input")
+    out = need_output(call, "the trace does not record which dimensions are reduced")
+    each = 1 if "LogSum" in call.name else 2
+    after = numel(out) if "LogSum" in call.name else 0
+    flops = max(each * numel(x) - numel(out), 0) + after
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
+
+
+@op(
+    *words("SegmentSum SegmentSumV2 SegmentMean SegmentMax SegmentMaxV2 SegmentMin SegmentMinV2 "
+           "SegmentProd SegmentProdV2 UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd"),
+    family="reduction",
+    source="inputs − outputs operations; a mean divides",
+)  # fmt: skip
+def segments(call: OpCall) -> Cost:
+    """Rows of one segment are brought together."""
+    x = need(call, 0, "data")
+    out = need_output(call, "how many segments there are is data that no trace records")
+    divided = numel(out) if "Mean" in call.name else 0
+    flops = max(numel(x) - numel(out), 0) + divided
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
+
+
+@op(
+    *words("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SparseSegmentSumWithNumSegments "
+           "SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments SparseSegmentSumGrad "
+           "SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseSegmentSumGradV2 "
+           "SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2"),
+    family="embedding",
+    source="an addition an element gathered, but the first of its segment; a mean divides",
+)  # fmt: skip
+def sparse_segments(call: OpCall) -> Cost:
+    """The rows of the indices, added by segment."""
+    x, indices = need(call, 0, "data"), need(call, 1, "indices")
+    out = need_output(call, "how many segments there are is data that no trace records")
+    width = product(sizes(x)[1:])
+    gathered = numel(indices) * width
+    back = "Grad" in call.name
+    added = gathered if back else max(gathered - numel(out), 0)
+    scaled = 0 if "Sum" in call.name else gathered if back else numel(out)
+    return cost(
+        [span(x, min(gathered, numel(x))), *tensors(call)[1:3]],
+        [out],
+        vector=added + scaled,
+        dtype=x.dtype,
+    )
+
+
+@op("ScatterNd", family="index", source="an addition a value, into zeros")
+def scatter_nd(call: OpCall) -> Cost:
+    """Indices, updates, the shape of the result."""
+    indices, updates = need(call, 0, "indices"), need(call, 1, "updates")
+    out = output(call)
+    return cost(
+        [indices, updates],
+        None if out is None else [out],
+        vector=numel(updates),
+        dtype=updates.dtype,
+        reason=NO_OUTPUTS,
+    )
+
+
+@op("DFT", "STFT", "Rfft", "Irfft", "FFTND", "IFFTND", "RFFTND", "IRFFTND", "FFT3D", "IFFT3D", "RFFT3D",
+    "IRFFT3D", "BatchFFT3D", "BatchIFFT3D", family="fft", source="5·N·log2 N a complex transform")  # fmt: skip
+def transform(call: OpCall) -> Cost:
+    """Over the last three dimensions, the last, or ONNX's ``axis``; real ones half."""
+    x, out = need(call, 0, "input"), output(call)
+    if out is None or call.name == "STFT" or call.name.endswith("ND"):
+        raise CannotKnow("the length of the transform is data that no trace records")
+    shape = sizes(out) if call.name.startswith(("Irfft", "IRFFT")) else sizes(x)
+    if call.name == "DFT":  # the last dimension holds real and imaginary parts
+        axis = as_ints(call.param("axis"))
+        real = shape[-1] == 1
+        shape = shape[:-1]
+        points = shape[(axis or (-1,))[0]]
+    else:
+        real = "R" in call.name.upper().replace("BATCH", "").replace("IRFFT", "R").replace(
+            "RFFT", "R"
+        )
+        points = product(shape[-3:]) if "3D" in call.name else shape[-1]
+    batch = product(shape) // max(points, 1)
+    dtype = x.dtype
+    return cost([x], [out], vector=transform_flops(batch, points, real), dtype=dtype)
+
+
+@op(*words("Split SplitV SplitToSequence Unpack Unstack Slice StridedSlice Crop "
+           "StridedSliceGrad SliceGrad Im2Col Roll SpaceToBatch TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack TensorListPopBack TensorListGather TensorListScatterIntoExistingList IteratorGetNext"),
+    family="copy", source="what is taken is read and written once")  # fmt: skip
+def take(call: OpCall) -> Cost:
+    """As many elements are read as are written."""
+    found, out = tensors(call), outputs(call)
+    if not found or not out:
+        raise CannotKnow(NO_OUTPUTS)
+    x = found[0]
+    return cost([span(x, min(sum(map(numel, out)), numel(x)))], out)
+
+
+@op(*words("Assign AssignVariableOp StridedSliceAssign ResourceStridedSliceAssign "
+           "TensorStridedSliceUpdate"),
+    family="copy", source="the value read, as many elements written")  # fmt: skip
+def assign(call: OpCall) -> Cost:
+    """The value is the last operand; a copy of the whole besides where the result is a new tensor."""
+    found = tensors(call)
+    if len(found) < 2:
+        raise CannotKnow(NO_SHAPES)
+    target, value = found[0], found[-1]
+    if call.name.startswith("Tensor"):
+        return cost([target, value], [output(call) or target])
+    return cost([value], [span(target, numel(value))])
+
+
+@op("SequenceConstruct", "SequenceInsert", "SequenceAt", "SequenceErase", "ConcatFromSequence",
+    "ImageDecoder", "TfIdfVectorizer", "Tokenizer", "StringConcat", "StringNormalizer", "MurmurHash3",
+    family="host", source="no FLOPs of a model; its bytes are the host's own")  # fmt: skip
+def sequence(call: OpCall) -> Cost:
+    """A list of tensors, or texts."""
+    return cost(None, None, reason="work of the host, whose bytes no size tells")
+
+
+@op("NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4",
+    "NonMaxSuppressionV5", "NonMaxSuppressionWithOverlaps", "CombinedNonMaxSuppression",
+    "torchvision::nms", "NMSWithMask", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch",
+    "CTCGreedyDecoder", "CTCBeamSearchDecoder", family="search",
+    source="how much is compared is data")  # fmt: skip
+def search(call: OpCall) -> Cost:
+    """It ends when the data say so."""
+    raise CannotKnow("how much is compared is data that no trace records")

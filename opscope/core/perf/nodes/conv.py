@@ -1,0 +1,183 @@
+"""Convolutions under the names of graphs, and the layouts that these have data and weights in."""
+
+from __future__ import annotations
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
+    Part,
+    as_ints,
+    cost,
+    need,
+    need_output,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    sizes,
+    tensors,
+)
+from opscope.core.perf.windows import windows
+from opscope.core.schema import OpCall, TensorSpec
+
+
+def channels_last(
+    call: OpCall, x: tuple[int, ...], w: tuple[int, ...], out: TensorSpec | None
+) -> bool:
+    """Whether data is [N, …, C], by parameter, else as the weights fit it."""
+    layout = call.param("data_format", call.param("format"))
+    if isinstance(layout, str) and layout:
+        return layout.endswith("C")
+    return call.name.startswith("Nhwc") or weights_last(call, x, w, out)
+
+
+def weights_last(
+    call: OpCall, x: tuple[int, ...], w: tuple[int, ...], out: TensorSpec | None
+) -> bool:
+    """Whether weights are [k…, I, O] as TensorFlow has them in every data layout, not [O, I, k…].
+
+    ONNX and MindSpore (``pad_mode``) have the second. Where the name is shared, the channels of data and result
+    (``out``, or its gradient) decide, and TensorFlow's order where both do.
+    """
+    if call.param("pad_mode") is not None or call.param("kernel_shape") is not None:
+        return False
+    if "Conv2D" not in call.name and "Conv3D" not in call.name and "Conv2d" not in call.name:
+        return False
+    channels = (x[-1], x[1]) if len(x) > 1 else (1, 1)
+    results = (out.shape[-1], out.shape[1]) if out is not None and len(out.shape) > 1 else None
+    depthwise = "epthwise" in call.name  # a channel has as many results as there are multipliers
+    first, last = (
+        any(c % max(inner, 1) == 0 for c in channels) and (results is None or outer in results)
+        for inner, outer in ((w[1], w[0]), (w[-2], w[-1] * (w[-2] if depthwise else 1)))
+    )
+    return last or not first
+
+
+_FORWARD = words(
+    """
+    Conv Conv1D Conv2D Conv3D FusedConv QLinearConv ConvInteger NhwcConv NhwcFusedConv
+    _FusedConv2D _FusedConv3D _MklConv2D _MklNativeConv2D _MklNativeFusedConv2D
+    _MklFusedConv2D DepthwiseConv2dNative _FusedDepthwiseConv2dNative
+    DepthwiseConv2D _MklNativeDepthwiseConv2dNative FusedConv2DBiasActivation
+    _MklNativeConv3D
+    """
+)
+
+
+@op(*_FORWARD, family="conv", source="2·outputs·(weights an output channel)")
+def conv(call: OpCall) -> Cost:
+    """2 FLOPs for each output and each weight of its channel."""
+    operands = [t for t in tensors(call) if len(t.shape) >= 3]
+    if len(operands) < 2:
+        raise CannotKnow(NO_SHAPES)
+    x, w = operands[0], operands[1]
+    out = output(call) or _conv_result(call, x, w)
+    rest: list[Part] = [t for t in tensors(call) if t is not x and t is not w]
+    flops = 2 * numel(out) * _weights_per_output(call, sizes(x), sizes(w), out)
+    return cost([x, w, *rest], [out], matrix=flops, dtype=promote([x, w]))
+
+
+def _weights_per_output(
+    call: OpCall, x: tuple[int, ...], w: tuple[int, ...], out: TensorSpec
+) -> int:
+    last = weights_last(call, x, w, out)
+    if "epthwise" in call.name:
+        # TensorFlow [k…, C, multiplier]; MindSpore [1 or C, 1, k…]
+        return product(w[:-2]) if last else product(w[2:])
+    return product(w[:-1]) if last else product(w[1:])
+
+
+def _conv_result(call: OpCall, x: TensorSpec, w: TensorSpec) -> TensorSpec:
+    """The result's shape from strides and padding, where it was not recorded."""
+    xs, ws = sizes(x), sizes(w)
+    last, behind = channels_last(call, xs, ws, None), weights_last(call, xs, ws, None)
+    rank = len(ws) - 2
+    kernel = ws[:rank] if behind else ws[2:]
+    spatial = xs[1:-1] if last else xs[2:]
+    params: list[tuple[str, object]] = []
+    for ours, theirs in (
+        ("stride", ("strides", "stride")),
+        ("dilation", ("dilations", "dilation")),
+    ):
+        value = next((v for key in theirs if (v := as_ints(call.param(key))) is not None), None)
+        if value is not None and len(value) == rank + 2:
+            value = value[1:-1] if last else value[2:]
+        if value is not None:
+            params.append((ours, value))
+    padding = call.param("padding", call.param("pad_mode", call.param("auto_pad")))
+    pads = as_ints(call.param("pads"))
+    if pads is not None:
+        params.append(("padding", pads))
+    elif isinstance(padding, str):
+        params.append(("padding", "same" if "same" in padding.lower() else "valid"))
+    elif not params and call.param("kernel_shape") is None:  # ONNX leaves out its defaults
+        raise CannotKnow(
+            "the trace does not record strides and padding, and not the output's shape"
+        )
+    known = OpCall("conv", params=tuple(params))  # type: ignore[arg-type]
+    out, _ = windows(known, spatial, kernel)
+    channels = ws[-1] if behind else ws[0]
+    if "epthwise" in call.name:
+        channels = ws[-1] * ws[-2] if behind else xs[1]
+    shape = (xs[0], *out, channels) if last else (xs[0], channels, *out)
+    return TensorSpec(x.dtype, shape)
+
+
+@op("ConvTranspose", "Conv2DTranspose", "Conv3DTranspose", family="conv",
+    source="2·inputs·(weights an input channel)")  # fmt: skip
+def conv_transpose(call: OpCall) -> Cost:
+    """2 FLOPs for each input and each weight of its channel: ONNX weights are [C, O/groups, k…]."""
+    x, w = need(call, 0, "input"), need(call, 1, "weight")
+    flops = 2 * numel(x) * product(sizes(w)[1:])
+    out = output(call)
+    return cost([x, w, *tensors(call)[2:]], None if out is None else [out], matrix=flops,
+                dtype=promote([x, w]), reason=NO_OUTPUTS)  # fmt: skip
+
+
+@op(
+    *words(
+        """
+        Conv2DBackpropInput Conv2DBackpropInputV2 Conv3DBackpropInput Conv3DBackpropInputV2
+        DepthwiseConv2dNativeBackpropInput _MklNativeConv2DBackpropInput
+        _MklConv2DBackpropInput Conv2DBackpropFilter Conv2DBackpropFilterV2 Conv3DBackpropFilter
+        Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter _MklNativeConv2DBackpropFilter
+        _MklConv2DBackpropFilter _MklNativeConv2DBackpropFilterWithBias
+        _MklConv2DBackpropFilterWithBias
+        """
+    ),
+    family="conv",
+    source="as the forward: 2·(output gradient)·(weights an output channel)",
+)
+def conv_backprop(call: OpCall) -> Cost:
+    """The forward's multiply-adds. The gradient is the last operand of these, or MindSpore's first."""
+    operands = [t for t in tensors(call) if len(t.shape) >= 3]
+    if len(operands) < 2:
+        raise CannotKnow(NO_SHAPES)
+    by_filter, biased = "Filter" in call.name, call.name.endswith("WithBias")
+    out = need_output(call)
+    x = operands[0] if by_filter else out
+    w = out if by_filter else operands[0]
+    grad = operands[-1]
+    mindspore = call.param("pad_mode") is not None
+    if mindspore:
+        grad = operands[0]
+        x = operands[1] if by_filter else out
+        w = out if by_filter else operands[1]
+    flops = 2 * numel(grad) * _weights_per_output(call, sizes(x), sizes(w), grad)
+    # oneDNN's adds up the bias gradient as well: a sum over all but the channels
+    channels = numel(w) // _weights_per_output(call, sizes(x), sizes(w), grad) if biased else 0
+    return cost(operands[-2:], outputs(call) or [], matrix=flops,
+                vector=max(numel(grad) - channels, 0) if biased else 0,
+                dtype=promote([grad, w]))  # fmt: skip
+
+
+@op("BiasAddGrad", family="reduction", source="outputs fewer than inputs")
+def bias_grad(call: OpCall) -> Cost:
+    """The sum over all but the channels."""
+    grad = need(call, 0, "gradient")
+    out = output(call)
+    if out is None:
+        out = TensorSpec(grad.dtype, sizes(grad)[-1:])
+    return cost([grad], [out], vector=max(numel(grad) - numel(out), 0), dtype=grad.dtype)

@@ -1,0 +1,232 @@
+"""Layers that graphs hold as one node: optimizers, attention and recurrent layers."""
+
+from __future__ import annotations
+
+from opscope.core.perf.ops.attention import causal_pairs
+from opscope.core.perf.ops.optimizer import apply_update
+from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    Part,
+    cost,
+    distinct_tensors,
+    int_param,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+_UPDATES = {
+    "sgd": words("ResourceApplyGradientDescent ApplyGradientDescent SGD"),
+    "momentum": words("ResourceApplyMomentum ResourceApplyKerasMomentum ApplyMomentum Momentum"),
+    "adam": words("ResourceApplyAdam ApplyAdam Adam FusedAdam AdamApplyOne ApplyAdamWithAmsgrad"),
+    "adamw": words("AdamWeightDecay FusedAdamWeightDecay AdamW"),
+    "adagrad": words("ResourceApplyAdagrad ResourceApplyAdagradV2 ApplyAdagrad"),
+    "rmsprop": words("ResourceApplyRMSProp ResourceApplyCenteredRMSProp ApplyRMSProp"),
+    "adadelta": words("ResourceApplyAdadelta ApplyAdadelta"),
+    "ftrl": words("ResourceApplyFtrl ResourceApplyFtrlV2 ApplyFtrl"),
+    "lamb": words("Lamb FusedLamb"),
+    "lars": words("LARSUpdate"),
+    "adafactor": words("FusedAdaFactor FusedAdaFactorWithGlobalNorm"),
+}
+
+
+@op(*(name for names in _UPDATES.values() for name in names), family="optimizer",
+    source="FLOPs a parameter: opscope.core.perf.ops.optimizer.UPDATES")  # fmt: skip
+def update(call: OpCall) -> Cost:
+    """The gradient is the largest of the last operands; a resource handle hides the parameter."""
+    kind = next(kind for kind, names in _UPDATES.items() if call.name in names)
+    whole = [t for t in tensors(call) if t.shape]
+    if not whole:
+        raise CannotKnow("the trace has no shapes for the parameter")
+    param = max(whole, key=numel)
+    states = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 2}.get(kind, 2)
+    return apply_update(kind, call, param, [param] * states)
+
+
+@op(
+    "AdamNoUpdateParam",
+    "EmbeddingApplyAdam",
+    family="optimizer",
+    source="FLOPs a parameter: optimizer.UPDATES",
+)
+def moments(call: OpCall) -> Cost:
+    """The moments alone, or whole: as Adam's 12 a parameter."""
+    x = max(tensors(call), key=numel, default=None)
+    if x is None:
+        raise CannotKnow("the trace has no shapes for the parameter")
+    each = 10 if call.name == "AdamNoUpdateParam" else 12
+    moved: list[Part] = [x, x]
+    return cost([*moved, x], moved, vector=each * numel(x), dtype=x.dtype)
+
+
+_SPARSE_UPDATES = {
+    "ResourceSparseApplyAdagrad": 5, "ResourceSparseApplyAdagradV2": 5, "SparseApplyAdagrad": 5,
+    "SparseApplyAdagradV2": 5, "ResourceSparseApplyAdagradDA": 5, "SparseApplyAdagradDA": 5,
+    "ResourceSparseApplyProximalAdagrad": 5, "SparseApplyProximalAdagrad": 5,
+    "ResourceSparseApplyAdadelta": 11, "SparseApplyAdadelta": 11, "ResourceSparseApplyFtrl": 10,
+    "ResourceSparseApplyFtrlV2": 10, "SparseApplyFtrl": 10, "SparseApplyFtrlV2": 10,
+    "ResourceSparseApplyMomentum": 4, "ResourceSparseApplyKerasMomentum": 4, "SparseApplyMomentum": 4,
+    "ResourceSparseApplyRMSProp": 8, "SparseApplyRMSProp": 8,
+    "ResourceSparseApplyCenteredRMSProp": 8, "SparseApplyCenteredRMSProp": 8,
+    "ResourceSparseApplyProximalGradientDescent": 2, "SparseApplyProximalGradientDescent": 2,
+}  # fmt: skip
+
+
+_ROWS_STATES = {2: 0, 4: 1, 5: 1, 8: 2, 10: 2, 11: 2}
+
+
+@op(*_SPARSE_UPDATES, family="optimizer", source="FLOPs a parameter touched: optimizer.UPDATES")
+def sparse_update(call: OpCall) -> Cost:
+    """Only the rows of the indices: as many elements as the gradient has."""
+    found = tensors(call)
+    at = next(
+        (n for n, t in enumerate(found) if n and t.dtype in ("i32", "i64") and len(t.shape) == 1),
+        None,
+    )
+    if at is None:
+        raise CannotKnow("the trace has no shape for the indices")
+    grad, indices = found[at - 1], found[at]
+    each = _SPARSE_UPDATES[call.name]
+    states: list[Part] = [grad] * (1 + _ROWS_STATES[each])
+    return cost([*states, grad, indices], states, vector=each * numel(grad), dtype=grad.dtype)
+
+
+@op("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedAttention", "FlashAttentionScore",
+    family="attention", source="2·B·H·Nq·Nk·(d_qk + d_v); Attention's input projection 2·B·N·in·out")  # fmt: skip
+def attention(call: OpCall) -> Cost:
+    """com.microsoft's Attention projects its input; the others get queries, keys and values."""
+    found = tensors(call)
+    x = need(call, 0, "query")
+    shape = sizes(x)
+    if len(shape) != 3:
+        raise CannotKnow(f"the layout is not known: {list(shape)}")
+    batch, queries, wide = shape
+    projection = 0
+    if call.name == "Attention" and len(found) > 1 and len(found[1].shape) == 2:
+        weight = sizes(found[1])
+        projection = 2 * batch * queries * product(weight)
+        keys, wide = queries, weight[1] // 3
+    else:
+        if len(found) < 2 or len(found[1].shape) != 3:
+            raise CannotKnow("the trace has no shape for the keys")
+        keys = sizes(found[1])[1]
+        if call.name == "GroupQueryAttention" and len(found) > 3:
+            raise CannotKnow("the cached keys' lengths are data that no trace records")
+    every = batch * queries * keys
+    live = every
+    if call.param("unidirectional") == 1 or call.name == "GroupQueryAttention":
+        live = batch * causal_pairs(queries, keys)
+    heads = int_param(call, "num_heads", int_param(call, "head_num", 1))
+    out = output(call) or TensorSpec(x.dtype, (batch, queries, wide))
+    return cost(
+        found,
+        [out],
+        matrix=projection + 4 * every * wide,
+        masked=4 * (every - live) * wide,
+        vector=5 * live * heads,
+        dtype=promote([x]),
+    )
+
+
+@op("FlashAttentionScoreGrad", family="attention",
+    source="2·B·Nq·Nk·H·5, scores recomputed (torch.utils.flop_counter)")  # fmt: skip
+def attention_backward(call: OpCall) -> Cost:
+    """Query, key, value [B, N, H] and the gradient of the result."""
+    q, k, v, grad = (need(call, n, "operand") for n in range(4))
+    shape, keys = sizes(q), sizes(k)
+    if len(shape) != 3 or len(keys) != 3:
+        raise CannotKnow(f"the layout is not known: {list(shape)}")
+    batch, queries, wide = shape
+    pairs = batch * queries * keys[1]
+    heads = int_param(call, "head_num", 1)
+    return cost(
+        distinct_tensors(call),
+        outputs(call) or [q, k, v],
+        matrix=10 * pairs * wide,
+        vector=7 * pairs * heads + 2 * numel(grad),
+        dtype=promote([q]),
+    )
+
+
+@op("PackedMultiHeadAttention", "QAttention", "PagedAttention", "IncreFlashAttention",
+    "DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention",
+    "LongformerAttention", "QOrderedAttention", "QOrderedLongformerAttention", "SparseAttention",
+    family="attention", source="2·pairs·(d_qk + d_v), and which pairs is data")  # fmt: skip
+def attention_of_data(call: OpCall) -> Cost:
+    """A cache, packed sequences or a sparse pattern decide."""
+    raise CannotKnow("the lengths of the sequences are data that no trace records")
+
+
+@op("LSTM", "GRU", "RNN", "CudnnRNN", "CudnnRNNV2", "CudnnRNNV3", family="recurrent",
+    source="2 a weight and token")  # fmt: skip
+def recurrent(call: OpCall) -> Cost:
+    """ONNX: input [T, B, I], weights [D, G·H, I] and [D, G·H, H]."""
+    found = tensors(call)
+    x = need(call, 0, "input")
+    matrices = [t for t in found[1:3] if len(t.shape) == 3]
+    if len(matrices) < 2 or call.name.startswith("Cudnn"):
+        raise CannotKnow("the weights are packed in one buffer")
+    tokens = product(sizes(x)[:-1])
+    units = sizes(matrices[1])[0] * sizes(matrices[1])[2]
+    each = {"LSTM": 22, "GRU": 17, "RNN": 3}[call.name]
+    return cost(
+        found,
+        outputs(call),
+        matrix=2 * tokens * sum(map(numel, matrices)),
+        vector=each * units * tokens,
+        dtype=x.dtype,
+        reason=NO_OUTPUTS,
+    )
+
+
+@op(
+    *words("LSTMBlockCell LSTMBlockCellGrad BlockLSTM BlockLSTMV2 BlockLSTMGrad BlockLSTMGradV2 "
+           "GRUBlockCell GRUBlockCellGrad BasicLSTMCell DynamicRNN"),
+    family="recurrent",
+    source="2 a weight and token; gates LSTM 22, GRU 17 a unit; gradients twice",
+)  # fmt: skip
+def block_cell(call: OpCall) -> Cost:
+    """Input [B, I] or [T, B, I], one weight [I + H, 4·H] (GRU: [I + H, 2·H] and [I + H, H])."""
+    found = tensors(call)
+    whole = call.name.startswith(("Block", "Dynamic"))
+    x = next((t for t in found if len(t.shape) == (3 if whole else 2)), None)
+    if x is None:
+        raise CannotKnow("the trace has no shape for the input")
+    inner = sizes(x)[-1]
+    gru = call.name.startswith("GRU")
+    flat = [sizes(t) for t in found if t is not x and len(t.shape) == 2]
+    units = {w[1] for w in flat if w[0] == sizes(x)[-2]}  # those of the states, [B, H]
+    gates_of = (1, 2) if gru else (4,)
+    shapes = [w for w in flat if (h := w[0] - inner) in units and w[1] in [g * h for g in gates_of]]
+    if len(shapes) != (2 if gru else 1):
+        raise CannotKnow("the trace has no shape for the weights, or several that could be them")
+    hidden = shapes[0][0] - inner
+    tokens = product(sizes(x)[:-1])
+    times = 2 if "Grad" in call.name else 1
+    # a gradient has the products of its data alone: the weights' are an op of their own
+    matrix = 2 * tokens * sum(map(product, shapes))
+    if "BlockLSTMGrad" in call.name:
+        matrix *= 2
+    gates = 22 if "LSTM" in call.name else 17
+    return cost(
+        distinct_tensors(call),
+        outputs(call),
+        matrix=matrix if "CellGrad" not in call.name or "GRU" in call.name else 0,
+        vector=times * gates * hidden * tokens,
+        dtype=x.dtype,
+        reason=NO_OUTPUTS,
+    )
+
+
+@op("CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3", family="recurrent",
+    source="2 a weight and token, where the weights are not packed")  # fmt: skip
+def cudnn_backprop(call: OpCall) -> Cost:
+    """One buffer holds every weight; which part is which follows from no size."""
+    raise CannotKnow("the weights are packed in one buffer")

@@ -1,0 +1,125 @@
+"""Norms, softmax and losses under the names of graphs."""
+
+from __future__ import annotations
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+
+@op(*words("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx BatchNormalization "
+           "BatchNorm BatchNormWithActivation _MklFusedBatchNormV3 InstanceNormalization"),
+    family="norm", source="training 7 an element, evaluation 4")  # fmt: skip
+def batch_norm(call: OpCall) -> Cost:
+    """Statistics 4, normalise 1, affine 2; evaluation: subtract, multiply, affine."""
+    x = need(call, 0, "input")
+    training = call.param("is_training", call.param("training_mode"))
+    if training is None:  # TensorFlow trains unless told, ONNX and deployed graphs do not
+        training = call.name not in ("BatchNormalization",)
+    each = 7 if training or call.name.startswith("Instance") else 4
+    return cost(tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)
+
+
+@op(*words("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 BatchNormGrad "
+           "_FusedBatchNormGradEx _MklFusedBatchNormGradV3"),
+    family="norm", source="10 an element")  # fmt: skip
+def batch_norm_grad(call: OpCall) -> Cost:
+    """As aten::native_batch_norm_backward."""
+    grad, x = need(call, 0, "gradient"), need(call, 1, "input")
+    return cost(tensors(call), outputs(call) or [x], vector=10 * numel(grad), dtype=x.dtype)
+
+
+@op(*words("LayerNormalization LayerNorm SkipLayerNormalization EmbedLayerNormalization "
+           "SimplifiedLayerNormalization SkipSimplifiedLayerNormalization GroupNormalization GroupNorm "
+           "RMSNormalization RmsNorm"),
+    family="norm", source="layer 7 an element, root-mean-square 4; skip 1")  # fmt: skip
+def layer_norm(call: OpCall) -> Cost:
+    """Mean, variance, normalise, affine; the skip connection's addition besides."""
+    x = need(call, 0, "input")
+    simple = "Simplified" in call.name or call.name[0] == "R"
+    each = (4 if simple else 7) + (1 if call.name.startswith("Skip") else 0)
+    return cost(tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)
+
+
+@op("LayerNormGrad", "GroupNormGrad", "RmsNormGrad", family="norm", source="12 an element")
+def layer_norm_grad(call: OpCall) -> Cost:
+    """As aten::native_layer_norm_backward."""
+    x = need(call, 0, "input")
+    return cost(tensors(call), outputs(call) or [x], vector=12 * numel(x), dtype=x.dtype)
+
+
+@op("SkipGroupNorm", family="norm", source="group norm 7 an element, the skip connection 1")
+def skip_norm(call: OpCall) -> Cost:
+    """The residual's addition and the norm."""
+    x = need(call, 0, "input")
+    return cost(distinct_tensors(call), outputs(call) or [x], vector=8 * numel(x), dtype=x.dtype)
+
+
+@op("MeanVarianceNormalization", "LpNormalization", "GlobalLpPool", family="norm",
+    source="mean and variance 5 an element; a norm 3; a pooled norm 2")  # fmt: skip
+def normalisation(call: OpCall) -> Cost:
+    """By statistics of the whole, or by a norm."""
+    x = need(call, 0, "input")
+    each = {"M": 5, "L": 3, "G": 2}[call.name[0]]
+    writes = outputs(call) if call.name[0] == "G" else [output(call) or x]
+    return cost([x], writes, vector=each * numel(x), dtype=x.dtype, reason=NO_OUTPUTS)
+
+
+@op("LRN", "LRNGrad", family="norm",
+    source="squares 1, the window's running sum 2, scale, add, power, divide 4; gradient 12")  # fmt: skip
+def local_response(call: OpCall) -> Cost:
+    """Each element divided by a power of its neighbourhood's energy."""
+    x = need(call, 0, "input")
+    each = 12 if "Grad" in call.name else 7
+    return cost(distinct_tensors(call), [output(call) or x], vector=each * numel(x), dtype=x.dtype)
+
+
+@op("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits", family="loss",
+    source="log-softmax 5, times the labels and summed 2, and the gradient 1 an element")  # fmt: skip
+def softmax_cross_entropy(call: OpCall) -> Cost:
+    """Loss and gradient at once; sparse labels touch an element a row."""
+    x, labels = need(call, 0, "logits"), need(call, 1, "labels")
+    rows = product(sizes(x)[:-1])
+    sparse = len(labels.shape) < len(x.shape)
+    flops = 6 * numel(x) + (2 * rows if sparse else 2 * numel(x))
+    out = outputs(call) or [TensorSpec(x.dtype, (rows,)), x]
+    return cost([x, labels], out, vector=flops, dtype=x.dtype)
+
+
+@op("SoftmaxGrad", "LogSoftmaxGrad", family="softmax", source="4 an element")
+def softmax_grad(call: OpCall) -> Cost:
+    """dy·y, its sum, the difference, the product."""
+    y = need(call, 0, "output")
+    return cost(tensors(call), outputs(call) or [y], vector=4 * numel(y), dtype=y.dtype)
+
+
+@op("Hardmax", family="softmax", source="a comparison an element")
+def hardmax(call: OpCall) -> Cost:
+    """The largest of each row."""
+    x = need(call, 0, "input")
+    return cost([x], [output(call) or x], vector=numel(x), dtype=x.dtype)
+
+
+@op("L2Loss", family="loss", source="2 an element: square, add")
+def l2_loss(call: OpCall) -> Cost:
+    """Half the sum of squares."""
+    x = need(call, 0, "input")
+    return cost([x], [TensorSpec(x.dtype, ())], vector=2 * numel(x), dtype=x.dtype)
+
+
+@op("CTCLoss", "CTCLossV2", "RNNTLoss", "EditDistance", family="loss",
+    source="7 for each time step and state of the extended target")  # fmt: skip
+def ctc(call: OpCall) -> Cost:
+    """Sparse labels: how long each is, is data."""
+    raise CannotKnow("the targets' lengths are data that no trace records")

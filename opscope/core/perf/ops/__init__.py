@@ -1,0 +1,1 @@
+"""Cost models of ops, one family a file."""

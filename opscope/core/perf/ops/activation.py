@@ -1,0 +1,187 @@
+"""Activations, forward and backward: FLOPs an element by counting the operations of the definition.
+
+sigmoid is negate, exp, add, divide: 4. The backward counts include the recomputation that the
+framework's kernel does from what it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, word_of
+from opscope.core.perf.shapes import (
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    outputs,
+    result,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+from .elementwise import elementwise_cost
+
+FORWARD: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "relu": 1,
+        "relu6": 2,
+        "hardtanh": 2,
+        "threshold": 1,
+        "leaky_relu": 2,
+        "rrelu": 2,
+        "rrelu_with_noise": 2,
+        "rrelu_with_noise_functional": 2,
+        "prelu": 2,
+        "_prelu_kernel": 2,
+        "elu": 4,  # compare, exp, subtract, scale
+        "celu": 5,
+        "selu": 5,
+        "sigmoid": 4,
+        "hardsigmoid": 4,
+        "log_sigmoid": 4,
+        "log_sigmoid_forward": 4,
+        "silu": 5,
+        "mish": 5,  # exp, log1p, tanh, multiply, compare
+        "hardswish": 5,
+        "softplus": 4,
+        "softsign": 3,
+        "softshrink": 3,
+        "hardshrink": 2,
+        "tanhshrink": 2,
+        "gelu": 5,  # scale, erf, add, halve, multiply; the tanh form is 8
+        "glu": 5,
+        "swiglu": 6,
+    }
+)
+BACKWARD: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "threshold_backward": 1,
+        "hardtanh_backward": 2,
+        "leaky_relu_backward": 2,
+        "rrelu_with_noise_backward": 2,
+        "_prelu_kernel_backward": 4,
+        "prelu_backward": 4,
+        "elu_backward": 4,
+        "sigmoid_backward": 3,
+        "tanh_backward": 3,
+        "hardsigmoid_backward": 3,
+        "log_sigmoid_backward": 5,
+        "silu_backward": 9,
+        "mish_backward": 11,
+        "hardswish_backward": 5,
+        "softplus_backward": 5,
+        "softshrink_backward": 3,
+        "hardshrink_backward": 2,
+        "gelu_backward": 11,  # erf form; tanh form 18
+        "logit_backward": 4,
+        "glu_backward": 9,
+    }
+)
+_GELU_TANH = 8
+_GELU_TANH_BACKWARD = 18
+
+
+def _tanh_form(call: OpCall) -> bool:
+    return call.param("approximate", "none") == "tanh"
+
+
+@op(
+    *(f"aten::{name}" for name in FORWARD if "glu" not in name),
+    family="activation",
+    source="FLOPs an element: opscope.core.perf.ops.activation.FORWARD",
+)
+def activation(call: OpCall) -> Cost:
+    """A stated number of FLOPs an element."""
+    x = need(call, 0, "operand")
+    word = word_of(call.name)
+    each = _GELU_TANH if word == "gelu" and _tanh_form(call) else FORWARD.get(word, 1)
+    operands = [x, *tensors(call)[1:2]] if word in ("prelu", "_prelu_kernel") else [x]
+    if word in ("prelu", "_prelu_kernel") and len(operands) > 1:  # the weight lies along dim 1
+        w = operands[1]
+        return cost([x, w], [result(call, sizes(x), x.dtype)], vector=2 * numel(x), dtype=x.dtype)
+    found = elementwise_cost(call, operands, each)
+    if (
+        word.startswith("rrelu_with_noise")
+        and call.param("training") is True
+        and len(tensors(call)) > 1
+    ):
+        noise = cost([], [tensors(call)[1]])  # drawn here, and kept for backward
+        return found + noise
+    return found
+
+
+@op(
+    "aten::glu",
+    "_C::silu_and_mul",
+    "vllm::silu_and_mul",
+    "_C::gelu_and_mul",
+    "_C::gelu_tanh_and_mul",
+    family="activation",
+    source="the gate's activation and a multiply, an element of the half",
+)
+def gated(call: OpCall) -> Cost:
+    """Half of the input gates the other half: the activation and one multiplication an output."""
+    found = tensors(call)
+    if call.name.startswith(("_C::", "vllm::")) and len(found) > 1:  # the result is the first
+        out, x = found[0], found[1]
+    else:
+        x = need(call, 0, "operand")
+        out = TensorSpec(x.dtype, (numel(x) // 2,))
+    each = {"glu": 5, "swiglu": 6, "silu_and_mul": 6, "gelu_and_mul": 6}.get(word_of(call.name), 9)
+    return cost([x], [out], vector=each * numel(out), dtype=x.dtype)
+
+
+@op(
+    *(f"aten::{name}" for name in BACKWARD if name != "glu_backward"),
+    family="activation",
+    source="FLOPs an element: opscope.core.perf.ops.activation.BACKWARD",
+)
+def activation_backward(call: OpCall) -> Cost:
+    """A stated number of FLOPs an element; reads the gradient and what the forward kept."""
+    grad, kept = need(call, 0, "gradient"), need(call, 1, "forward's tensor")
+    word = word_of(call.name)
+    each = _GELU_TANH_BACKWARD if word == "gelu_backward" and _tanh_form(call) else BACKWARD[word]
+    if "prelu" in word:
+        x, more = kept, tensors(call)[2:3]
+        writes = outputs(call) or [x, *more]
+        return cost([grad, x, *more], writes, vector=each * numel(grad), dtype=grad.dtype)
+    if word in (
+        "log_sigmoid_backward",
+        "rrelu_with_noise_backward",
+    ):  # what the forward kept besides
+        out = result(call, sizes(kept), kept.dtype)
+        return cost(distinct_tensors(call)[:3], [out], vector=each * numel(grad), dtype=grad.dtype)
+    return elementwise_cost(call, [grad, kept], each)
+
+
+@op("aten::_transform_bias_rescale_qkv", family="activation", source="bias 1 an element, queries 1")
+def split_heads(call: OpCall) -> Cost:
+    """The bias is added, the queries are scaled, and the three are laid out by heads."""
+    x = need(call, 0, "projected input")
+    count = numel(x)
+    writes = outputs(call) or [x]
+    return cost(distinct_tensors(call), writes, vector=count + count // 3, dtype=x.dtype)
+
+
+@op("aten::glu_backward", family="activation", source="9 an element of the gradient")
+def glu_backward(call: OpCall) -> Cost:
+    """Both halves' gradients: sigmoid again (4), three multiplies, a subtraction, a product."""
+    grad, x = need(call, 0, "gradient"), need(call, 1, "input")
+    return cost([grad, x], [x], vector=9 * numel(grad), dtype=grad.dtype)
+
+
+@backward_of(*(f"aten::{name}" for name in FORWARD if "glu" not in name), "aten::tanh")
+def activation_gradient(call: OpCall) -> tuple[Cost, Cost]:
+    """The gradient and one kept tensor in, one gradient out."""
+    x = need(call, 0, "operand")
+    word = {"relu": "threshold", "relu6": "hardtanh"}.get(word_of(call.name), word_of(call.name))
+    each = BACKWARD.get(word + "_backward")
+    if each is None:
+        raise CannotKnow(f"the backward of {word} is not modelled")
+    if word == "gelu" and _tanh_form(call):
+        each = _GELU_TANH_BACKWARD
+    return cost([x, x], [x], vector=each * numel(x), dtype=x.dtype), Cost()

@@ -1,0 +1,268 @@
+"""Collectives: no FLOPs of the model, the bytes that each rank must send and receive.
+
+For n ranks and a buffer of S bytes the least that a rank sends (and receives) is, as nccl-tests
+defines its bus bandwidth (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md):
+all-reduce 2·(n − 1)/n·S; all-gather, reduce-scatter and all-to-all (n − 1)/n·S, S the larger buffer;
+broadcast, reduce, send and receive S.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from opscope.core.group_specs import group_size
+from opscope.core.perf.registry import Cost, op, words
+from opscope.core.perf.shapes import NO_SHAPES, Span, distinct_tensors, lists, numel, outputs
+from opscope.core.perf.shapes import cost as cost_of_parts
+from opscope.core.schema import Arg, OpCall, SameAs
+
+#: Numerator and denominator of the share of S that crosses the wire, from the number of ranks.
+FACTORS: Final[dict[str, Callable[[int], tuple[int, int]]]] = {
+    "all_reduce": lambda n: (2 * (n - 1), n),
+    "all_gather": lambda n: (n - 1, n),
+    "reduce_scatter": lambda n: (n - 1, n),
+    "all_to_all": lambda n: (n - 1, n),
+    "one_shot_all_reduce": lambda n: (n - 1, 1),  # every rank reads every other's whole buffer
+    "multimem_all_reduce": lambda n: (1, 1),  # the switch adds (NVLink SHARP)
+    "broadcast": lambda n: (1, 1),
+    "reduce": lambda n: (1, 1),
+    "gather": lambda n: (n - 1, n),
+    "scatter": lambda n: (n - 1, n),
+    "send": lambda n: (1, 1),
+    "recv": lambda n: (1, 1),
+    "permute": lambda n: (1, 1),
+    "barrier": lambda n: (0, 1),
+}
+_WORDS: Final = (
+    (re.compile(r"multimem_(one_shot_)?all_reduce", re.I), "multimem_all_reduce"),
+    (re.compile(r"one_shot_all_reduce", re.I), "one_shot_all_reduce"),
+    (re.compile(r"all[_-]?reduce", re.I), "all_reduce"),
+    (re.compile(r"all[_-]?gather", re.I), "all_gather"),
+    (re.compile(r"reduce[_-]?scatter", re.I), "reduce_scatter"),
+    (re.compile(r"all[_-]?to[_-]?all", re.I), "all_to_all"),
+    (re.compile(r"permute", re.I), "permute"),
+    (re.compile(r"broadcast", re.I), "broadcast"),
+    (re.compile(r"barrier", re.I), "barrier"),
+    (re.compile(r"scatter", re.I), "scatter"),
+    (re.compile(r"gather", re.I), "gather"),
+    (re.compile(r"reduce", re.I), "reduce"),
+    (re.compile(r"send|(nccl|nvshmem)_put", re.I), "send"),
+    (re.compile(r"recv|(nccl|nvshmem)_get", re.I), "recv"),
+)
+
+
+def collective(text: str) -> str | None:
+    """The kind of collective that a name speaks of (``ncclDevKernel_AllReduce_…``: ``all_reduce``)."""
+    return next((kind for pattern, kind in _WORDS if pattern.search(text)), None)
+
+
+def wire_bytes(kind: str, size: int, ranks: int) -> int:
+    """Bytes that one rank must send for a buffer of ``size`` bytes (the larger of input and output)."""
+    over, under = FACTORS[kind](max(ranks, 1))
+    return size * over // under if ranks > 1 else 0
+
+
+_NAMES = (
+    *(
+        f"c10d::{name}"
+        for name in words(
+            "allreduce_ allreduce_coalesced_ allgather_ allgather_coalesced_ "
+            "allgather_into_tensor_coalesced_ _allgather_base_ reduce_scatter_ _reduce_scatter_base_ "
+            "reduce_scatter_tensor_coalesced_ alltoall_ alltoall_base_ broadcast_ reduce_ gather_ "
+            "scatter_ send recv_ recv_any_source_ barrier monitored_barrier_"
+        )
+    ),
+    *(
+        f"_c10d_functional::{name}"
+        for name in words(
+            "all_reduce all_reduce_ all_reduce_coalesced all_gather_into_tensor "
+            "all_gather_into_tensor_coalesced all_gather_into_tensor_out reduce_scatter_tensor "
+            "reduce_scatter_tensor_coalesced reduce_scatter_tensor_out all_to_all_single broadcast "
+            "broadcast_ wait_tensor _wrap_tensor_autograd isend irecv"
+        )
+    ),
+    *(
+        f"_c10d_functional_autograd::{name}"
+        for name in words("all_gather_into_tensor reduce_scatter_tensor all_to_all_single")
+    ),
+    "_dtensor::shard_dim_alltoall",
+    *(
+        f"symm_mem::{name}"
+        for name in words(
+            "multimem_all_reduce_ multimem_one_shot_all_reduce multimem_one_shot_all_reduce_out "
+            "multimem_all_gather_out one_shot_all_reduce one_shot_all_reduce_out "
+            "one_shot_all_reduce_copy one_shot_all_reduce_copy_out two_shot_all_reduce_ "
+            "two_shot_all_reduce_out reduce_scatter_out multimem_one_shot_reduce_out "
+            "low_contention_all_gather _low_contention_all_gather _low_contention_reduce_scatter "
+            "nvshmem_all_to_all nvshmem_broadcast all_to_all_vdev all_to_all_vdev_2d "
+            "all_to_all_vdev_2d_offset nccl_reduce_scatter_offset tile_reduce "
+            "multi_root_tile_reduce _barrier nccl_put nccl_put_signal nccl_put_with_signal nccl_get "
+            "nvshmem_put nvshmem_put_with_signal nvshmem_get"
+        )
+    ),
+    *(
+        f"{library}:{name}"
+        for library in ("nccl", "gloo", "mpi", "ucc")
+        for name in words(
+            "all_reduce _all_reduce all_gather _all_gather_base all_gather_into_tensor "
+            "_allgather_base reduce_scatter _reduce_scatter_base reduce_scatter_tensor all_to_all "
+            "all_to_allv all_to_all_single broadcast reduce gather scatter send recv barrier coalesced"
+        )
+    ),
+    "record_param_comms",
+    "ncclAllReduce",
+    "ncclAllGather",
+    "ncclReduceScatter",
+    "ncclBroadcast",
+    "ncclReduce",
+    "ncclSend",
+    "ncclRecv",
+    "ncclAlltoAll",
+    "ncclGather",
+    "ncclScatter",
+    "ncclGroupEnd",
+    "ncclGroupStart",
+    # TensorFlow, Horovod, MindSpore, HLO
+    "NcclAllReduce",
+    "CollectiveReduce",
+    "CollectiveReduceV2",
+    "CollectiveGather",
+    "CollectiveBcastSend",
+    "CollectiveBcastRecv",
+    "HorovodAllreduce",
+    "HorovodAllgather",
+    "HorovodBroadcast",
+    "AllReduce",
+    "AllGather",
+    "ReduceScatter",
+    "AllToAll",
+    "Broadcast",
+    "hlo::send",
+    "hlo::send-done",
+    "hlo::recv",
+    "hlo::recv-done",
+    "hlo::ragged-all-to-all",
+    "hlo::all-reduce",
+    "hlo::all-gather",
+    "hlo::reduce-scatter",
+    "hlo::all-to-all",
+    "hlo::collective-permute",
+    "hlo::collective-broadcast",
+    "hlo::all-reduce-start",
+    "hlo::all-reduce-done",
+    "hlo::all-gather-start",
+    "hlo::all-gather-done",
+    "hlo::collective-permute-start",
+    "hlo::collective-permute-done",
+)
+
+
+@op(*_NAMES, family="communication", source="bytes on the wire a rank: nccl-tests, PERFORMANCE.md")
+def communicate(call: OpCall) -> Cost:
+    """bytes_read is what a rank sends, bytes_written what it receives; no FLOPs of the model."""
+    named = call.param("Collective name", call.param("collective", call.name))
+    kind = collective(str(named))
+    if "+" in call.name:
+        return _group(call, kind)
+    if "wait" in call.name or call.name.endswith(("-done", "_wrap_tensor_autograd")):
+        return Cost()
+    if "Group" in call.name:
+        return Cost()
+    if kind is None:
+        return _unknown("the trace does not record which collective it is")
+    if call.name.startswith("gloo:"):
+        return _unknown("its bytes stand at the op that asked for it")
+    parts = distinct_tensors(call)
+    told = _integer(call, "bytes")
+    ranks, note = group_size(call), ""
+    if ranks is None and (ranks := _integer(call, "world_size")) is not None:
+        note = f"the group is not recorded: taken to be all {ranks} ranks"
+    if ranks is None and kind not in _ANY_RANKS:
+        return _unknown("the trace does not record how many ranks take part")
+    if told is None and not parts and kind != "barrier":
+        return _unknown(NO_SHAPES)
+    both = [*parts, *(outputs(call) or [])]
+    if told is not None:
+        whole = told * (_shares(call.name, kind, ranks) if ranks else 1)
+    else:
+        whole = buffer_bytes(call) or 0
+        if kind in ("all_gather", "reduce_scatter") and len(both) == 1 and ranks:
+            whole *= ranks if kind == "all_gather" else 1
+        if not whole and any(numel(t) for t in both):
+            return _unknown("the trace gives sizes without element types")
+    crossing = Span("u8", wire_bytes(kind, whole, ranks or 2))
+    sent = [] if kind == "recv" else [crossing]
+    received = [] if kind == "send" else [crossing]
+    return cost_of_parts(sent, received, note="" if kind in _ANY_RANKS else note)
+
+
+@op("_c10d_functional::batch_p2p_ops", family="communication", source="every message once")
+def batch(call: OpCall) -> Cost:
+    """Several messages at once, some sent, some received, by the list of operations."""
+    words_, messages = call.param("op_list"), [t for one in lists(call) for t in one]
+    if not isinstance(words_, tuple) or len(words_) != len(messages):
+        return _unknown("the trace does not record which messages are sent and which received")
+    kinds = [collective(str(word)) for word in words_]
+    if not {*kinds} <= {"send", "recv"}:
+        return _unknown("an operation that is neither a send nor a receive")
+    pairs = list(zip(kinds, messages, strict=True))
+    sent = [message for kind, message in pairs if kind == "send"]
+    return cost_of_parts(sent, [message for kind, message in pairs if kind == "recv"])
+
+
+def buffer_bytes(call: OpCall) -> int | None:
+    """The larger of what goes in and what comes out of a collective on one rank; null if not known.
+
+    As the trace tells it, else the largest tensor or list of tensors among arguments and results.
+    """
+    told = _integer(call, "bytes")
+    if told is not None or call.truncated:
+        return told
+    sizes = [_nbytes(call, one) for one in (*call.inputs, *(call.outputs or ()))]
+    return max((size for size in sizes if size is not None), default=None)
+
+
+def _nbytes(call: OpCall, value: Arg) -> int | None:
+    if isinstance(value, tuple):
+        sizes = [_nbytes(call, one) for one in value]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if known and len(known) == len(sizes) else None
+    if isinstance(value, SameAs):
+        leaves = call.input_leaves()
+        leaf = leaves[value.index] if 0 <= value.index < len(leaves) else None
+        return None if leaf is None else leaf.nbytes
+    return None if value is None else value.nbytes
+
+
+#: What crosses the wire is the message, however many ranks there are.
+_ANY_RANKS: Final = (
+    "broadcast", "reduce", "send", "recv", "permute", "barrier", "multimem_all_reduce",
+)  # fmt: skip
+
+
+def _integer(call: OpCall, *keys: str) -> int | None:
+    values = (call.param(key) for key in keys)
+    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool)), None)
+
+
+def _shares(name: str, kind: str, ranks: int) -> int:
+    """How many times NCCL's count, one rank's share of some collectives, makes the whole buffer."""
+    per_rank = kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+    return ranks if per_rank and name.startswith("nccl") and ":" not in name else 1
+
+
+def _group(call: OpCall, kind: str | None) -> Cost:
+    """Several NCCL calls that one kernel does: what each says, added up."""
+    names = call.name.split("+")
+    if set(names) <= {"ncclSend", "ncclRecv"}:
+        if _integer(call, "bytes") is None:
+            return _unknown("the trace does not record the messages' sizes")
+        sent, received = (Span("u8", _integer(call, key) or 0) for key in ("sent", "received"))
+        return cost_of_parts([sent], [received])
+    return _unknown(f"a group of several kinds of collectives ({kind} and others)")
+
+
+def _unknown(reason: str) -> Cost:
+    return cost_of_parts(None, None, reason=reason)

@@ -1,0 +1,291 @@
+"""Copies, casts, fills, joins and layout changes: no FLOPs, the bytes that move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, word_of, words
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
+    NO_SIZE,
+    Span,
+    cost,
+    distinct_tensors,
+    dtype_param,
+    ints_param,
+    lists,
+    need,
+    numel,
+    output,
+    outputs,
+    span,
+    tensor_list,
+    tensors,
+    touched,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+#: Casts whose name is the dtype.
+_CASTS = {
+    f"_cast_{word}": dtype
+    for word, dtype in (
+        ("Float", "f32"), ("Half", "f16"), ("Byte", "u8"), ("Char", "i8"), ("Double", "f64"),
+        ("Int", "i32"), ("Long", "i64"), ("Short", "i16"),
+    )
+} | {"chalf": "c32"}  # fmt: skip
+
+
+@op(
+    "aten::copy_",
+    "aten::copy",
+    "aten::_copy_from",
+    "aten::_copy_from_and_resize",
+    family="copy",
+    source="source read, destination written (a cast is no FLOP)",
+)
+def copy(call: OpCall) -> Cost:
+    """The second operand is read, the first is written."""
+    found = tensors(call)
+    if len(found) < 2:
+        raise CannotKnow(NO_SHAPES)
+    if "_copy_from" in call.name:
+        found = [found[1], found[0], *found[2:]]
+    return cost([found[1]], [found[0]])
+
+
+@op(
+    "aten::clone",
+    "aten::contiguous",
+    "aten::to",
+    "aten::_to_copy",
+    "aten::type_as",
+    "aten::_cast_Float",
+    "aten::_cast_Half",
+    "aten::cpu",
+    "aten::pin_memory",
+    "aten::_pin_memory",
+    *(
+        f"aten::{name}_copy"
+        for name in words(
+            """
+            lift_fresh view permute transpose _reshape alias detach squeeze unsqueeze t values indices
+            crow_indices col_indices ccol_indices row_indices view_as_complex view_as_real _conj
+            _neg_view _values _indices _fw_primal _make_dual _nested_view_from_buffer
+            _nested_view_from_jagged _nested_get_values
+            """
+        )
+    ),
+    "aten::_lazy_clone",
+    "aten::to_mkldnn_backward",
+    "aten::cuda",
+    "aten::_to_cpu",
+    "aten::as_tensor",
+    "aten::_autocast_to_full_precision",
+    "aten::_autocast_to_reduced_precision",
+    "aten::chalf",
+    "aten::_cast_Byte",
+    "aten::_cast_Char",
+    "aten::_cast_Double",
+    "aten::_cast_Int",
+    "aten::_cast_Long",
+    "aten::_cast_Short",
+    "aten::_mkldnn_transpose",
+    "aten::fft_fftshift",
+    "aten::fft_ifftshift",
+    "aten::lu_unpack",
+    "aten::to_mkldnn",
+    "aten::to_dense",
+    "aten::_nested_tensor_from_mask",
+    "aten::channel_shuffle",
+    "aten::native_channel_shuffle",
+    "aten::pixel_shuffle",
+    "aten::pixel_unshuffle",
+    "aten::roll",
+    "aten::flip",
+    "aten::fliplr",
+    "aten::flipud",
+    "aten::rot90",
+    "aten::tril",
+    "aten::triu",
+    "prims::convert_element_type",
+    family="copy",
+    source="every element read and written once",
+)
+def clone(call: OpCall) -> Cost:
+    """Every element read and written once; a cast is no FLOP."""
+    x = need(call, 0, "input")
+    if "lu_unpack" in call.name:
+        return cost(distinct_tensors(call), outputs(call), reason=NO_OUTPUTS)
+    dtype = dtype_param(call, _CASTS.get(word_of(call.name), x.dtype))
+    out = output(call) or TensorSpec(dtype, x.shape)
+    return cost([x], [out])
+
+
+@op(
+    *(f"aten::{name}_copy" for name in ("select", "slice", "narrow", "as_strided", "expand")),
+    family="copy",
+    source="what is taken read and written once",
+)
+def part_copy(call: OpCall) -> Cost:
+    """The part that is taken; a repeated dimension is read once."""
+    x = need(call, 0, "input")
+    out = output(call)
+    size = ints_param(call, "size")
+    if out is None and size is not None and -1 not in size:
+        out = TensorSpec(x.dtype, size)
+    if out is None:
+        raise CannotKnow(NO_SIZE)
+    return cost([span(x, min(touched(x), numel(out)))], [out])
+
+
+@op(
+    "aten::_local_scalar_dense",
+    "aten::item",
+    "aten::is_nonzero",
+    family="copy",
+    source="one element to the host",
+)
+def item(call: OpCall) -> Cost:
+    """One element is read and handed to the host."""
+    x = need(call, 0, "input")
+    one = TensorSpec(x.dtype, ())
+    return cost([one], [one])
+
+
+@op(
+    "aten::fill_",
+    "aten::zero_",
+    "aten::fill",
+    "aten::zero",
+    "aten::zeros",
+    "aten::ones",
+    "aten::full",
+    "aten::zeros_like",
+    "aten::ones_like",
+    "aten::full_like",
+    "aten::new_zeros",
+    "aten::new_ones",
+    "aten::new_full",
+    "aten::arange",
+    "aten::range",
+    "aten::linspace",
+    "aten::logspace",
+    "aten::eye",
+    "aten::scalar_tensor",
+    "aten::tril_indices",
+    "aten::triu_indices",
+    "aten::_efficientzerotensor",
+    "aten::fill_diagonal_",
+    "aten::hann_window",
+    "aten::hamming_window",
+    "aten::blackman_window",
+    "aten::bartlett_window",
+    "aten::kaiser_window",
+    "aten::fft_fftfreq",
+    "aten::fft_rfftfreq",
+    "aten::_dim_arange",
+    "aten::_new_zeros_with_same_feature_meta",
+    "aten::_fill_mem_eff_dropout_mask",
+    "aten::_sobol_engine_initialize_state",
+    family="fill",
+    source="every element written once",
+)
+def fill(call: OpCall) -> Cost:
+    """The result is written; nothing is read."""
+    out = output(call)
+    if out is None:
+        size = ints_param(call, "size")
+        first = next(iter(tensors(call)), None)
+        dtype = dtype_param(call, first.dtype if first is not None else "?")
+        if first is not None and ("new_" not in call.name):
+            out = TensorSpec(dtype, first.shape, first.minor_to_major, first.strides)
+        elif size is not None:
+            out = TensorSpec(dtype, size)
+    steps = ints_param(call, "steps")
+    if steps is not None and output(call) is None:
+        out = TensorSpec(dtype_param(call, "f32"), steps)
+    if out is None:
+        return cost([], None, reason=NO_SIZE)
+    return cost([], [out])
+
+
+#: Words in the names of ops whose result is more than their parts joined.
+_LARGER = ("_chunk", "_diag", "mesh", "prod", "pad_")
+
+
+@op(
+    "aten::cat",
+    "aten::_cat",
+    "aten::concat",
+    "aten::concatenate",
+    "aten::stack",
+    "aten::_stack",
+    "aten::row_stack",
+    "aten::flatten_dense_tensors",
+    "aten::hstack",
+    "aten::vstack",
+    "aten::_nested_tensor_from_tensor_list",
+    "aten::combinations",
+    "aten::dstack",
+    "aten::column_stack",
+    "aten::block_diag",
+    "aten::_foreach_clone",
+    "aten::_chunk_cat",
+    "aten::meshgrid",
+    "aten::cartesian_prod",
+    "aten::pad_sequence",
+    "fsdp::chunk_cat",
+    "fsdp::all_gather_copy_in",
+    family="copy",
+    source="every part read, the whole written",
+)
+def cat(call: OpCall) -> Cost:
+    """All parts are read and written once.
+
+    ``element_size`` (bytes), which a kernel's name tells, stands in for element types that the trace
+    lacks.
+    """
+    writes = outputs(call)
+    try:
+        parts = next((one for one in lists(call) if one), None)
+        if parts is None:  # a graph's node has its parts one by one, and an axis without sizes
+            flat = [t for t in tensors(call) if t.shape] or tensors(call)
+            parts = flat if len(flat) > 1 else tensor_list(call)
+        count = sum(map(numel, parts))
+    except CannotKnow:
+        if writes and call.name in ("aten::cat", "aten::_cat", "aten::stack", "aten::_stack"):
+            found = cost(writes, writes)  # the parts are the whole, cut
+            return replace(found, note="the parts are taken to be of the result's dtype")
+        raise
+    if not writes and any(word in call.name for word in _LARGER):
+        return cost(parts, None, reason=NO_OUTPUTS)
+    size = call.param("element_size")
+    if isinstance(size, int) and all(t.dtype == "?" for t in parts):
+        both = Span("u8", count * size)
+        return cost([both], [both])
+    return cost(parts, writes or [TensorSpec(parts[0].dtype, (count,))])
+
+
+@op("aten::_nested_sum_backward", "aten::_rowwise_prune", family="copy",
+    source="moved: repeated over each part, or kept rows")  # fmt: skip
+def as_recorded(call: OpCall) -> Cost:
+    """How large the result is only the outputs tell: the parts' sizes and the mask are data."""
+    found, made = distinct_tensors(call), outputs(call)
+    if not found or not made:
+        return cost(found or None, None, reason="how large the result is is data of the call")
+    return cost(made[:1] if "prune" in call.name else found[:1], made)
+
+
+@op(
+    "aten::split_copy",
+    "aten::split_with_sizes_copy",
+    "aten::unbind_copy",
+    "fsdp::split_with_sizes_copy",
+    family="copy",
+    source="the whole read, every part written",
+)
+def split_copy(call: OpCall) -> Cost:
+    """All elements are read and written once."""
+    x = need(call, 0, "input")
+    return cost([x], outputs(call) or [TensorSpec(x.dtype, (touched(x),))])

@@ -1,0 +1,336 @@
+"""Elementwise ops with broadcasting and type promotion: a stated number of FLOPs an element.
+
+An addition, multiplication, division, comparison, selection, root or one elementary function (exp,
+log, sin, tanh, erf …) is one FLOP; a function made of several is their number, as listed. Bytes: each
+operand once (broadcast dimensions once), the result once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from opscope.core.perf.registry import CannotKnow, Cost, in_place, op, word_of, words
+from opscope.core.perf.shapes import (
+    Part,
+    broadcast,
+    cost,
+    distinct_tensors,
+    floating,
+    knows_params,
+    lists,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    result,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+#: One operand; FLOPs an element.
+UNARY: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            words(
+                """
+                abs absolute neg negative sign sgn signbit ceil floor round trunc fix
+                frac sqrt rsqrt reciprocal square exp exp2 expm1 log log2 log10 log1p sin cos
+                tan asin arcsin acos arccos atan arctan sinh cosh tanh asinh arcsinh acosh
+                arccosh atanh arctanh erf erfc erfinv lgamma digamma angle bitwise_not
+                logical_not isnan isinf isfinite isposinf isneginf isreal conj_physical
+                nan_to_num special_i0 special_i0e special_i1 special_i1e i0 special_ndtri
+                special_log_ndtr special_erfcx mvlgamma special_entr special_bessel_j0
+                special_bessel_j1 special_ndtr polygamma _conj_physical frexp special_airy_ai
+                special_bessel_y0 special_bessel_y1 special_modified_bessel_i0
+                special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1
+                special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1
+                special_spherical_bessel_j0 special_digamma special_psi special_gammaln
+                special_multigammaln special_polygamma special_erf special_erfc special_erfinv
+                special_exp2 special_expm1 special_log1p special_round
+                """
+            ),
+            1,
+        ),
+        "deg2rad": 1,
+        "rad2deg": 1,
+        "logit": 3,
+        "sinc": 3,
+        "special_logit": 3,
+        "special_sinc": 3,
+        "special_expit": 4,
+        "nan_to_num": 3,
+        "isreal": 1,
+    }
+)
+#: Two operands; FLOPs an element of the result.
+BINARY: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            words(
+                """
+                add sub subtract mul multiply div divide true_divide rsub floor_divide remainder
+                fmod pow float_power maximum minimum fmax fmin atan2 arctan2 hypot copysign
+                nextafter ldexp bitwise_and bitwise_or bitwise_xor bitwise_left_shift
+                bitwise_right_shift logical_and logical_or logical_xor gcd lcm heaviside igamma
+                igammac special_zeta __and__ __or__ __xor__ __lshift__ __rshift__ __iand__
+                __ior__ __ixor__ __ilshift__ __irshift__ special_gammainc special_gammaincc
+                special_chebyshev_polynomial_t special_chebyshev_polynomial_u
+                special_chebyshev_polynomial_v special_chebyshev_polynomial_w
+                special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_u
+                special_shifted_chebyshev_polynomial_v special_shifted_chebyshev_polynomial_w
+                special_hermite_polynomial_h special_hermite_polynomial_he
+                special_laguerre_polynomial_l special_legendre_polynomial_p
+                """
+            ),
+            1,
+        ),
+        **dict.fromkeys(
+            ["eq", "ne", "lt", "le", "gt", "ge", "not_equal", "less", "greater", "isclose"], 1
+        ),
+        "less_equal": 1,
+        "greater_equal": 1,
+        "hypot": 4,
+        "_add_relu": 2,
+        "xlogy": 2,
+        "special_xlogy": 2,
+        "special_xlog1py": 3,
+        "logaddexp": 5,
+        "logaddexp2": 5,
+        "polar": 4,
+        "complex": 0,
+    }
+)
+#: Three operands.
+TERNARY: Final[Mapping[str, int]] = MappingProxyType(
+    {"addcmul": 3, "addcdiv": 3, "lerp": 3, "where": 1, "masked_fill": 1}
+)
+_BOOLEAN: Final = frozenset(
+    words(
+        """
+        eq ne lt le gt ge not_equal less less_equal greater greater_equal isclose logical_and
+        logical_or logical_xor logical_not isnan isinf isfinite isposinf isneginf isreal signbit
+        """
+    )
+)
+_FLOATING: Final = frozenset(
+    words(
+        """
+        sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
+        sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma logit sinc div
+        true_divide divide atan2 deg2rad rad2deg
+        """
+    )
+)
+
+
+def elementwise_cost(
+    call: OpCall, operands: list[TensorSpec], per_element: int, dtype: str | None = None
+) -> Cost:
+    """``per_element`` FLOPs for each element of the result of the broadcast operands.
+
+    Raises CannotKnow where a shape is missing or the operands do not broadcast.
+    """
+    kind = promote(operands)
+    recorded = output(call)
+    shape = sizes(recorded) if recorded is not None else broadcast(*map(sizes, operands))
+    if recorded is None and in_place(call.name):
+        shape = sizes(operands[0])
+    reads: list[Part] = []
+    for operand in operands:
+        if operand not in reads or len(tensors(call)) == _distinct_count(call):
+            reads.append(operand)
+    written = [result(call, shape, dtype or kind)]
+    kept = outputs(call)
+    if kept is not None and len(kept) > 1:
+        written = kept
+    return cost(reads, written, vector=per_element * product(shape), dtype=kind)
+
+
+def _distinct_count(call: OpCall) -> int:
+    return len(distinct_tensors(call))
+
+
+def _result_dtype(word: str, operands: list[TensorSpec]) -> str | None:
+    if word in _BOOLEAN:
+        return "bool"
+    if word in _FLOATING:
+        return floating(promote(operands))
+    if word in ("complex", "polar"):
+        return {"f64": "c128", "f32": "c64", "f16": "c32"}.get(promote(operands))
+    return None
+
+
+@op(
+    *(f"aten::{name}" for name in UNARY),
+    family="elementwise",
+    source="FLOPs an element: opscope.core.perf.ops.elementwise.UNARY",
+)
+def unary(call: OpCall) -> Cost:
+    """A stated number of FLOPs for each element (1 for an elementary function)."""
+    x = need(call, 0, "operand")
+    word = word_of(call.name)
+    return elementwise_cost(call, [x], UNARY.get(word, 1), _result_dtype(word, [x]))
+
+
+@op(
+    *(f"aten::{name}" for name in BINARY),
+    family="elementwise",
+    source="FLOPs an element: opscope.core.perf.ops.elementwise.BINARY; alpha ≠ 1 one more",
+)
+def binary(call: OpCall) -> Cost:
+    """A stated number of FLOPs for each element of the broadcast result."""
+    word = word_of(call.name)
+    operands = [need(call, 0, "operand"), *tensors(call)[1:2]]
+    if (
+        len(operands) > 1
+        and not knows_params(call)
+        and numel(operands[0])
+        and not numel(operands[1])
+    ):
+        del operands[1]  # an empty result to be resized, after a number that has no shape
+    each = BINARY.get(word, 1)
+    if word in ("add", "sub", "rsub") and call.param("alpha", 1) not in (1, None):
+        each += 1
+    return elementwise_cost(call, operands, each, _result_dtype(word, operands))
+
+
+@op(
+    *(f"aten::{name}" for name in TERNARY),
+    family="elementwise",
+    source="FLOPs an element: opscope.core.perf.ops.elementwise.TERNARY",
+)
+def ternary(call: OpCall) -> Cost:
+    """addcmul and addcdiv: multiply or divide, scale, add; lerp: subtract, multiply, add; select 1."""
+    word = word_of(call.name)
+    found = [need(call, 0, "operand"), *tensors(call)[1:3]]
+    each = TERNARY.get(word, 3)
+    if word.startswith("addc") and call.param("value", 1) in (1, None):
+        each -= 1
+    if word == "where":
+        if len(found) == 1:
+            raise CannotKnow("how many elements are true is data that no trace records")
+        recorded = output(call)
+        shape = sizes(recorded) if recorded is not None else broadcast(*map(sizes, found))
+        kind = promote(found[1:])
+        out = recorded or TensorSpec(kind, shape)
+        return cost(found, [out], vector=product(shape), dtype=kind)
+    if word == "masked_fill":
+        x, mask = found[0], found[1] if len(found) > 1 else None
+        shape = broadcast(sizes(x), sizes(mask)) if mask is not None else sizes(x)
+        out = result(call, shape, x.dtype)
+        return cost([x, mask, *found[2:]], [out], vector=numel(out), dtype=x.dtype)
+    return elementwise_cost(call, found, each)
+
+
+@op(
+    "aten::clamp",
+    "aten::clip",
+    "aten::clamp_min",
+    "aten::clamp_max",
+    family="elementwise",
+    source="one comparison an element and bound",
+)
+def clamp(call: OpCall) -> Cost:
+    """One comparison for each bound."""
+    x = need(call, 0, "operand")
+    bounds = 1 if "_m" in call.name else 2
+    # a second tensor of that size, where no result is recorded, may be the place of the result
+    told = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
+    if bounds == 1 and len(tensors(call)) > 1 and told:  # the bound is a tensor
+        return elementwise_cost(call, tensors(call)[:2], 1)
+    if bounds == 2 and len(tensors(call)) > 1 and told:  # tensors as well
+        return elementwise_cost(call, tensors(call)[:3], len(tensors(call)[1:3]))
+    if bounds == 2 and call.params:
+        given = [key for key in ("min", "max") if call.param(key) is not None]
+        bounds = len(given) or len(tensors(call)) - 1 or 2
+    return elementwise_cost(call, [x], bounds)
+
+
+# ------------------------------------------------------------------------------- foreach
+
+
+def _foreach_lists(call: OpCall) -> list[list[TensorSpec]]:
+    found = [one for one in lists(call) if one]
+    if not found:
+        raise CannotKnow("the trace has no shapes for the list of tensors")
+    return found
+
+
+_FOREACH: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        **{
+            name: UNARY[name]
+            for name in words(
+                """
+                abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10
+                log1p log2 neg reciprocal round rsqrt sign sin sinh sqrt tan tanh trunc
+                """
+            )
+        },
+        **dict.fromkeys(
+            ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "clamp_min", "clamp_max"], 1
+        ),
+        "addcmul": 3,
+        "addcdiv": 3,
+        "lerp": 3,
+        "sigmoid": 4,
+        "copy": 0,
+        "zero": 0,
+    }
+)
+
+
+@op(
+    *(f"aten::_foreach_{name}" for name in _FOREACH),
+    family="elementwise",
+    source="as the op without foreach, over every tensor of the lists",
+)
+def foreach(call: OpCall) -> Cost:
+    """The op's FLOPs an element over all tensors of the first list."""
+    word = word_of(call.name).removeprefix("_foreach_")
+    found = _foreach_lists(call)
+    each = _FOREACH[word]
+    if word in ("add", "sub") and call.param("alpha", 1) not in (1, None):
+        each += 1
+    count = sum(numel(t) for t in found[0])
+    reads: list[Part] = [
+        t for one in found[: 3 if word.startswith("addc") or word == "lerp" else 2] for t in one
+    ]
+    if word == "zero":
+        reads = []
+    elif word == "copy" and len(found) > 1:
+        reads = [*found[1]]
+    return cost(reads, found[0], vector=each * count, dtype=promote(found[0]))
+
+
+@op("aten::_foreach_norm", family="reduction", source="2 an element: square and add")
+def foreach_norm(call: OpCall) -> Cost:
+    """A square and an addition an element, a root a tensor."""
+    found = _foreach_lists(call)[0]
+    count = sum(numel(t) for t in found)
+    outs = [TensorSpec(t.dtype, ()) for t in found]
+    return cost(found, outs, vector=2 * count, dtype=promote(found))
+
+
+@op("aten::_amp_update_scale", family="optimizer", source="a product and a comparison")
+def amp_update_scale(call: OpCall) -> Cost:
+    """One number grows or shrinks."""
+    scale = need(call, 0, "scale")
+    return cost(distinct_tensors(call), [scale], vector=2, dtype=scale.dtype)
+
+
+@op(
+    "aten::_amp_foreach_non_finite_check_and_unscale",
+    family="optimizer",
+    source="a check and a multiply an element",
+)
+def amp_unscale(call: OpCall) -> Cost:
+    """A finiteness check and a multiplication for each gradient element, in place."""
+    found = _foreach_lists(call)[0]
+    count = sum(numel(t) for t in found)
+    return cost(found, found, vector=2 * count, dtype=promote(found))

@@ -1,0 +1,247 @@
+"""FBGEMM's table-batched embeddings and sparse features, as recommendation models use them.
+
+A lookup adds the rows of each bag: an addition for each index and column (a multiplication besides
+with weights). The backward does as much, and updates the rows touched. Which table an index falls in
+is data: where the tables' widths differ, the mean width of a row is taken, and the cost notes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, with_forward
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
+    Part,
+    Span,
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    outputs,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import INTEGERS, OpCall, TensorSpec
+
+_OPTIMIZERS = (
+    "sgd",
+    "approx_sgd",
+    "adagrad",
+    "rowwise_adagrad",
+    "approx_rowwise_adagrad",
+    "rowwise_weighted_adagrad",
+    "rowwise_adagrad_with_counter",
+    "adam",
+    "partial_rowwise_adam",
+    "lamb",
+    "partial_rowwise_lamb",
+    "lars_sgd",
+    "none",
+)
+#: FLOPs a touched row's column of the update that the backward applies.
+_UPDATE = {"rowwise_adagrad": 4, "adagrad": 5, "sgd": 2, "adam": 12, "lamb": 18, "none": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a lookup's tensors tell: indices, bags, tables, the mean width and whether it is exact."""
+
+    weights: TensorSpec
+    indices: TensorSpec
+    offsets: TensorSpec
+    tables: int
+    bags: int
+    rows: int
+    width: float
+    exact: bool
+    weighted: bool
+
+
+def _number(dtype: str) -> bool:
+    return dtype in INTEGERS and dtype != "u8"
+
+
+def read_lookup(call: OpCall) -> Lookup:
+    """The sizes of a table-batched lookup. Raises CannotKnow where its tensors are not as expected."""
+    found = [t for t in tensors(call) if len(t.shape) == 1 and numel(t) > 0]
+    floats = [t for t in found if not _number(t.dtype)]
+    whole = [t for t in found if _number(t.dtype)]
+    # placements and weight offsets have a row a table, D_offsets one more
+    if len(whole) < 6 or not floats:
+        raise CannotKnow("the lookup's tensors are not recorded")
+    tables = numel(whole[0])
+    if numel(whole[1]) != tables or numel(whole[2]) != tables + 1:
+        raise CannotKnow("the lookup's tensors are not those that FBGEMM is known by")
+    indices, offsets = whole[4], whole[5]
+    bags = (numel(offsets) - 1) // max(tables, 1)
+    weights = floats[0]
+    rest = floats[1:]
+    weighted = bool(rest) and numel(rest[0]) == numel(indices) and len(rest) > 1
+    momentum = rest[-1] if rest else None
+    total_d = call.param("total_D")
+    if tables == 1 and isinstance(total_d, int):
+        return Lookup(
+            weights, indices, offsets, 1, bags, numel(weights) // total_d, total_d, True, weighted
+        )
+    if momentum is None or not numel(momentum) or numel(weights) < numel(momentum):
+        raise CannotKnow("the trace does not tell the width of the tables' rows")
+    rows = numel(momentum)  # row-wise states have one number a row
+    width = numel(weights) / rows
+    exact = tables == 1 and numel(weights) % rows == 0
+    return Lookup(weights, indices, offsets, tables, bags, rows, width, exact, weighted)
+
+
+def _note(found: Lookup) -> str:
+    if found.exact:
+        return ""
+    return "the tables' mean row width is taken: exact where all have one width"
+
+
+@op(
+    *(f"fbgemm::split_embedding_codegen_lookup_{name}_function" for name in _OPTIMIZERS),
+    *(f"fbgemm::split_embedding_codegen_lookup_{name}_function_pt2" for name in _OPTIMIZERS),
+    "fbgemm::split_embedding_codegen_forward_unweighted_cuda",
+    "fbgemm::split_embedding_codegen_forward_weighted_cuda",
+    family="embedding",
+    source="an addition (with weights a multiply-add) for each index and column",
+)
+def lookup(call: OpCall) -> Cost:
+    """Rows gathered and added within their bags."""
+    found = read_lookup(call)
+    picked = numel(found.indices)
+    elements = round(picked * found.width)
+    weights = Span("f32", picked if found.weighted else 0)
+    total_d = call.param("total_D")
+    wide = total_d if isinstance(total_d, int) else int(found.width) if found.exact else None
+    recorded = outputs(call)
+    writes: list[Part] | None = [*recorded] if recorded else None
+    if writes is None and wide is not None:
+        writes = [Span("f32", found.bags * wide)]
+    touched = Span(found.weights.dtype, min(elements, numel(found.weights)))
+    return cost(
+        [touched, found.indices, found.offsets, weights],
+        writes,
+        vector=elements * (2 if found.weighted else 1),
+        dtype=found.weights.dtype,
+        reason="the trace does not tell the width of the result",
+        note=_note(found),
+    )
+
+
+_NODES = tuple(f"torch::autograd::CppNode<SplitLookupFunction_{name}_Op>" for name in _OPTIMIZERS)
+
+
+@op(*_NODES, family="embedding", source="each index's gradient row added, touched rows updated")
+def lookup_backward(call: OpCall) -> Cost:
+    """The gradient's shape alone does not tell how many indices there were."""
+    raise CannotKnow("how many indices there were is in the forward's call, which is not linked")
+
+
+@with_forward(*_NODES)
+def lookup_backward_of(call: OpCall, forward: OpCall) -> Cost:
+    """Each index adds its bag's gradient to its row; the rows touched are updated.
+
+    Which indices repeat is data; as many rows as there are indices, or all, are updated at most, and
+    that is taken.
+    """
+    found = read_lookup(forward)
+    grad = need(call, 0, "gradient")
+    picked = numel(found.indices)
+    elements = round(picked * found.width)
+    update = next((n for word, n in _UPDATE.items() if word in call.name), 4)
+    changed = round(min(picked, found.rows) * found.width)
+    flops = elements * (2 if found.weighted else 1) + update * changed
+    if found.weighted:  # the gradient of each index's weight: a product of two rows
+        flops += 2 * elements
+    rows = Span(found.weights.dtype, changed)
+    return cost(
+        [grad, found.indices, found.offsets, rows],
+        [rows],
+        vector=flops,
+        dtype=found.weights.dtype,
+        note=_note(found) or "every index is taken to be of a row of its own",
+    )
+
+
+_MOVES = (
+    *(f"fbgemm::{name}" for name in (
+        "permute_sparse_features", "permute_2D_sparse_data", "permute_1D_sparse_data",
+        "permute_pooled_embs", "permute_pooled_embs_auto_grad", "permute_duplicate_pooled_embs",
+        "recat_embedding_grad_output_mixed_D_batch", "recat_embedding_grad_output_mixed_D",
+        "recat_embedding_grad_output", "block_bucketize_sparse_features", "bucketize_sparse_features",
+        "new_unified_tensor", "jagged_to_padded_dense", "dense_to_jagged", "jagged_2d_to_dense",
+        "pack_segments", "segment_sum_csr", "expand_into_jagged_permute", "invert_permute",
+        "generate_vbe_metadata", "linearize_cache_indices", "lxu_cache_lookup", "keyed_jagged_index_select_dim1",
+        "permute_multi_embedding", "regroup_keyed_tensor", "lxu_cache_populate",
+    )),
+    "fb::to_dense_representation",
+    "fb::lengths_range_w_truncation_size",
+    "fbgemm::lengths_range",
+    "fb::offsets_range",
+    "fbgemm::offsets_range",
+    "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >",
+    "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<fbgemm_gpu::permute_pooled_embs_gpu> >",
+)  # fmt: skip
+
+
+@op(*_MOVES, family="copy", source="features read and written once")
+def rearrange(call: OpCall) -> Cost:
+    """Indices and embeddings change places; nothing is computed of the model's numbers."""
+    found = distinct_tensors(call)
+    if not found:
+        return cost(None, None, reason=NO_SHAPES)
+    recorded = outputs(call)
+    if recorded is not None:
+        return cost(found, recorded)
+    if "permute" in call.name or "recat" in call.name or "CppNode" in call.name:
+        data = max(found, key=numel)
+        return cost(found, [data])
+    return cost(found, None, reason=NO_OUTPUTS)
+
+
+@op(
+    "fbgemm::asynchronous_complete_cumsum",
+    "fbgemm::asynchronous_inclusive_cumsum",
+    "fbgemm::asynchronous_exclusive_cumsum",
+    "fb::asynchronous_complete_cumsum",
+    family="scan",
+    source="an addition an element",
+)
+def cumsum(call: OpCall) -> Cost:
+    """Running sums of the lengths."""
+    x = need(call, 0, "lengths")
+    more = 1 if "complete" in call.name else 0
+    shape = sizes(x)
+    out = TensorSpec(x.dtype, (*shape[:-1], (shape[-1] if shape else 0) + more))
+    return cost([x], [out], vector=numel(x), dtype=x.dtype)
+
+
+@op("fbgemm::bounds_check_indices", family="index", source="two comparisons an index")
+def bounds_check(call: OpCall) -> Cost:
+    """Each index is compared with both ends of its table."""
+    found = tensors(call)
+    if len(found) < 3:
+        raise CannotKnow(NO_SHAPES)
+    indices = max(found[1:3], key=numel)
+    return cost(distinct_tensors(call), [], vector=2 * numel(indices), dtype=indices.dtype)
+
+
+@op("fbgemm::jagged_dense_elementwise_add", "fbgemm::jagged_dense_elementwise_mul",
+    "fbgemm::jagged_dense_dense_elementwise_add_jagged_output", family="elementwise",
+    source="one an element of the jagged values")  # fmt: skip
+def jagged(call: OpCall) -> Cost:
+    """One operation for each value there is."""
+    x = need(call, 0, "values")
+    return cost([x, x], [x], vector=numel(x), dtype=x.dtype)
+
+
+@op("fbgemm::batched_dense_vec_jagged_2d_mul", "fbgemm::jagged_jagged_bmm", family="gemm",
+    source="2 a multiply-add over the jagged rows")  # fmt: skip
+def jagged_product(call: OpCall) -> Cost:
+    """Every jagged row by a vector or matrix of the dense side."""
+    x, y = need(call, 0, "first operand"), need(call, 1, "second operand")
+    rows, wide = (x, y) if len(x.shape) == 2 else (y, x)
+    flops = 2 * numel(rows) * (sizes(wide)[-1] if "bmm" in call.name else 1)
+    return cost([x, y], outputs(call), matrix=flops, dtype=x.dtype, reason=NO_OUTPUTS)

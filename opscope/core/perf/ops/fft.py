@@ -1,0 +1,98 @@
+"""Fourier transforms: 5·N·log2 N for each complex transform, half of it for a real one."""
+
+from __future__ import annotations
+
+from math import log2
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, word_of, words
+from opscope.core.perf.shapes import (
+    as_ints,
+    axes,
+    cost,
+    need,
+    need_output,
+    output,
+    product,
+    sizes,
+)
+from opscope.core.schema import COMPLEX, OpCall, TensorSpec
+
+_REAL = ("r2c", "c2r", "rfft", "irfft", "hfft", "stft")
+_NAMES = words(
+    "_fft_c2c _fft_r2c _fft_c2r fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft fft_fft2 "
+    "fft_ifft2 fft_rfft2 fft_irfft2 fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_hfft2 fft_hfftn "
+    "fft_ihfft2 fft_ihfftn"
+)
+
+
+def transform_flops(batch: int, points: int, real: bool) -> int:
+    """5·N·log2 N (van Loan 1992; FFTW's own figure of merit), rounded; real input half."""
+    flops = batch * 5 * points * log2(points) if points > 1 else 0
+    return round(flops / 2 if real else flops)
+
+
+@op(
+    *(f"aten::{name}" for name in _NAMES),
+    family="fft",
+    source="5·N·log2 N a complex transform, half for a real one (FFTW benchmark convention)",
+)
+def fft(call: OpCall) -> Cost:
+    """Over the transformed dimensions together; the rest is the batch."""
+    x, word = need(call, 0, "input"), word_of(call.name)
+    real = any(kind in word for kind in _REAL)
+    out = output(call)
+    # the longer side of a real transform is the real one
+    if out is None and "c2r" in word:
+        last = as_ints(call.param("last_dim_size"))
+        over = as_ints(call.param("dim"))
+        if last is not None and over and sizes(x):
+            grown = list(sizes(x))
+            grown[axes(over, len(grown))[-1]] = last[0]
+            out = TensorSpec(_PLAIN.get(x.dtype, "?"), tuple(grown))
+    shape = sizes(out) if out is not None and "c2r" in word else sizes(x)
+    dim = as_ints(call.param("dim"))
+    if dim is None:
+        dim = (-2, -1) if word.endswith("2") else None if word.endswith("n") else (-1,)
+        if word.startswith("_fft"):
+            raise CannotKnow("the trace does not record the transformed dimensions")
+    over = axes(dim, len(shape))
+    points = product(shape[d] for d in over)
+    batch = product(shape) // max(points, 1)
+    flops = transform_flops(batch, points, real)
+    if out is None:
+        out = _result(call, word, x, over)
+    return cost([x], [out], vector=flops, dtype=x.dtype)
+
+
+_COMPLEX = {"f64": "c128", "f32": "c64", "f16": "c32"}
+_PLAIN = {wide: narrow for narrow, wide in _COMPLEX.items()}
+
+
+def _result(call: OpCall, word: str, x: TensorSpec, over: tuple[int, ...]) -> TensorSpec:
+    shape = list(sizes(x))
+    if "r2c" in word or "_rfft" in word:
+        if shape and call.param("onesided") is not False:
+            shape[over[-1]] = shape[over[-1]] // 2 + 1
+        return TensorSpec(_COMPLEX.get(x.dtype, "?"), tuple(shape))
+    if "c2r" in word or "_irfft" in word:
+        if shape:
+            shape[over[-1]] = 2 * (shape[over[-1]] - 1)
+        return TensorSpec(_PLAIN.get(x.dtype, "?"), tuple(shape))
+    return TensorSpec(_COMPLEX.get(x.dtype, x.dtype), tuple(shape))
+
+
+@op("aten::stft", "aten::istft", family="fft", source="a windowed transform for each frame")
+def stft(call: OpCall) -> Cost:
+    """A product with the window and a real transform of n_fft points a frame."""
+    x = need(call, 0, "input")
+    points = as_ints(call.param("n_fft"))
+    if points is None:
+        raise CannotKnow("the trace does not record n_fft")
+    out = need_output(call, "the trace does not record the number of frames")
+    shape = sizes(out) if "istft" not in call.name else sizes(x)
+    bins = points[0] // 2 + 1 if call.param("onesided", True) is not False else points[0]
+    frames = product(shape) // max(bins, 1)
+    if out.dtype not in COMPLEX and "istft" not in call.name:
+        frames //= 2
+    flops = transform_flops(frames, points[0], real=True) + frames * points[0]
+    return cost([x], [out], vector=flops, dtype=x.dtype)

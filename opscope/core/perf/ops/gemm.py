@@ -1,0 +1,400 @@
+"""Matrix products: 2·M·N·K FLOPs, and each matrix once over the bus."""
+
+from __future__ import annotations
+
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, lookup, op
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    Part,
+    Span,
+    broadcast,
+    cost,
+    distinct_tensors,
+    lists,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    promote,
+    result,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+SOURCE = "2·M·N·K, bias not counted (torch.utils.flop_counter)"
+
+
+def product_cost(
+    call: OpCall, a: TensorSpec, b: TensorSpec, out: tuple[int, ...], k: int, *more: Part
+) -> Cost:
+    """The cost of a product with result shape ``out`` over ``k``, reading ``more`` besides."""
+    written = result(call, out, promote([a, b]))
+    repeated = a == b and len(tensors(call)) != len(distinct_tensors(call))
+    return cost(
+        [a, None if repeated else b, *more],
+        [written],
+        matrix=2 * product(out) * k,
+        dtype=promote([a, b]),
+    )
+
+
+def _same(left: int, right: int) -> None:
+    if left != right:
+        raise CannotKnow(f"inner dimensions differ: {left} and {right}")
+
+
+def _two_d(a: TensorSpec, b: TensorSpec) -> tuple[tuple[int, int], int]:
+    left, right = sizes(a), sizes(b)
+    if len(left) != 2 or len(right) != 2:
+        raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
+    _same(left[1], right[0])
+    return (left[0], right[1]), left[1]
+
+
+@op("aten::mm", "aten::_int_mm", family="gemm", source=SOURCE)
+def mm(call: OpCall) -> Cost:
+    """2·M·N·K."""
+    a, b = need(call, 0, "first matrix"), need(call, 1, "second matrix")
+    out, k = _two_d(a, b)
+    return product_cost(call, a, b, out, k)
+
+
+@op(
+    "aten::addmm",
+    "aten::_addmm_activation",
+    family="gemm",
+    source=SOURCE,
+)
+def addmm(call: OpCall) -> Cost:
+    """2·M·N·K; what is added is read and counts no FLOPs."""
+    add, a, b = (need(call, n, "matrix") for n in range(3))
+    out, k = _two_d(a, b)
+    # beta = 0 means that the first argument is not even read
+    return product_cost(call, a, b, out, k, None if call.param("beta") == 0 else add)
+
+
+@op(
+    "aten::_scaled_mm",
+    "aten::_scaled_mm_v2",
+    "aten::_weight_int8pack_mm",
+    "aten::_weight_int4pack_mm",
+    "aten::_weight_int4pack_mm_for_cpu",
+    "aten::_weight_int4pack_mm_with_scales_and_zeros",
+    "vllm::cutlass_scaled_mm",
+    "_C::cutlass_scaled_mm",
+    family="gemm",
+    source=SOURCE,
+)
+def scaled_mm(call: OpCall) -> Cost:
+    """2·M·N·K of two narrow matrices and their scales."""
+    found = tensors(call)
+    if call.name.startswith(("_C::", "vllm::")) and len(found) > 2:  # the result comes first
+        found = [*found[1:], found[0]]
+        a, b, more = found[0], found[1], found[2:-1]
+    else:
+        a, b = need(call, 0, "first matrix"), need(call, 1, "second matrix")
+        more = found[2:]
+    left, right = sizes(a), sizes(b)
+    if len(left) != 2 or len(right) not in (2, 4):
+        raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
+    if "int8pack" in call.name or "_for_cpu" in call.name:  # the weight is [N, K], or [N, K/2]
+        right = right[::-1]
+    out = output(call)
+    if len(right) == 4:  # int4: tiles of the packed weight
+        if out is None:
+            raise CannotKnow("the packed weight hides N")
+        shape, k = sizes(out), left[1]
+    else:
+        shape, k = (left[0], right[1]), left[1]
+        if right[0] != k:
+            k = max(k, right[0])  # 4-bit types are packed two in a byte along K on one side
+    # a given result dtype (out_dtype) is only in the outputs; the operands are narrower than it
+    writes = None if out is None else [out]
+    return cost(
+        [a, b, *more],
+        writes,
+        matrix=2 * product(shape) * k,
+        dtype=a.dtype,
+        reason="the trace does not give the result's dtype",
+    )
+
+
+@op("aten::bmm", "aten::baddbmm", "aten::addbmm", family="gemm", source=SOURCE)
+def bmm(call: OpCall) -> Cost:
+    """2·B·M·N·K."""
+    plain = "add" not in call.name
+    a, b = need(call, 0 if plain else 1, "matrices"), need(call, 1 if plain else 2, "matrices")
+    left, right = sizes(a), sizes(b)
+    if len(left) != 3 or len(right) != 3:
+        raise CannotKnow(f"not batches of matrices: {list(left)} and {list(right)}")
+    _same(left[0], right[0])
+    _same(left[2], right[1])
+    more = None if plain or call.param("beta") == 0 else need(call, 0, "addend")
+    out = (left[0], left[1], right[2])
+    if "addbmm" in call.name and "baddbmm" not in call.name:  # sums over the batch: K is B·K
+        return product_cost(call, a, b, out[1:], left[0] * left[2], more)
+    return product_cost(call, a, b, out, left[2], more)
+
+
+def matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Result shape and K of NumPy's matmul: 1-d operands as row or column, the rest broadcast."""
+    if not left or not right:
+        raise CannotKnow("matmul of a scalar")
+    a = (1, *left) if len(left) == 1 else left
+    b = (*right, 1) if len(right) == 1 else right
+    _same(a[-1], b[-2])
+    out: tuple[int, ...] = (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
+    if len(left) == 1:
+        out = (*out[:-2], out[-1])
+    if len(right) == 1:
+        out = out[:-1]
+    return out, a[-1]
+
+
+@op(
+    "aten::matmul",
+    "aten::mv",
+    "aten::dot",
+    "aten::vdot",
+    "aten::inner",
+    "aten::linalg_vecdot",
+    "aten::linalg_matmul",
+    family="gemm",
+    source=SOURCE,
+)
+def matmul(call: OpCall) -> Cost:
+    """2 per multiply-add, batch dimensions broadcast."""
+    a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
+    left, right = sizes(a), sizes(b)
+    if "vecdot" in call.name:
+        both = broadcast(left, right)
+        return product_cost(call, a, b, both[:-1], both[-1] if both else 1)
+    if "inner" in call.name and left and right:
+        _same(left[-1], right[-1])
+        return product_cost(call, a, b, (*left[:-1], *right[:-1]), left[-1])
+    out, k = matmul_shape(left, right)
+    return product_cost(call, a, b, out, k)
+
+
+@op("aten::addmv", "aten::addr", family="gemm", source=SOURCE)
+def addmv(call: OpCall) -> Cost:
+    """2·M·K; addr's outer product 2·M·N."""
+    add, a, b = (need(call, n, "operand") for n in range(3))
+    left, right = sizes(a), sizes(b)
+    more = None if call.param("beta") == 0 else add
+    if "addr" in call.name:
+        return product_cost(call, a, b, (left[0], right[0]), 1, more)
+    _same(left[-1], right[-1])
+    return product_cost(call, a, b, left[:-1], left[-1], more)
+
+
+@op(
+    "aten::linear",
+    "aten::mkldnn_linear",
+    "mkldnn::_linear_pointwise",
+    "mkl::_mkl_linear",
+    family="gemm",
+    source=SOURCE,
+)
+def linear(call: OpCall) -> Cost:
+    """2·batch·in·out, the weight [out, in]."""
+    x, weight = need(call, 0, "input"), need(call, 1, "weight")
+    shape, w = sizes(x), sizes(weight)
+    if not shape or not 1 <= len(w) <= 2:
+        raise CannotKnow(f"not a linear layer: {list(shape)} and {list(w)}")
+    _same(shape[-1], w[-1])
+    found = tensors(call)
+    bias = found[2] if len(found) > 2 else None
+    return product_cost(call, x, weight, (*shape[:-1], *w[:-1]), w[-1], bias)
+
+
+@op("aten::bilinear", family="gemm", source="2 per multiply-add")
+def bilinear(call: OpCall) -> Cost:
+    """x1ᵀ·A·x2 for each output: 2·B·out·in1·in2 and then 2·B·out·in2."""
+    x1, x2, weight = (need(call, n, "operand") for n in range(3))
+    w, batch = sizes(weight), sizes(x1)[:-1]
+    found = tensors(call)
+    flops = 2 * product(batch) * (product(w) + w[0] * w[2])
+    return cost(
+        [x1, x2, weight, *found[3:]],
+        [result(call, (*batch, w[0]), promote([x1, x2]))],
+        matrix=flops,
+        dtype=promote([x1, x2]),
+    )
+
+
+@op(
+    "aten::outer", "aten::ger", "aten::kron", family="elementwise", source="one multiply an element"
+)
+def outer(call: OpCall) -> Cost:
+    """One multiplication for each element of the result."""
+    a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
+    left, right = sizes(a), sizes(b)
+    if "kron" in call.name:
+        rank = max(len(left), len(right))
+        left = (1,) * (rank - len(left)) + left
+        right = (1,) * (rank - len(right)) + right
+        shape = tuple(x * y for x, y in zip(left, right, strict=True))
+    else:
+        shape = (product(left), product(right))
+    dtype = promote([a, b])
+    return cost([a, b], [result(call, shape, dtype)], vector=product(shape), dtype=dtype)
+
+
+@op("inductor::_mm_plus_mm", family="gemm", source=SOURCE)
+def mm_plus_mm(call: OpCall) -> Cost:
+    """Two products into one result."""
+    first, second = (
+        _two_d(need(call, at, "matrix"), need(call, at + 1, "matrix")) for at in (0, 2)
+    )
+    a = need(call, 0, "matrix")
+    flops = 2 * product(first[0]) * first[1] + 2 * product(second[0]) * second[1]
+    out = TensorSpec(a.dtype, first[0])
+    return cost(tensors(call)[:4], [out], matrix=flops, dtype=promote(tensors(call)[:4]))
+
+
+@op(
+    "aten::_grouped_mm",
+    "aten::_foreach_mm",
+    "aten::_scaled_grouped_mm",
+    "aten::_scaled_grouped_mm_v2",
+    "fbgemm::grouped_gemm",
+    family="gemm",
+    source="2·M·N·K of each group; 2-D by 3-D sums the groups' M to the rows there are",
+)
+def grouped_mm(call: OpCall) -> Cost:
+    """Groups share the ragged dimension, so that its whole length is what counts."""
+    groups = lists(call)
+    if "_v2" not in call.name and len(groups) >= 2 and groups[0]:
+        pairs = list(zip(groups[0], groups[1], strict=False))
+        flops = 0
+        for a, b in pairs:
+            (m, n), k = _two_d(a, b)
+            flops += 2 * m * n * k
+        return cost(
+            [*groups[0], *groups[1]],
+            outputs(call),
+            matrix=flops,
+            dtype=promote(groups[0]),
+            reason=NO_OUTPUTS,
+        )
+    a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
+    left, right = sizes(a), sizes(b)
+    if len(left) == 2 and len(right) == 3:  # ragged M
+        shape: tuple[int, ...] = (left[0], right[2])
+        k = left[1]
+    elif len(left) == 3 and len(right) == 3:
+        shape, k = (left[0], left[1], right[2]), left[2]
+    elif len(left) == 3 and len(right) == 2:  # ragged N
+        shape, k = (left[1], right[1]), left[2]
+    elif len(left) == 2 and len(right) == 2:  # ragged K: each group has its part of K
+        offsets = next(
+            (t for t in tensors(call)[2:] if t.dtype == "i32" and len(t.shape) == 1), None
+        )
+        if offsets is None:
+            raise CannotKnow("the number of groups is not recorded")
+        groups_n = numel(offsets)
+        flops = 2 * left[0] * right[1] * left[1]
+        dtype = promote([a, b])
+        out = result(call, (groups_n, left[0], right[1]), dtype)
+        return cost(tensors(call), [out], matrix=flops, dtype=dtype)
+    else:
+        raise CannotKnow(f"not a grouped product: {list(left)} and {list(right)}")
+    return product_cost(call, a, b, shape, k, *tensors(call)[2:])
+
+
+@backward_of(
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::matmul",
+    "aten::mv",
+    "aten::dot",
+    "aten::linear",
+    "aten::_scaled_mm",
+)
+def gemm_backward(call: OpCall) -> tuple[Cost, Cost]:
+    """dA = dC·Bᵀ and dB = Aᵀ·dC: each as many multiply-adds as the forward, over the same three."""
+    entry = lookup(call.name)
+    assert entry is not None, "only registered ops have a backward model"
+    added = "add" in call.name
+    a = need(call, 1 if added else 0, "first operand")
+    b = need(call, 2 if added else 1, "second operand")
+    flops = entry.model(call).matrix_flops
+    dtype = promote([a, b])
+    grad = Span(dtype, _result_elements(call, a, b))
+    return (
+        cost([grad, b], [a], matrix=flops, dtype=dtype),
+        cost([grad, a], [b], matrix=flops, dtype=dtype),
+    )
+
+
+@op(
+    "aten::mkldnn_linear_backward_input",
+    "aten::mkldnn_linear_backward_weights",
+    family="gemm",
+    source="2·M·N·K for the gradient",
+)
+def linear_gradient(call: OpCall) -> Cost:
+    """One gradient of a linear layer, as many multiply-adds as its forward."""
+    grad, other = need(call, 0, "gradient"), need(call, 1, "other operand")
+    dtype = promote([grad, other])
+    if "input" in call.name:
+        w = need(call, 1, "weight")
+        rows, (n, k) = numel(grad) // max(sizes(grad)[-1], 1), sizes(w)
+        out = output(call) or Span(grad.dtype, rows * k)
+        return cost([grad, w], [out], matrix=2 * rows * n * k, dtype=dtype)
+    n, k = sizes(grad)[-1], sizes(other)[-1]
+    rows = numel(grad) // max(n, 1)
+    bias = call.param("bias_defined") is True
+    writes = [Span(other.dtype, n * k), Span(grad.dtype, n if bias else 0)]
+    added = max(numel(grad) - n, 0) if bias else 0
+    matrix = 2 * rows * n * k
+    return cost([grad, other], [*writes], matrix=matrix, vector=added, dtype=dtype)
+
+
+def _result_elements(call: OpCall, a: TensorSpec, b: TensorSpec) -> int:
+    out = output(call)
+    if out is not None:
+        return numel(out)
+    left, right = sizes(a), sizes(b)
+    if "linear" in call.name:
+        return product((*left[:-1], *right[:-1]))
+    return product(matmul_shape(left, right)[0])
+
+
+@op(
+    "aten::linear_backward",
+    "aten::mkldnn_linear_backward",
+    "aten::matmul_backward",
+    family="gemm",
+    source="2·M·N·K for each gradient that the mask asks for",
+)
+def product_backward(call: OpCall) -> Cost:
+    """Both gradients take as many multiply-adds as the forward; a bias is a sum over the rows."""
+    mask = call.param("output_mask", call.param("mask"))
+    if not isinstance(mask, tuple) or len(mask) < 2:
+        raise CannotKnow("the trace does not record which gradients were asked for (output_mask)")
+    x, grad, w = (need(call, n, "operand") for n in range(3))
+    if "matmul" in call.name:  # the gradient first, then both operands
+        x, grad = grad, x
+    k = sizes(x)[-1] if sizes(x) else 1
+    each, dtype = 2 * numel(grad) * k, promote([x, w])
+    total = Cost()
+    if mask[0]:
+        total += cost([grad, w], [x], matrix=each, dtype=dtype)
+    if mask[1]:
+        total += cost([None if mask[0] else grad, x], [w], matrix=each, dtype=dtype)
+    if len(mask) > 2 and mask[2]:
+        wide = sizes(grad)[-1]
+        alone = not (mask[0] or mask[1])
+        total += cost(
+            [grad if alone else None],
+            [Span(grad.dtype, wide)],
+            vector=max(numel(grad) - wide, 0),
+            dtype=grad.dtype,
+        )
+    return total

@@ -1,0 +1,201 @@
+"""Gather, scatter, index and their kin: the elements touched, not the tables they are in."""
+
+from __future__ import annotations
+
+from opscope.core.perf.registry import CannotKnow, Cost, op
+from opscope.core.perf.shapes import (
+    NO_SHAPES,
+    NO_SIZE,
+    Part,
+    as_ints,
+    axes,
+    broadcast,
+    cost,
+    lists,
+    need,
+    numel,
+    output,
+    product,
+    sizes,
+    span,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+
+@op(
+    "aten::index_select",
+    "aten::gather",
+    "aten::take",
+    "aten::take_along_dim",
+    family="index",
+    source="no arithmetic; the elements picked, and the indices",
+)
+def gather(call: OpCall) -> Cost:
+    """As many elements are read as are written."""
+    found = tensors(call)
+    if len(found) < 2:
+        return cost(None, None, reason=NO_SHAPES)
+    x, index = found[0], found[1]
+    out = output(call)
+    try:
+        if out is None:
+            out = _gathered(call, x, index)
+        picked = min(numel(out), numel(x))
+    except CannotKnow as why:
+        return cost(None, None, reason=str(why))
+    return cost([span(x, picked), index], [out])
+
+
+def _gathered(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
+    if "index_select" not in call.name:
+        return TensorSpec(x.dtype, sizes(index))
+    shape = sizes(x)
+    dim = as_ints(call.param("dim"))
+    if dim is None and len(shape) != 1:
+        raise CannotKnow("the trace does not record the dimension")
+    axis = axes(dim or (0,), len(shape))[0] if shape else 0
+    new = list(shape)
+    if new:
+        new[axis] = numel(index)
+    return TensorSpec(x.dtype, tuple(new))
+
+
+@op(
+    "aten::index",
+    "aten::_unsafe_index",
+    "aten::_unsafe_masked_index",
+    "aten::masked_select",
+    family="index",
+    source="no arithmetic; the elements picked, and the indices",
+)
+def index(call: OpCall) -> Cost:
+    """As many elements are read as are written; a mask's count is data."""
+    found = tensors(call)
+    if not found:
+        return cost(None, None, reason=NO_SHAPES)
+    x = found[0]
+    indices = next((one for one in lists(call) if one), found[1:])
+    out = output(call)
+    try:
+        if out is None:
+            out = _indexed(call, x, indices)
+        picked = min(numel(out), numel(x))
+    except CannotKnow as why:
+        return cost(None, None, reason=str(why))
+    return cost([span(x, picked), *indices], [out])
+
+
+def _indexed(call: OpCall, x: TensorSpec, indices: list[TensorSpec]) -> TensorSpec:
+    if not indices:
+        raise CannotKnow("the trace has no shapes for the indices")
+    if any(t.dtype in ("bool", "u8") for t in indices):
+        raise CannotKnow("how many elements a mask picks is data that no trace records")
+    rest = sizes(x)
+    positions = [n for n, arg in enumerate(_slots(call)) if arg is not None]
+    shape = broadcast(*(sizes(t) for t in indices))
+    if len(positions) != len(indices) or len(positions) > len(rest):
+        positions = list(range(len(indices)))
+    kept = [n for d, n in enumerate(rest) if d not in positions]
+    return TensorSpec(x.dtype, (*shape, *kept))
+
+
+def _slots(call: OpCall) -> tuple[object, ...]:
+    for arg in call.inputs:
+        if isinstance(arg, tuple):
+            return arg
+    return ()
+
+
+@op(
+    "aten::index_put",
+    "aten::_index_put_impl",
+    "aten::index_copy",
+    "aten::index_fill",
+    "aten::index_add",
+    "aten::index_reduce",
+    "aten::scatter",
+    "aten::scatter_add",
+    "aten::scatter_reduce",
+    "aten::put",
+    "aten::masked_scatter",
+    "aten::_unsafe_index_put",
+    "aten::_unsafe_masked_index_put_accumulate",
+    family="index",
+    source="the values read and written where they go; adding forms one addition a value",
+)
+def scatter(call: OpCall) -> Cost:
+    """The values touched; a copy of the whole besides where the op is not in place."""
+    found = tensors(call)
+    adds = "add" in call.name or "reduce" in call.name or call.param("accumulate") is True
+    if len(found) < 2:
+        if adds:
+            raise CannotKnow(NO_SHAPES)
+        return cost(None, None, reason=NO_SHAPES)
+    x, values = found[0], found[-1]
+    indices = found[1:-1] or found[1:2]
+    if "fill" in call.name or len(found) == 2:
+        indices, values = found[1:2], found[1]
+    base = call.name.partition(".")[0]
+    in_place = base.endswith("_") or "_impl" in base
+    try:
+        count = max(numel(values), max(map(numel, indices), default=0))
+        if "fill" in call.name:
+            dim = as_ints(call.param("dim"))
+            shape = sizes(x)
+            if dim is None:
+                raise CannotKnow("the trace does not record the dimension")
+            row = shape[axes(dim, len(shape))[0]] if shape else 1
+            count = product(shape) // max(row, 1) * numel(indices[0])
+    except CannotKnow as why:
+        if adds:
+            raise
+        return cost(None, None, reason=str(why))
+    reads: list[Part] = [*indices, values if values not in indices else None]
+    if not in_place:
+        reads.append(x)
+    elif adds:
+        reads.append(span(x, min(count, numel(x))))
+    whole = output(call) if base.endswith("masked_scatter") else None  # the mask may be the larger
+    writes: list[Part] = [(whole or x) if not in_place else span(x, min(count, numel(x)))]
+    return cost(reads, writes, vector=count if adds else 0, dtype=x.dtype)
+
+
+@op(
+    "aten::gather_backward",
+    "aten::index_select_backward",
+    family="index",
+    source="an addition an element of the gradient",
+)
+def gather_backward(call: OpCall) -> Cost:
+    """Gradients are added where they were taken from."""
+    grad = need(call, 0, "gradient")
+    out = output(call)
+    return cost(
+        tensors(call),
+        None if out is None else [out],
+        vector=numel(grad),
+        dtype=grad.dtype,
+        reason=NO_SIZE,
+    )
+
+
+@op(
+    "aten::nonzero",
+    "aten::argwhere",
+    "aten::nonzero_static",
+    "aten::nonzero_numpy",
+    family="index",
+    source="one comparison an element",
+)
+def nonzero(call: OpCall) -> Cost:
+    """Every element is looked at; how many are found is data."""
+    x = need(call, 0, "input")
+    out = output(call)
+    return cost(
+        [x],
+        None if out is None else [out],
+        vector=numel(x),
+        dtype=x.dtype,
+        reason="how many elements are not zero is data that no trace records",
+    )

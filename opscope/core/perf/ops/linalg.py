@@ -1,0 +1,287 @@
+"""Dense linear algebra with LAPACK's own operation counts, of real matrices.
+
+LAPACK Working Note 41, appendix C (E. Anderson, J. Dongarra, S. Ostrouchov): leading terms. Complex
+arithmetic costs four times as many real operations. Iterative ones (eigenvalues, SVD) are the usual
+averages (G. Golub, C. Van Loan, "Matrix Computations", 4th ed.).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, word_of, words
+from opscope.core.perf.shapes import (
+    broadcast,
+    cost,
+    distinct_tensors,
+    int_param,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import COMPLEX, OpCall, TensorSpec
+
+
+def lu(m: int, n: int) -> int:
+    """m·n² − n³/3 for m ≥ n, the other way round else."""
+    big, small = max(m, n), min(m, n)
+    return big * small**2 - small**3 // 3
+
+
+def qr(m: int, n: int) -> int:
+    """2·m·n² − 2·n³/3 for m ≥ n; forming Q costs the same again."""
+    big, small = max(m, n), min(m, n)
+    return 2 * big * small**2 - 2 * small**3 // 3
+
+
+def bidiagonal(m: int, n: int) -> int:
+    """4·m·n² − 4·n³/3: singular values alone."""
+    big, small = max(m, n), min(m, n)
+    return 4 * big * small**2 - 4 * small**3 // 3
+
+
+def svd(m: int, n: int) -> int:
+    """14·m·n² + 8·n³ with both sets of vectors in the thin form."""
+    big, small = max(m, n), min(m, n)
+    return 14 * big * small**2 + 8 * small**3
+
+
+#: FLOPs of a factorisation of an m × n matrix.
+FACTORS: Final[dict[str, Callable[[int, int], int]]] = {
+    **dict.fromkeys(
+        words("cholesky linalg_cholesky linalg_cholesky_ex linalg_ldl_factor linalg_ldl_factor_ex"),
+        lambda m, n: n**3 // 3,
+    ),
+    "cholesky_inverse": lambda m, n: 2 * n**3 // 3,
+    **dict.fromkeys(words("linalg_lu_factor linalg_lu_factor_ex linalg_lu _lu_with_info"), lu),
+    **dict.fromkeys(
+        words("det linalg_det _linalg_det slogdet linalg_slogdet _linalg_slogdet logdet"),
+        lambda m, n: lu(n, n),
+    ),
+    **dict.fromkeys(words("linalg_inv linalg_inv_ex inverse"), lambda m, n: 2 * n**3),
+    **dict.fromkeys(words("qr linalg_qr"), lambda m, n: 2 * qr(m, n)),
+    **dict.fromkeys(words("geqrf linalg_householder_product orgqr"), qr),
+    **dict.fromkeys(words("svd linalg_svd _linalg_svd"), svd),
+    **dict.fromkeys(words("linalg_svdvals linalg_matrix_rank linalg_cond"), bidiagonal),
+    **dict.fromkeys(words("linalg_eigh _linalg_eigh"), lambda m, n: 9 * n**3),
+    "linalg_eigvalsh": lambda m, n: 4 * n**3 // 3,
+    "linalg_eig": lambda m, n: 25 * n**3,
+    **dict.fromkeys(words("linalg_eigvals _linalg_eigvals"), lambda m, n: 10 * n**3),
+    **dict.fromkeys(words("linalg_pinv pinverse"), lambda m, n: svd(m, n) + 2 * m * n * min(m, n)),
+    # degree 12 Taylor: 4 products, 3 squarings at most
+    **dict.fromkeys(words("linalg_matrix_exp matrix_exp"), lambda m, n: 14 * n**3),
+}
+
+
+def _matrix(call: OpCall, number: int = 0) -> tuple[TensorSpec, int, int, int]:
+    """(tensor, batch, m, n)."""
+    x = need(call, number, "matrix")
+    shape = sizes(x)
+    if len(shape) < 2:
+        raise CannotKnow(f"not a matrix: {list(shape)}")
+    return x, product(shape[:-2]), shape[-2], shape[-1]
+
+
+def _real(dtype: str, flops: int) -> int:
+    return 4 * flops if dtype in COMPLEX else flops
+
+
+@op(*(f"aten::{name}" for name in FACTORS), family="linalg",
+    source="LAPACK Working Note 41: opscope.core.perf.ops.linalg.FACTORS")  # fmt: skip
+def factorise(call: OpCall) -> Cost:
+    """LAPACK's leading terms for each matrix of the batch."""
+    x, batch, m, n = _matrix(call)
+    word = word_of(call.name)
+    if word in ("qr", "linalg_qr") and call.param("mode") == "r":
+        flops = qr(m, n)
+    elif word in ("linalg_svd", "_linalg_svd") and call.param("compute_uv") is False:
+        flops = bidiagonal(m, n)
+    else:
+        flops = FACTORS[word](m, n)
+    writes = outputs(call) or factors(word, call, x, m, n)
+    reflectors = word in ("linalg_householder_product", "orgqr")
+    reads = tensors(call)[:2] if reflectors else [x]
+    return cost(reads, writes, matrix=_real(x.dtype, batch * flops), dtype=x.dtype)
+
+
+_REAL = {"c64": "f32", "c128": "f64", "c32": "f16"}
+_COMPLEX = {real: dtype for dtype, real in _REAL.items()}
+
+
+def factors(word: str, call: OpCall, x: TensorSpec, m: int, n: int) -> list[TensorSpec]:
+    """What a factorisation of ``x`` returns, where the trace does not tell: the schema's results."""
+    lead, small = tuple(x.shape[:-2]), min(m, n)
+    word = word.removeprefix("linalg_").removeprefix("_linalg_")
+
+    def made(*last: int, dtype: str = x.dtype) -> TensorSpec:
+        return TensorSpec(dtype, (*lead, *last))
+
+    real = _REAL.get(x.dtype, x.dtype)
+    info, pivots = made(dtype="i32"), made(small, dtype="i32")
+    wide = _COMPLEX.get(x.dtype, x.dtype)
+    if word in ("qr", "lu"):
+        complete = call.param("mode") == "complete"
+        found = [made(m, m if complete else small), made(m if complete else small, n)]
+        return found if word == "qr" else [made(m, m), *found]
+    if word in ("svd", "_linalg_svd"):
+        full = call.param("full_matrices", not call.name.startswith("aten::_")) is True
+        full = full and call.param("some") is not True
+        found = [
+            made(m, m if full else small),
+            made(small, dtype=real),
+            made(n if full else small, n),
+        ]
+        return found[1:2] if call.param("compute_uv") is False else found
+    by_word = {
+        "eig": [made(n, dtype=wide), made(n, n, dtype=wide)],
+        "eigvals": [made(n, dtype=wide)],
+        "eigh": [made(n, dtype=real), x],
+        "eigvalsh": [made(n, dtype=real)],
+        "svdvals": [made(small, dtype=real)],
+        "cholesky_ex": [x, info],
+        "inv_ex": [x, info],
+        "lu_factor": [x, pivots],
+        "lu_factor_ex": [x, pivots, info],
+        "ldl_factor": [x, made(n, dtype="i32")],
+        "ldl_factor_ex": [x, made(n, dtype="i32"), info],
+        "geqrf": [x, made(small)],
+        "det": [made(), x, pivots] if call.name.startswith("aten::_") else [made()],
+        "slogdet": [made(), made(dtype=real)],
+        "logdet": [made()],
+        "matrix_rank": [made(dtype="i64")],
+        "cond": [made(dtype=real)],
+        "pinv": [made(n, m)],
+        "pinverse": [made(n, m)],
+    }
+    if word == "slogdet" and call.name.startswith("aten::_"):
+        return [made(), made(dtype=real), x, pivots]
+    return by_word.get(word, [x])
+
+
+@op("aten::ormqr", family="linalg", source="4·m·n·k − 2·n·k² (LAPACK Working Note 41)")
+def ormqr(call: OpCall) -> Cost:
+    """The k reflectors of a factorisation applied to an m × n matrix, from the left or the right."""
+    a, tau, x = (need(call, n, "operand") for n in range(3))
+    shape = sizes(x)
+    if len(shape) < 2 or not sizes(tau):
+        raise CannotKnow(f"not a matrix: {list(shape)}")
+    batch, m, n, k = product(shape[:-2]), shape[-2], shape[-1], sizes(tau)[-1]
+    flops = 4 * m * n * k - 2 * (n if call.param("left", True) else m) * k * k
+    matrix = _real(x.dtype, batch * max(flops, 0))
+    return cost([a, tau, x], [output(call) or x], matrix=matrix, dtype=x.dtype)
+
+
+@op(
+    "aten::linalg_solve",
+    "aten::linalg_solve_ex",
+    "aten::_linalg_solve_ex",
+    "aten::linalg_solve_triangular",
+    "aten::triangular_solve",
+    "aten::cholesky_solve",
+    "aten::linalg_lu_solve",
+    "aten::lu_solve",
+    "aten::linalg_ldl_solve",
+    "aten::linalg_lstsq",
+    "aten::_cholesky_solve_helper",
+    family="linalg",
+    source="LAPACK Working Note 41: factor where it is part of the op, then 2·n²·k (triangular n²·k)",
+)
+def solve(call: OpCall) -> Cost:
+    """n²·k a triangular system, 2·n²·k two of them, and the factorisation where it is included."""
+    a, _, m, n = _matrix(call)
+    b = need(call, 1, "right-hand side")
+    word = word_of(call.name)
+    if "ldl_solve" in word:
+        b = tensors(call)[-1]
+    if "cholesky_solve" in word or "lu_solve" in word or word.startswith("triangular_solve"):
+        if "linalg_lu_solve" not in word:  # right-hand side first in these
+            a, b = b, a
+        else:
+            b = tensors(call)[-1]
+    left, right = sizes(a), sizes(b)
+    m, n = left[-2], left[-1]
+    vector = len(right) == 1 or len(right) == len(left) - 1
+    k = 1 if vector else right[-1]
+    batch = max(product(left[:-2]), product(right[:-2]) if not vector else 1)
+    if "triangular" in word:
+        flops = n * n * k
+    elif "cholesky_solve" in word or "lu_solve" in word or "ldl_solve" in word:
+        flops = 2 * n * n * k
+    elif "lstsq" in word:
+        flops = max(qr(m, n) + (4 * m * n - 2 * n * n) * k + n * n * k, 0)
+    else:
+        flops = lu(n, n) + 2 * n * n * k
+    writes = outputs(call) or [b]
+    if outputs(call) is None and "solve_ex" in word:  # the factors are results as well
+        lead = left[:-2]
+        found = [TensorSpec("i32", (*lead, n)), TensorSpec("i32", lead)]
+        writes = [b, *([a, *found] if call.name.startswith("aten::_") else found[1:])]
+    elif outputs(call) is None and "lstsq" in word:
+        writes = [TensorSpec(b.dtype, (*right[:-2], n, k))]
+        if m > n:  # what is left over of each right-hand side
+            writes.append(TensorSpec(b.dtype, (*right[:-2], k)))
+    elif outputs(call) is None and not vector and product(right[:-2]) < batch:
+        writes = [TensorSpec(b.dtype, (*left[:-2], *right[-2:]))]
+    elif outputs(call) is None and word.startswith("triangular_solve"):
+        writes = [b, a]
+    reads = distinct_tensors(call)
+    return cost(reads, writes, matrix=_real(a.dtype, batch * flops), dtype=a.dtype)
+
+
+@op("aten::matrix_power", "aten::linalg_matrix_power", family="linalg",
+    source="2·n³ a product, by repeated squaring")  # fmt: skip
+def matrix_power(call: OpCall) -> Cost:
+    """⌊log2 p⌋ squarings and a product for each further binary one of p."""
+    x, batch, _, n = _matrix(call)
+    power = call.param("n")
+    if not isinstance(power, int) or isinstance(power, bool):
+        raise CannotKnow("the trace does not record the power")
+    p = abs(power)
+    products = max(p.bit_length() - 1, 0) + max(bin(p).count("1") - 1, 0)
+    flops = batch * products * 2 * n**3 + (2 * n**3 * batch if power < 0 else 0)
+    return cost([x], [x], matrix=_real(x.dtype, flops), dtype=x.dtype)
+
+
+@op("aten::cross", "aten::linalg_cross", family="elementwise", source="3 an element")
+def cross(call: OpCall) -> Cost:
+    """Two products and a difference for each element."""
+    a, b = need(call, 0, "operand"), need(call, 1, "operand")
+    shape = broadcast(sizes(a), sizes(b))
+    out = output(call) or TensorSpec(a.dtype, shape)
+    return cost([a, b], [out], vector=3 * product(shape), dtype=a.dtype)
+
+
+@op("aten::linalg_tensorinv", "aten::linalg_tensorsolve", family="linalg",
+    source="as the matrix of the same elements: inverse 2·N³, solve LU + 2·N²")  # fmt: skip
+def as_matrix(call: OpCall) -> Cost:
+    """A tensor read as a square matrix: N is the product of its leading dimensions."""
+    x = need(call, 0, "tensor")
+    if word_of(call.name) == "linalg_tensorsolve":
+        b = need(call, 1, "right-hand side")
+        n = numel(b)
+        out = output(call) or TensorSpec(b.dtype, (n,))
+        flops = lu(n, n) + 2 * n * n
+        return cost([x, b], [out], matrix=_real(x.dtype, flops), dtype=x.dtype)
+    ind = int_param(call, "ind", 2)
+    n = product(sizes(x)[:ind])
+    if n * n != numel(x) or ind <= 0:
+        raise CannotKnow(f"no square matrix by its first {ind} dimensions: {list(x.shape)}")
+    return cost([x], [output(call) or x], matrix=_real(x.dtype, 2 * n**3), dtype=x.dtype)
+
+
+@op("aten::_compute_linear_combination", family="linalg", source="2 per multiply-add")
+def linear_combination(call: OpCall) -> Cost:
+    """Sums of m tensors with n rows of m coefficients each."""
+    x, rows = need(call, 0, "tensors"), need(call, 1, "coefficients")
+    n, m = sizes(rows)
+    shape = sizes(x)
+    if not shape or shape[0] != m:
+        raise CannotKnow(f"{m} coefficients of {list(shape)}")
+    out = output(call) or TensorSpec(x.dtype, (n, *shape[1:]))
+    flops = 2 * n * numel(x)
+    return cost([x, rows], [out], matrix=_real(x.dtype, flops), dtype=x.dtype)

@@ -1,0 +1,207 @@
+"""Losses: the operations an element of their definition, and the mean or sum over all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, word_of, words
+from opscope.core.perf.shapes import (
+    as_ints,
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    sizes,
+    span,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+#: FLOPs an element before the reduction.
+ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "mse_loss": 2,
+        "l1_loss": 2,
+        "smooth_l1_loss": 5,
+        "huber_loss": 5,
+        "binary_cross_entropy": 7,
+        "binary_cross_entropy_with_logits": 8,
+        "kl_div": 4,
+        "soft_margin_loss": 4,
+        "multilabel_margin_loss": 3,
+        "multilabel_margin_loss_forward": 3,
+        "multi_margin_loss": 3,
+        "poisson_nll_loss": 3,
+        "gaussian_nll_loss": 6,
+        "hinge_embedding_loss": 3,
+        "margin_ranking_loss": 4,
+        "multilabel_soft_margin_loss": 8,
+    }
+)
+
+
+def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
+    """The result and the additions of the reduction (0 where there is none)."""
+    recorded = output(call)
+    if recorded is None:
+        none = call.param("reduction", 1) in (0, "none")
+        rows = "margin_loss" in call.name and "multi" in call.name
+        kept = x.shape[:-1] if rows else x.shape
+        recorded = TensorSpec(x.dtype, kept if none else ())
+    return recorded, max(numel(x) - numel(recorded), 0)
+
+
+@op(
+    *(f"aten::{name}" for name in ELEMENT),
+    family="loss",
+    source="FLOPs an element: opscope.core.perf.ops.loss.ELEMENT, and the reduction",
+)
+def pointwise_loss(call: OpCall) -> Cost:
+    """A stated number of FLOPs an element, and the reduction's additions."""
+    x = need(call, 0, "input")
+    out, sums = _reduced(call, x)
+    flops = ELEMENT[word_of(call.name)] * numel(x) + sums
+    writes = outputs(call) or [out]
+    if outputs(call) is None and call.name.endswith("_forward"):  # whether each is a target
+        writes = [out, x]
+    return cost(distinct_tensors(call), writes, vector=flops, dtype=x.dtype)
+
+
+_BACKWARD: Final = words(
+    """
+    mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div
+    soft_margin_loss multilabel_margin_loss multi_margin_loss
+    """
+)
+
+
+@op(
+    *(f"aten::{name}_backward" for name in _BACKWARD),
+    family="loss",
+    source="the derivative an element: as the forward",
+)
+def pointwise_loss_backward(call: OpCall) -> Cost:
+    """As many FLOPs an element as the forward's, and a multiplication by the gradient."""
+    x = need(call, 1, "input")
+    each = ELEMENT[word_of(call.name).removesuffix("_backward")] + 1
+    return cost(distinct_tensors(call), [x], vector=each * numel(x), dtype=x.dtype)
+
+
+@op(
+    "aten::nll_loss",
+    "aten::nll_loss_forward",
+    "aten::nll_loss_nd",
+    "aten::nll_loss2d",
+    "aten::nll_loss2d_forward",
+    family="loss",
+    source="one gathered element a row, negated and added",
+)
+def nll_loss(call: OpCall) -> Cost:
+    """Only the target's element of each row is touched."""
+    x, target = need(call, 0, "input"), need(call, 1, "target")
+    rows = numel(target)
+    one = TensorSpec(x.dtype, ())
+    each = call.param("reduction", 1) in (0, "none")
+    writes = outputs(call) or [TensorSpec(x.dtype, target.shape) if each else one, one]
+    return cost([span(x, rows), target], writes, vector=2 * rows, dtype=x.dtype)
+
+
+@op("aten::nll_loss_backward", "aten::nll_loss2d_backward", family="loss", source="one a row")
+def nll_loss_backward(call: OpCall) -> Cost:
+    """The whole gradient is written (zeros), one element a row computed."""
+    grad, x, target = (need(call, n, "operand") for n in range(3))
+    rows = numel(target)
+    return cost([grad, target], [x], vector=rows, dtype=x.dtype)
+
+
+@op("aten::cross_entropy_loss", family="loss", source="log-softmax and nll_loss")
+def cross_entropy(call: OpCall) -> Cost:
+    """Log-softmax over dim 1 (5n − rows), then the targets' elements."""
+    x, target = need(call, 0, "input"), need(call, 1, "target")
+    shape = sizes(x)
+    classes = shape[1] if len(shape) > 1 else product(shape)
+    rows = product(shape) // max(classes, 1)
+    out = output(call) or TensorSpec(x.dtype, ())
+    flops = max(5 * product(shape) - rows, 0) + 2 * numel(target)
+    return cost([x, target, *tensors(call)[2:3]], [out], vector=flops, dtype=x.dtype)
+
+
+@op(
+    "aten::triplet_margin_loss",
+    "aten::cosine_embedding_loss",
+    family="loss",
+    source="distances of the pairs",
+)
+def embedding_loss(call: OpCall) -> Cost:
+    """Two distances (triplet) at 3 an element, or one cosine at 6."""
+    x = need(call, 0, "input")
+    return cost(distinct_tensors(call), [_reduced(call, x)[0]], vector=6 * numel(x), dtype=x.dtype)
+
+
+@op(
+    "aten::ctc_loss",
+    "aten::_ctc_loss",
+    "aten::_cudnn_ctc_loss",
+    "aten::miopen_ctc_loss",
+    family="loss",
+    source="7 for each time step and state of the extended target",
+)
+def ctc_loss(call: OpCall) -> Cost:
+    """Log-sum-exp of three (7) over T·N·(2S + 1) states, S from a padded target [N, S]."""
+    x, target = need(call, 0, "input"), need(call, 1, "target")
+    shape, labels = sizes(x), sizes(target)
+    if len(labels) != 2 or len(shape) != 3:
+        raise CannotKnow("the targets' lengths are data that no trace records")
+    longest = as_ints(call.param("target_lengths"))
+    width = max(longest) if longest else labels[1]
+    states = shape[0] * shape[1] * (2 * width + 1)
+    writes = outputs(call)
+    note = ""
+    if writes is None:
+        writes = [TensorSpec(x.dtype, (shape[1],)), TensorSpec(x.dtype, (states,))]
+        note = "" if longest else "the longest target is taken to be as long as the padded ones"
+    elif len(writes) > 1:  # the recursion is a result: its size tells the states
+        states = numel(writes[1])
+    return cost([x, target], writes, vector=7 * states, dtype=x.dtype, note=note)
+
+
+@op("aten::_ctc_loss_backward", family="loss",
+    source="7 for each time step and state, 3 to collect it, 2 an element of the input")  # fmt: skip
+def ctc_loss_backward(call: OpCall) -> Cost:
+    """The recursion from the end (7), its product with the forward's added to its label (3), and the
+    gradient from that and the probability (2)."""
+    log_probs, alpha = need(call, 1, "log probabilities"), need(call, 4, "forward's recursion")
+    flops = 10 * numel(alpha) + 2 * numel(log_probs)
+    return cost(
+        distinct_tensors(call), [output(call) or log_probs], vector=flops, dtype=log_probs.dtype
+    )
+
+
+@op(
+    "torch_nn::_linear_cross_entropy_batch_chunked",
+    "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction",
+    family="gemm",
+    source="2·T·V·H, as much for each gradient that is a result; cross entropy 5 an element",
+)
+def linear_cross_entropy(call: OpCall) -> Cost:
+    """The logits are made a chunk at a time and never kept: input, weight and target come in."""
+    x, w, target = (need(call, n, "operand") for n in range(3))
+    wide = sizes(x)[-1] if sizes(x) else 1
+    rows = numel(x) // max(wide, 1)
+    logits = rows * (numel(w) // max(wide, 1))
+    recorded = outputs(call)
+    if recorded is None and "no_reduction" not in call.name:
+        raise CannotKnow("the trace does not record which gradients were asked for")
+    gradients = sum(t.shape in (x.shape, w.shape) for t in (recorded or [])[1:])
+    return cost(
+        distinct_tensors(call),
+        recorded or [TensorSpec(x.dtype, target.shape)],
+        matrix=2 * logits * wide * (1 + gradients),
+        vector=5 * logits + 2 * rows + (3 * logits if gradients else 0),
+        dtype=x.dtype,
+    )

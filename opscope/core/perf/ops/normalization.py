@@ -1,0 +1,265 @@
+"""Normalisations, forward and backward, by counting the operations an element of the definition.
+
+Statistics over n numbers: mean n, subtract n, square n, add n; normalising: multiply by 1/σ (the
+subtraction is already made), scale and shift where there are a weight and a bias.
+"""
+
+from __future__ import annotations
+
+from opscope.core.perf.registry import Cost, backward_of, op
+from opscope.core.perf.shapes import (
+    Part,
+    as_ints,
+    cost,
+    distinct_tensors,
+    floating,
+    int_param,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+
+def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
+    """The outputs: as recorded, else the result and the statistics kept for backward."""
+    recorded = outputs(call)
+    if recorded is not None:
+        return [*recorded]
+    kind = "f32" if x.dtype in ("f16", "bf16") else floating(x.dtype)
+    kept = TensorSpec(kind, (statistics,))
+    return [x, kept, kept] if statistics else [x]
+
+
+@op(
+    "aten::batch_norm",
+    "aten::native_batch_norm",
+    "aten::cudnn_batch_norm",
+    "aten::miopen_batch_norm",
+    "aten::_batch_norm_impl_index",
+    "aten::_batch_norm_with_update",
+    "aten::_batch_norm_with_update_functional",
+    "aten::_batch_norm_no_update",
+    "aten::_native_batch_norm_legit",
+    "aten::_native_batch_norm_legit_no_training",
+    "aten::_native_batch_norm_legit_functional",
+    family="norm",
+    source="training 5 an element and 1 each for weight and bias; evaluation 2 and those",
+)
+def batch_norm(call: OpCall) -> Cost:
+    """Training: statistics 4, normalise 1, affine 2; evaluation: subtract, multiply, affine 2."""
+    x = need(call, 0, "input")
+    found = tensors(call)
+    channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
+    # evaluation is known by the parameter, or by the op's name; cuDNN's op is called in training
+    evaluation = call.param("training", call.param("train", True)) is False
+    evaluation = evaluation or call.name.endswith(("no_training", "no_update"))
+    affine = min(len(found) - 1, 2) if len(found) in (2, 3, 5) else 0
+    each = (2 if evaluation else 5) + affine
+    running = [] if evaluation else found[3:5]
+    writes = [*_saved(call, x, 0 if evaluation else channels), *running]
+    return cost(distinct_tensors(call), writes, vector=each * numel(x), dtype=x.dtype)
+
+
+@op(
+    "aten::native_batch_norm_backward",
+    "aten::cudnn_batch_norm_backward",
+    "aten::miopen_batch_norm_backward",
+    "aten::batch_norm_backward",
+    "aten::_batch_norm_impl_index_backward",
+    family="norm",
+    source="10 an element: x̂ again 2, two sums 3, the data gradient 5",
+)
+def batch_norm_backward(call: OpCall) -> Cost:
+    """x̂ 2, Σdy 1, Σdy·x̂ 2, dx = (dy − mean − x̂·mean)·scale 5."""
+    x, grad = need(call, 0, "input"), need(call, 1, "gradient")
+    channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
+    kept = outputs(call)
+    weight = TensorSpec(floating(x.dtype), (channels,))
+    # the reserve that cuDNN keeps between forward and backward is a byte tensor of its own
+    mask = call.param("output_mask")
+    asked = mask if isinstance(mask, tuple) and len(mask) == 3 else (True, True, True)
+    if kept is None:
+        kept = [t for t, want in zip((x, weight, weight), asked, strict=True) if want]
+    writes = [*kept]
+    return cost(
+        distinct_tensors(call), writes, vector=10 * max(numel(x), numel(grad)), dtype=x.dtype
+    )
+
+
+@op(
+    "aten::batch_norm_stats",
+    "aten::batch_norm_elemt",
+    "aten::batch_norm_backward_reduce",
+    "aten::batch_norm_backward_elemt",
+    "aten::batch_norm_gather_stats",
+    "aten::batch_norm_gather_stats_with_counts",
+    "aten::batch_norm_update_stats",
+    family="norm",
+    source="the parts of batch norm: 4, 4, 5 and 5 an element",
+)
+def batch_norm_part(call: OpCall) -> Cost:
+    """Synchronised batch norm's parts, as the whole one's count."""
+    found = tensors(call)
+    x = need(call, 0, "input")
+    each = 5 if "backward" in call.name else 4
+    small = "gather" in call.name or "stats" in call.name
+    recorded = outputs(call)
+    if recorded is None and small:
+        channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
+        stat = TensorSpec(floating(x.dtype), (channels,))
+        recorded = [stat, stat]
+    return cost(found, recorded or [x], vector=each * numel(x), dtype=x.dtype)
+
+
+@op(
+    "aten::layer_norm",
+    "aten::native_layer_norm",
+    "aten::group_norm",
+    "aten::native_group_norm",
+    "aten::instance_norm",
+    "apex::fused_layer_norm",
+    family="norm",
+    source="5 an element and 1 each for weight and bias",
+)
+def layer_norm(call: OpCall) -> Cost:
+    """Mean 1, subtract 1, square 1, add 1, multiply by 1/σ 1, weight 1, bias 1."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    found = tensors(call)
+    affine = min(len(found) - 1, 2)
+    over_last = call.param("normalized_shape")
+    if "group" in call.name or "instance" in call.name:
+        groups = call.param("num_groups", call.param("group", 1))
+        rows = shape[0] * (int(groups) if isinstance(groups, int) else 1)
+    else:
+        weight = found[1] if len(found) > 1 else None
+        over = as_ints(over_last) or (sizes(weight) if weight is not None else shape[-1:])
+        rows = product(shape) // max(product(over), 1)
+    native = "native" in call.name
+    writes = _saved(call, x, rows if native else 0)
+    return cost(distinct_tensors(call), writes, vector=(5 + affine) * product(shape), dtype=x.dtype)
+
+
+@op(
+    "aten::native_layer_norm_backward",
+    "aten::native_group_norm_backward",
+    family="norm",
+    source="12 an element: x̂ again 2, dy·w 1, two sums 3, dx 4, dw 1, db 1 … ",
+)
+def layer_norm_backward(call: OpCall) -> Cost:
+    """x̂ 2, dy·w 1, Σ 1, Σ·x̂ 2, dx 4, and the weight's and bias's gradients 2 where they are."""
+    grad, x = need(call, 0, "gradient"), need(call, 1, "input")
+    found = tensors(call)
+    small = found[4:]
+    each = 12 if small else 9
+    mask = call.param("output_mask")
+    asked = mask if isinstance(mask, tuple) and len(mask) == 3 else (True, bool(small), bool(small))
+    kept = small[0] if small else None
+    if kept is None and isinstance(call.param("C"), int) and "group" in call.name:
+        kept = TensorSpec(x.dtype, (int_param(call, "C"),))
+    made = [t for t, want in zip((x, kept, kept), asked, strict=True) if want and t is not None]
+    writes = outputs(call) or made
+    return cost(distinct_tensors(call), writes, vector=each * numel(grad), dtype=x.dtype)
+
+
+@op(
+    "aten::rms_norm",
+    "aten::_fused_rms_norm",
+    "vllm::rms_norm",
+    "_C::rms_norm",
+    "quack::_rmsnorm_fwd",
+    family="norm",
+    source="4 an element: square, add, multiply by 1/rms, weight",
+)
+def rms_norm(call: OpCall) -> Cost:
+    """Square 1, add 1, multiply 1, and 1 for the weight; a root and a division a row left out."""
+    found = tensors(call)
+    if call.name.startswith(("_C::", "vllm::")) and len(found) > 2:  # the result is the first
+        out, x, weight = found[0], found[1], found[2]
+        return cost([x, weight], [out], vector=4 * numel(x), dtype=x.dtype)
+    x = need(call, 0, "input")
+    weight_there = len(found) > 1
+    writes = _saved(call, x, 0)
+    if call.name.startswith("aten::_fused") and outputs(call) is None:
+        over = as_ints(call.param("normalized_shape")) or (
+            sizes(found[1]) if weight_there else sizes(x)[-1:]
+        )
+        writes = _saved(call, x, numel(x) // max(product(over), 1))[:2]  # one statistic: 1/rms
+    return cost(found, writes, vector=(4 if weight_there else 3) * numel(x), dtype=x.dtype)
+
+
+@op("_C::fused_add_rms_norm", "vllm::fused_add_rms_norm", family="norm", source="5 an element")
+def add_rms_norm(call: OpCall) -> Cost:
+    """The residual's addition and the norm, both tensors overwritten."""
+    x, residual, weight = (need(call, n, "operand") for n in range(3))
+    return cost([x, residual, weight], [x, residual], vector=5 * numel(x), dtype=x.dtype)
+
+
+@op("aten::_fused_rms_norm_backward", family="norm", source="9 an element")
+def rms_norm_backward(call: OpCall) -> Cost:
+    """x̂ 1, dy·w 1, Σ 2, dx 3, dw 2."""
+    grad, x = need(call, 0, "gradient"), need(call, 1, "input")
+    writes = outputs(call) or [x, *tensors(call)[3:4]]
+    return cost(distinct_tensors(call), writes, vector=9 * numel(grad), dtype=x.dtype)
+
+
+@op(
+    "aten::_weight_norm_interface_backward",
+    "aten::_weight_norm_differentiable_backward",
+    family="norm",
+    source="6 an element: Σ dw·v 2, dv = g/‖v‖·(dw − v·Σ/‖v‖²) 4",
+)
+def weight_norm_backward(call: OpCall) -> Cost:
+    """The gradients of the direction and of the length."""
+    grad, v, g = (need(call, n, "operand") for n in range(3))
+    return cost(
+        distinct_tensors(call), outputs(call) or [v, g], vector=6 * numel(v), dtype=grad.dtype
+    )
+
+
+@op("aten::local_response_norm", family="norm", source="the window's squares, a power, a division")
+def local_response_norm(call: OpCall) -> Cost:
+    """Square 1, the window's additions by running sum 2, scale, add, power, divide 4."""
+    x = need(call, 0, "input")
+    return cost([x], [output(call) or x], vector=7 * numel(x), dtype=x.dtype)
+
+
+@op(
+    "aten::renorm",
+    "aten::normalize",
+    "aten::_weight_norm",
+    "aten::_weight_norm_interface",
+    family="norm",
+    source="3 an element: square, add, scale",
+)
+def renorm(call: OpCall) -> Cost:
+    """A norm along one dimension, and the scaling."""
+    x = need(call, 0, "input")
+    return cost(distinct_tensors(call), outputs(call) or [x], vector=3 * numel(x), dtype=x.dtype)
+
+
+@backward_of("aten::batch_norm", "aten::cudnn_batch_norm", "aten::native_batch_norm")
+def batch_norm_gradient(call: OpCall) -> tuple[Cost, Cost]:
+    """Data gradient 7 an element (x̂ again 2, dx 5), weight and bias 3."""
+    x = need(call, 0, "input")
+    weight = tensors(call)[1:2]
+    return (
+        cost([x, x, *weight], [x], vector=7 * numel(x), dtype=x.dtype),
+        cost([], [*weight, *weight], vector=3 * numel(x), dtype=x.dtype),
+    )
+
+
+@backward_of("aten::layer_norm", "aten::native_layer_norm", "aten::group_norm")
+def layer_norm_gradient(call: OpCall) -> tuple[Cost, Cost]:
+    """Data gradient 10 an element, weight and bias 2."""
+    x = need(call, 0, "input")
+    weight = tensors(call)[1:2]
+    return (
+        cost([x, x, *weight], [x], vector=(10 if weight else 9) * numel(x), dtype=x.dtype),
+        cost([], [*weight, *weight], vector=2 * numel(x) if weight else 0, dtype=x.dtype),
+    )

@@ -1,0 +1,134 @@
+"""Optimizer updates over lists of parameters: FLOPs a parameter from the update's own definition.
+
+Adam: first moment 3 (subtract, multiply, add), second moment 4, denominator 3 (root, divide, add ε),
+update 2: 12; decoupled or added weight decay 2, AMSGrad 1. SGD: update 2, weight decay 2, momentum 2,
+Nesterov 2. Lion: blend 3, sign 1, update 2, moment 3, decay 2. Adafactor: squared gradient, row and
+column means, factored denominator, update: 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from opscope.core.perf.registry import CannotKnow, Cost, op
+from opscope.core.perf.shapes import Part, cost, lists, need, numel, promote, tensors
+from opscope.core.schema import OpCall, TensorSpec
+
+#: FLOPs a parameter without options.
+UPDATES: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "adam": 12,
+        "adamw": 12,
+        "sgd": 2,
+        "momentum": 4,
+        "adagrad": 5,
+        "rmsprop": 8,
+        "lion": 9,
+        "adafactor": 9,
+        "lamb": 18,
+        "lars": 8,
+        "ftrl": 10,
+        "adadelta": 11,
+        "ademamix": 18,
+    }
+)
+
+
+def _truthy(call: OpCall, key: str) -> bool:
+    value = call.param(key)
+    return isinstance(value, (int, float)) and value != 0
+
+
+def update_flops(kind: str, call: OpCall) -> int:
+    """FLOPs a parameter with the options of the call. Raises CannotKnow for an unknown update."""
+    try:
+        each = UPDATES[kind]
+    except KeyError:
+        raise CannotKnow(f"the update {kind!r} is not modelled") from None
+    if _truthy(call, "weight_decay"):
+        each += 2
+    if kind in ("adam", "adamw") and call.param("amsgrad") is True:
+        each += 1
+    if kind == "sgd" and _truthy(call, "momentum"):
+        each += 2
+        if call.param("nesterov") is True:
+            each += 2
+    return each
+
+
+@op(
+    "aten::_fused_adam",
+    "aten::_fused_adamw",
+    "aten::_fused_sgd",
+    "aten::_fused_adagrad",
+    family="optimizer",
+    source="FLOPs a parameter: opscope.core.perf.ops.optimizer.UPDATES",
+)
+def fused(call: OpCall) -> Cost:
+    """Lists of parameters, gradients and states; gradients are read, the others read and written."""
+    found = [one for one in lists(call) if one]
+    if len(found) < 2:
+        raise CannotKnow("the trace has no shapes for the lists of tensors")
+    params, grads, *states = found
+    kind = call.name.partition(".")[0].rstrip("_").rsplit("_", 1)[-1]
+    count = sum(map(numel, params))
+    # a list of scalars (the step counts) is not a state of the parameters' size
+    kept = [t for one in states for t in one if t.shape or numel(t) == 0]
+    steps = [t for one in states for t in one if not t.shape]
+    reads: list[Part] = [*params, *grads, *kept, *steps]
+    return cost(
+        reads, [*params, *kept], vector=update_flops(kind, call) * count, dtype=promote(params)
+    )
+
+
+@op(
+    "bitsandbytes::optimizer_update_32bit",
+    "bitsandbytes::optimizer_update_8bit_blockwise",
+    "apex::multi_tensor_adam",
+    "amp_C::multi_tensor_adam",
+    "amp_C::multi_tensor_sgd",
+    "amp_C::multi_tensor_lamb",
+    "amp_C::multi_tensor_adagrad",
+    family="optimizer",
+    source="FLOPs a parameter: opscope.core.perf.ops.optimizer.UPDATES",
+)
+def by_name(call: OpCall) -> Cost:
+    """The update's name is a parameter, or the end of the op's name."""
+    named = call.param("optimizer_name")
+    kind = named if isinstance(named, str) else call.name.rsplit("_", 1)[-1]
+    groups = [one for one in lists(call) if one]
+    if groups:
+        grads, params = groups[0], groups[min(1, len(groups) - 1)]
+        states = [t for one in groups[2:] for t in one]
+    else:
+        grads, params = [need(call, 0, "gradient")], [need(call, 1, "parameter")]
+        states = tensors(call)[2:]
+    count = sum(map(numel, params))
+    return cost(
+        [*grads, *params, *states],
+        [*params, *states],
+        vector=update_flops(kind, call) * count,
+        dtype=promote(params),
+    )
+
+
+@op(
+    "torch.nn.utils.clip_grad_norm_",
+    family="optimizer",
+    source="3 an element: square, add, scale",
+)
+def clip_grad_norm(call: OpCall) -> Cost:
+    """The norm of all gradients, and their scaling."""
+    found = [t for one in lists(call) for t in one] or tensors(call)
+    if not found:
+        raise CannotKnow("the trace has no shapes for the list of tensors")
+    return cost(found, found, vector=3 * sum(map(numel, found)), dtype=promote(found))
+
+
+def apply_update(kind: str, call: OpCall, param: TensorSpec, states: list[TensorSpec]) -> Cost:
+    """A single parameter's update, as TensorFlow and MindSpore have it: param, states, gradient."""
+    each = update_flops(kind, call)
+    dtype = param.dtype
+    return cost([param, *states, param], [param, *states], vector=each * numel(param), dtype=dtype)

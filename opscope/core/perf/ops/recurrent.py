@@ -1,0 +1,251 @@
+"""Recurrent layers and cells: every weight matrix once for each time step and batch entry.
+
+2 FLOPs a weight and token (packed sequences included: their tokens are the rows there are), and the
+gates' arithmetic: LSTM 22, GRU 17, plain 3 FLOPs for each hidden unit and token, counted as
+elementwise functions are (sigmoid 4, tanh 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
+    as_ints,
+    cost,
+    distinct_tensors,
+    int_param,
+    lists,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+#: Gates, and FLOPs a hidden unit and token besides the products.
+KINDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {"lstm": (4, 22), "gru": (3, 17), "rnn": (1, 3)}
+)
+#: cudnnRNNMode_t: RELU, TANH, LSTM, GRU.
+_MODES: Final = ("rnn", "rnn", "lstm", "gru")
+#: One layer in one direction: input, both matrices, both biases, the states (which are matrices too).
+_ONEDNN: Final = "mkldnn_rnn_layer"
+_SOURCE = "2 a weight and token; gates LSTM 22, GRU 17, RNN 3 a unit and token"
+
+
+def _kind(call: OpCall) -> str:
+    for kind in KINDS:
+        if kind in call.name.lower().rsplit("::", 1)[-1].replace("_cudnn_rnn", "").replace(
+            "miopen_rnn", ""
+        ):
+            return kind
+    mode = as_ints(call.param("mode"))
+    if mode and 0 <= mode[0] < 4:
+        return _MODES[mode[0]]
+    raise CannotKnow("the trace does not record the kind of the recurrent layer (mode)")
+
+
+def _weights(call: OpCall) -> list[TensorSpec]:
+    """The weight matrices of all layers: of oneDNN's layer its two, else the two-dimensional tensors of
+    the list of weights, or where no list was recorded those after the input."""
+    if _ONEDNN in call.name:
+        return tensors(call)[1:3]
+    told = lists(call)
+    if told:
+        weights = [t for t in told[0 if "_rnn" in call.name else -1] if len(t.shape) == 2]
+        if weights:
+            return weights
+    found = [t for t in tensors(call)[1:] if len(t.shape) == 2]
+    if found and len(tensors(call)[0].shape) == 2 and len(found) % 2:
+        found = found[:-1]  # batch sizes never are matrices; an odd one is a state
+    return found
+
+
+@op(
+    "aten::lstm",
+    "aten::gru",
+    "aten::rnn_tanh",
+    "aten::rnn_relu",
+    "aten::_cudnn_rnn",
+    "aten::miopen_rnn",
+    "aten::mkldnn_rnn_layer",
+    "aten::_lstm_mps",
+    family="recurrent",
+    source=_SOURCE,
+)
+def layer(call: OpCall) -> Cost:
+    """All layers and both directions: their weight matrices are all among the inputs."""
+    x = need(call, 0, "input")
+    kind = "lstm" if _ONEDNN in call.name else _kind(call)
+    gates, each = KINDS[kind]
+    shape = sizes(x)
+    tokens = product(shape[:-1])
+    weights = _weights(call)
+    if weights:
+        matrix = 2 * tokens * sum(map(numel, weights))
+        wide = sizes(weights[0])[0]  # a projection has fewer rows, and no gates
+        units = sum(sizes(w)[0] for w in weights if sizes(w)[0] == wide) // (2 * gates)
+    else:
+        matrix, units = _from_parameters(call, gates, shape[-1], tokens)
+    out = outputs(call)
+    if out is None:
+        wide = units // max(int_param(call, "num_layers", 1), 1)
+        out = [TensorSpec(x.dtype, (*shape[:-1], wide))]
+    return cost(
+        distinct_tensors(call),
+        out,
+        matrix=matrix,
+        vector=each * units * tokens,
+        dtype=x.dtype,
+    )
+
+
+def _from_parameters(call: OpCall, gates: int, features: int, tokens: int) -> tuple[int, int]:
+    hidden = int_param(call, "hidden_size")
+    layers = int_param(call, "num_layers", 1)
+    ways = 2 if call.param("bidirectional") is True else 1
+    projected = int_param(call, "proj_size", 0) or hidden
+    matrix = 0
+    for number in range(layers):
+        inner = features if number == 0 else ways * projected
+        matrix += 2 * tokens * ways * gates * hidden * (inner + projected)
+        if projected != hidden:
+            matrix += 2 * tokens * ways * hidden * projected
+    return matrix, layers * ways * hidden
+
+
+@op(
+    "aten::lstm_cell",
+    "aten::gru_cell",
+    "aten::rnn_tanh_cell",
+    "aten::rnn_relu_cell",
+    family="recurrent",
+    source=_SOURCE,
+)
+def cell(call: OpCall) -> Cost:
+    """One step: both weight matrices for each entry of the batch."""
+    x = need(call, 0, "input")
+    _, each = KINDS[_kind(call)]
+    states = 2 if "lstm" in call.name else 1
+    matrices = [t for t in tensors(call)[1 + states :] if len(t.shape) == 2]
+    if len(matrices) < 2:
+        raise CannotKnow("the trace has no shapes for the weights")
+    batch = product(sizes(x)[:-1])
+    units = sizes(matrices[1])[1]
+    out = outputs(call) or [TensorSpec(x.dtype, (batch, units))] * states
+    return cost(
+        distinct_tensors(call),
+        out,
+        matrix=2 * batch * sum(map(numel, matrices[:2])),
+        vector=each * batch * units,
+        dtype=x.dtype,
+    )
+
+
+@op(
+    "aten::_thnn_fused_lstm_cell",
+    "aten::_thnn_fused_gru_cell",
+    "aten::_thnn_differentiable_lstm_cell_backward",
+    "aten::_thnn_fused_lstm_cell_backward",
+    "aten::_thnn_fused_lstm_cell_backward_impl",
+    "aten::_thnn_fused_gru_cell_backward",
+    "aten::_thnn_differentiable_gru_cell_backward",
+    family="activation",
+    source="the gates' arithmetic alone: LSTM 22, GRU 17 a unit; backward twice that",
+)
+def gates_only(call: OpCall) -> Cost:
+    """The pointwise part; the products are ops of their own."""
+    backward = "backward" in call.name
+    gates, each = KINDS["lstm" if "lstm" in call.name else "gru"]
+    x = need(call, 0, "gates")
+    units = numel(x) if backward else numel(x) // gates
+    out = output(call)
+    writes = outputs(call) or ([x] if out is None else [out])
+    return cost(
+        distinct_tensors(call),
+        writes,
+        vector=each * units * (2 if backward else 1),
+        dtype=x.dtype,
+    )
+
+
+@op(
+    "aten::_cudnn_rnn_backward",
+    "aten::miopen_rnn_backward",
+    "aten::mkldnn_rnn_layer_backward",
+    family="recurrent",
+    source="twice the forward: data and weight gradients",
+)
+def layer_backward(call: OpCall) -> Cost:
+    """Data gradients and weight gradients, each as many multiply-adds as the forward."""
+    forward = layer(OpCall(call.name.replace("_backward", ""), call.inputs, None, call.params))
+    writes = outputs(call)
+    if writes is None and _ONEDNN in call.name:  # the gradients of all that the forward took
+        writes = tensors(call)[:7]
+    return cost(
+        distinct_tensors(call),
+        writes,
+        matrix=2 * forward.matrix_flops,
+        vector=2 * forward.vector_flops,
+        dtype=next(iter(forward.by_dtype), "?"),
+        reason=NO_OUTPUTS,
+    )
+
+
+@op("aten::_cudnn_rnn_flatten_weight", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence",
+    "aten::_pack_padded_sequence_backward", family="copy", source="weights or steps moved")  # fmt: skip
+def repack(call: OpCall) -> Cost:
+    """Everything is read and written once."""
+    found = distinct_tensors(call)
+    if not found:
+        return cost(None, None, reason=NO_SHAPES)
+    return cost(found, outputs(call) or found)
+
+
+@backward_of("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::_cudnn_rnn",
+             "aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")  # fmt: skip
+def recurrent_gradient(call: OpCall) -> tuple[Cost, Cost]:
+    """Each gradient costs the forward's products; the gates' go with the data."""
+    from opscope.core.perf.api import cost as cost_of
+
+    forward, why = cost_of(call)
+    if forward is None:
+        raise CannotKnow(why or "the forward's cost is not known")
+    dtype = next(iter(forward.by_dtype), "?")
+    reads = distinct_tensors(call)
+    x = need(call, 0, "input")
+    weights = [t for t in tensors(call)[1:] if len(t.shape) == 2]
+    return (
+        cost(reads, [x], matrix=forward.matrix_flops, vector=2 * forward.vector_flops, dtype=dtype),
+        cost(reads, weights, matrix=forward.matrix_flops, dtype=dtype),
+    )
+
+
+@op(
+    "aten::lstm_mps_backward", family="recurrent", source="the forward's products for each gradient"
+)
+def lstm_mps_backward(call: OpCall) -> Cost:
+    """Gradients of the data and of the weights: twice the products, the gates' arithmetic twice."""
+    leaves, parameters = call.input_leaves(), lists(call)[-1:]
+    x = leaves[5] if len(leaves) > 5 else None
+    weights = [t for one in parameters for t in one if len(t.shape) == 2]
+    if x is None or not weights:
+        raise CannotKnow("the trace has no shapes for the input or the weights")
+    tokens = product(sizes(x)[:-1])
+    gates, each = KINDS["lstm"]
+    units = sum(sizes(w)[0] for w in weights) // (2 * gates)
+    return cost(
+        distinct_tensors(call),
+        outputs(call) or [x, *parameters[0]],
+        matrix=4 * tokens * sum(map(numel, weights)),
+        vector=2 * each * units * tokens,
+        dtype=x.dtype,
+    )

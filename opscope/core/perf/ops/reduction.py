@@ -1,0 +1,270 @@
+"""Reductions and scans: the operations that the definition takes, each element read once.
+
+A sum of n numbers is n − 1 additions; a mean divides besides; the count for a whole tensor is over
+its rows: inputs − outputs, or inputs. XLA's and TensorFlow's cost models count the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, word_of, words
+from opscope.core.perf.shapes import (
+    as_ints,
+    axes,
+    cost,
+    dtype_param,
+    floating,
+    knows_params,
+    need,
+    numel,
+    output,
+    product,
+    result,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import INTEGERS, OpCall, ParamValue, TensorSpec
+
+#: (FLOPs an input element, FLOPs an output element) of a reduction; −1: one fewer than inputs.
+FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            words(
+                """
+                sum nansum prod amax amin max min all any argmax argmin aminmax max_values
+                count_nonzero
+                """
+            ),
+            (1, -1),
+        ),
+        "mean": (1, 0),
+        "nanmean": (1, 0),
+        "var": (4, -1),  # mean n, subtract n, square n, add n − 1 … divide
+        "std": (4, 0),
+        "var_mean": (4, -1),
+        "std_mean": (4, 0),
+        "norm": (2, 0),  # square, add, root
+        "linalg_norm": (2, 0),
+        "linalg_vector_norm": (2, 0),
+        "frobenius_norm": (2, 0),
+        "nuclear_norm": (2, 0),
+        "linalg__powsum": (2, 0),
+        "linalg_matrix_norm": (2, 0),
+        "native_norm": (2, 0),
+        "hash_tensor": (1, -1),
+        "_is_all_true": (1, -1),
+        "_is_any_true": (1, -1),
+        "_aminmax": (1, -1),
+        "special_logsumexp": (4, 0),
+        "logsumexp": (4, 0),  # max, subtract, exp, add … log
+        "median": (1, -1),
+        "nanmedian": (1, -1),
+        "mode": (1, -1),
+        "dist": (3, 0),
+        "trace": (0, 0),
+    }
+)
+#: What sums and products of become i64.
+_COUNTED: Final = INTEGERS | {"bool"}
+_INDEX = frozenset(["argmax", "argmin", "count_nonzero"])
+
+
+def reduced_shape(shape: tuple[int, ...], dim: ParamValue, keepdim: bool) -> tuple[int, ...]:
+    """The shape after reducing the named dimensions (all where none is named)."""
+    gone = axes(as_ints(dim), len(shape))
+    if keepdim:
+        return tuple(1 if d in gone else n for d, n in enumerate(shape))
+    return tuple(n for d, n in enumerate(shape) if d not in gone)
+
+
+def dims_known(call: OpCall, rank: int) -> bool:
+    """Whether an absent ``dim`` means all: parameters recorded, or a vector, which has but one."""
+    return knows_params(call) or rank <= 1
+
+
+@op(
+    *(f"aten::{name}" for name in FORMS if name not in ("dist", "trace")),
+    family="reduction",
+    source="inputs − outputs operations: opscope.core.perf.ops.reduction.FORMS",
+)
+def reduction(call: OpCall) -> Cost:
+    """So many FLOPs an input element, and so many an output element."""
+    x = need(call, 0, "operand")
+    word = word_of(call.name)
+    found = tensors(call)
+    if word in ("max", "min") and len(found) > 1 and output(call, 1) is None and not call.params:
+        from .elementwise import elementwise_cost
+
+        return elementwise_cost(call, found[:2], 1)
+    per_in, per_out = FORMS[word]
+    shape = sizes(x)
+    recorded = output(call)
+    if recorded is None:
+        dim = call.param("dim", call.param("axis"))
+        if dim is None and not dims_known(call, len(shape)):
+            if per_out == 0:  # the count does not depend on the shape of the result
+                return cost(
+                    [x],
+                    None,
+                    vector=per_in * product(shape),
+                    dtype=x.dtype,
+                    reason="the trace does not record which dimensions are reduced",
+                )
+            raise CannotKnow("the trace does not record which dimensions are reduced")
+        keep = bool(call.param("keepdim", call.param("keepdims", False)))
+        dtype = "bool" if word in ("all", "any") else "i64" if word in _INDEX else x.dtype
+        if word in ("sum", "prod") and x.dtype in _COUNTED:
+            dtype = "i64"
+        dtype = dtype_param(call, dtype)
+        recorded = TensorSpec(dtype, reduced_shape(shape, dim, keep))
+    outs = numel(recorded)
+    flops = max(per_in * product(shape) + per_out * outs, 0)
+    writes = [recorded]
+    if word in ("var_mean", "std_mean", "aminmax"):
+        writes.append(output(call, 1) or recorded)
+    elif word in ("max", "min", "median", "mode", "nanmedian") and (
+        output(call, 1) is not None or call.param("dim") is not None or word == "mode"
+    ):
+        writes.append(output(call, 1) or TensorSpec("i64", recorded.shape))
+    return cost([x], writes, vector=flops, dtype=x.dtype)
+
+
+@op("aten::dist", family="reduction", source="3 an element: subtract, square, add")
+def dist(call: OpCall) -> Cost:
+    """The norm of a difference."""
+    a, b = need(call, 0, "operand"), need(call, 1, "operand")
+    return cost([a, b], [TensorSpec(a.dtype, ())], vector=3 * numel(a), dtype=a.dtype)
+
+
+@op("aten::equal", "aten::allclose", family="reduction", source="a comparison an element")
+def equal(call: OpCall) -> Cost:
+    """All elements compared, one answer."""
+    a, b = need(call, 0, "operand"), need(call, 1, "operand")
+    return cost([a, b], [TensorSpec("bool", ())], vector=numel(a), dtype=a.dtype)
+
+
+@op("aten::trace", family="reduction", source="n − 1 additions over the diagonal")
+def trace(call: OpCall) -> Cost:
+    """The diagonal alone is read."""
+    x = need(call, 0, "operand")
+    side = min(sizes(x))
+    from opscope.core.perf.shapes import span
+
+    out = TensorSpec(x.dtype, ())
+    return cost([span(x, side)], [out], vector=max(side - 1, 0), dtype=x.dtype)
+
+
+SCANS: Final = words(
+    "cumsum cumprod cummax cummin logcumsumexp _logcumsumexp _cummax_helper _cummin_helper"
+)
+
+
+@op(*(f"aten::{name}" for name in SCANS), family="scan", source="n − 1 operations a row")
+def scan(call: OpCall) -> Cost:
+    """One operation for each element but the first of its row (logcumsumexp: 4)."""
+    x = need(call, 0, "operand")
+    shape = sizes(x)
+    dim = as_ints(call.param("dim"))
+    if dim is None and len(shape) > 1:
+        raise CannotKnow("the trace does not record the dimension of the scan")
+    length = shape[axes(dim, len(shape))[0]] if shape else 1
+    rows = product(shape) // max(length, 1)
+    each = 4 if "exp" in call.name else 1
+    kind = "i64" if x.dtype in _COUNTED and word_of(call.name) in ("cumsum", "cumprod") else x.dtype
+    out = result(call, shape, dtype_param(call, kind))
+    writes = [out]
+    if word_of(call.name) in ("cummax", "cummin"):
+        writes.append(output(call, 1) or TensorSpec("i64", shape))
+    return cost([x], writes, vector=each * (product(shape) - rows), dtype=x.dtype)
+
+
+@op(
+    "aten::cumprod_backward",
+    "aten::cummaxmin_backward",
+    family="scan",
+    source="a scan the other way: an addition an element",
+)
+def scan_backward(call: OpCall) -> Cost:
+    """A reversed scan of the gradient."""
+    grad = need(call, 0, "gradient")
+    found = tensors(call)
+    count = numel(grad)
+    return cost(found, [grad], vector=count * len(found), dtype=grad.dtype)
+
+
+@op(
+    "aten::value_selecting_reduction_backward",
+    family="reduction",
+    source="a divide and a multiply an element",
+)
+def norm_backward(call: OpCall) -> Cost:
+    """x · grad / norm."""
+    found = tensors(call)
+    x = need(call, 1, "input")
+    return cost(found, [x], vector=2 * numel(x), dtype=x.dtype)
+
+
+@op(
+    "aten::cdist",
+    "aten::_cdist_forward",
+    "aten::pdist",
+    "aten::_pdist_forward",
+    "aten::pairwise_distance",
+    "aten::cosine_similarity",
+    "aten::_euclidean_dist",
+    family="reduction",
+    source="3 an element of each pair",
+)
+def distances(call: OpCall) -> Cost:
+    """Subtract, square, add for each pair and coordinate, a root a pair."""
+    a = need(call, 0, "operand")
+    word, left = word_of(call.name), sizes(a)
+    found = tensors(call)
+    if "pdist" in word:
+        pairs = left[0] * (left[0] - 1) // 2
+        out = TensorSpec(a.dtype, (pairs,))
+        return cost([a], [out], vector=pairs * 3 * left[-1], dtype=a.dtype)
+    b = need(call, 1, "operand")
+    right = sizes(b)
+    if word in ("pairwise_distance", "cosine_similarity"):
+        each = 3 if word == "pairwise_distance" else 6
+        rows = numel(a) // max(left[-1], 1)
+        out = output(call) or TensorSpec(a.dtype, left[:-1])
+        return cost([a, b], [out], vector=each * numel(a) + rows, dtype=a.dtype)
+    shape = (*left[:-2], left[-2], right[-2])
+    pairs = product(shape)
+    out = output(call) or TensorSpec(a.dtype, shape)
+    return cost(found[:2], [out], vector=pairs * 3 * left[-1], dtype=a.dtype)
+
+
+@backward_of("aten::sum", "aten::mean", "aten::cumsum")
+def reduction_backward(call: OpCall) -> tuple[Cost, Cost]:
+    """The gradient is spread out again; a mean's is divided."""
+    x = need(call, 0, "operand")
+    flops = numel(x) if word_of(call.name) == "mean" else 0
+    return cost([], [x], vector=flops, dtype=floating(x.dtype)), Cost()
+
+
+@op("aten::sum_to_size", family="reduction", source="inputs − outputs additions")
+def sum_to_size(call: OpCall) -> Cost:
+    """Summed over what a tensor of that size is broadcast over; of the same size nothing is done."""
+    x, size = need(call, 0, "operand"), as_ints(call.param("size"))
+    out = output(call)
+    if out is None:
+        if size is None:
+            raise CannotKnow("the trace does not record the size of the result")
+        out = TensorSpec(x.dtype, size)
+    if numel(out) == numel(x):
+        return Cost()
+    return cost([x], [out], vector=max(numel(x) - numel(out), 0), dtype=x.dtype)
+
+
+@op("aten::_nested_tensor_from_mask_left_aligned", "c10d::check_for_nan", family="reduction",
+    source="a comparison an element")  # fmt: skip
+def looked_through(call: OpCall) -> Cost:
+    """Every element compared once, with its neighbour or with itself; a single answer."""
+    x = need(call, 0, "operand")
+    return cost([x], [TensorSpec("bool", ())], vector=numel(x), dtype=x.dtype)

@@ -1,0 +1,114 @@
+"""Attention of serving libraries: keys in pages, sequences packed, lengths that are data.
+
+What a trace tells of a batch with a cache is how many new tokens there are, not how long each
+sequence is. With one sequence the longest is its length, and then all is known. Signatures: vLLM's
+flash-attention ``flash_api_torch_lib.cpp``, SGLang ``sgl_kernel::fwd``, aiter ``ops/mha.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.shapes import cost, need, output, outputs, product, sizes, tensors
+from opscope.core.schema import OpCall, TensorSpec
+
+from .attention import attention_cost, live_pairs, tokens_first
+
+LENGTHS: Final = "the cached keys' lengths are data that no trace records"
+_PAGES: Final = "which pages are read is data that no trace records"
+
+
+@op(
+    "_vllm_fa2_C::varlen_fwd",
+    "_vllm_fa3_C::fwd",
+    "sgl_kernel::fwd",
+    "aiter::mha_varlen_fwd",
+    "aiter::fmha_v3_varlen_fwd",
+    "aiter::wrapper_mha_varlen_fwd",
+    "aiter::wrapper_fmha_v3_varlen_fwd",
+    "aiter::mha_batch_prefill",
+    "aiter::wrapper_mha_batch_prefill",
+    family="attention",
+    source="2·pairs·(d_qk + d_v) where the lengths follow: packed alike, or one sequence",
+)
+def packed_attention(call: OpCall) -> Cost:
+    """Queries [T, H, d] packed; keys packed alike, or in pages of a cache."""
+    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    if not _in_pages(call, q, k):
+        every, live, d_qk, d_v = tokens_first(call, q, k, v)
+        return attention_cost(call, q, k, v, (every, live), (d_qk, d_v))
+    tokens, heads, dim = _packed_queries(q)
+    keys = call.param("max_seqlen_k", call.param("max_k"))
+    if _sequences(call) != 1 or not isinstance(keys, int) or isinstance(keys, bool):
+        raise CannotKnow(LENGTHS)
+    out = output(call)
+    d_v = sizes(out)[-1] if out is not None and out.shape else dim
+    every = heads * tokens * keys
+    live = heads * live_pairs(call, tokens, keys, bottom_right=True)
+    each = 2 * (dim + d_v)
+    return cost(
+        None,
+        outputs(call) or [TensorSpec(q.dtype, (tokens, heads, d_v))],
+        matrix=every * each,
+        masked=(every - live) * each,
+        vector=5 * live + tokens * heads * d_v,
+        dtype=q.dtype,
+        reason=_PAGES,
+    )
+
+
+def _in_pages(call: OpCall, q: TensorSpec, k: TensorSpec) -> bool:
+    """Keys of a cache have a page's dimension; of pages of one token only the function's name tells."""
+    return len(k.shape) > len(q.shape) or "batch_prefill" in call.name
+
+
+def _packed_queries(q: TensorSpec) -> tuple[int, int, int]:
+    shape = sizes(q)
+    if len(shape) != 3:
+        raise CannotKnow(f"the layout is not known: {list(shape)}")
+    return shape[0], shape[1], shape[2]
+
+
+def _sequences(call: OpCall) -> int | None:
+    """The first list of integers among the inputs holds where each sequence begins, and the end."""
+    offsets = [t for t in tensors(call)[3:] if len(t.shape) == 1 and t.dtype in ("i32", "i64")]
+    return product(sizes(offsets[0])) - 1 if offsets else None
+
+
+_UNTOLD: Final = words(
+    """
+    vllm::unified_attention vllm::unified_attention_with_output
+    vllm::unified_mla_attention vllm::unified_mla_attention_with_output
+    sglang::unified_attention_with_output
+    _C::sm100_cutlass_mla_decode sgl_kernel::cutlass_mla_decode vllm::rocm_aiter_mla_decode_fwd
+    sgl_kernel::fwd_kvcache_mla _vllm_fa2_C::fwd_kvcache
+    """
+)
+
+
+@op(*_UNTOLD, family="attention", source=f"null: {LENGTHS}")
+def of_the_cache(call: OpCall) -> Cost:
+    """The new tokens are passed; the cache that they meet is the layer's."""
+    raise CannotKnow(LENGTHS)
+
+
+@op(
+    "_C::merge_attn_states",
+    "sgl_kernel::merge_state",
+    "sgl_kernel::merge_state_v2",
+    family="attention",
+    source="3 an element of the result: two products by a weight and a sum",
+)
+def merge_states(call: OpCall) -> Cost:
+    """Two parts of one attention, each with the logarithm of its sum, become one.
+
+    The two exponentials and the division of a row are left out, as a softmax's are small beside it.
+    """
+    found = tensors(call)
+    parts = [t for t in found if len(t.shape) == 3]
+    if len(parts) < 3:
+        raise CannotKnow("the trace has no shapes for the two parts and their result")
+    result = parts[0] if call.name.startswith("_C::") else parts[2]
+    reads = [t for t in found if t is not result]
+    return cost(reads, [result], vector=3 * product(sizes(result)), dtype=result.dtype)

@@ -1,0 +1,238 @@
+"""Products of serving libraries: 8-bit, 4-bit and block-scaled, one matrix or one an expert.
+
+Where the result stands among the arguments differs from op to op and is what tells N: a packed weight
+hides it. Schemas: vLLM ``csrc/torch_bindings.cpp``, ``csrc/libtorch_stable/torch_bindings.cpp``,
+``csrc/moe/torch_bindings.cpp`` and its ``direct_register_custom_op`` calls; SGLang
+``sgl-kernel/csrc/common_extension.cc`` and ``fp8_kernel.py``; DeepGEMM's torch bindings; aiter ``ops``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.shapes import (
+    Part,
+    Span,
+    cost,
+    distinct_tensors,
+    int_param,
+    need,
+    numel,
+    output,
+    product,
+    sizes,
+)
+from opscope.core.schema import FLOATS, OpCall, TensorSpec
+
+#: What of a grouped product is content: how many rows each expert has.
+ROWS_ARE_DATA: Final = "how many rows each expert has is data that no trace records"
+_EVERY_ROW: Final = "every row of the result is taken to be computed"
+
+
+class Operands(NamedTuple):
+    """Places among the tensors of a call, and how the columns follow from the weight.
+
+    ``out`` is None where the result is returned. ``columns`` is the weight's dimension that is N,
+    ``packed`` how many columns one of its elements holds; None where only the result tells.
+    ``halves``: two 4-bit elements of K stand in a byte of the first operand. ``grouped``: the weight
+    has a matrix for each expert.
+    """
+
+    out: int | None
+    a: int
+    b: int
+    columns: int | None = None
+    packed: int = 1
+    halves: bool = False
+    grouped: bool = False
+
+
+_PLACES: Final = (
+    # the result comes first, then [M, K] and [K, N]
+    (
+        Operands(0, 1, 2),
+        """_C::cutlass_scaled_mm_azp _C::dsv3_fused_a_gemm sgl_kernel::dsv3_fused_a_gemm
+        sgl_kernel::dsv3_router_gemm _C::fp32_router_gemm""",
+    ),
+    (
+        Operands(0, 1, 2, halves=True),
+        "_C::cutlass_scaled_fp4_mm sgl_kernel::cutlass_scaled_fp4_mm",
+    ),
+    (Operands(2, 0, 1), "sgl_kernel::bmm_fp8 flashinfer::bmm_fp8"),
+    (Operands(6, 0, 1), "sgl_kernel::qserve_w4a8_per_chn_gemm"),
+    (Operands(6, 0, 1), "sgl_kernel::qserve_w4a8_per_group_gemm"),
+    # returned
+    (
+        Operands(None, 0, 1, columns=1),
+        """sgl_kernel::fp8_scaled_mm sgl_kernel::int8_scaled_mm sgl_kernel::fp8_blockwise_scaled_mm
+        _C::gptq_gemm sgl_kernel::gptq_gemm""",
+    ),
+    (Operands(None, 0, 1, columns=1, packed=8), "_C::awq_gemm"),
+    (
+        Operands(None, 0, 1, columns=0),
+        """vllm::w8a8_triton_block_scaled_mm_func vllm::apply_w8a8_block_fp8_linear
+        vllm::rocm_aiter_gemm_a8w8 vllm::rocm_aiter_gemm_w8a8 vllm::rocm_aiter_gemm_w8a8_blockscale
+        vllm::rocm_aiter_gemm_a8w8_blockscale vllm::rocm_aiter_triton_gemm_a8w8_blockscale
+        vllm::rocm_aiter_gemm_a8w8_bpreshuffle
+        sglang::w8a8_block_fp8_matmul_triton sglang::w8a8_block_fp8_matmul_deepgemm
+        aiter::gemm_a8w8 aiter::gemm_a8w8_blockscale""",
+    ),
+    (
+        Operands(None, 0, 1, columns=0, halves=True),
+        "aiter::gemm_a4w4 vllm::gemm_with_dynamic_quant",
+    ),
+    (
+        Operands(None, 0, 1),
+        "_C::machete_mm _C::cutlass_w4a8_mm _C::allspark_w8a16_gemm",
+    ),
+    # the weight has a matrix for each expert
+    (
+        Operands(0, 1, 2, grouped=True),
+        "_C::cutlass_moe_mm _C::cutlass_w4a8_moe_mm sgl_kernel::cutlass_w4a8_moe_mm",
+    ),
+    (
+        Operands(0, 1, 2, halves=True, grouped=True),
+        "_C::cutlass_fp4_group_mm _C::cutlass_mxfp4_group_mm sgl_kernel::cutlass_fp4_group_mm",
+    ),
+    (Operands(4, 0, 1, grouped=True), "_C::cutlass_mxfp8_grouped_mm"),
+    (Operands(0, 6, 7, grouped=True), "sgl_kernel::fp8_blockwise_scaled_grouped_mm"),
+    (Operands(1, 0, 2, grouped=True), "_moe_C::moe_wna16_gemm"),
+    # DeepGEMM: (a, its scales, b, its scales, d)
+    (
+        Operands(4, 0, 2),
+        """deep_gemm_cpp::fp8_gemm_nt deep_gemm_cpp::fp8_gemm_nn
+        sglang::deep_gemm_fp8_fp8_bf16_nt""",
+    ),
+    (
+        Operands(4, 0, 2, grouped=True),
+        """deep_gemm_cpp::m_grouped_fp8_gemm_nt_contiguous
+        deep_gemm_cpp::m_grouped_fp8_gemm_nn_contiguous""",
+    ),
+)
+_OPERANDS: Final = {name: places for places, names in _PLACES for name in words(names)}
+
+
+@op(
+    *_OPERANDS,
+    family="gemm",
+    source="2·(elements of the result)·K; an expert's row meets one expert",
+)
+def scaled_product(call: OpCall) -> Cost:
+    """2·M·N·K from the result and the first operand: the weight may be packed or moved about.
+
+    A grouped product is as many: each row belongs to one expert. Weights of experts that no row can
+    reach (more experts than rows) are not read.
+    """
+    places = _OPERANDS[call.name]
+    a, b = need(call, places.a, "first operand"), need(call, places.b, "weight")
+    rows, inner = sizes(a)[:-1], sizes(a)[-1:]
+    if not inner:
+        raise CannotKnow("not matrices: the first operand has no dimensions")
+    k = inner[0] * (2 if places.halves and a.dtype in ("u8", "i8") else 1)
+    out: TensorSpec | None
+    if places.out is None:
+        out = output(call)
+    else:
+        out = need(call, places.out, "result")
+    if out is not None:
+        elements = numel(out)
+    elif places.columns is not None and len(sizes(b)) == 2:
+        if places.columns == 0 and sizes(b)[1] not in (k, inner[0], k // 2):
+            raise CannotKnow(f"not [M, K] and [N, K]: {list(sizes(a))} and {list(sizes(b))}")
+        elements = product(rows) * sizes(b)[places.columns] * places.packed
+    else:
+        raise CannotKnow("the packed weight hides N, and the trace has no outputs")
+    weight: Part = b
+    if places.grouped and sizes(b):
+        experts, pairs = sizes(b)[0], product(sizes(out)[:-1]) if out is not None else product(rows)
+        weight = Span(b.dtype, numel(b) // max(experts, 1) * min(experts, pairs))
+    others = [t for t in distinct_tensors(call) if t is not a and t is not b and t is not out]
+    return cost(
+        [a, weight, *others],
+        None if out is None else [out],
+        matrix=2 * elements * k,
+        dtype="u4" if places.halves and k != inner[0] else a.dtype,
+        reason="the trace does not give the result's dtype",
+        note=_EVERY_ROW if places.grouped else "",
+    )
+
+
+@op(
+    "_C::marlin_gemm",
+    "_C::gptq_marlin_gemm",
+    "_C::gptq_marlin_24_gemm",
+    "sgl_kernel::gptq_marlin_gemm",
+    "_moe_C::moe_wna16_marlin_gemm",
+    "sgl_kernel::moe_wna16_marlin_gemm",
+    family="gemm",
+    source="2·M·N·K of a weight in Marlin's tiles, which hide N: the result, size_n or the scales tell it",
+)
+def marlin(call: OpCall) -> Cost:
+    """[M, K] by tiles of a packed weight; of experts' weights each token by its top_k.
+
+    Where neither the result nor size_n is told, the scales do: [groups of K, N].
+    """
+    a = need(call, 0, "first operand")
+    *rows, k = sizes(a)
+    out, rest = output(call), distinct_tensors(call)[1:]
+    at = next((n for n, t in enumerate(rest) if t.dtype not in FLOATS), None)
+    if at is None:
+        raise CannotKnow("the trace has no shape for the weight")
+    scales = next((t for t in rest[at + 1 :] if t.dtype in FLOATS and len(t.shape) > 1), None)
+    if out is not None:
+        elements = numel(out)
+    else:
+        columns = int_param(call, "size_n", None if scales is None else sizes(scales)[-1])
+        each = int_param(call, "top_k") if "moe" in call.name else 1
+        elements = product(rows) * each * columns
+    # the scales, zeros and orders of the weight; the workspace of locks is small
+    return cost(
+        [a, *rest],
+        None if out is None else [out],
+        matrix=2 * elements * k,
+        dtype=a.dtype,
+        reason="the trace does not give the result's dtype",
+    )
+
+
+@op(
+    "_C::ggml_mul_mat_a8",
+    "_C::ggml_mul_mat_vec_a8",
+    family="gemm",
+    source="2·M·N·K; the weight's rows are N",
+)
+def ggml(call: OpCall) -> Cost:
+    """The weight comes first, [N, bytes of a row of K]."""
+    weight, x = need(call, 0, "weight"), need(call, 1, "input")
+    shape = (*sizes(x)[:-1], sizes(weight)[0])
+    out = output(call) or TensorSpec(x.dtype, shape)
+    return cost([weight, x], [out], matrix=2 * product(shape) * sizes(x)[-1], dtype="i8")
+
+
+_MASKED: Final = words(
+    """
+    deep_gemm_cpp::fp8_m_grouped_gemm_nt_masked deep_gemm_cpp::k_grouped_fp8_gemm_tn_contiguous
+    _moe_C::marlin_gemm_moe _C::ggml_moe_a8 _C::ggml_moe_a8_vec
+    """
+)
+
+
+@op(*_MASKED, family="gemm", source=f"null: {ROWS_ARE_DATA}")
+def masked(call: OpCall) -> Cost:
+    """The result has room for the most rows that an expert may get."""
+    raise CannotKnow(ROWS_ARE_DATA)
+
+
+_OF_THE_LAYER: Final = "the experts' weights are the layer's and not among what is passed"
+
+
+@op(
+    "vllm::moe_forward",
+    "vllm::moe_forward_shared",
+    family="gemm",
+    source=f"null: {_OF_THE_LAYER}; the products inside are ops of their own",
+)
+def whole_layer(call: OpCall) -> Cost:
+    """The op that hides a layer of experts from the compiler."""
+    raise CannotKnow(_OF_THE_LAYER)

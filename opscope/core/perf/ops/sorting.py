@@ -1,0 +1,187 @@
+"""Sorting and searching: as many comparisons as a merge sort or a binary search takes."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+from opscope.core.perf.registry import CannotKnow, Cost, op
+from opscope.core.perf.shapes import (
+    as_ints,
+    axes,
+    cost,
+    distinct_tensors,
+    int_param,
+    lists,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+
+def _comparisons(count: int, rows: int) -> int:
+    """rows · n · ⌈log2 n⌉, the comparisons of a merge sort."""
+    return rows * count * ceil(log2(count)) if count > 1 else 0
+
+
+def _row(call: OpCall, shape: tuple[int, ...]) -> tuple[int, int]:
+    dim = as_ints(call.param("dim"))
+    axis = axes(dim, len(shape))[0] if dim and shape else len(shape) - 1
+    length = shape[axis] if shape else 1
+    return length, product(shape) // max(length, 1)
+
+
+@op(
+    "aten::sort",
+    "aten::argsort",
+    "aten::msort",
+    "aten::unique",
+    "aten::_unique",
+    "aten::_unique2",
+    "aten::unique_dim",
+    "aten::unique_consecutive",
+    "aten::unique_dim_consecutive",
+    family="sort",
+    source="n·⌈log2 n⌉ comparisons a row",
+)
+def sort(call: OpCall) -> Cost:
+    """n·⌈log2 n⌉ comparisons for each row."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    whole = "unique" in call.name
+    length, rows = (product(shape), 1) if whole else _row(call, shape)
+    flops = product(shape) if "consecutive" in call.name else _comparisons(length, rows)
+    writes = outputs(call)
+    if writes is None and whole:
+        return cost(
+            [x],
+            None,
+            vector=flops,
+            dtype=x.dtype,
+            reason="how many elements differ is data that no trace records",
+        )
+    places = TensorSpec("i64", x.shape)
+    plain = (
+        [x, places]
+        if "argsort" not in call.name and "msort" not in call.name
+        else ([places] if "argsort" in call.name else [x])
+    )
+    return cost([x], writes or plain, vector=flops, dtype=x.dtype)
+
+
+@op(
+    "aten::topk",
+    "aten::kthvalue",
+    family="sort",
+    source="one comparison an element, k·⌈log2 k⌉ a row",
+)
+def topk(call: OpCall) -> Cost:
+    """A selection pass over each row, then the k found are sorted."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    _, rows = _row(call, shape)
+    recorded = output(call)
+    k = 1 if "kthvalue" in call.name else int_param(call, "k", -1)
+    if k < 0:
+        if recorded is None:
+            raise CannotKnow("the trace does not record k")
+        k = numel(recorded) // max(rows, 1)
+    flops = product(shape) + _comparisons(k, rows)
+    found = outputs(call) or [TensorSpec(x.dtype, (rows, k)), TensorSpec("i64", (rows, k))]
+    return cost([x], found, vector=flops, dtype=x.dtype)
+
+
+@op(
+    "aten::quantile",
+    "aten::nanquantile",
+    family="sort",
+    source="n·⌈log2 n⌉ comparisons a row, 3 a result to interpolate",
+)
+def quantile(call: OpCall) -> Cost:
+    """The rows are sorted, and each quantile lies between two of their elements."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    dim = as_ints(call.param("dim"))
+    out = output(call)
+    if dim is None and len(shape) > 1 and out is None and not call.params:
+        raise CannotKnow("the trace does not record the dimension")
+    length = product(shape) if dim is None else shape[axes(dim, len(shape))[0]] if shape else 1
+    rows = product(shape) // max(length, 1)
+    results = numel(out) if out is not None else rows * numel(need(call, 1, "quantiles"))
+    flops = _comparisons(length, rows) + 3 * results
+    writes = out or TensorSpec(x.dtype, (results,))
+    return cost(distinct_tensors(call), [writes], vector=flops, dtype=x.dtype)
+
+
+@op(
+    "aten::searchsorted",
+    "aten::bucketize",
+    "aten::histc",
+    "aten::bincount",
+    "aten::histogram",
+    family="sort",
+    source="⌈log2 (bounds + 1)⌉ comparisons an element; a histogram 3",
+)
+def search(call: OpCall) -> Cost:
+    """A binary search for each value, or the place in evenly spaced bins (subtract, divide, add)."""
+    first = need(call, 0, "input")
+    found = tensors(call)
+    if "search" in call.name or "bucket" in call.name:
+        second = need(call, 1, "boundaries")
+        values, bounds = (second, first) if "search" in call.name else (first, second)
+        steps = ceil(log2(max(sizes(bounds)[-1], 1) + 1)) if sizes(bounds) else 0
+        out = output(call) or TensorSpec("i32" if call.param("out_int32") else "i64", values.shape)
+        return cost([values, bounds], [out], vector=steps * numel(values), dtype=values.dtype)
+    each = 1 if "bincount" in call.name else 3
+    writes = outputs(call)
+    return cost(
+        found,
+        writes,
+        vector=each * numel(first),
+        dtype=first.dtype,
+        reason="the trace does not record how many bins there are",
+    )
+
+
+@op(
+    "aten::_histogramdd_bin_edges",
+    "aten::_histogramdd_from_bin_cts",
+    "aten::_histogramdd_from_bin_tensors",
+    "aten::histogramdd",
+    family="sort",
+    source="3 a coordinate, or ⌈log2 (bounds + 1)⌉ comparisons; edges: 2 comparisons",
+)
+def histogram(call: OpCall) -> Cost:
+    """The place of each coordinate in its bins, and one addition a point."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    points = product(shape[:-1])
+    edges = next((one for one in lists(call) if one), None)
+    if "bin_edges" in call.name:
+        flops = 2 * product(shape)
+    elif edges:
+        flops = points * (1 + sum(ceil(log2(max(numel(t), 1) + 1)) for t in edges))
+    else:
+        flops = 3 * product(shape) + points
+    return cost(
+        distinct_tensors(call),
+        outputs(call),
+        vector=flops,
+        dtype=x.dtype,
+        reason="the trace does not record how many bins there are",
+    )
+
+
+@op("aten::isin", family="sort", source="the second sorted, ⌈log2 (m + 1)⌉ comparisons an element")
+def isin(call: OpCall) -> Cost:
+    """Each element is looked up in the sorted others."""
+    found = tensors(call)
+    x = need(call, 0, "elements")
+    many = numel(found[1]) if len(found) > 1 else 1
+    flops = _comparisons(many, 1) + numel(x) * ceil(log2(many + 1))
+    out = output(call) or TensorSpec("bool", x.shape)
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)

@@ -1,0 +1,226 @@
+"""Sparse tensors: what is known of them, mostly nothing, as what they store is data.
+
+A text may tell how many elements an operand stores (``f32[8,8]{csr:12}``): a product with a dense matrix
+follows from that. Which elements they are, and how wide their indices, no text tells. A structured 2:4 product is counted as the dense one that it stands for; the half that its pattern
+makes needless is in ``masked_flops``.
+"""
+
+from __future__ import annotations
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.shapes import (
+    cost,
+    distinct_tensors,
+    need,
+    numel,
+    output,
+    product,
+    promote,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+STORED = "what the sparse tensor stores is data that the trace does not record"
+STRIDELESS = "a tensor has no strides, and the trace does not record its layout"
+_INDICES = "the trace does not record a sparse tensor's indices"
+
+
+def sparse_reason(call: OpCall) -> str | None:
+    """Why the sizes of its tensors do not tell what the call touches; None where they do."""
+    found = (*call.input_leaves(), *(call.output_leaves() or ()))
+    layouts = {leaf.layout for leaf in found if leaf is not None and leaf.is_sparse}
+    return None if not layouts else STRIDELESS if layouts == {"other"} else STORED
+
+
+#: Products of matrices: where the first factor is among the tensors.
+_FIRST_FACTOR = {
+    **dict.fromkeys(words("mm bmm mv _sparse_mm smm spmm hspmm"), 0),
+    **dict.fromkeys(words("addmm baddbmm addmv _sparse_addmm sspaddmm _addmm_activation"), 1),
+}
+
+
+def stored_cost(name: str, call: OpCall, why: str) -> Cost:
+    """The cost of a call with a sparse tensor, of the op registered under that name.
+
+    A product of a sparse and a dense matrix is 2·stored·N, N being the columns (of a sparse second
+    factor, the rows) of the dense one. Raises CannotKnow(why) of all else.
+    """
+    word = name.removeprefix("aten::")
+    if word == "sparse_sampled_addmm":
+        pattern, a, b = (need(call, number, "matrix") for number in range(3))
+        if a.is_sparse or b.is_sparse or pattern.stored is None:
+            raise CannotKnow(why)
+        return _stored_product(pattern.stored, sizes(a)[-1], [a, b])
+    if word not in _FIRST_FACTOR:
+        raise CannotKnow(why)
+    a, b = (need(call, _FIRST_FACTOR[word] + number, "matrix") for number in (0, 1))
+    stored = a.stored if a.is_sparse else b.stored
+    if a.is_sparse == b.is_sparse or stored is None:
+        raise CannotKnow(why)
+    left, right = sizes(a), sizes(b)
+    if left[-1] != right[-2 if len(right) > 1 else 0] or left[:-2] != right[:-2]:
+        raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
+    wide = left[-2] if b.is_sparse else right[-1] if len(right) > 1 else 1
+    return _stored_product(stored, wide, [a, b])
+
+
+def _stored_product(stored: int, wide: int, factors: list[TensorSpec]) -> Cost:
+    return cost(None, None, matrix=2 * stored * wide, dtype=promote(factors), reason=_INDICES)
+
+
+@op(
+    *words(
+        """
+        aten::_sparse_mm aten::_sparse_addmm aten::hspmm aten::sspaddmm aten::smm aten::spmm
+        aten::sparse_sampled_addmm
+        """
+    ),
+    family="gemm",
+    source="2·stored·N with a dense matrix, where the text has what is stored",
+)
+@op(
+    *words(
+        """
+        aten::_sparse_sparse_matmul aten::_sparse_mm_reduce_impl aten::_sparse_mm_reduce_impl_backward
+        aten::_spsolve
+        """
+    ),
+    family="gemm",
+    source="what is stored where is data",
+)
+def sparse_product(call: OpCall) -> Cost:
+    """Without a layout in the text: known only where the operand is empty, which no size tells."""
+    need(call, 0, "operand")
+    raise CannotKnow(STORED)
+
+
+@op(
+    *words(
+        """
+        aten::_sparse_sum aten::_sparse_sum_backward aten::_sparse_csr_sum aten::_sparse_csr_prod
+        aten::_sparse_softmax aten::_sparse_softmax_backward_data aten::_sparse_log_softmax
+        aten::_sparse_log_softmax_backward_data
+        """
+    ),
+    family="reduction",
+    source="an operation a stored element, and what is stored is data",
+)
+def sparse_reduction(call: OpCall) -> Cost:
+    """As many operations as elements are stored."""
+    raise CannotKnow(STORED)
+
+
+@op(
+    *words(
+        """
+        aten::to_sparse aten::_to_sparse aten::to_sparse_csr aten::_to_sparse_csr aten::to_sparse_csc
+        aten::_to_sparse_csc aten::to_sparse_bsr aten::_to_sparse_bsr aten::to_sparse_bsc
+        aten::_to_sparse_bsc aten::_to_dense aten::to_dense_backward aten::coalesce aten::_coalesce
+        aten::sparse_mask aten::_sparse_mask_projection aten::copy_sparse_to_sparse
+        aten::_sparse_broadcast_to aten::_sparse_broadcast_to_copy aten::_spdiags
+        aten::_convert_indices_from_coo_to_csr aten::_convert_indices_from_csr_to_coo
+        aten::_to_sparse_semi_structured aten::_cslt_compress aten::_sparse_semi_structured_tile
+        aten::_sparse_semi_structured_apply aten::_sparse_semi_structured_apply_dense
+        """
+    ),
+    family="copy",
+    source="stored elements moved, and how many is data",
+)
+def convert(call: OpCall) -> Cost:
+    """No arithmetic; the bytes hang on what is stored."""
+    return cost(None, None, reason=STORED)
+
+
+@op(
+    *words(
+        """
+        aten::sparse_coo_tensor aten::_sparse_coo_tensor_unsafe aten::_sparse_coo_tensor_with_dims
+        aten::_sparse_coo_tensor_with_dims_and_tensors aten::sparse_compressed_tensor
+        aten::_sparse_compressed_tensor_unsafe aten::sparse_csr_tensor aten::_sparse_csr_tensor_unsafe
+        aten::sparse_csc_tensor aten::_sparse_csc_tensor_unsafe aten::sparse_bsr_tensor
+        aten::_sparse_bsr_tensor_unsafe aten::sparse_bsc_tensor aten::_sparse_bsc_tensor_unsafe
+        aten::_sparse_compressed_tensor_with_dims aten::row_indices aten::ccol_indices
+        aten::_coalesced aten::sparse_resize aten::sparse_resize_and_clear aten::resize_as_sparse
+        """
+    ),
+    family="view",
+    view=True,
+    sparse=True,
+    source="moves nothing",
+)
+def assemble(call: OpCall) -> Cost:
+    """Indices and values that are there become one tensor."""
+    return Cost()
+
+
+def _structured(
+    call: OpCall, kept: TensorSpec, dense: TensorSpec, out: TensorSpec | None, k: int
+) -> Cost:
+    if out is None:
+        raise CannotKnow("the compressed operand hides its size, and the trace has no outputs")
+    flops = 2 * numel(out) * k
+    dtype = promote([kept, dense])
+    return cost(distinct_tensors(call), [out], matrix=flops, masked=flops // 2, dtype=dtype)
+
+
+@op(
+    "aten::_cslt_sparse_mm",
+    "aten::_sparse_semi_structured_linear",
+    "aten::_sparse_semi_structured_mm",
+    "aten::_sparse_semi_structured_addmm",
+    family="gemm",
+    source="2·M·N·K as the dense product, half of it behind the 2:4 pattern",
+)
+def structured_product(call: OpCall) -> Cost:
+    """The dense operand tells K: its rows, or a linear layer's input features."""
+    out = output(call)
+    if "linear" in call.name:
+        x, w = need(call, 0, "input"), need(call, 1, "weight")
+        shape = sizes(x)
+        if not shape or len(sizes(w)) != 2:
+            raise CannotKnow("not a linear layer")
+        out = out or TensorSpec(x.dtype, (*shape[:-1], sizes(w)[0]))
+        return _structured(call, w, x, out, shape[-1])
+    at = {"_mm": (0, 2), "addmm": (1, 3)}["addmm" if "addmm" in call.name else "_mm"]
+    if "cslt" in call.name:
+        at = (0, 1)
+    kept, dense = need(call, at[0], "compressed matrix"), need(call, at[1], "dense matrix")
+    if len(sizes(dense)) != 2:
+        raise CannotKnow("not matrices")
+    if out is None and "cslt" not in call.name:
+        out = TensorSpec(dense.dtype, (sizes(kept)[0], sizes(dense)[1]))
+    return _structured(call, kept, dense, out, sizes(dense)[0])
+
+
+@op("aten::segment_reduce", family="reduction", source="an operation an element")
+def segment_reduce(call: OpCall) -> Cost:
+    """One operation for each element but the first of its segment; a mean divides besides."""
+    x = need(call, 0, "data")
+    out = output(call)
+    if out is None:
+        out = _segments(call, x)
+    mean = call.param("reduce") == "mean"
+    flops = max(numel(x) - numel(out), 0) + (numel(out) if mean else 0)
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
+
+
+def _segments(call: OpCall, x: TensorSpec) -> TensorSpec:
+    """As many rows as there are lengths, or one fewer than offsets, along the first axis."""
+    lengths, offsets = call.arg(1), call.arg(3)
+    if isinstance(lengths, TensorSpec):
+        count = numel(lengths)
+    elif isinstance(offsets, TensorSpec):
+        count = numel(offsets) - 1
+    else:
+        raise CannotKnow("the trace does not record how many segments there are")
+    return TensorSpec(x.dtype, (count, *sizes(x)[1:]))
+
+
+@op("aten::_segment_reduce_backward", family="reduction", source="2 an element: scale and select")
+def segment_reduce_backward(call: OpCall) -> Cost:
+    """Each element has its segment's gradient, scaled or by whether it was chosen."""
+    grad, data = need(call, 0, "gradient"), need(call, 2, "data")
+    return cost(
+        tensors(call), [output(call) or data], vector=2 * product(sizes(data)), dtype=grad.dtype
+    )

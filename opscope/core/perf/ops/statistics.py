@@ -1,0 +1,127 @@
+"""Covariances, differences, distances' gradients, one-hot rows and norms of parts."""
+
+from __future__ import annotations
+
+from opscope.core.perf.registry import CannotKnow, Cost, op
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    NO_SHAPES,
+    as_ints,
+    axes,
+    cost,
+    distinct_tensors,
+    int_param,
+    lists,
+    need,
+    numel,
+    output,
+    outputs,
+    product,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+
+@op("aten::cov", "aten::corrcoef", family="gemm", source="2·V²·N, the mean taken off 2 an element")
+def covariance(call: OpCall) -> Cost:
+    """The centred rows' products with each other; a correlation divides by both deviations."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    if len(shape) > 2:
+        raise CannotKnow("not observations of variables")
+    variables, count = shape if len(shape) == 2 else (1, product(shape))
+    square = variables * variables
+    out = output(call) or TensorSpec(x.dtype, (variables, variables))
+    return cost(
+        distinct_tensors(call),
+        [out],
+        matrix=2 * square * count,
+        vector=2 * product(shape) + square * (3 if "corr" in call.name else 1),
+        dtype=x.dtype,
+    )
+
+
+@op(
+    "aten::diff",
+    "aten::trapezoid",
+    "aten::trapz",
+    "aten::cumulative_trapezoid",
+    "aten::gradient",
+    family="elementwise",
+    source="a difference an element; a trapezoid 3, with abscissas 4; a gradient 2",
+)
+def differences(call: OpCall) -> Cost:
+    """Neighbours subtracted (once for each order), or added and scaled by their distance."""
+    x = need(call, 0, "input")
+    if "diff" in call.name:
+        each = int_param(call, "n", 1)
+    elif "gradient" in call.name:
+        each = 2 * max(len(outputs(call) or [x]), 1)
+    else:
+        each = 4 if len(tensors(call)) > 1 else 3
+    return cost(
+        distinct_tensors(call),
+        outputs(call),
+        vector=each * numel(x),
+        dtype=x.dtype,
+        reason=NO_OUTPUTS,
+    )
+
+
+@op(
+    "aten::_cdist_backward",
+    "aten::_pdist_backward",
+    family="reduction",
+    source="4 an element of each pair: difference, quotient, product, sum",
+)
+def distance_backward(call: OpCall) -> Cost:
+    """The gradient and the distance come with each pair; (x − y)·g/d is added for each coordinate."""
+    grad, x = need(call, 0, "gradient"), need(call, 1, "points")
+    flops = 4 * numel(grad) * (sizes(x)[-1] if sizes(x) else 1)
+    return cost(distinct_tensors(call), [output(call) or x], vector=flops, dtype=x.dtype)
+
+
+@op("aten::one_hot", family="copy", source="zeros written, a one for each index")
+def one_hot(call: OpCall) -> Cost:
+    """The classes are a parameter, or data."""
+    found = tensors(call)
+    if not found:
+        return cost(None, None, reason=NO_SHAPES)
+    classes = as_ints(call.param("num_classes"))
+    out = output(call)
+    if out is None and classes is not None and classes[0] > 0:
+        out = TensorSpec("i64", (*found[0].shape, classes[0]))
+    return cost(
+        [found[0]],
+        None if out is None else [out],
+        reason="how many classes there are is data that no trace records",
+    )
+
+
+@op("aten::norm_except_dim", family="reduction", source="2 an element: square, add")
+def norm_except_dim(call: OpCall) -> Cost:
+    """The norms of all but one dimension."""
+    x = need(call, 0, "input")
+    shape = sizes(x)
+    dim = int_param(call, "dim", 0)
+    kept = shape[axes((dim,), len(shape))[0]] if shape and dim >= 0 else 1
+    out = output(call) or TensorSpec(x.dtype, (kept,))
+    return cost([x], [out], vector=2 * product(shape), dtype=x.dtype)
+
+
+@op(
+    "aten::_foreach_max",
+    "aten::_foreach_powsum",
+    family="reduction",
+    source="a comparison an element; a power and an addition an element",
+)
+def foreach_reduction(call: OpCall) -> Cost:
+    """Each tensor of the list to one number."""
+    found = next((one for one in lists(call) if one), None)
+    if found is None:
+        raise CannotKnow("the trace has no shapes for the list of tensors")
+    outs = [TensorSpec(t.dtype, ()) for t in found]
+    count = sum(map(numel, found))
+    flops = 2 * count if "powsum" in call.name else max(count - len(found), 0)
+    return cost(found, outputs(call) or outs, vector=flops, dtype=found[0].dtype)

@@ -1,0 +1,119 @@
+"""What our own NVTX says of a range beside its text: the number of a step, how a range ended.
+
+NVTX keeps each text that it ever got, so a step's range says ``step`` and has its number as the payload.
+A result mark whose text is no call's result tells of the range that it is in: ``unended``, that nothing
+ended it; else that what it was is another (an op that the framework called again another way).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.schema import STEP, UNCLOSED, UNENDED
+
+from .intervals import Ints, nest
+
+#: What is in the attrs of a range that nothing ended.
+UNCLOSED_MARK: Final = UNCLOSED.strip("{}")
+_OURS: Final = "opscope."
+_STEPS: Final = "opscope.step"
+
+
+def amended(ranges: pl.DataFrame) -> pl.DataFrame:
+    """``ranges`` with steps called ``step 5`` and the marks' amendments made; those marks are left out.
+
+    Columns are those of the trace table; any but process, thread, start, end, domain and text may be
+    absent.
+    """
+    return _by_marks(_numbered(ranges))
+
+
+def unclosed(attrs: pl.Expr) -> pl.Expr:
+    """The attrs of ranges that nothing ended."""
+    more = UNCLOSED.removeprefix("{")
+    kept = attrs.str.strip_chars_end().str.strip_suffix("}")
+    return (
+        pl.when(attrs.is_null() | (kept.str.strip_chars() == "{"))
+        .then(pl.lit(UNCLOSED))
+        .otherwise(pl.concat_str(kept, pl.lit("," + more)))
+    )
+
+
+def _numbered(ranges: pl.DataFrame) -> pl.DataFrame:
+    if "payload" not in ranges.columns or not ranges.height:
+        return ranges
+    mine = (
+        (ranges["domain"] == _STEPS) & (ranges["text"] == STEP) & ranges["payload"].is_not_null()
+    ).fill_null(False)
+    rows = np.flatnonzero(mine.to_numpy())
+    if not len(rows):
+        return ranges
+    named = ranges["payload"].gather(rows).cast(pl.String)
+    text = (pl.Series([STEP + " "], dtype=pl.String).new_from_index(0, len(rows)) + named).cast(
+        pl.Categorical
+    )
+    place = np.full(ranges.height, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    return ranges.with_columns(_exchanged(ranges["text"], mine, text, place))
+
+
+def _exchanged(texts: pl.Series, mine: pl.Series, others: pl.Series, place: Ints) -> pl.Series:
+    """``texts`` with those of ``mine`` replaced by ``others`` at ``place``."""
+    index = pl.Series(place, dtype=pl.Int64).set(~mine, None)
+    found: pl.Series = texts.zip_with(~mine, others.gather(index).alias(texts.name))
+    return found
+
+
+def _by_marks(ranges: pl.DataFrame) -> pl.DataFrame:
+    if not {"kind", "category"} <= set(ranges.columns):
+        return ranges
+    results = np.flatnonzero(
+        ((ranges["kind"] == "mark") & (ranges["category"] == "result")).fill_null(False).to_numpy()
+    )
+    texts = ranges["text"].gather(results).cast(pl.String)
+    domains = ranges["domain"].gather(results).cast(pl.String)
+    wanted = ~texts.str.starts_with("->") & domains.str.starts_with(_OURS)
+    marks = results[wanted.fill_null(False).to_numpy()]
+    if not len(marks):
+        return ranges
+    told: dict[int, str] = {}
+    keys = ranges.select(
+        pl.col("process", "thread").fill_null(-1).cast(pl.Int64),
+        pl.col("domain").to_physical().fill_null(0).cast(pl.Int64),
+    ).to_numpy()
+    pushed = (ranges["kind"] == "pushpop").fill_null(False).to_numpy()
+    start, end = ranges["start"].to_numpy(), ranges["end"].to_numpy()
+    for key in np.unique(keys[marks], axis=0):
+        here = marks[(keys[marks] == key).all(axis=1)]
+        rows = np.flatnonzero((keys == key).all(axis=1) & pushed)
+        found = nest(start[rows], end[rows]).innermost(start[here])
+        for mark, row in zip(here[found >= 0], rows[found[found >= 0]], strict=True):
+            told[int(row)] = str(ranges["text"][int(mark)])
+    left = np.ones(ranges.height, bool)
+    left[marks] = False
+    return _told(ranges, told).filter(pl.Series(left))
+
+
+def _told(ranges: pl.DataFrame, told: dict[int, str]) -> pl.DataFrame:
+    unended = [row for row, text in told.items() if text == UNENDED]
+    if unended:
+        if "attrs" not in ranges.columns:
+            ranges = ranges.with_columns(pl.lit(None, pl.String).alias("attrs"))
+        mine: Any = pl.int_range(pl.len()).is_in(unended)
+        attrs = pl.col("attrs")
+        ranges = ranges.with_columns(
+            pl.when(mine).then(unclosed(attrs)).otherwise(attrs).alias("attrs")
+        )
+    others = {row: text for row, text in told.items() if text != UNENDED}
+    if others:
+        rows = np.array(list(others), np.int64)
+        place = np.full(ranges.height, -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        texts = pl.Series(list(others.values()), dtype=pl.String).cast(pl.Categorical)
+        ranges = ranges.with_columns(
+            _exchanged(ranges["text"], pl.Series(place >= 0), texts, place)
+        )
+    return ranges

@@ -1,0 +1,288 @@
+"""Two clocks made one: the offset and drift that put every bracketed call inside its bracket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from opscope.core.tables.intervals import Ints
+
+_Floats = npt.NDArray[np.float64]
+
+#: No two clocks of one machine run apart faster than this (crystals: under 100 ppm).
+MAX_DRIFT: Final = 1e-3
+#: Nor do those of a profiler and its program, one of which the system keeps to the true time.
+NEAR_DRIFT: Final = 2e-4
+#: Readings farther apart than this cannot tell drift from the width of their brackets.
+MIN_SPAN_NS: Final = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFit:
+    """``ours = theirs + offset + drift · (theirs - origin)``, all in ns, drift without unit.
+
+    ``error_ns`` bounds how far that may be off between the readings, given that each call really
+    ran inside its bracket. ``slack_ns`` is the room that the fit leaves: negative when no offset
+    and drift fit all brackets, so that some reading is not what it was taken for; the error is then
+    the distance from the far end of the bracket that fits worst.
+    """
+
+    origin: int
+    offset: int
+    drift: float
+    error_ns: int
+    slack_ns: int
+    readings: int
+
+    def apply(self, theirs: Ints) -> Ints:
+        """Times of their clock on ours."""
+        since = (theirs - self.origin).astype(np.float64)
+        moved: Ints = theirs + self.offset + np.rint(self.drift * since).astype(np.int64)
+        return moved
+
+
+def fit(
+    before: Ints, after: Ints, start: Ints, end: Ints, most_drift: float = MAX_DRIFT
+) -> ClockFit:
+    """The fit of readings: our clock read ``before`` and ``after`` calls that they saw [start, end].
+
+    Each reading says that the offset at that moment is between ``before - start`` and
+    ``after - end``. For a given drift the offsets that satisfy all readings are one interval; the
+    drift is taken that leaves most room, and the offset is the middle. True offset and drift satisfy
+    every reading however long a bracket was interrupted, so delays do no harm and the tightest
+    brackets decide; the farthest that any other offset and drift that satisfy them lie from the
+    chosen ones is the error. The clocks drift by less than ``most_drift``. Raises ValueError without a reading.
+    """
+    if not len(before):
+        raise ValueError("no readings to fit")
+    origin, base = int(start[0]), int(before[0] - start[0])
+    at = (start - origin).astype(np.float64)
+    low = (before - start - base).astype(np.float64)
+    high = (after - end - base).astype(np.float64)
+    # The bounds that decide at any drift lie on their hull: a few of hundreds of readings.
+    lower, upper = _hull(at, low), _hull(at, -high)
+
+    def room(drift: _Floats) -> tuple[_Floats, _Floats]:
+        least: _Floats = (low[lower] - drift[:, None] * at[lower]).max(1)
+        most: _Floats = (high[upper] - drift[:, None] * at[upper]).min(1)
+        return least, most
+
+    # The room is concave and piecewise linear in the drift: its corners are the hulls' slopes.
+    ends = np.array([-most_drift, 0.0, most_drift])
+    drifts = np.concatenate((_slopes(at[lower], low[lower]), _slopes(at[upper], high[upper]), ends))
+    drifts = np.unique(drifts.clip(-most_drift, most_drift))
+    least, most = room(drifts)
+    space = most - least
+    best = drifts[space >= space.max() - 1e-6]
+    drift = float(best[0] + best[-1]) / 2
+    if np.ptp(at) < MIN_SPAN_NS and (space.max() < 0 or space[np.searchsorted(drifts, 0.0)] >= 0):
+        drift = 0.0
+    low_here, high_here = (float(bound[0]) for bound in room(np.array([drift])))
+    slack, offset = high_here - low_here, (high_here + low_here) / 2
+    if slack < 0:
+        line = offset + drift * at
+        error = float(np.maximum(high - line, line - low).max())
+    else:
+        edges = np.concatenate((drifts[space >= 0], _zeros(drifts, space), [drift]))
+        error = max(
+            float(np.abs(bound - offset + (edges - drift) * when).max())
+            for bound in room(edges)
+            for when in (at.min(), at.max())
+        )
+    return ClockFit(
+        origin, base + round(offset), drift, int(np.ceil(error)), int(np.floor(slack)), len(before)
+    )
+
+
+def _hull(x: _Floats, y: _Floats) -> Ints:
+    """The points that no others lie above: places of the upper hull's corners, from left to right."""
+    kept: list[int] = []
+    px, py = x.tolist(), y.tolist()
+    for point in np.lexsort((y, x)).tolist():
+        while len(kept) > 1:
+            one, two = kept[-2], kept[-1]
+            left = (px[two] - px[one]) * (py[point] - py[one])
+            if left < (py[two] - py[one]) * (px[point] - px[one]):
+                break
+            kept.pop()
+        if kept and px[kept[-1]] == px[point]:
+            kept.pop()
+        kept.append(point)
+    return np.array(kept, dtype=np.int64)
+
+
+def _slopes(x: _Floats, y: _Floats) -> _Floats:
+    slopes: _Floats = np.diff(y) / np.diff(x)
+    return slopes
+
+
+def _zeros(x: _Floats, y: _Floats) -> _Floats:
+    """Where the line through the points (x, y) crosses 0."""
+    cross = np.flatnonzero((y[1:] >= 0) != (y[:-1] >= 0))
+    zeros: _Floats = x[cross] - y[cross] * (x[cross + 1] - x[cross]) / (y[cross + 1] - y[cross])
+    return zeros
+
+
+# ------------------------------------------------------------------------- which call is which
+
+#: Readings no farther apart, and together no longer, are a group: in it clocks hardly part.
+_GAP_NS: Final = 20_000_000
+_GROUP_NS: Final = 40_000_000
+#: A group's tightest brackets each propose shifts, with the calls nearest to the guess.
+_PIVOTS: Final = 4
+_NEAREST: Final = 2048
+#: So many shifts of a group are tried, if they do at least this part of what its best does.
+_TRIED: Final = 128
+_WORTH: Final = 0.5
+#: Of readings that are in no group that proposed, so many judge a line.
+_JUDGES: Final = 256
+#: A rival is another assignment of this part of what it matches, and as good as this part of the best.
+_OTHER: Final = 0.25
+_AS_GOOD: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class _Shift:
+    """What to add to their times at our time ``at``, give or take ``margin``."""
+
+    at: int
+    by: int
+    margin: int
+
+
+def match(before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: int) -> Ints | None:
+    """Which of their calls each reading is: an index for each, -1 for none; None if that is not clear.
+
+    ``before`` and ``start`` are sorted. ``guess`` is about what to add to their times (from the two
+    Unix clocks), right to within ``reach``. A shift is sought, which drift may change over time,
+    under which most readings find one call, and no other, inside their bracket. Where another
+    assignment does about as well, as of readings at an even pace, nothing tells which is right.
+    """
+    if not len(before) or not len(start):
+        return None
+    groups = sorted(_groups(before), key=len, reverse=True)
+    one = groups[0]
+    far = [group for group in groups[1:] if 2 * len(group) >= len(groups[1])]
+    two = max(far, key=lambda group: abs(int(before[group[0]] - before[one[0]])), default=one)
+    judges = _judges(len(before), one, two)
+    bounds = before[judges], after[judges]
+    found: list[tuple[int, Ints]] = []
+    for shift, margin in _lines(before, after, start, end, guess, reach, one, two, judges):
+        rows = _inside(bounds[0] - shift, bounds[1] - shift, start, end, margin)
+        found.append((int((rows >= 0).sum()), rows))
+    most, best = max(found, key=lambda each: each[0], default=(0, bounds[0]))
+    if not most:
+        return None
+    for score, rows in found:
+        other = int(((rows >= 0) & (rows != best)).sum())
+        if other > _OTHER * score and score >= _AS_GOOD * most:
+            return None
+    whole = np.full(len(before), -1, np.int64)
+    whole[judges] = best
+    return _settled(before, after, start, end, whole)
+
+
+def _groups(before: Ints) -> list[Ints]:
+    """The readings' numbers, those near each other together."""
+    edges, first = [], 0
+    for place in range(1, len(before)):
+        since = int(before[place] - before[first])
+        if before[place] - before[place - 1] > _GAP_NS or since > _GROUP_NS:
+            edges.append(place)
+            first = place
+    return np.split(np.arange(len(before)), edges)
+
+
+def _judges(many: int, one: Ints, two: Ints) -> Ints:
+    """The readings that tell one line from another: those of both groups, and some of all others."""
+    evenly = np.linspace(0, many - 1, min(many, _JUDGES)).astype(np.int64)
+    return np.unique(np.concatenate((one, two, evenly)))
+
+
+def _lines(
+    before: Ints,
+    after: Ints,
+    start: Ints,
+    end: Ints,
+    guess: int,
+    reach: int,
+    one: Ints,
+    two: Ints,
+    judges: Ints,
+) -> Iterator[tuple[Ints, Ints]]:
+    """Shifts of each of the ``judges``, with how far each may be off: lines through two groups."""
+    when = before[judges]
+    ends = [
+        _shifts(before[group], after[group], start, end, guess, reach)
+        for group in ((one,) if one is two else (one, two))
+    ]
+    if len(ends) == 1:
+        for only in ends[0]:
+            drifted = np.abs(when - only.at) * NEAR_DRIFT
+            yield np.full(len(when), only.by), (only.margin + drifted).astype(np.int64)
+        return
+    for first in ends[0]:
+        for last in ends[1]:
+            span = last.at - first.at
+            apart = abs(last.by - first.by)
+            if apart > abs(span) * NEAR_DRIFT + first.margin + last.margin:
+                continue
+            part = (when - first.at) / span
+            shift = first.by + np.rint(part * (last.by - first.by)).astype(np.int64)
+            margin = np.abs(1 - part) * first.margin + np.abs(part) * last.margin
+            yield shift, margin.astype(np.int64)
+
+
+def _shifts(
+    before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: int
+) -> list[_Shift]:
+    """Shifts that put calls into a group's brackets: of each assignment the one that is known best."""
+    found: dict[bytes, tuple[int, _Shift]] = {}
+    width = after - before
+    length = end - start
+    for pivot in np.argsort(width, kind="stable")[:_PIVOTS].tolist():
+        at = int(before[pivot] + after[pivot]) // 2
+        by = at - (start + length // 2)
+        near = np.flatnonzero((np.abs(by - guess) <= reach) & (length <= width[pivot]))
+        near = near[np.argsort(np.abs(by[near] - guess), kind="stable")[:_NEAREST]]
+        margin = (width[pivot] - length[near]) // 2 + 1
+        drifted = (np.abs(before - at) * NEAR_DRIFT).astype(np.int64)
+        moved = by[near][:, None]
+        rows = _inside(before - moved, after - moved, start, end, margin[:, None] + drifted)
+        scores = (rows >= 0).sum(1)
+        for place in np.flatnonzero(scores >= max(1, _WORTH * scores.max(initial=0))).tolist():
+            shift = _Shift(at, int(by[near[place]]), int(margin[place]))
+            key = rows[place].tobytes()
+            if key not in found or shift.margin < found[key][1].margin:
+                found[key] = (int(scores[place]), shift)
+    most = max((score for score, _ in found.values()), default=0)
+    worth = [each for each in found.values() if each[0] >= _WORTH * most]
+    worth.sort(key=lambda each: (-each[0], abs(each[1].by - guess)))
+    return [shift for _, shift in worth[:_TRIED]]
+
+
+def _inside(low: Ints, high: Ints, start: Ints, end: Ints, margin: Ints | int) -> Ints:
+    """For each bracket, widened by ``margin``, the call that lies in it; -1 for none or several."""
+    low, high = low - margin, high + margin
+    first = np.searchsorted(start, low)
+    row = np.minimum(first, len(start) - 1)
+    then = np.minimum(first + 1, len(start) - 1)
+    only = (first + 1 >= len(start)) | (start[then] > high)
+    rows: Ints = np.where((first < len(start)) & (end[row] <= high) & only, row, -1)
+    return rows
+
+
+def _settled(before: Ints, after: Ints, start: Ints, end: Ints, rows: Ints) -> Ints:
+    """The assignment once more, of all readings, by the clocks that it gives."""
+    for _ in range(3):
+        hit = rows >= 0
+        fitted = fit(before[hit], after[hit], start[rows[hit]], end[rows[hit]], NEAR_DRIFT)
+        again = _inside(before, after, fitted.apply(start), fitted.apply(end), fitted.error_ns)
+        if (again >= 0).sum() < hit.sum():
+            break
+        rows = again
+    return rows

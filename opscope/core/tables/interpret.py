@@ -1,0 +1,115 @@
+"""What each range means: distinct texts read once by the dialects, then spread over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.dialects import Reading, own
+from opscope.core.tables.columns import combined, compact, distinct_values, gather
+from opscope.core.tables.trace import Trace
+
+#: The dialects in the order in which they are asked; a text that none knows is a user range.
+DIALECTS: Final = ("torch_nvtx", "markers", "nccl", "tsl", "tensorrt", "hlo")
+ROLES: Final = (
+    "op",
+    "layer",
+    "step",
+    "phase",
+    "user",
+    "source",
+    "spec",
+    "result",
+    "graph",
+    "note",
+)
+ROLE: Final = {name: number for number, name in enumerate(ROLES)}
+
+
+@dataclass(slots=True)
+class Meaning:
+    """The ranges of a trace, understood.
+
+    ``reading``: for each range row its place in ``readings``. ``seq``, ``fwd_thread``: per row,
+    null where unknown, from the columns or else from the text.
+    """
+
+    readings: list[Reading]
+    texts: list[str]
+    reading: NDArray[np.int32]
+    seq: pl.Series
+    fwd_thread: pl.Series
+
+    @property
+    def role(self) -> NDArray[np.uint8]:
+        """The role (a place in ROLES) of each range row."""
+        roles: NDArray[np.uint8] = np.array([ROLE[r.role] for r in self.readings], np.uint8)
+        return roles[self.reading]
+
+
+def interpret(trace: Trace) -> Meaning:
+    """Read every distinct range text of ``trace``."""
+    ranges = trace["ranges"]
+    stripped = _strip(ranges)
+    text, seq = ranges["text"], ranges["seq"]
+    if stripped is not None:
+        codes, _ = compact(text, stripped["text"])
+        text = gather(stripped["stripped"], codes)
+        if stripped["text_seq"].null_count() < len(stripped):
+            seq = seq.zip_with(seq.is_not_null(), gather(stripped["text_seq"], codes))
+    reading, kinds = combined([ranges["domain"], ranges["category"], text])
+    distinct = list(zip(*(column.to_list() for column in kinds), strict=True))
+    modules = [import_module(f"opscope.core.dialects.{name}") for name in DIALECTS]
+    readings = [_read(modules, domain, kind, words or "") for domain, kind, words in distinct]
+    return Meaning(
+        readings,
+        [words or "" for _, _, words in distinct],
+        reading,
+        seq,
+        ranges["fwd_thread"],
+    )
+
+
+def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
+    """For each distinct text the same without what differs from call to call, and its seq.
+
+    None where there is nothing to take out, as when the reader has done so.
+    """
+    domains = distinct_values(ranges["domain"]).cast(pl.String)
+    if all(own.is_own(domain) for domain in domains.to_list()):
+        return None
+    unique = distinct_values(ranges["text"]).to_frame()
+    text, seq = unique["text"].cast(pl.String), None
+    for name in DIALECTS:
+        strip = getattr(import_module(f"opscope.core.dialects.{name}"), "strip", None)
+        if strip is not None:
+            result = strip(text)
+            text = result["text"]
+            seq = result["seq"] if seq is None else seq.zip_with(seq.is_not_null(), result["seq"])
+    if seq is None:
+        seq = pl.Series([None] * len(text), dtype=pl.Int64)
+    if text.equals(unique["text"].cast(pl.String)) and seq.null_count() == len(seq):
+        return None
+    return unique.with_columns(
+        text.cast(pl.Categorical).alias("stripped"), seq.cast(pl.Int64).alias("text_seq")
+    )
+
+
+def _read(
+    modules: Sequence[ModuleType], domain: str | None, category: str | None, text: str
+) -> Reading:
+    if own.is_own(domain):
+        assert domain is not None
+        return own.read(domain, category, text) or Reading("user")
+    for module in modules:
+        reading: Reading | None = module.read(domain or "", text)
+        if reading is not None:
+            return reading
+    return Reading("user")

@@ -1,0 +1,67 @@
+"""Numbers for the threads of a trace, so that a row's thread is one small integer: its lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.tables.columns import pairs
+from opscope.core.tables.intervals import NONE, Ints
+
+#: Lanes up to which a look at every row for each takes less than a sort.
+_FEW: Final = 32
+#: Rows come thread by thread where there are this many to a change of thread.
+_RUN: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """``keys``: the (process, thread) of each lane, -1 where unknown. ``of``: each row's place in them."""
+
+    keys: list[tuple[int, int]]
+    of: NDArray[np.unsignedinteger[Any]]
+
+    def rows(self, chosen: NDArray[np.bool_]) -> Iterator[tuple[tuple[int, int], Ints]]:
+        """Each lane that has rows which are ``chosen``, and these in order."""
+        if len(self.keys) <= _FEW:
+            for number, key in enumerate(self.keys):
+                rows = np.flatnonzero((self.of == number) & chosen)
+                if len(rows):
+                    yield key, rows
+            return
+        rows = np.flatnonzero(chosen)
+        order = rows[np.argsort(self.of[rows], kind="stable")]
+        edges = np.flatnonzero(np.diff(self.of[order])) + 1
+        for part in np.split(order, edges):
+            if len(part):
+                yield self.keys[int(self.of[part[0]])], part
+
+
+def lanes(frame: pl.DataFrame) -> Lanes:
+    """The lanes of a table with ``process`` and ``thread``."""
+    process, thread = (frame[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
+    return lanes_of(process, thread)
+
+
+def lanes_of(process: NDArray[Any], thread: NDArray[Any]) -> Lanes:
+    """The lanes of rows whose process and thread these are."""
+    changes = np.flatnonzero((process[1:] != process[:-1]) | (thread[1:] != thread[:-1])) + 1
+    if len(changes) * _RUN < len(process):
+        first = np.concatenate((np.zeros(min(1, len(process)), np.int64), changes))
+        keys, of = _numbered(process[first], thread[first])
+        return Lanes(keys, np.repeat(of, np.diff(np.append(first, len(process)))))
+    return Lanes(*_numbered(process, thread))
+
+
+def _numbered(
+    process: NDArray[Any], thread: NDArray[Any]
+) -> tuple[list[tuple[int, int]], NDArray[np.unsignedinteger[Any]]]:
+    known = np.unique(thread)  # thread ids are large and few
+    one, other, number = pairs(process, np.searchsorted(known, thread))
+    keys = list(zip(one.tolist(), known[other].tolist(), strict=True))
+    return keys, number.astype(np.min_scalar_type(len(keys)))

@@ -1,0 +1,218 @@
+"""Ranks: what processes tell of themselves, their groups and their device meshes, from their specs."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.group_specs import DIMENSION, GROUP, GROUPS
+from opscope.core.process_specs import FORK, GRAPH, KEY
+from opscope.core.rangetext import RangeTextError, parse, parse_spec
+from opscope.core.tables.trace import Trace
+
+_MESH: Final = re.compile(r"mesh ([0-9]{1,9})\Z")
+FRAMEWORKS: Final = ("torch", "tensorflow", "jax", "mindspore")
+#: Of what a process tells of itself.
+_TYPES: Final = {
+    "host": str, "pid": int, "parent": int, "rank": int, "world_size": int, "name": str
+}  # fmt: skip
+GROUPS_SCHEMA: Final = {
+    "process": pl.Int32,
+    "group": pl.String,
+    "rank": pl.Int64,
+    "size": pl.Int64,
+    "ranks": pl.String,
+    "global_rank": pl.Int64,
+    "world_size": pl.Int64,
+    "backend": pl.String,
+    "description": pl.String,
+}
+MESHES_SCHEMA: Final = {
+    "process": pl.Int32,
+    "mesh": pl.Int64,
+    "index": pl.Int64,
+    "dimension": pl.String,
+    "size": pl.Int64,
+    "coordinate": pl.Int64,
+    "group": pl.String,
+    "device": pl.String,
+}
+
+
+def groups(trace: Trace) -> pl.DataFrame:
+    """One row per process and process group that it is a member of (GROUPS_SCHEMA).
+
+    ``rank`` is that within the group, ``ranks`` the members as ``format_ranks`` writes them.
+    """
+    return _told(trace)[0]
+
+
+def meshes(trace: Trace) -> pl.DataFrame:
+    """One row per process and dimension of a device mesh (MESHES_SCHEMA).
+
+    ``coordinate``: where along it the process lies; ``group``: the process group of those that
+    differ in this coordinate alone. Both null where the process is not in the mesh.
+    """
+    return _told(trace)[1]
+
+
+def _told(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    ranges = trace["ranges"]
+    of_groups: dict[tuple[int, str], dict[str, Any]] = {}
+    of_meshes: dict[tuple[int, str, str], dict[str, Any]] = {}
+    for process, text in _specs(ranges).iter_rows():
+        try:
+            graph, key, call_text = parse_spec(text)
+            call = parse(call_text)
+        except RangeTextError:
+            continue
+        params = dict(call.params)
+        mesh = _MESH.match(graph)
+        if graph == GROUPS and call.name == GROUP:
+            row = _row(params, GROUPS_SCHEMA) | {"process": process, "group": key}
+            of_groups[process, key] = row
+        elif mesh is not None and call.name == DIMENSION:
+            row = _row(params, MESHES_SCHEMA) | {"process": process, "dimension": key}
+            of_meshes[process, graph, key] = row | {"mesh": int(mesh.group(1))}
+    return (
+        pl.DataFrame(list(of_groups.values()), schema=GROUPS_SCHEMA),
+        pl.DataFrame(list(of_meshes.values()), schema=MESHES_SCHEMA),
+    )
+
+
+def _specs(ranges: pl.DataFrame) -> pl.DataFrame:
+    """(process, text) of the specs that may be ours; few, of the whole trace."""
+    if not (ranges["category"] == "spec").any():
+        return pl.DataFrame(schema={"process": pl.Int32, "text": pl.String})
+    specs = ranges.filter(
+        (pl.col("category") == "spec") & (pl.col("domain").cast(pl.String) == "opscope.torch")
+    )
+    return (
+        specs.select("process", pl.col("text").cast(pl.String))
+        .unique(maintain_order=True)
+        .filter(pl.col("text").str.contains(r'\A(process_group|"mesh [0-9]+")/'))
+    )
+
+
+def _fits(value: object) -> bool:
+    """Whether a column holds it."""
+    return type(value) is not int or abs(value) < 1 << 31
+
+
+def _row(params: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    wanted = {pl.Int64: int, pl.String: str}
+    return {
+        name: params[name]
+        for name, kind in schema.items()
+        if type(params.get(name)) is wanted.get(kind)
+    }
+
+
+def with_facts(trace: Trace) -> Trace:
+    """``trace`` with what its processes told an NVTX tool of themselves, where the tool tells nothing.
+
+    Ranks, world sizes, frameworks and parents; the host's name where it is not known.
+    """
+    told = _facts(trace)
+    if not told:
+        return trace
+    processes = trace["processes"]
+    numbers = dict(processes.select("pid", "process").iter_rows())
+    _tell_untraced(trace, told, numbers)
+    rows = []
+    for row in processes.iter_rows(named=True):
+        facts = told.get(row["process"], {})
+        if facts.get("pid", row["pid"]) != row["pid"]:
+            facts = {}  # of the process that it was forked from
+        known = dict(json.loads(row["versions"]) if row["versions"] else {})
+        versions = {**facts.get("versions", {}), **known}
+        frameworks = [name for name in FRAMEWORKS if name in versions]
+        wanted = {
+            "host": facts.get("host"),
+            "rank": facts.get("rank"),
+            "world_size": facts.get("world_size"),
+            "parent": numbers.get(facts.get("parent", -1)),
+            "name": facts.get("name"),
+            "framework": ",".join(frameworks) or None,
+        }
+        row |= {name: value for name, value in wanted.items() if row[name] is None}
+        rows.append(row | {"versions": json.dumps(versions) if versions else None})
+    return trace.replace(processes=pl.DataFrame(rows, schema=processes.schema))
+
+
+def _tell_untraced(trace: Trace, told: dict[int, dict[str, Any]], numbers: dict[int, int]) -> None:
+    """A note on forked processes of which the trace has nothing."""
+    ranges = trace["ranges"]
+    forks = ranges.filter(
+        (pl.col("category") == "spec")
+        & pl.col("text").cast(pl.String).str.starts_with(f"{GRAPH}/{FORK} = ")
+    )["process"].value_counts()
+    missing = 0
+    for process, times in forks.iter_rows():
+        there = {
+            child
+            for child, facts in told.items()
+            if numbers.get(facts.get("parent", -1)) == process != child
+        }
+        missing += max(0, times - len(there))
+    if missing:
+        what = (
+            "processes that were forked, of which nothing is here: Nsight Systems traces them (a data "
+            "loader's workers, say) with --trace-fork-before-exec=true"
+        )
+        trace.note("warning", what, missing)
+
+
+def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
+    """What each process told last, its values of the types that they must have."""
+    ranges = trace["ranges"]
+    if not (ranges["category"] == "spec").any():
+        return {}
+    texts = (
+        ranges.filter(pl.col("category") == "spec")
+        .select("process", pl.col("text").cast(pl.String))
+        .unique(maintain_order=True)
+        .filter(pl.col("text").str.starts_with(f"{GRAPH}/{KEY} = "))
+    )
+    found: dict[int, dict[str, Any]] = {}
+    for process, text in texts.iter_rows():
+        try:
+            call = parse(parse_spec(text)[2])
+        except RangeTextError:
+            continue
+        params = dict(call.params)
+        facts: dict[str, Any] = {
+            name: params[name]
+            for name, kind in _TYPES.items()
+            if type(params.get(name)) is kind and _fits(params[name])
+        }
+        named = params.get("versions")
+        words = named if isinstance(named, tuple) else ()
+        pairs = [one.partition(" ") for one in words if isinstance(one, str)]
+        facts["versions"] = {name: version for name, _, version in pairs if version}
+        found[process] = facts
+    return found
+
+
+def with_ranks(trace: Trace) -> Trace:
+    """``trace`` with ``processes.rank`` and ``world_size`` from its groups, where they are null.
+
+    A launcher tells them in the environment, ``multiprocessing`` does not.
+    """
+    processes = trace["processes"]
+    if not (processes["rank"].is_null() | processes["world_size"].is_null()).any():
+        return trace
+    told = groups(trace).drop_nulls(["global_rank", "world_size"])
+    if told.is_empty():
+        return trace
+    told = told.group_by("process").agg(pl.col("global_rank", "world_size").max())
+    filled = processes.join(told, on="process", how="left", maintain_order="left", suffix="_told")
+    return trace.replace(
+        processes=filled.with_columns(
+            pl.col("rank").fill_null(pl.col("global_rank").cast(pl.Int32, strict=False)),
+            pl.col("world_size").fill_null(pl.col("world_size_told").cast(pl.Int32, strict=False)),
+        ).select(processes.columns)
+    )

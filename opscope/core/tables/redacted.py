@@ -1,0 +1,115 @@
+"""A trace that may be sent: secrets out of its texts, and on request who recorded it, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core import redaction
+
+from .trace import Trace
+
+#: Texts that are not a framework's own: a token may stand in them.
+_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "processes": ("name", "framework"),
+    "threads": ("name",),
+    "ranges": ("attrs",),
+    "kernels": ("attrs",),
+    "notes": ("what",),
+}
+#: The folders of an absolute path before a source line of a range text: `` @/home/me/train.py:42``.
+_SOURCE_FOLDER: Final = r'( @| < )("?)(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^:"<]*[\\/])'
+
+
+def redacted(trace: Trace, private: bool = False) -> Trace:
+    """``trace`` with the secrets that ``redaction`` knows hidden, in its tables and its origin.
+
+    ``private`` leaves out arguments, the names of hosts and machines, devices' serial numbers and the
+    folders of absolute paths too. Names of ops, layers and kernels stay.
+    """
+    text = redaction.private_text if private else redaction.redact_text
+    tables = {
+        table: _changed(trace[table], columns, text)
+        for table, columns in _TEXTS.items()
+        if trace.has(table)
+    }
+    if trace.has("ranges"):
+        tables["ranges"] = _ranges(tables["ranges"], text, private)
+    if trace.has("specs") and private:
+        tables["specs"] = trace["specs"].with_columns(_without_folders("text"))
+    if private:
+        tables |= _nameless(trace, tables)
+    changed = trace.replace(**tables)
+    changed.origin = _origin(trace.origin, text, private)
+    return changed
+
+
+def _changed(
+    frame: pl.DataFrame, columns: tuple[str, ...], text: Callable[[str], str]
+) -> pl.DataFrame:
+    """``frame`` with ``text`` of each distinct value of the columns."""
+    for column in columns:
+        values = frame[column].cast(pl.String).drop_nulls().unique()
+        new = {old: text(old) for old in values.to_list()}
+        new = {old: value for old, value in new.items() if old != value}
+        if new:
+            dtype = frame.schema[column]
+            frame = frame.with_columns(pl.col(column).cast(pl.String).replace(new).cast(dtype))
+    return frame
+
+
+def _ranges(frame: pl.DataFrame, text: Callable[[str], str], private: bool) -> pl.DataFrame:
+    """A framework's ops lose at most the folders of their lines; other texts are searched."""
+    domain = pl.col("domain").cast(pl.String)
+    call = (domain.str.starts_with("opscope.") & (domain != "opscope.user")).fill_null(False)
+    if private:
+        kept = pl.when(call).then(_without_folders("text")).otherwise(pl.col("text"))
+        frame = frame.with_columns(kept.alias("text"))
+    rows = frame.select(call.alias("call"))["call"]
+    others = _changed(frame.filter(~rows).select("text"), ("text",), text)["text"].cast(pl.String)
+    texts = frame["text"].cast(pl.String).scatter((~rows).arg_true(), others)
+    return frame.with_columns(texts.cast(frame.schema["text"]).alias("text"))
+
+
+def _without_folders(column: str) -> pl.Expr:
+    return (
+        pl.col(column).cast(pl.String).str.replace_all(_SOURCE_FOLDER, "$1$2").cast(pl.Categorical)
+    )
+
+
+def _nameless(trace: Trace, tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Hosts and machines numbered in the order of the processes; devices without serial numbers."""
+    out: dict[str, pl.DataFrame] = {}
+    processes = tables.get("processes", trace["processes"])
+    out["processes"] = _numbered(processes, "host", "host")
+    if trace.has("clocks"):
+        out["clocks"] = _numbered(trace["clocks"], "machine", "machine")
+    if trace.has("devices"):
+        out["devices"] = trace["devices"].with_columns(pl.lit(None, pl.String).alias("uuid"))
+    return {name: frame for name, frame in out.items() if trace.has(name)}
+
+
+def _numbered(frame: pl.DataFrame, column: str, word: str) -> pl.DataFrame:
+    names = frame[column].drop_nulls().unique(maintain_order=True).to_list()
+    new = {name: f"{word}-{number}" for number, name in enumerate(names, 1)}
+    return frame.with_columns(pl.col(column).replace(new)) if new else frame
+
+
+def _origin(value: Any, text: Callable[[str], str], private: bool) -> Any:
+    """What the origin says, to any depth."""
+    if isinstance(value, dict):
+        return {key: _entry(key, one, text, private) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_origin(one, text, private) for one in value]
+    return text(value) if isinstance(value, str) else value
+
+
+def _entry(key: Any, value: Any, text: Callable[[str], str], private: bool) -> Any:
+    if key == "command" and isinstance(value, (list, tuple)):
+        words = [str(word) for word in value]
+        return list(redaction.private(words) if private else redaction.redact(words))
+    if private and key in ("host", "hostname", "user", "boot", "cwd", "uuid"):
+        return None
+    return _origin(value, text, private)

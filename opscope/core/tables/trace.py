@@ -1,0 +1,176 @@
+"""Trace: the tables of one or many processes, as every reader produces and all analysis takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.schema import TABLES
+
+_POLARS: Final[Mapping[str, Any]] = {
+    "i64": pl.Int64,
+    "i32": pl.Int32,
+    "f64": pl.Float64,
+    "str": pl.String,
+    "bool": pl.Boolean,
+    "cat": pl.Categorical,
+}
+#: Columns that number things within one trace and are moved apart when traces are joined.
+_RENUMBERED: Final = {"process": "process", "parent": "process", "clock_domain": "clock_domain"}
+_RANGE_IDS: Final = {"ranges": "id", "counters": "range_id"}
+#: CUPTI numbers CUDA graphs and their nodes from 1 and says 0 of what no graph launched. Kineto writes
+#: that 0 for every kernel, copy and set since 2026; taken for a node it costs each of them its op.
+_ZERO_IS_NONE: Final[Mapping[str, tuple[str, ...]]] = {
+    "kernels": ("graph", "graph_node"),
+    "memops": ("graph_node",),
+    "graph_nodes": ("graph", "node", "original_node"),
+}
+
+
+def table_schema(table: str) -> dict[str, Any]:
+    """The Polars schema of a trace table. Raises KeyError for a name that is not one."""
+    return {column: _POLARS[kind] for column, kind in TABLES[table].items()}
+
+
+def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """``frame`` with the table's columns, in order, absent ones null. Raises ValueError on others.
+
+    A CUDA graph or node numbered 0 is none: null.
+    """
+    schema = table_schema(table)
+    extra = set(frame.columns) - set(schema)
+    if extra:
+        raise ValueError(f"table {table!r} has no column {', '.join(sorted(extra))}")
+    if frame.schema != schema:
+        frame = frame.select(
+            pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
+            for name, dtype in schema.items()
+        )
+    zero = [name for name in _ZERO_IS_NONE.get(table, ()) if (frame[name] == 0).any()]
+    return frame.with_columns(pl.col(zero).replace(0, None)) if zero else frame
+
+
+@dataclass(slots=True)
+class Trace:
+    """The trace tables (``schema.TABLES``), each conforming and present; empty where the source had none.
+
+    ``present`` names the tables that the source's format records at all: an empty table in it means
+    that nothing happened, a table not in it that nobody looked. ``origin`` tells where the trace is
+    from (keys: format, tool, version, paths).
+    """
+
+    tables: dict[str, pl.DataFrame]
+    present: frozenset[str]
+    origin: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, tables: Mapping[str, pl.DataFrame], origin: Mapping[str, Any] | None = None
+    ) -> Trace:
+        """A trace of the given tables; columns that a reader left out are null."""
+        unknown = set(tables) - set(TABLES)
+        if unknown:
+            raise ValueError(f"no such trace table: {', '.join(sorted(unknown))}")
+        full = {
+            name: conform(name, tables[name])
+            if name in tables
+            else pl.DataFrame(schema=table_schema(name))
+            for name in TABLES
+        }
+        return cls(full, frozenset(tables), dict(origin or {}))
+
+    def has(self, table: str) -> bool:
+        """Whether the source recorded this table at all."""
+        return table in self.present
+
+    @property
+    def used_gpu(self) -> bool:
+        """Whether the program used a GPU, as far as the trace tells: kernels were captured, the source says
+        so, or calls of its runtime, copies or sets are there without them."""
+        return (
+            self.has("kernels")
+            or bool(self.origin.get("gpu"))
+            or any(len(self[name]) for name in ("calls", "memops"))
+        )
+
+    def __getitem__(self, table: str) -> pl.DataFrame:
+        return self.tables[table]
+
+    def replace(self, **tables: pl.DataFrame) -> Trace:
+        """The same trace with some tables exchanged."""
+        kept = {name: self.tables[name] for name in self.present}
+        return Trace.of({**kept, **tables}, self.origin)
+
+    def note(self, severity: str, what: str, how_many: int = 1) -> None:
+        """Add a row to ``notes``: something that the reader must tell."""
+        row = pl.DataFrame(
+            {"severity": [severity], "what": [what], "how_many": [how_many]},
+            schema=table_schema("notes"),
+        )
+        self.tables["notes"] = pl.concat([self.tables["notes"], row])
+        self.present |= {"notes"}
+
+
+def concat(traces: Iterable[Trace]) -> Trace:
+    """Many traces as one: processes, clocks and range ids renumbered; equal processes merged.
+
+    Two processes are the same when host, pid and start time are known and equal: files that one
+    process wrote belong together.
+    """
+    parts = list(traces)
+    if len(parts) == 1:
+        return parts[0]
+    columns: dict[str, list[pl.DataFrame]] = {name: [] for name in TABLES}
+    base = {"process": 0, "clock_domain": 0, "range": 0}
+    present: set[str] = set()
+    origins = []
+    for part in parts:
+        origins.append({**part.origin, "first_process": base["process"]})
+        present |= part.present
+        for name, frame in part.tables.items():
+            moves = {
+                column: base[kind]
+                for column, kind in _RENUMBERED.items()
+                if column in frame.columns
+            }
+            if name in _RANGE_IDS:
+                moves[_RANGE_IDS[name]] = base["range"]
+            columns[name].append(
+                frame.with_columns(pl.col(column) + by for column, by in moves.items() if by)
+            )
+        base["process"] = _past(columns["processes"][-1], "process", base["process"])
+        base["clock_domain"] = _past(columns["clocks"][-1], "clock_domain", base["clock_domain"])
+        base["range"] = _past(columns["ranges"][-1], "id", base["range"])
+    tables = {name: pl.concat(frames) for name, frames in columns.items() if name in present}
+    return _merge_processes(Trace.of(tables, {"format": "several", "parts": origins}))
+
+
+def _past(frame: pl.DataFrame, column: str, least: int) -> int:
+    top: Any = frame[column].max()
+    return least if top is None else max(least, int(top) + 1)
+
+
+def _merge_processes(trace: Trace) -> Trace:
+    processes = trace["processes"]
+    identity = ["host", "pid", "start_time"]
+    known = processes.filter(pl.all_horizontal(pl.col(identity).is_not_null()))
+    first = known.group_by(identity).agg(pl.col("process").min().alias("same"))
+    moved = known.join(first, on=identity).filter(pl.col("process") != pl.col("same"))
+    if moved.is_empty():
+        return trace
+    old, new = moved["process"], moved["same"]
+    tables = {
+        name: trace[name].with_columns(pl.col("process").replace(old, new))
+        for name in trace.present
+        if "process" in trace[name].columns
+    }
+    for name in ("processes", "threads", "devices"):
+        if name in tables:
+            key = {"processes": ["process"], "threads": ["process", "thread"]}.get(
+                name, ["process", "device"]
+            )
+            tables[name] = tables[name].unique(key, keep="first", maintain_order=True)
+    return trace.replace(**tables)

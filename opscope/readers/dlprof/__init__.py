@@ -1,0 +1,1 @@
+"""DLProf's SQLite databases."""

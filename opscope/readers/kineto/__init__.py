@@ -1,0 +1,1 @@
+"""Kineto: the JSON traces of torch.profiler."""

@@ -1,0 +1,283 @@
+"""What must be found across a whole Kineto trace: begin/end pairs, flows, forward threads, processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.tables.columns import spread
+from opscope.core.tables.intervals import Ints
+
+from .columns import (
+    CATEGORIES,
+    LAUNCH_FLOWS,
+    NONE,
+    Codes,
+    Columns,
+    Gathered,
+    place_number,
+)
+from .groups import with_members
+
+
+def numbers(places: Codes) -> Ints:
+    """Each pid or tid as written as a number; text that holds none gets one below zero."""
+    return np.array(
+        [
+            value if value is not None and abs(value) < 1 << 62 else -(1 << 40) - code
+            for code, value in enumerate(map(place_number, places))
+        ],
+        np.int64,
+    )
+
+
+@dataclass(slots=True)
+class Processes:
+    """The processes of a file: ``pids`` by number, and which of them drives the devices."""
+
+    pids: list[int | None]
+    main: int
+
+    def of(self, pid: Ints) -> NDArray[np.int32]:
+        """The number of each pid; a pid that is none of them (a device's) is the main process."""
+        known = np.array([NONE if p is None else p for p in self.pids], np.int64)
+        place = np.searchsorted(known, pid)
+        place[place == len(known)] = 0
+        return np.where(known[place] == pid, place, self.main).astype(np.int32)
+
+
+def processes(columns: Columns, number: Ints) -> Processes:
+    """The processes that called something; one without a pid where none did.
+
+    A stray pid 0 is no process: Kineto files frames there whose thread it does not know.
+    """
+    rows: dict[int, list[int]] = {}
+    for rank, kind in enumerate(("call", "op", "user", "python")):
+        pids, counts = np.unique(number[columns[kind].column("pid", np.int32)], return_counts=True)
+        for pid, count in zip(pids.tolist(), counts.tolist(), strict=True):
+            rows.setdefault(pid, [0, 0, 0, 0])[rank] += count
+    real = {pid: found for pid, found in rows.items() if pid > 0} or rows
+    if not real:
+        return Processes([None], 0)
+    ordered = sorted(real)
+    return Processes(list(ordered), ordered.index(max(real, key=lambda pid: real[pid])))
+
+
+@dataclass(slots=True)
+class Placed:
+    """A file's columns with whose they are: ``number`` of each pid or tid, and the ``base`` of times (ns)."""
+
+    columns: Columns
+    number: Ints
+    files: Processes
+    base: int
+    #: The ranks of each process group, as the head tells them.
+    members: Mapping[str, str] = field(default_factory=dict)
+    _names: list[str] = field(init=False)
+    _attrs: list[str | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._names = list(self.columns.names)
+        self._attrs = [
+            with_members(text.decode("utf-8", "replace"), self.members) or None
+            for text in self.columns.attrs
+        ]
+
+    def process(self, rows: Gathered) -> NDArray[np.int32]:
+        """The process of each row."""
+        return self.files.of(self.number[rows.column("pid", np.int32)])
+
+    def thread(self, rows: Gathered) -> Ints:
+        """The thread of each row, as the file numbers it."""
+        return self.number[rows.column("tid", np.int32)]
+
+    def start(self, rows: Gathered) -> Ints:
+        """The start of each row (ns)."""
+        return rows.column("start") + self.base
+
+    def end(self, rows: Gathered) -> Ints:
+        """The end of each row (ns)."""
+        return rows.column("end") + self.base
+
+    def name(self, rows: Gathered, into: str = "name") -> pl.Series:
+        """The name of each row, or another column ``into`` that is coded as names are."""
+        return spread(into, self._names, rows.column(into, np.int32))
+
+    def attrs(self, rows: Gathered) -> pl.Series:
+        """The attributes of each row, as JSON; null where there are none."""
+        attrs = spread("attrs", self._attrs, rows.column("attrs", np.int32))
+        texts: pl.Series = attrs.cast(pl.String)
+        return texts
+
+
+def owners(
+    files: Processes, call_process: NDArray[np.int32], calls: Ints, correlation: Ints
+) -> NDArray[np.int32]:
+    """The process of each device row: that of the call with its correlation id, else the main one."""
+    found = np.full(len(correlation), files.main, np.int32)
+    if len(np.unique(call_process)) < 2:
+        return found
+    order = np.lexsort((call_process != files.main, calls))  # of equal ids the main process's first
+    known = calls[order]
+    place = np.searchsorted(known, correlation)
+    place[place == len(known)] = 0
+    same = (known[place] == correlation) & (correlation != NONE)
+    return np.where(same, call_process[order][place], found).astype(np.int32)
+
+
+def launches_by_flow(
+    columns: Columns, number: Ints, kind: str, missing: NDArray[np.bool_]
+) -> tuple[Ints, Ints]:
+    """Rows of ``kind`` among the ``missing`` that a flow arrow ties to a call, and its correlation.
+
+    An arrow starts at a call (thread and start time) and ends at what it launched (device, stream
+    and start time).
+    """
+    rows, calls = columns[kind], columns["call"]
+    arrows = _arrows(columns, number, launches=True)
+    if arrows is None or not len(calls) or not missing.any():
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    # from what is missing back to the calls: few rows, where arrows and calls are most of a file
+    wanted = _places(rows, number).with_row_index("row").filter(pl.Series(missing))
+    ends = arrows.filter(~pl.col("begins")).join(wanted, on=_PLACE, how="semi")
+    begins = arrows.filter("begins").join(ends, on="id", how="semi")
+    called = _places(calls, number).with_columns(correlation=pl.Series(calls.column("correlation")))
+    called = called.filter(pl.col("correlation") != NONE).join(begins, on=_PLACE, how="semi")
+    source = (
+        begins.join(called, on=_PLACE, maintain_order="left_right")
+        .select("id", "correlation")
+        .unique("id", keep="first", maintain_order=True)
+    )
+    target = ends.join(source, on="id", maintain_order="left").unique(
+        _PLACE, keep="first", maintain_order=True
+    )
+    found = wanted.join(target, on=_PLACE, maintain_order="left").select(
+        pl.col("row").cast(pl.Int64), "correlation"
+    )
+    return found["row"].to_numpy(), found["correlation"].to_numpy()
+
+
+_PLACE = ["pid", "tid", "start"]
+
+
+def _places(rows: Gathered, number: Ints) -> pl.DataFrame:
+    """Where and when each row is: what an arrow points with."""
+    return pl.DataFrame(
+        {
+            "pid": number[rows.column("pid", np.int32)],
+            "tid": number[rows.column("tid", np.int32)],
+            "start": rows.column("start"),
+        }
+    )
+
+
+def _arrows(columns: Columns, number: Ints, launches: bool) -> pl.DataFrame | None:
+    """The ends of the flow arrows from launches, or of those from forward to backward."""
+    flows = columns["flow"]
+    if not len(flows):
+        return None
+    wanted = np.array([(name in LAUNCH_FLOWS) == launches for name in columns.categories], bool)
+    chosen = wanted[flows.column("category")]
+    if not chosen.any():
+        return None
+    return (
+        _places(flows, number)
+        .with_columns(id=pl.Series(flows.column("id")), begins=pl.Series(flows.column("begins")))
+        .filter(pl.Series(chosen))
+    )
+
+
+def forward_threads(
+    columns: Columns, number: Ints, process: NDArray[Any], thread: Ints, ops: Gathered
+) -> Ints:
+    """``fwd_thread`` of every op row, so that (process, fwd_thread, seq) joins forward and backward.
+
+    Kineto numbers the threads that ran forward ops from 1, and tells the number on backward rows
+    only; on forward rows it writes 0. Which thread a number means follows from the ``fwdbwd`` arrows,
+    which run from a forward op to its backward node, and where there are none from the thread whose
+    forward ops have the sequence numbers that the backward rows name. Null where neither tells.
+    """
+    seq, given = ops.column("seq"), ops.column("fwd")
+    result = np.where(given > 0, given, NONE)
+    backward = (given > 0) & (seq != NONE)
+    forward = (given == 0) & (seq != NONE)
+    if not backward.any() or not forward.any():
+        return result
+    votes = _votes(columns, number, ops)
+    place = (process.astype(np.int64), thread)
+    taken: set[tuple[int, int]] = set()
+    for owner in np.unique(process[backward]).tolist():
+        mine = backward & (process == owner)
+        found = []
+        for fwd in np.unique(given[mine]).tolist():
+            named = np.unique(seq[mine & (given == fwd)])
+            for candidate in np.unique(thread[forward & (process == owner)]).tolist():
+                theirs = forward & (place[0] == owner) & (place[1] == candidate)
+                matches = int(np.isin(named, seq[theirs]).sum())
+                found.append((votes.get((fwd, candidate), 0), matches, fwd, candidate))
+        done: set[int] = set()
+        for voted, matches, fwd, candidate in sorted(found, reverse=True):
+            if (voted or matches) and fwd not in done and (owner, candidate) not in taken:
+                done.add(fwd)
+                taken.add((owner, candidate))
+                result[forward & (process == owner) & (thread == candidate)] = fwd
+    return result
+
+
+def _votes(columns: Columns, number: Ints, ops: Gathered) -> dict[tuple[int, int], int]:
+    """``{(number of the forward thread, thread): arrows that say so}``."""
+    arrows = _arrows(columns, number, launches=False)
+    if arrows is None:
+        return {}
+    backward = _places(ops, number).with_columns(fwd=pl.Series(ops.column("fwd")))
+    source = arrows.filter("begins").select("id", pl.col("tid").alias("forward"))
+    counted = (
+        arrows.filter(~pl.col("begins"))
+        .join(backward.filter(pl.col("fwd") > 0), on=_PLACE)
+        .join(source, on="id")
+        .group_by("fwd", "forward")
+        .len()
+    )
+    return {(fwd, thread): count for fwd, thread, count in counted.rows()}
+
+
+def pair(columns: Columns) -> int:
+    """Turn begin and end events into complete ones; how many had no partner.
+
+    On one thread an end closes the latest begin that is open, so at each depth they alternate.
+    """
+    opens = columns["open"]
+    if not len(opens):
+        return 0
+    block = {name: opens.column(name) for name in opens.blocks[0]}
+    order = np.lexsort((block["start"], block["tid"], block["pid"]))  # stable: as in the file
+    begins = block["begins"][order]
+    place = block["pid"][order].astype(np.int64) << 32 | block["tid"][order]
+    first = np.r_[True, place[1:] != place[:-1]]
+    level = np.cumsum(np.where(begins, 1, -1))
+    before = np.repeat(
+        level[first] - np.where(begins[first], 1, -1),
+        np.diff(np.r_[np.flatnonzero(first), len(level)]),
+    )
+    level = level - before + np.where(begins, 0, 1)  # an end has the level of its begin
+    by_level = np.lexsort((np.arange(len(level)), level, place))
+    a, b = by_level[:-1], by_level[1:]
+    joined = (place[a] == place[b]) & (level[a] == level[b]) & begins[a] & ~begins[b]
+    opened, closed = order[a[joined]], order[b[joined]]
+    names = {code: name for name, code in columns.categories.items()}
+    for code in np.unique(block["category"][opened]).tolist():
+        own = block["category"][opened] == code
+        rows = {name: values[opened[own]] for name, values in block.items()}
+        rows["end"] = block["start"][closed[own]]
+        columns[CATEGORIES[names[code]]].blocks.append({name: rows[name] for name in _HOST_COLUMNS})
+    return len(begins) - 2 * int(joined.sum())
+
+
+_HOST_COLUMNS = (
+    "start", "end", "name", "pid", "tid", "seq", "fwd", "text", "attrs",
+)  # fmt: skip

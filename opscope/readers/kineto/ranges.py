@@ -1,0 +1,108 @@
+"""Host rows of a Kineto trace as ranges: which domain, category and text each has."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.tables.columns import spread
+
+from .columns import NONE, nullable
+from .links import Placed, forward_threads
+
+_STEP = re.compile(r"ProfilerStep#([0-9]{1,18})\Z")
+_BACKWARD = re.compile(
+    r"autograd::engine::|torch::autograd::|.*Backward[0-9]*\Z|<backward op>\Z", re.S
+)
+_COMMUNICATION = re.compile(r"nccl:|c10d::|gloo:|record_param_comms\Z")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_DOMAINS: Final = ("kineto", "user", "python")
+_CATEGORIES: Final = ("backward", "optimizer", "input", "communication", "step", "layer")
+_DIRECTION: Final = {name: code for code, name in enumerate(_CATEGORIES)}
+
+
+def ranges(placed: Placed) -> pl.DataFrame:
+    """The ``ranges`` table."""
+    columns = placed.columns
+    frames = [_host(placed, kind) for kind in ("op", "user", "python") if len(columns[kind])]
+    if not frames:
+        return pl.DataFrame({"id": []}, schema={"id": pl.Int64})
+    return pl.concat(frames).with_row_index("id").cast({"id": pl.Int64})
+
+
+def _host(placed: Placed, kind: str) -> pl.DataFrame:
+    columns = placed.columns
+    rows = columns[kind]
+    name = rows.column("name", np.int32)
+    process, thread = placed.process(rows), placed.thread(rows)
+    text, texts = rows.column("text", np.int32), list(columns.texts)
+    domain, category, own_text = _meanings(kind, list(columns.names), name)
+    replaced = own_text[name]
+    text = np.where(replaced >= 0, replaced + len(texts), text)
+    texts += [_label(kind, label) for label in columns.names]
+    direction = category[name]
+    forward = np.full(len(name), NONE)
+    if kind == "op":
+        direction = np.where(rows.column("fwd") > 0, _DIRECTION["backward"], direction)
+        forward = forward_threads(columns, placed.number, process, thread, rows)
+    return pl.DataFrame(
+        {
+            "process": process,
+            "thread": thread,
+            "end_thread": thread,
+            "start": placed.start(rows),
+            "end": placed.end(rows),
+            "domain": spread("domain", _DOMAINS, domain[name]),
+            "category": spread("category", _CATEGORIES, direction),
+            "text": spread("text", texts, text),
+            "seq": nullable(rows.column("seq")),
+            "fwd_thread": nullable(forward),
+            "attrs": placed.attrs(rows),
+            "kind": spread("kind", ["pushpop"], np.zeros(len(name), np.int32)),
+        }
+    )
+
+
+def _meanings(
+    kind: str, names: list[str], used: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """For each distinct name its domain, its category, and its own number where it is its text."""
+    domain = np.zeros(len(names), np.int32)
+    category = np.full(len(names), -1, np.int32)
+    text = np.full(len(names), -1, np.int32)
+    for code in np.unique(used).tolist():
+        name = names[code]
+        found = _category(kind, name)
+        if found is not None:
+            category[code] = _DIRECTION[found]
+        if kind == "python":
+            domain[code], text[code] = 2, code
+        elif found == "step" or (kind == "user" and found is None):
+            domain[code], text[code] = 1, code
+    return domain, category, text
+
+
+def _category(kind: str, name: str) -> str | None:
+    if kind == "python":
+        return "layer" if name.startswith("nn.Module: ") else None
+    if _STEP.match(name):
+        return "step"
+    if name.startswith("Optimizer."):
+        return "optimizer"
+    if name.startswith("enumerate(DataLoader)"):
+        return "input"
+    if _COMMUNICATION.match(name):
+        return "communication"
+    return "backward" if kind == "op" and _BACKWARD.match(name) else None
+
+
+def _label(kind: str, name: str) -> str:
+    """The text of a range that is no op; addresses differ from run to run and mean nothing."""
+    step = _STEP.match(name)
+    if step and kind != "python":
+        return f"step {int(step[1])}"
+    return _ADDRESS.sub("", name) if kind == "python" else name

@@ -1,0 +1,165 @@
+"""Kineto: the JSON traces of torch.profiler, 2021 to 2026, on NVIDIA and AMD GPUs.
+
+Times are integer ns: Unix time where the trace tells its base, else as written. GPU rows belong to
+the process whose call has their correlation id. ``External id`` is never used as a link: in most
+real files it is a copy of the correlation id.
+
+Ranges come in three domains. ``kineto``: what the framework ran, as opscope's range text.
+``user``: ``record_function`` blocks and steps. ``python``: frames, where the trace has stacks;
+``nn.Module: X_0`` has category ``layer``. On a backward row ``fwd_thread`` is the number that Kineto
+gave the thread of its forward op, on a forward row the number of its own thread where it is known:
+rows of one (process, fwd_thread, seq) are an op and its backward node.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.dialects.launches import LAUNCH
+from opscope.core.tables.columns import matching
+from opscope.core.tables.trace import Trace, conform
+from opscope.readers.errors import BadInput
+from opscope.readers.sound import sound_trace
+
+from . import device, links, other
+from .columns import Columns, Inexact
+from .counters import counters
+from .events import decode_events, decode_metrics
+from .groups import member_ranks
+from .json_events import KinetoFile
+from .ranges import ranges
+from .target import devices, process_row, threads
+
+#: What Kineto writes of itself, whatever it recorded.
+_KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
+
+
+def read(path: str | PathLike[str]) -> Trace:
+    """The trace in a Kineto JSON file, plain, gzip or zstd. Raises BadInput."""
+    file = KinetoFile(Path(path))
+    columns = Columns()
+    metrics: list[dict[str, Any]] = []
+    for events in file.blocks():
+        try:
+            columns.add(events)
+        except Inexact:  # times that doubles do not hold to the ns
+            columns.add(decode_events(file.body, exact=True) or [])
+        if b"cuda_profiler_range" in file.body:
+            metrics += decode_metrics(file.body, "cuda_profiler_range")
+    unpaired = links.pair(columns)
+    number = links.numbers(columns.places)
+    left_out = other.left_out(columns, number)
+    taken = other.adopt(columns, number)
+    empty = not any(len(rows) for rows in columns.kinds.values())
+    if empty and not _KINETO & set(file.meta):  # any tool's file may be without an event
+        raise BadInput(path, "traceEvents holds nothing that torch.profiler records")
+    files = links.processes(columns, number)
+    base = _base(file.meta)
+    placed = links.Placed(columns, number, files, base, member_ranks(file.meta))
+    tables = {"processes": process_row(file.meta, columns, files, Path(path).name)}
+    calls = device.calls(placed)
+    tables["threads"] = threads(columns, number, files)
+    tables["clocks"] = pl.DataFrame(
+        {
+            "clock_domain": [0],
+            "kind": ["unix" if base or _is_unix(columns) else "unknown"],
+            "to_unix_ns": [0 if base or _is_unix(columns) else None],
+        }
+    )
+    tables["ranges"] = ranges(placed)
+    recovered = lost = 0
+    if _traced_gpu(columns, file.meta) or left_out:
+        tables["calls"] = calls
+        tables["kernels"], recovered = device.kernels(placed, calls)
+        tables["memops"] = device.memops(placed, calls)
+        tables["syncs"] = device.syncs(placed, calls)
+        if not len(tables["kernels"]):
+            lost = int(matching(calls["name"], LAUNCH).sum())
+    unread = left_out if "kernels" in tables and not len(tables["kernels"]) else {}
+    if lost or unread:  # CUPTI's range profiler, which counts, lets none be recorded
+        del tables["kernels"]
+        if not len(tables["memops"]):
+            del tables["memops"]
+    tables["devices"] = devices(file.meta, files, tables)
+    if len(columns["memory"]):
+        tables["allocations"] = device.allocations(placed)
+    unlinked = None
+    if len(columns["metrics"]):
+        tables["counters"], marks, unlinked = counters(
+            columns, metrics, files.main, base, calls, len(tables["ranges"])
+        )
+        tables["ranges"] = pl.concat(
+            [conform("ranges", tables["ranges"]), conform("ranges", marks)]
+        )
+    origin = {
+        "format": "kineto",
+        "tool": "torch.profiler",
+        "version": str(file.meta.get("schemaVersion", "")),
+        "paths": [str(path)],
+        "resolution_ns": 1 if columns.fractional else 1000,
+        **({"gpu": True} if lost or unread else {}),
+    }
+    trace = sound_trace(tables, origin)
+    if empty:
+        trace.note("warning", "the profiler recorded nothing: the trace is without an event")
+    _notes(trace, file, columns, unpaired, recovered)
+    if lost:
+        trace.note(
+            "warning", "kernels were launched and none is in the file: they were not captured", lost
+        )
+    for category, count in sorted(left_out.items()):
+        what = f"events of category {category!r} are left out: they may have run on a device"
+        trace.note("warning", what, count)
+    for category, count in sorted(taken.items()):
+        what = f"events of category {category!r} ran on a device: they are taken for kernels"
+        trace.note("info", what, count)
+    if unlinked:
+        trace.note("warning", unlinked, len(columns["metrics"]))
+    return trace
+
+
+def _base(meta: dict[str, Any]) -> int:
+    base = meta.get("baseTimeNanoseconds")
+    return base if type(base) is int and 0 <= base < 1 << 61 else 0
+
+
+def _is_unix(columns: Columns) -> bool:
+    """Whether times are Unix time as they are: after 2001."""
+    for kind in ("call", "op", "kernel"):
+        start = columns[kind].column("start")
+        if len(start):
+            return int(start.min()) > 10**18
+    return False
+
+
+def _traced_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
+    return bool(meta.get("deviceProperties")) or any(
+        len(columns[kind]) for kind in ("call", "kernel", "memcpy", "memset", "metrics")
+    )
+
+
+def _notes(trace: Trace, file: KinetoFile, columns: Columns, unpaired: int, recovered: int) -> None:
+    for what, count, severity in (
+        ("events that are damaged JSON were left out", file.skipped, "warning"),
+        ("blocks of the file had damaged text, which was repaired", file.repaired, "warning"),
+        ("events without a time were left out", columns.untimed, "warning"),
+        ("events of negative duration (rounded times) were given none", columns.negative, "info"),
+        ("begin or end events without the other were left out", unpaired, "warning"),
+        ("kernels were linked to their launch by flow arrows", recovered, "info"),
+        (
+            "annotations on GPU streams (gpu_user_annotation) repeat host ranges: left out",
+            len(columns["gpu_user"]),
+            "info",
+        ),
+    ):
+        if count:
+            trace.note(severity, what, count)
+    for kind, count in sorted(columns.unknown.items()):
+        if kind not in ("Trace", "i"):  # the span of the profile, and window marks
+            trace.note("info", f"events of category {kind!r} are not used", count)
+    if not columns.fractional and len(trace["calls"]) + len(trace["ranges"]):
+        trace.note("info", "times are whole microseconds", 1)

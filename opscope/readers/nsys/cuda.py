@@ -1,0 +1,324 @@
+"""CUDA's tables of an Nsight Systems export: calls, kernels, copies, syncs, graphs and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import polars as pl
+
+from opscope.core.tables.columns import stacked
+from opscope.readers.sqlite import ROW, Column, Kind, packed
+
+from .source import Source
+from .strings import Codes, Strings, Threads, constant, labels, named
+
+_CALLS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
+_CALL: Final[Mapping[str, Kind]] = {
+    "start": "int", "end": "int", "globalTid": "int", "correlationId": "int", "nameId": "int",
+}  # fmt: skip
+_PLACE: Final[Mapping[str, Kind]] = {
+    "start": "int", "end": "int", "globalPid": "int", "deviceId": "int", "contextId": "int",
+    "streamId": "int", "correlationId": "int",
+}  # fmt: skip
+_KERNEL: Final[Mapping[str, Kind]] = {
+    **_PLACE,
+    "demangledName": "int", "registersPerThread": "int", "staticSharedMemory": "int",
+    "dynamicSharedMemory": "int", "localMemoryPerThread": "int", "graphId": "int",
+    "graphNodeId": "int",
+}  # fmt: skip
+_EXTENTS: Final[Mapping[str, Column]] = {
+    name: (f"{name}X", f"{name}Y", f"{name}Z") for name in ("grid", "block", "cluster")
+}
+#: What a program has in each of its kernels or in none: one column tells where it is, and takes a seventh
+#: less than to read the five.
+_SOMETIMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "graphId": ("graphId",), "graphNodeId": ("graphNodeId",),
+    "cluster": ("clusterX", "clusterY", "clusterZ"),
+}  # fmt: skip
+#: Columns that every version has.
+_NEEDED: Final = ("start", "end", "globalTid", "globalPid", "deviceId", "address")
+#: What a kernel's column is called in the trace, and its type where it is not a 64-bit integer.
+_RENAMED: Final[Mapping[str, str]] = {
+    "deviceId": "device", "contextId": "context", "streamId": "stream",
+    "correlationId": "correlation", "registersPerThread": "registers",
+    "staticSharedMemory": "shared_static", "dynamicSharedMemory": "shared_dynamic",
+    "localMemoryPerThread": "local_memory", "graphId": "graph", "graphNodeId": "graph_node",
+}  # fmt: skip
+_SMALL: Final = {"device": pl.Int32, "registers": pl.Int32, "peer": pl.Int32}
+#: CUpti_ActivityMemcpyKind, as the trace's kinds; CUPTI names memory kinds likewise below.
+COPIES: Final[Mapping[int, str]] = {
+    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
+    9: "HtoH", 10: "PtoP", 11: "UvmHtoD", 12: "UvmDtoH", 13: "UvmDtoD",
+}  # fmt: skip
+MEMORIES: Final[Mapping[int, str]] = {
+    0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "device",
+    6: "managed",
+}  # fmt: skip
+SYNCS: Final[Mapping[int, str]] = {
+    1: "event", 2: "stream wait", 3: "stream", 4: "context",
+}  # fmt: skip
+#: CUPTI's "no such thing" in 32 bits (a context-wide synchronisation has no stream).
+_NONE32: Final = (1 << 32) - 1
+
+
+def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
+    """The ``calls`` table: runtime and driver calls. None where the export has neither."""
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        if "globalTid" not in frame.columns:
+            frame = frame.with_columns(pl.lit(0, pl.Int64).alias("globalTid"))
+        columns = [
+            *threads.split(frame["globalTid"]),
+            frame["start"],
+            frame["end"],
+        ]
+        if "nameId" in frame.columns:
+            columns.append(strings.categorical(frame["nameId"]).alias("name"))
+        if "correlationId" in frame.columns:
+            columns.append(frame["correlationId"].alias("correlation"))
+        return pl.DataFrame(columns)
+
+    pieces = [piece for table in _CALLS for piece in scan(source, table, _CALL, convert)]
+    return stacked(pieces) if pieces else None
+
+
+def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
+    """The ``kernels`` table, named by demangled name. None where the export has none."""
+
+    def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> pl.DataFrame:
+        if rare is not None:
+            frame = _with_sometimes(frame, rare)
+        columns = _placed(frame, threads)
+        columns.append(_kernel_names(frame, strings))
+        for name in _EXTENTS:
+            if name in frame.columns:
+                columns.append(_triple(frame[name]).alias(name))
+        for name in _KERNEL:
+            if name in frame.columns and name in _RENAMED and name not in _PLACE:
+                columns.append(_renamed(frame[name]))
+        return _without_empty(pl.DataFrame(columns))
+
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    wanted: dict[str, Column] = {**_KERNEL, **_EXTENTS}
+    if not source.has(table, "demangledName"):
+        wanted["shortName"] = "int"
+    rare: dict[str, Kind] = {}
+    for name, parts in _SOMETIMES.items():
+        if source.has(table, *parts) and not any(source.mostly(table, part) for part in parts):
+            del wanted[name]
+            rare |= dict.fromkeys(parts, "int")
+    pieces = scan(source, table, wanted, convert, rare)
+    return stacked(pieces) if pieces else None
+
+
+def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
+    """The ``memops`` table: copies and sets. None where the export has neither."""
+
+    def copies(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = _placed(frame, threads)
+        if "copyKind" in frame.columns:
+            columns.append(labels(frame["copyKind"], COPIES, "kind {}").alias("kind"))
+        for theirs, ours in (("srcKind", "src_kind"), ("dstKind", "dst_kind")):
+            if theirs in frame.columns:
+                columns.append(labels(frame[theirs], MEMORIES, "unknown").alias(ours))
+        if "dstDeviceId" in frame.columns and "srcDeviceId" in frame.columns:
+            other = frame["dstDeviceId"]
+            same = other == frame["deviceId"]
+            peer = frame["srcDeviceId"].zip_with(same.fill_null(False), other)
+            columns.append(
+                pl.select(
+                    pl.when(peer.is_between(0, 4095) & (peer != frame["deviceId"])).then(peer)
+                )
+                .to_series()
+                .cast(pl.Int32)
+                .alias("peer")
+            )
+        return pl.DataFrame(columns + _sized(frame))
+
+    def sets(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = _placed(frame, threads)
+        columns.append(constant("kind", "memset", pl.Categorical, frame.height))
+        if "memKind" in frame.columns:
+            columns.append(labels(frame["memKind"], MEMORIES, "unknown").alias("dst_kind"))
+        return pl.DataFrame(columns + _sized(frame))
+
+    extra: dict[str, Kind] = {"bytes": "int", "graphNodeId": "int"}
+    pieces = scan(
+        source,
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        {
+            **_PLACE, **extra, "copyKind": "int", "srcKind": "int", "dstKind": "int",
+            "srcDeviceId": "int", "dstDeviceId": "int",
+        },
+        copies,
+    ) + scan(source, "CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memKind": "int"}, sets)  # fmt: skip
+    return stacked(pieces) if pieces else None
+
+
+def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
+    """The ``syncs`` table: synchronisations as the device saw them."""
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = _placed(frame, threads)
+        if "syncType" in frame.columns:
+            columns.append(labels(frame["syncType"], SYNCS, "unknown").alias("kind"))
+        if "eventId" in frame.columns:
+            columns.append(_none32(frame["eventId"]).alias("event_id"))
+        return pl.DataFrame(columns).with_columns(
+            pl.when(pl.col("stream") != _NONE32).then("stream").alias("stream")
+        )
+
+    pieces = scan(
+        source,
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        {**_PLACE, "syncType": "int", "eventId": "int"},
+        convert,
+    )
+    return stacked(pieces) if pieces else None
+
+
+def read_graph_nodes(source: Source, threads: Threads) -> pl.DataFrame | None:
+    """The ``graph_nodes`` table. Versions of 2022–23 call it CUDA_GRAPH_EVENTS, a row a node."""
+    for table in ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"):
+        if source.has(table, "graphNodeId"):
+            break
+    else:
+        return None
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = [
+            *threads.split(frame["globalTid"]),
+            frame["graphNodeId"].alias("node"),
+            frame["start"].alias("time"),
+        ]
+        for theirs, ours in (("graphId", "graph"), ("originalGraphNodeId", "original_node")):
+            if theirs in frame.columns:
+                columns.append(frame[theirs].alias(ours))
+        return pl.DataFrame(columns)
+
+    wanted: dict[str, Kind] = dict.fromkeys(
+        ("start", "globalTid", "graphNodeId", "originalGraphNodeId", "graphId"), "int"
+    )
+    return stacked(scan(source, table, wanted, convert))
+
+
+def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None:
+    """Whole CUDA graphs that were traced as one row each, as rows of ``kernels``.
+
+    The capture recorded no kernel of these graphs; their device time is real, what ran in it is not
+    known. The rows are named ``CUDA graph N`` and carry ``{"graph_trace": true}`` in ``attrs``.
+    """
+    table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+    if not source.has(table, "start", "end"):
+        return None
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        columns = _placed(frame, threads)
+        known = "graphId" in frame.columns
+        graph = frame["graphId"] if known else pl.Series([None], dtype=pl.Int64)
+        names = pl.DataFrame({"graph": graph}).select(
+            pl.format("CUDA graph {}", pl.col("graph").cast(pl.String).fill_null("?"))
+            .cast(pl.Categorical)
+            .alias("name")
+        )
+        if known:
+            columns += [names["name"], graph.alias("graph")]
+        else:
+            columns.append(names["name"].new_from_index(0, frame.height))
+        columns.append(constant("attrs", '{"graph_trace":true}', pl.String, frame.height))
+        return pl.DataFrame(columns)
+
+    pieces = scan(source, table, {**_PLACE, "graphId": "int", "graphExecId": "int"}, convert)
+    frame = stacked(pieces)
+    return frame if frame.height else None
+
+
+def scan(
+    source: Source,
+    table: str,
+    wanted: Mapping[str, Column],
+    convert: Callable[[pl.DataFrame, pl.DataFrame | None], pl.DataFrame],
+    rare: Mapping[str, Kind] | None = None,
+) -> list[pl.DataFrame]:
+    """``source.scan``, null where a damaged table lacks what each of its rows has; it is told later."""
+
+    def whole(frame: pl.DataFrame, rare: pl.DataFrame | None) -> pl.DataFrame:
+        absent = [name for name in _NEEDED if name in wanted and name not in frame.columns]
+        nothing = (pl.lit(None, pl.Int64).alias(name) for name in absent)
+        return convert(frame.with_columns(nothing), rare)
+
+    return source.scan(table, wanted, whole, rare)
+
+
+def _with_sometimes(frame: pl.DataFrame, rare: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the columns of ``_SOMETIMES`` that the rows of ``rare`` have."""
+    for name, parts in _SOMETIMES.items():
+        if not set(parts) <= set(rare.columns):
+            continue
+        found = rare[parts[0]] if len(parts) == 1 else packed(*(rare[part] for part in parts))
+        whole = constant(name, None, pl.Int64, frame.height)
+        frame = frame.with_columns(whole.scatter(rare[ROW], found))
+    return frame
+
+
+def _placed(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:
+    """Process, device, context, stream, times and correlation: what every device record has."""
+    pids = (
+        frame["globalPid"]
+        if "globalPid" in frame.columns
+        else constant("globalPid", 0, pl.Int64, frame.height)
+    )
+    columns = [threads.process(pids)]
+    for name in ("deviceId", "contextId", "streamId"):
+        if name in frame.columns:
+            columns.append(_renamed(frame[name]))
+    columns += [frame["start"], frame["end"]]
+    if "correlationId" in frame.columns:
+        columns.append(frame["correlationId"].alias("correlation"))
+    return columns
+
+
+def _renamed(column: pl.Series) -> pl.Series:
+    name = _RENAMED[column.name]
+    if name in _SMALL:
+        small = column.cast(_SMALL[name], strict=False)
+        if small.null_count() == column.null_count():  # else ``sound`` counts what does not fit
+            column = small
+    return column.alias(name)
+
+
+def _sized(frame: pl.DataFrame) -> list[pl.Series]:
+    columns = []
+    if "bytes" in frame.columns:
+        columns.append(frame["bytes"])
+    if "graphNodeId" in frame.columns:
+        columns.append(frame["graphNodeId"].alias("graph_node"))
+    return columns
+
+
+def _kernel_names(frame: pl.DataFrame, strings: Strings) -> pl.Series:
+    for column in ("demangledName", "shortName"):
+        if column in frame.columns:
+            return strings.categorical(frame[column]).alias("name")
+    return constant("name", None, pl.Categorical, frame.height)
+
+
+def _triple(key: pl.Series) -> pl.Series:
+    """``x,y,z`` as a Categorical, each distinct extent written once; null where x is 0."""
+    codes = Codes()
+    found = codes.of(key)
+    texts = [f"{k >> 32},{k >> 16 & 0xFFFF},{k & 0xFFFF}" if k >> 32 else None for k in codes.keys]
+    return named(found, texts)
+
+
+def _none32(column: pl.Series) -> pl.Series:
+    return column.set((column == _NONE32).fill_null(False), None)
+
+
+def _without_empty(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(
+        column
+        for column in frame.get_columns()
+        if column.null_count() < frame.height or not frame.height
+    )

@@ -1,0 +1,225 @@
+"""Nsight Systems, 2020 to 2026: SQLite, Parquet and Arrow exports, and reports through ``nsys export``.
+
+Times are ns from the session's start, as the export has them. A process is a small number, in order
+of pid; a thread is its operating-system id. Tables and columns that a version does not write are
+absent, never zero.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.tables.amended import amended
+from opscope.core.tables.columns import pairs
+from opscope.core.tables.ranks import with_facts, with_ranks
+from opscope.core.tables.trace import Trace
+from opscope.readers.errors import BadInput
+from opscope.readers.open_ranges import CUT_OFF, open_at_end
+from opscope.readers.sound import sound, sound_trace
+from opscope.readers.sqlite import MAGIC, Database
+
+from . import cuda, samples
+from . import target as nsys_target
+from .nvtx import read_ranges
+from .source import Folder, Source
+from .strings import Codes, Strings, Threads
+from .threads import read_states
+
+_REPORTS: Final = (".nsys-rep", ".qdrep", ".qdstrm")
+#: Any of these with StringIds tells an Nsight Systems export from other databases.
+_KNOWN: Final = (
+    "NVTX_EVENTS",
+    "OSRT_API",
+    "PROCESSES",
+    "ThreadNames",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+)
+
+
+def recognise(path: str | os.PathLike[str]) -> bool:
+    """Whether the file or folder is an Nsight Systems report or export. Never raises."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            names = {file.name.partition(".")[0] for file in path.iterdir()}
+            return "StringIds" in names and any(name in names for name in _KNOWN)
+        if path.suffix in _REPORTS:
+            return True
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                return False
+        tables = Database(path).tables
+    except (OSError, BadInput):
+        return False
+    return "StringIds" in tables and any(name in tables for name in _KNOWN)
+
+
+def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
+    """The trace in an Nsight Systems export or report.
+
+    ``gpu`` names devices that the export does not name. Raises BadInput where the file is none, is
+    damaged, or is a report and ``nsys`` is not on PATH.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise BadInput(path, "no such file")
+    if path.is_dir():
+        return _read(Folder(path), gpu)
+    if path.suffix in _REPORTS and not _is_sqlite(path):
+        return _read_report(path, gpu)
+    with Database(path) as database:
+        return _read(database, gpu)
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _read_report(path: Path, gpu: str | None) -> Trace:
+    """Export the report to SQLite in a folder of its own, read that, and remove it."""
+    tool = shutil.which("nsys")
+    if tool is None:
+        raise BadInput(
+            path,
+            "an Nsight Systems report is read through `nsys`, which is not on PATH; where it is, "
+            f"run: nsys export --type sqlite {path.name}",
+        )
+    with tempfile.TemporaryDirectory(prefix="opscope-nsys-") as folder:
+        target = Path(folder) / "report.sqlite"
+        done = subprocess.run(
+            [tool, "export", "--type", "sqlite", "--output", str(target), str(path)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        if done.returncode or not target.exists():
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise BadInput(path, f"nsys export failed: {said[-1][:300] if said else 'no message'}")
+        with Database(target) as database:
+            trace = _read(database, gpu)
+    trace.origin["paths"] = [str(path)]
+    return trace
+
+
+def _read(source: Source, gpu: str | None) -> Trace:
+    if "StringIds" not in source.tables or not any(name in source.tables for name in _KNOWN):
+        raise BadInput(source.path, "not an Nsight Systems export (its tables are not there)")
+    strings, threads = Strings(source), Threads()
+    meta = nsys_target.read_meta(source)
+    notes = nsys_target.read_notes(source)
+    tables: dict[str, pl.DataFrame | None] = {
+        "kernels": cuda.read_kernels(source, strings, threads),
+        "calls": cuda.read_calls(source, strings, threads),
+        "memops": cuda.read_memops(source, threads),
+        "syncs": cuda.read_syncs(source, threads),
+        "graph_nodes": cuda.read_graph_nodes(source, threads),
+        "allocations": samples.read_allocations(source, threads),
+        "samples": samples.read_samples(source, strings, threads),
+    }
+    graphs = cuda.read_graph_launches(source, threads)
+    if graphs is not None:
+        kernels = tables["kernels"]
+        joined = [graphs] if kernels is None else [kernels, graphs]
+        tables["kernels"] = pl.concat(joined, how="diagonal_relaxed")
+        what = (
+            "CUDA graph launches traced as a whole: their device time is counted, the kernels in "
+            "them are not known (capture with --cuda-graph-trace=node)"
+        )
+        notes.append(("warning", what, graphs.height))
+    if source.has("NVTX_EVENTS", "start", "end", "eventType"):
+        ranges = read_ranges(source, strings, threads)
+        tables["ranges"] = ranges.frame
+        notes += ranges.notes
+    present = {name: frame for name, frame in tables.items() if frame is not None}
+    notes += _mend(present, nsys_target.read_duration(source))
+    states = read_states(source, threads)
+    if states is not None:
+        present["thread_states"] = states
+    processes = threads.processes
+    _renumber(present, processes)
+    if "calls" in present and "kernels" not in present:
+        notes.append(("warning", "CUDA calls were recorded, kernels were not", 1))
+    present["processes"] = nsys_target.read_processes(source, strings, processes)
+    present["threads"] = nsys_target.read_threads(source, strings, threads)
+    present["clocks"] = nsys_target.read_clock(source)
+    devices = _devices(present)
+    present["devices"], unnamed = nsys_target.read_devices(source, processes, devices, gpu)
+    if unnamed and gpu is None:
+        what = "devices that the trace does not name; give their name with --gpu"
+        notes.append(("warning", what, unnamed))
+    notes += source.faults()
+    present["notes"] = pl.DataFrame(
+        notes, schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64}, orient="row"
+    )
+    return with_ranks(with_facts(sound_trace(present, nsys_target.origin_of(source, meta))))
+
+
+def _mend(tables: dict[str, pl.DataFrame], duration: int | None) -> list[tuple[str, str, int]]:
+    """Cut what was open at the capture's end, and leave out records without a time.
+
+    ``duration`` is when that was (ns), where the export tells. Fills in ``id`` of ranges, which counts
+    rows. Returns notes on what was done.
+    """
+    notes = sound(tables, opened=True)
+    if "ranges" in tables:
+        opened = open_at_end(tables, duration)
+        if opened:
+            notes.append(("info", CUT_OFF, opened))
+    for name, frame in tables.items():
+        if not {"start", "end"} <= set(frame.columns):
+            continue
+        bad = frame.select(
+            (
+                pl.col("start").is_null()
+                | pl.col("end").is_null()
+                | (pl.col("end") < pl.col("start"))
+            ).sum()
+        ).item()
+        if bad:
+            frame = frame.filter(pl.col("end") >= pl.col("start"))
+            notes.append(
+                ("warning", f"rows of {name} whose end is missing or before its start", bad)
+            )
+        if name == "ranges":
+            frame = amended(frame)
+            frame = frame.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
+        tables[name] = frame
+    return notes
+
+
+def _renumber(tables: dict[str, pl.DataFrame], processes: Codes) -> None:
+    """Number processes in order of pid; until now each has the code it was first seen under."""
+    order = np.argsort(np.argsort(np.array(processes.keys, dtype=np.int64)))
+    if (order == np.arange(len(order))).all():
+        return
+    numbers = pl.Series("process", order, dtype=pl.Int32)
+    for name, frame in tables.items():
+        if "process" in frame.columns:
+            tables[name] = frame.with_columns(numbers.gather(frame["process"]))
+
+
+def _devices(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
+    """The distinct (process, device) that executed something."""
+    found: set[tuple[int, int]] = set()
+    for name in ("kernels", "memops"):
+        if name in tables and "device" in tables[name].columns:
+            both = tables[name].select("process", "device")
+            if both["process"].null_count() or both["device"].null_count():
+                both = both.drop_nulls()
+            # by a table of pairs: ``unique`` takes ten times as long
+            one, other, _ = pairs(both["process"].to_numpy(), both["device"].to_numpy())
+            found |= set(zip(one.tolist(), other.tolist(), strict=True))
+    schema = {"process": pl.Int32, "device": pl.Int32}
+    return pl.DataFrame(sorted(found), schema=schema, orient="row")

@@ -1,0 +1,225 @@
+"""Where the tables of an Nsight Systems export lie: one SQLite file, or a folder of Parquet or Arrow.
+
+``nsys export --type=sqlite``, ``parquetdir`` and ``arrowdir`` write the same tables with the same
+columns, so all readers see a ``Source`` and need not know which it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import polars as pl
+
+from opscope.readers.errors import BadInput
+from opscope.readers.sqlite import PIECE, ROW, Column, Kind, told_faults
+
+T = TypeVar("T")
+_SUFFIXES: Final = (".parquet", ".pqt", ".arrow", ".feather", ".ipc", ".arrows")
+
+
+#: What Polars raises on a damaged file; it panics on some.
+_DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+def _said(error: BaseException) -> str:
+    """What a library says of a file, short."""
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
+
+
+class Source(Protocol):
+    """The tables of one export; ``sqlite.Database`` is one."""
+
+    path: Path
+    tables: dict[str, tuple[str, ...]]
+
+    def rows(
+        self, table: str, columns: Mapping[str, Kind], where: str | None = None
+    ) -> pl.DataFrame: ...
+
+    def scan(
+        self,
+        table: str,
+        columns: Mapping[str, Column],
+        convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
+        rare: Mapping[str, Kind] | None = None,
+    ) -> list[T]: ...
+
+    def has(self, table: str, *columns: str) -> bool: ...
+
+    def mostly(self, table: str, column: str) -> bool: ...
+
+    def faults(self) -> list[tuple[str, str, int]]: ...
+
+
+class Folder:
+    """A folder with one Parquet or Arrow file a table, named after the table.
+
+    Raises BadInput where the folder holds no such file or one of them cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._frames: dict[str, pl.LazyFrame] = {}
+        self.tables: dict[str, tuple[str, ...]] = {}
+        #: How many values of a (table, column) are not of its kind, in the rows from an offset on.
+        self._faults: dict[tuple[str, str, int], int] = {}
+        for file in sorted(self.path.iterdir()):
+            if file.suffix.lower() in _SUFFIXES and file.is_file():
+                frame = self._open(file)
+                self._frames[file.stem] = frame
+                self.tables[file.stem] = tuple(frame.collect_schema().names())
+        if not self.tables:
+            raise BadInput(self.path, "no Parquet or Arrow table in this folder")
+
+    def _open(self, file: Path) -> pl.LazyFrame:
+        try:
+            if file.suffix.lower() in (".parquet", ".pqt"):
+                frame = pl.scan_parquet(file, glob=False)  # a name may hold brackets
+            else:
+                frame = _scan_arrow(file)
+            frame.collect_schema()
+        except _DAMAGE as error:
+            raise BadInput(
+                file, f"not a readable Parquet or Arrow file ({_said(error)})"
+            ) from error
+        return frame
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether the table exists and has all the columns."""
+        return table in self.tables and set(columns) <= set(self.tables[table])
+
+    def rows(
+        self, table: str, columns: Mapping[str, Kind], where: str | None = None
+    ) -> pl.DataFrame:
+        """The table's rows in file order; ``where`` is SQL over its columns."""
+        if where is not None and self.has(table):
+            context = pl.SQLContext({"it": self._frames[table]})
+            frame = context.execute(f"SELECT * FROM it WHERE {where}")
+        else:
+            frame = self._frames.get(table, pl.LazyFrame())
+        return self._collect(table, frame, columns)
+
+    def scan(
+        self,
+        table: str,
+        columns: Mapping[str, Column],
+        convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
+        rare: Mapping[str, Kind] | None = None,
+    ) -> list[T]:
+        """``convert`` of each piece of the table, in row order; see ``sqlite.Database.scan``."""
+        if not self.has(table):
+            return []
+        frame = self._frames[table]
+        try:
+            height = frame.select(pl.len()).collect().item()
+        except _DAMAGE as error:
+            raise BadInput(self.path, f"table {table} cannot be read ({_said(error)})") from error
+        results = []
+        for offset in range(0, max(height, 1), PIECE):
+            piece = frame.slice(offset, PIECE)
+            seldom = self._collect(table, piece, rare or {}, offset)
+            found = None
+            if seldom.width:
+                seldom = seldom.with_row_index(ROW).filter(
+                    pl.any_horizontal(pl.exclude(ROW).is_not_null())
+                )
+                found = seldom if seldom.height else None
+            results.append(convert(self._collect(table, piece, columns, offset), found))
+        return results
+
+    def mostly(self, table: str, column: str) -> bool:
+        """Whether the table has the column; a column of nulls costs nothing here."""
+        return self.has(table, column)
+
+    def faults(self) -> list[tuple[str, str, int]]:
+        """Notes on values that are not what their columns are for; see ``sqlite.Database.faults``."""
+        return told_faults(self._faults)
+
+    def _collect(
+        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column], offset: int = 0
+    ) -> pl.DataFrame:
+        try:
+            return self._selected(table, frame, columns, offset)
+        except _DAMAGE as error:
+            raise BadInput(self.path, f"table {table} cannot be read ({_said(error)})") from error
+
+    def _selected(
+        self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column], offset: int
+    ) -> pl.DataFrame:
+        has = set(self.tables.get(table, ()))
+        wanted = []
+        for name, kind in columns.items():
+            if isinstance(kind, tuple):
+                if set(kind) <= has:
+                    wanted.append(_extent(kind).alias(name))
+            elif name in has:
+                wanted.append(_as_kind(name, kind, frame.collect_schema()[name]))
+        if not wanted:
+            return pl.DataFrame()
+        schema = frame.collect_schema()
+        doubtful = [
+            name
+            for name, kind in columns.items()
+            if not isinstance(kind, tuple) and name in has and not _fits(kind, schema[name])
+        ]
+        for name in doubtful:
+            known = pl.col(name).is_not_null()
+            lost = known & _as_kind(name, columns[name], schema[name]).is_null()
+            self._faults[table, name, offset] = frame.select(lost.sum()).collect().item()
+        return frame.select(wanted).collect()
+
+
+def _scan_arrow(file: Path) -> pl.LazyFrame:
+    """An Arrow file, or an Arrow stream, which has no index and is read whole."""
+    try:
+        frame = pl.scan_ipc(file, glob=False)
+        frame.collect_schema()
+    except pl.exceptions.PolarsError:
+        frame = pl.read_ipc_stream(file).lazy()
+    return frame
+
+
+def _extent(axes: tuple[str, str, str]) -> pl.Expr:
+    x, y, z = (pl.col(axis).cast(pl.Int64, strict=False).fill_null(0) for axis in axes)
+    return x % (1 << 31) * (1 << 32) + y % (1 << 16) * (1 << 16) + z % (1 << 16)
+
+
+def _decoded(column: pl.Series) -> pl.Series:
+    """Bytes as text; those that are no UTF-8 are replaced, where Polars would give up."""
+    texts = [None if one is None else one.decode("utf-8", "replace") for one in column.to_list()]
+    return pl.Series(column.name, texts, dtype=pl.String)
+
+
+def _fits(kind: Kind, dtype: Any) -> bool:
+    """Whether a column of that type holds the kind, so that nothing can be lost."""
+    if kind == "int":
+        return bool(dtype.is_integer())
+    if kind == "real":
+        return bool(dtype.is_numeric())
+    return dtype in (pl.String, pl.Categorical, pl.Binary, pl.Null)
+
+
+def _as_kind(name: str, kind: Any, dtype: Any) -> pl.Expr:
+    column = pl.col(name)
+    if dtype.is_nested() or dtype.is_temporal() or dtype == pl.Object:
+        nothing = {"int": pl.Int64, "real": pl.Float64, "text": pl.String, "blob": pl.Binary}
+        # as long as the column, which a literal alone is not
+        return pl.when(column.is_null()).then(pl.lit(None, nothing[kind])).alias(name)
+    if kind == "int" and dtype.is_float():
+        whole = (column == column.floor()) & (column.abs() < float(1 << 63))
+        column = pl.when(whole).then(column)
+    if dtype == pl.Binary and kind != "blob":
+        column = column.map_batches(_decoded, return_dtype=pl.String)
+    if kind == "int":
+        return column.cast(pl.Int64, strict=False, wrap_numerical=True)
+    if kind == "real":
+        return column.cast(pl.Float64, strict=False)
+    if kind == "text":
+        text = column.cast(pl.String, strict=False)
+        return pl.when(text != "").then(text).alias(name)
+    if dtype == pl.Binary:
+        return column
+    return column.cast(pl.String).str.decode("hex", strict=False)

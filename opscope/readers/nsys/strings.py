@@ -1,0 +1,144 @@
+"""The identities in an Nsight Systems export: texts by string id, processes and threads by global id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from .source import Source
+
+#: A globalTid holds the thread's id in its lowest bits, the process's id in as many above them.
+TID_BITS: Final = 24
+TID_MASK: Final = (1 << TID_BITS) - 1
+
+
+class Strings:
+    """``StringIds``: the text of an id. No text is copied per row, only its 32-bit code."""
+
+    def __init__(self, source: Source) -> None:
+        frame = source.rows("StringIds", {"id": "int", "value": "text"})
+        if frame.width < 2:
+            frame = pl.DataFrame(schema={"id": pl.Int64, "value": pl.String})
+        frame = frame.drop_nulls("id").unique("id", keep="first").sort("id")
+        self._ids: npt.NDArray[np.int64] = frame["id"].to_numpy()
+        self._values = frame["value"].fill_null("").cast(pl.Categorical)
+        # ids count from 0 or 1 without a hole in every export seen, so the place is the difference
+        self._dense = bool(len(self._ids) and self._ids[-1] - self._ids[0] == len(self._ids) - 1)
+
+    def categorical(self, ids: pl.Series) -> pl.Series:
+        """The text of each id as a Categorical; null where the id is null or unknown."""
+        place = self._place(ids.fill_null(-1).to_numpy())
+        index = pl.Series(place, dtype=pl.Int64)
+        if (place < 0).any():
+            index = index.set(pl.Series(place < 0), None)
+        found: pl.Series = self._values.gather(index).alias(ids.name)
+        return found
+
+    def text(self, identity: int | None) -> str | None:
+        """The text of one id, or None."""
+        if identity is None:
+            return None
+        found: str | None = self.categorical(pl.Series([identity], dtype=pl.Int64))[0]
+        return found
+
+    def _place(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The row of each id, -1 where there is none."""
+        count = len(self._ids)
+        if self._dense:
+            place: npt.NDArray[np.int64] = ids - self._ids[0]
+            place[(place < 0) | (place >= count)] = -1
+            return place
+        if not count:
+            return np.full(len(ids), -1, dtype=np.int64)
+        place = np.searchsorted(self._ids, ids).astype(np.int64)
+        place[place == count] = 0
+        place[self._ids[place] != ids] = -1
+        return place
+
+
+class Codes:
+    """Small numbers for the distinct values of a key, given out in any order by many threads."""
+
+    def __init__(self) -> None:
+        self._codes: dict[int, int] = {}
+        self._lock = Lock()
+
+    @property
+    def keys(self) -> list[int]:
+        """The keys in the order of their codes."""
+        with self._lock:
+            return list(self._codes)
+
+    def code(self, key: int) -> int:
+        """The code of one key."""
+        with self._lock:
+            return self._codes.setdefault(key, len(self._codes))
+
+    def of(self, keys: pl.Series) -> pl.Series:
+        """The code of each key (UInt32), null where it is null."""
+        low, high = keys.min(), keys.max()
+        if low is None or (low == high and not keys.null_count()):
+            # the rule: one process, one domain in a piece
+            code = None if low is None else self.code(int(low))  # type: ignore[arg-type]
+            return constant(keys.name, code, pl.UInt32, len(keys))
+        distinct = keys.drop_nulls().unique().sort()
+        numbers = [self.code(key) for key in distinct.to_list()]
+        codes: pl.Series = keys.replace_strict(
+            distinct, pl.Series(numbers, dtype=pl.UInt32), default=None, return_dtype=pl.UInt32
+        )
+        return codes
+
+
+class Threads:
+    """The processes and threads of an export: Nsight's globalTid and globalPid apart.
+
+    ``processes`` has a provisional code for each globalPid >> 24 that was met.
+    """
+
+    def __init__(self) -> None:
+        self.processes = Codes()
+        self._codes = Codes()
+
+    def split(self, global_tids: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """``process`` (provisional codes, Int32) and ``thread`` (the operating system's id)."""
+        codes = self._codes.of(global_tids.fill_null(0))
+        keys = self._codes.keys
+        numbers = pl.Series([self.processes.code(key >> TID_BITS) for key in keys], dtype=pl.Int32)
+        tids = pl.Series([key & TID_MASK for key in keys], dtype=pl.Int64)
+        return numbers.gather(codes).alias("process"), tids.gather(codes).alias("thread")
+
+    def process(self, global_pids: pl.Series) -> pl.Series:
+        """``process`` of records that name no thread."""
+        keys = global_pids.fill_null(0) // (1 << TID_BITS)
+        codes: pl.Series = self.processes.of(keys).cast(pl.Int32).alias("process")
+        return codes
+
+    @property
+    def met(self) -> list[tuple[int, int]]:
+        """The threads met: globalPid >> 24 and the operating system's thread id."""
+        return [(key >> TID_BITS, key & TID_MASK) for key in self._codes.keys]
+
+
+def constant(name: str, value: object, dtype: Any, height: int) -> pl.Series:
+    """A column with one value in all rows."""
+    column: pl.Series = pl.Series(name, [value], dtype=dtype).new_from_index(0, height)
+    return column
+
+
+def named(codes: pl.Series, names: Sequence[str | None]) -> pl.Series:
+    """The name of each code as a Categorical, null where the code or its name is."""
+    dictionary = pl.Series(list(names), dtype=pl.String).cast(pl.Categorical)
+    found: pl.Series = dictionary.gather(codes).alias(codes.name)
+    return found
+
+
+def labels(numbers: pl.Series, names: Mapping[int, str], other: str) -> pl.Series:
+    """The label of each small number as a Categorical; ``other`` (with ``{}``) for unknown ones."""
+    codes = Codes()
+    found = codes.of(numbers)
+    return named(found, [names.get(key, other.format(key)) for key in codes.keys])

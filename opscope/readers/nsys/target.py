@@ -1,0 +1,273 @@
+"""What an Nsight Systems export says of its machine: processes, threads, GPUs, clock, origin, notes.
+
+The export also holds the whole environment of the program; none of it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.redaction import redact
+from opscope.core.tables.trace import table_schema
+from opscope.readers.sqlite import Kind
+
+from .source import Source
+from .strings import TID_BITS, TID_MASK, Codes, Strings, Threads
+
+#: The only rows of TARGET_INFO_SYSTEM_ENV that are read.
+_HOST, _DRIVER, _CUDA = "Hostname", "NvDriverVersion", "CudaDriverVersion"
+_SEVERITY: Final = {2: "warning", 3: "error"}
+_MAX_NOTE: Final = 300
+_MAX_NOTES: Final = 200
+
+
+def read_meta(source: Source) -> dict[str, str]:
+    """Names and values of what the export tells of itself and of the capture, but for secrets."""
+    meta: dict[str, str] = {}
+    for table in ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE"):
+        for row in _dicts(source, table, {"name": "text", "value": "text"}):
+            name, value = row["name"], row["value"]
+            if name and value and "ENV" not in name.upper():
+                meta.setdefault(name, value)
+    return meta
+
+
+def origin_of(source: Source, meta: Mapping[str, str]) -> dict[str, Any]:
+    """``Trace.origin``: format, tool, version, schema, path, and the command without its secrets."""
+    command = [meta["PROCESS_0:COMMAND"]] if "PROCESS_0:COMMAND" in meta else []
+    count = 0
+    while f"PROCESS_0:ARGUMENT_{count}" in meta:
+        command.append(meta[f"PROCESS_0:ARGUMENT_{count}"])
+        count += 1
+    found = {
+        "format": "nsys",
+        "tool": meta.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems"),
+        "version": meta.get("EXPORT_PRODUCT_VERSION"),
+        "schema": meta.get("EXPORT_SCHEMA_VERSION"),
+        "command": list(redact(command)) or None,
+        "paths": [str(source.path)],
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame:
+    """The ``processes`` table, a row for each process that recorded something, in order of pid."""
+    names = {
+        row["globalPid"] >> TID_BITS: row["name"]
+        for row in _dicts(source, "PROCESSES", {"globalPid": "int", "name": "text"})
+        if row["globalPid"] is not None
+    }
+    for key, name in _thread_names(source, strings).items():
+        if key & TID_MASK == key >> TID_BITS & TID_MASK:  # the main thread bears the program's name
+            names.setdefault(key >> TID_BITS, name)
+    ranks = {
+        row["globalTid"] >> TID_BITS: row["rank"]
+        for row in _dicts(source, "MPI_RANKS", {"globalTid": "int", "rank": "int"})
+        if row["globalTid"] is not None
+    }
+    env = {
+        row["name"]: row["value"]
+        for row in _dicts(
+            source,
+            "TARGET_INFO_SYSTEM_ENV",
+            {"name": "text", "value": "text"},
+            f"name IN ('{_HOST}', '{_DRIVER}', '{_CUDA}')",
+        )
+    }
+    versions = {"driver": env.get(_DRIVER), "cuda_driver": env.get(_CUDA)}
+    known = json.dumps({key: value for key, value in versions.items() if value})
+    keys = sorted(processes.keys)
+    return pl.DataFrame(
+        {
+            "process": range(len(keys)),
+            "host": [env.get(_HOST)] * len(keys),
+            "pid": [key & TID_MASK for key in keys],
+            "rank": [ranks.get(key) for key in keys],
+            "world_size": [len(set(ranks.values())) or None] * len(keys),
+            "clock_domain": [0] * len(keys),
+            "name": [names.get(key) for key in keys],
+            "versions": [known if known != "{}" else None] * len(keys),
+        },
+        schema={
+            "process": pl.Int32, "host": pl.String, "pid": pl.Int64, "rank": pl.Int64,
+            "world_size": pl.Int32, "clock_domain": pl.Int32, "name": pl.String,
+            "versions": pl.String,
+        },
+    )  # fmt: skip
+
+
+def read_threads(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame:
+    """The ``threads`` table: the threads met and the named ones of their processes."""
+    order = {key: number for number, key in enumerate(sorted(threads.processes.keys))}
+    rows: dict[tuple[int, int], str | None] = {
+        (order[key >> TID_BITS], key & TID_MASK): name
+        for key, name in _thread_names(source, strings).items()
+        if key >> TID_BITS in order
+    }
+    for process, thread in threads.met:
+        rows.setdefault((order[process], thread), None)
+    ordered = sorted(rows)
+    return pl.DataFrame(
+        {
+            "process": [process for process, _ in ordered],
+            "thread": [thread for _, thread in ordered],
+            "os_tid": [thread for _, thread in ordered],
+            "name": [rows[key] for key in ordered],
+        },
+        schema={
+            "process": pl.Int32, "thread": pl.Int64, "os_tid": pl.Int64, "name": pl.String,
+        },
+    )  # fmt: skip
+
+
+def read_clock(source: Source) -> pl.DataFrame:
+    """The ``clocks`` table: times count ns from the session's start."""
+    starts = source.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "int"})
+    epoch = starts["utcEpochNs"][0] if starts.height and starts.width else None
+    return pl.DataFrame(
+        {"clock_domain": [0], "kind": ["nsys session"], "to_unix_ns": [epoch]},
+        schema={"clock_domain": pl.Int32, "kind": pl.String, "to_unix_ns": pl.Int64},
+    )
+
+
+def read_duration(source: Source) -> int | None:
+    """When the capture ended, on the clock of its events; None where the export does not tell."""
+    found: Any = source.rows("ANALYSIS_DETAILS", {"duration": "int"})
+    return found["duration"].max() if found.width and found.height else None
+
+
+def read_devices(
+    source: Source, processes: Codes, used: pl.DataFrame, gpu: str | None
+) -> tuple[pl.DataFrame, int]:
+    """The ``devices`` table and how many of the ``used`` (process, device) the export does not name.
+
+    ``gpu`` names those. Processes may number the same GPUs differently (CUDA_VISIBLE_DEVICES).
+    """
+    gpus = _gpus(source)
+    seen: dict[tuple[int, int], dict[str, Any]] = {}
+    for row in _dicts(
+        source, "TARGET_INFO_CUDA_DEVICE", {"gpuId": "int", "cudaId": "int", "pid": "int"}
+    ):
+        if row["cudaId"] is not None and row["pid"] is not None:
+            seen[row["pid"], row["cudaId"]] = gpus.get(row["gpuId"], {})
+    for row in _dicts(source, "TARGET_INFO_CUDA_GPU", _OLD_GPU):
+        if row["deviceId"] is not None and row["pid"] is not None:
+            seen.setdefault((row["pid"], row["deviceId"]), _old_gpu(row))
+    pids = [key & TID_MASK for key in sorted(processes.keys)]
+    by_place = {gpu["device"]: gpu for gpu in gpus.values()}
+    rows, unnamed = [], 0
+    for process, device in sorted(used.drop_nulls().iter_rows()):
+        found = seen.get((pids[process], device)) or by_place.get(device, {})
+        unnamed += found.get("name") is None
+        rows.append(
+            {**found, "process": process, "device": device, "name": found.get("name") or gpu}
+        )
+    return device_frame(rows), unnamed
+
+
+_GPU: Final[Mapping[str, Kind]] = {
+    "id": "int", "deviceId": "int", "cuDevice": "int", "name": "text", "uuid": "text",
+    "totalMemory": "int", "memoryBandwidth": "int", "clockRate": "int", "smCount": "int",
+    "maxWarpsPerSm": "int", "threadsPerWarp": "int", "computeMajor": "int", "computeMinor": "int",
+}  # fmt: skip
+_OLD_GPU: Final[Mapping[str, Kind]] = {
+    "name": "text", "deviceId": "int", "pid": "int", "globalMemorySize": "int",
+    "coreClockRate": "int", "numMultiprocessors": "int", "maxWarpsPerMultiprocessor": "int",
+    "numThreadsPerWarp": "int", "computeCapabilityMajor": "int", "computeCapabilityMinor": "int",
+}  # fmt: skip
+
+
+def _gpus(source: Source) -> dict[int, dict[str, Any]]:
+    """TARGET_INFO_GPU by its own id (bytes, bytes/s and Hz in it)."""
+    found = {}
+    for row in _dicts(source, "TARGET_INFO_GPU", _GPU):
+        identity = row["id"] if row["id"] is not None else row["deviceId"]
+        if identity is None:
+            continue
+        found[identity] = {
+            "device": row["cuDevice"] if row["cuDevice"] is not None else identity,
+            "name": row["name"],
+            "uuid": row["uuid"],
+            "cc": capability(row["computeMajor"], row["computeMinor"]),
+            "sm_count": row["smCount"],
+            "memory": row["totalMemory"],
+            "max_threads_per_sm": product(row["maxWarpsPerSm"], row["threadsPerWarp"]),
+            "clock_khz": row["clockRate"] // 1000 if row["clockRate"] else None,
+            "mem_bandwidth": row["memoryBandwidth"],
+        }
+    return found
+
+
+def _old_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
+    """TARGET_INFO_CUDA_GPU of 2020: MiB and kHz; its bandwidth is cut to 32 bits and left out."""
+    return {
+        "name": row["name"],
+        "cc": capability(row["computeCapabilityMajor"], row["computeCapabilityMinor"]),
+        "sm_count": row["numMultiprocessors"],
+        "memory": product(row["globalMemorySize"], 1 << 20),
+        "max_threads_per_sm": product(row["maxWarpsPerMultiprocessor"], row["numThreadsPerWarp"]),
+        "clock_khz": row["coreClockRate"],
+    }
+
+
+def read_notes(source: Source) -> list[tuple[str, str, int]]:
+    """The tool's own diagnostics (DIAGNOSTIC_EVENT), equal ones counted."""
+    frame = source.rows("DIAGNOSTIC_EVENT", {"severity": "int", "text": "text"})
+    if not {"severity", "text"} <= set(frame.columns) or not frame.height:
+        return []
+    counted = frame.group_by("severity", "text", maintain_order=True).len().head(_MAX_NOTES)
+    return [
+        (_SEVERITY.get(severity, "info"), f"Nsight Systems: {text[:_MAX_NOTE]}", count)
+        for severity, text, count in counted.iter_rows()
+        if text
+    ]
+
+
+def _thread_names(source: Source, strings: Strings) -> dict[int, str]:
+    """Thread names by globalTid; of several the one of the highest priority."""
+    wanted: dict[str, Kind] = {"globalTid": "int", "nameId": "int", "priority": "int"}
+    frame = source.rows("ThreadNames", wanted)
+    if not {"globalTid", "nameId"} <= set(frame.columns) or not frame.height:
+        return {}
+    if "priority" in frame.columns:
+        frame = frame.sort("priority", maintain_order=True)
+    frame = frame.with_columns(strings.categorical(frame["nameId"]).cast(pl.String).alias("name"))
+    kept = frame.select("globalTid", "name").drop_nulls()
+    return dict(kept.iter_rows())
+
+
+def capability(major: int | None, minor: int | None) -> str | None:
+    """CUDA's compute capability as text, where both numbers can be of one."""
+    known = major is not None and minor is not None and 0 < major < 100 and 0 <= minor < 100
+    return f"{major}.{minor}" if known else None
+
+
+def product(left: int | None, right: int | None) -> int | None:
+    """The product of two numbers, where both are known and it is one of 64 bits."""
+    if left is None or right is None or abs(left * right) >= 1 << 63:
+        return None
+    return left * right
+
+
+def device_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Rows of ``devices``, every number in 64 bits: ``sound`` says which of them can be."""
+    schema = table_schema("devices")
+    wide = {name: pl.Int64 if dtype == pl.Int32 else dtype for name, dtype in schema.items()}
+    return pl.DataFrame(rows, schema=wide)
+
+
+def _dicts(
+    source: Source, table: str, columns: Mapping[str, Kind], where: str | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a small table with all the columns, null where it has them not."""
+    if where is not None and not source.has(table, *columns):
+        return []
+    frame = source.rows(table, columns, where)
+    if not frame.width:
+        return []
+    absent = [name for name in columns if name not in frame.columns]
+    return frame.with_columns(pl.lit(None).alias(name) for name in absent).to_dicts()

@@ -1,0 +1,1 @@
+"""Analysed profiles of our own: a folder of Parquet tables."""

@@ -1,0 +1,1 @@
+"""Raw recordings of our own, as the recorder writes them."""

@@ -1,0 +1,205 @@
+"""A recording's changes of memory as the ``allocations`` table: sizes, releases, running totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core import recording_format
+from opscope.readers.errors import BadInput
+from opscope.readers.recording.parts import refuse_odd
+
+_DTYPE: Final = np.dtype(
+    [
+        ("time", "<i8"),
+        ("address", "<u8"),
+        ("bytes", "<i8"),
+        ("thread", "<i4"),
+        ("device", "<i2"),
+        ("kind", "<i2"),
+    ]
+)
+assert _DTYPE.itemsize == recording_format.MEMORY_RECORD.size
+_SAME_BLOCK: Final = ("device", "address")
+
+
+def allocations(
+    part: Path,
+    devices: Sequence[Mapping[str, Any]],
+    clocks: Sequence[tuple[int, int, int]],
+    notes: list[tuple[str, str, int]],
+) -> pl.DataFrame:
+    """The ``allocations`` table of one process, by time; releases have negative bytes.
+
+    ``devices`` are the facts of the devices observed: ``memory`` (its number), and of a GPU ``total``
+    and ``reserved``, bytes in use as the recording ended, or paused, after so many ``changes``.
+    ``total`` runs: on the CPU it counts what was allocated since the recording began, on a GPU all that
+    is in use. ``clocks`` are readings of
+    (recorder's time, Unix time, error), by which a GPU's Unix times are put on the recorder's clock.
+    Appends to ``notes`` what was left out. Raises BadInput where the file is not of this format.
+    """
+    data = _read(part / recording_format.MEMORY)
+    if len(data) and not np.isin(data["kind"], range(4)).all():
+        raise BadInput(part / recording_format.MEMORY, "not a recording's memory")
+    frame = pl.DataFrame({name: data[name] for name in _DTYPE.names or ()})
+    frame = frame.with_row_index("order").with_columns(
+        pl.Series("time", _times(data, clocks)),
+        pl.Series("piece", _pieces(data["device"], devices)),
+        pl.col("address").cast(pl.Int64, strict=False),
+        pl.when(pl.col("thread") != 0).then(pl.col("thread").cast(pl.Int64)).alias("thread"),
+    )
+    blocks = _sized(frame.filter(pl.col("kind") <= recording_format.RELEASED), notes)
+    both = pl.concat(
+        [
+            blocks.with_columns(pl.lit(0, pl.Int64).alias("grown")),
+            _reservations(frame),
+        ]
+    ).sort("time", "order")
+    ends = pl.DataFrame(
+        [
+            (device, piece, fact.get("total"), fact.get("reserved"))
+            for device, facts in _by_device(devices).items()
+            for piece, fact in enumerate(facts)
+        ],
+        schema={"device": pl.Int16, "piece": pl.Int32, "end": pl.Int64, "end_reserved": pl.Int64},
+        orient="row",
+    )
+    of = ("device", "piece")
+    changes, grown = pl.col("bytes"), pl.col("grown")
+    rows = both.join(ends, on=of, how="left", maintain_order="left").with_columns(
+        # from the end back where that is known, so that lost events before the first do no harm
+        (changes.cum_sum().over(of) + (pl.col("end") - changes.sum().over(of)).fill_null(0)).alias(
+            "total"
+        ),
+        (grown.cum_sum().over(of) + pl.col("end_reserved") - grown.sum().over(of)).alias(
+            "reserved"
+        ),
+    )
+    rows = rows.filter(pl.col("address").is_not_null())
+    return rows.select(
+        pl.lit(0, pl.Int32).alias("process"),
+        pl.col("device").cast(pl.Int32),
+        "thread",
+        "time",
+        "address",
+        "bytes",
+        "total",
+        "reserved",
+    )
+
+
+def _by_device(devices: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
+    """The facts of each device, in order: one for each piece of its history."""
+    found: dict[int, list[Mapping[str, Any]]] = {}
+    for fact in devices:
+        of = found.setdefault(int(fact["memory"]), [])
+        if of and of[-1].get("changes") is None:  # no more than one piece is told
+            of.clear()
+        of.append(fact)
+    return found
+
+
+def _pieces(
+    device: np.ndarray[Any, Any], devices: Sequence[Mapping[str, Any]]
+) -> np.ndarray[Any, Any]:
+    """For each record which piece of its device's history it is in: between two lie changes untold."""
+    piece = np.zeros(len(device), np.int32)
+    for number, facts in _by_device(devices).items():
+        ends = np.cumsum([int(fact.get("changes") or 0) for fact in facts[:-1]])
+        if len(ends):
+            here = np.flatnonzero(device == number)
+            piece[here] = np.searchsorted(ends, np.arange(len(here)), side="right")
+    return piece
+
+
+def _read(path: Path) -> np.ndarray[Any, Any]:
+    """The file's whole records; a last one without its end is what a kill leaves."""
+    try:
+        refuse_odd(path)
+        size = path.stat().st_size // _DTYPE.itemsize
+        if not size:
+            return np.empty(0, _DTYPE)
+        return np.memmap(path, dtype=_DTYPE, mode="r", shape=(size,))
+    except FileNotFoundError:
+        return np.empty(0, _DTYPE)
+    except OSError as error:
+        raise BadInput(path, f"cannot be read: {error.strerror}") from None
+
+
+def _times(
+    data: np.ndarray[Any, Any], clocks: Sequence[tuple[int, int, int]]
+) -> np.ndarray[Any, Any]:
+    """Times on the recorder's clock: the CPU's are, a GPU's are Unix time."""
+    time = np.array(data["time"], np.int64)
+    gpu = data["device"] != recording_format.CPU_DEVICE
+    if gpu.any() and clocks:
+        readings = np.array([reading[:2] for reading in clocks], np.int64)
+        ours, unix = readings[np.argsort(readings[:, 1], kind="stable")].T
+        # the two run side by side; what varies is small enough for a double
+        offset = np.interp(time[gpu] - unix[0], unix - unix[0], (unix - ours) - (unix[0] - ours[0]))
+        time[gpu] -= np.rint(offset).astype(np.int64) + (unix[0] - ours[0])
+    return time
+
+
+def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFrame:
+    """Allocations and releases with their bytes, the latter's negative.
+
+    A release that has no size has that of the block allocated at its address last; without one, it is
+    of a block from before the recording, which is left out.
+    """
+    released = pl.col("kind") == recording_format.RELEASED
+    unsized = released & (pl.col("bytes") == recording_format.UNKNOWN_BYTES)
+    before = pl.col("kind").shift(1).over(_SAME_BLOCK)
+    sized = (
+        blocks.sort("time", "order")
+        .with_columns(
+            (before == recording_format.ALLOCATED).fill_null(False).alias("follows"),
+            pl.col("bytes").shift(1).over(_SAME_BLOCK).alias("earlier"),
+        )
+        .with_columns(unsized.alias("unsized"))
+    )
+    foreign = int((sized["unsized"] & ~sized["follows"]).sum())
+    if foreign:
+        what = "releases of memory from before the recording, left out"
+        notes.append(("info", what, foreign))
+    twice = int(((sized["kind"] == recording_format.ALLOCATED) & sized["follows"]).sum())
+    if twice:
+        what = "blocks of memory whose release was not seen: totals are too high by them"
+        notes.append(("warning", what, twice))
+    return sized.filter(~pl.col("unsized") | pl.col("follows")).select(
+        "order",
+        "device",
+        "thread",
+        "time",
+        "piece",
+        "address",
+        pl.when("unsized")
+        .then(-pl.col("earlier"))
+        .when(released)
+        .then(-pl.col("bytes"))
+        .otherwise("bytes")
+        .alias("bytes"),
+    )
+
+
+def _reservations(frame: pl.DataFrame) -> pl.DataFrame:
+    """What the allocator took from the driver or gave back, as rows without address or bytes."""
+    grown = (
+        pl.when(pl.col("kind") == recording_format.RESERVED)
+        .then("bytes")
+        .otherwise(-pl.col("bytes"))
+    )
+    return frame.filter(pl.col("kind") > recording_format.RELEASED).select(
+        "order",
+        "device",
+        "thread",
+        "time",
+        "piece",
+        pl.lit(None, pl.Int64).alias("address"),
+        pl.lit(0, pl.Int64).alias("bytes"),
+        grown.alias("grown"),
+    )

@@ -1,0 +1,441 @@
+"""One process's part of a recording as trace tables: its files read, its facts, texts and records."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core import recording_format
+from opscope.core.tables.amended import amended
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.trace import Trace, table_schema
+from opscope.readers.errors import BadInput
+from opscope.readers.recording.parts import refuse_odd
+from opscope.readers.sound import sound_trace
+
+from .memory import allocations
+from .ranges import Texts, ranges
+
+#: Bytes of meta.json, and of one line of the others, beyond which the file is not ours.
+MAX_META: Final = 1 << 22
+MAX_LINE: Final = 8 << 20
+#: Threads whose records are read: each takes about a millisecond.
+MAX_THREADS: Final = 1 << 16
+#: Numbers of a process, each with what it is below.
+_NUMBERS: Final = {
+    "pid": 1 << 31,
+    "parent": 1 << 31,
+    "start_time": 1 << 62,
+    "rank": 1 << 31,
+    "world_size": 1 << 31,
+}
+
+
+def read_part(folder: str | os.PathLike[str]) -> Trace:
+    """One process's part. What is half-written at its end is left out and noted.
+
+    Raises BadInput when the folder is no part, was written by a later format, or is corrupt.
+    """
+    part = Path(folder)
+    meta = _meta(part)
+    facts = _Facts.of(part)
+    notes: list[tuple[str, str, int]] = list(facts.notes)
+    texts = _texts(part, facts.domains)
+    logs = _logs(part, notes)
+    stop = facts.stop
+    if stop is None:
+        notes.append(
+            (
+                "warning",
+                "the process ended without closing its recording; the last moments may lack",
+                1,
+            )
+        )
+        timed = (log[log[:, 0] != recording_format.PAYLOAD, 1] for log in logs.values())
+        stop = max((int(times.max(initial=0)) for times in timed), default=0)
+    table = amended(ranges(logs, texts, facts.os_tids, stop, notes))
+    tables = {
+        "processes": _processes(meta, facts),
+        "threads": _threads(facts),
+        "clocks": _clocks(meta, facts),
+        "ranges": table.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id")),
+        "own_costs": _own_costs(facts, stop),
+    }
+    if facts.memory:  # else nobody looked
+        tables["allocations"] = allocations(part, facts.memory, facts.clocks, notes)
+    tables["notes"] = pl.DataFrame(
+        notes,
+        schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
+        orient="row",
+    )
+    origin = {
+        "format": recording_format.FORMAT,
+        "version": meta["version"],
+        "paths": [str(part)],
+        "command": meta.get("command"),
+        "private": meta["private"],
+        "probes": facts.probes,
+        "gpu": facts.gpu,
+        "parent_pid": meta.get("parent"),
+        "recorded": (facts.start, stop),
+        "profiling": facts.profiling,
+        "window": facts.window,
+    }
+    return sound_trace(tables, origin)
+
+
+# ------------------------------------------------------------------------------- the files
+
+
+def _meta(part: Path) -> dict[str, Any]:
+    path = part / recording_format.META
+    try:
+        refuse_odd(path)
+        with path.open("rb") as file:
+            meta = _sound(json.loads(file.read(MAX_META)))
+    except BadInput:
+        raise
+    except OSError as error:
+        raise BadInput(part, f"not a recording's part: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise BadInput(path, "not JSON") from None
+    if not isinstance(meta, dict) or meta.get("format") != recording_format.FORMAT:
+        raise BadInput(path, "not a recording's part")
+    if meta.get("version") != recording_format.VERSION:
+        raise BadInput(
+            path,
+            f"written by format version {meta.get('version')!r:.40}; this reads {recording_format.VERSION}",
+        )
+    return _typed(meta)
+
+
+def _typed(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What it says of the process; null where that is not of its type."""
+    typed: dict[str, Any] = {"version": meta["version"]}
+    for name in ("host", "boot", "name", "clock"):
+        typed[name] = _utf8(meta[name]) if isinstance(meta.get(name), str) else None
+    for name, most in _NUMBERS.items():
+        value = meta.get(name)
+        typed[name] = value if type(value) is int and 0 <= value < most else None
+    command, versions = meta.get("command"), meta.get("versions")
+    words = command if isinstance(command, list) else []
+    typed["command"] = [_utf8(word) for word in words if isinstance(word, str)] or None
+    typed["versions"] = _texts_of(versions)
+    typed["private"] = meta.get("private") is True
+    return typed
+
+
+def _texts_of(versions: Any) -> dict[str, str]:
+    """A table of texts, without what is none."""
+    items = versions.items() if isinstance(versions, dict) else ()
+    return {_utf8(name): _utf8(value) for name, value in items if isinstance(value, str)}
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """The whole lines of a JSON-lines file; a last one without its end is what a kill leaves."""
+    try:
+        refuse_odd(path)
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BadInput(path, f"cannot be read: {error.strerror}") from None
+    with file:
+        while line := file.readline(MAX_LINE):
+            if not line.endswith(b"\n"):
+                if len(line) == MAX_LINE:
+                    raise BadInput(path, f"a line of over {MAX_LINE} bytes")
+                return
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                raise BadInput(path, f"not JSON: {line[:60]!r}") from None
+
+
+@dataclass(slots=True)
+class _Facts:
+    stop: int | None
+    domains: dict[str, int]
+    threads: list[dict[str, Any]]
+    clocks: list[tuple[int, int, int]]
+    notes: list[tuple[str, str, int]]
+    versions: Mapping[str, str] | None
+    #: [before, after, thread] of runtime calls that a backend bracketed, recorder's clock
+    probes: list[list[int]]
+    start: int | None
+    #: part → [ns, calls, one in so many timed], the latest that was told
+    costs: dict[str, list[int | None]]
+    #: devices whose memory was recorded
+    memory: list[dict[str, Any]]
+    #: ns inside ended steps, and opscope's own of them
+    steps_ns: int | None = None
+    in_steps: int | None = None
+    #: until when all of these, and ``costs``, are told; 0: an older recording does not say
+    until: int = 0
+    #: ns in which opscope made itself ready
+    set_up: int = 0
+    gpu: bool = False
+    #: when a profiler began, and what it is called
+    profiling: tuple[int, str] | None = None
+    #: the window of what it gave: start, end, steps, why it ended, whether it was chosen
+    window: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, part: Path) -> _Facts:
+        facts = cls(None, {}, [], [], [], None, [], None, {}, [])
+        path = part / recording_format.FACTS
+        try:
+            for line in map(_sound, _lines(path)):
+                if "thread" in line:
+                    name = line.get("name")
+                    numbers = {one: _int(line[one]) for one in ("thread", "os_tid", "pthread_id")}
+                    facts.threads.append({**numbers, "name": None if name is None else _text(name)})
+                elif "clock" in line:
+                    perf, unix, error = map(_int, line["clock"])
+                    facts.clocks.append((perf, unix, error))
+                elif "probe" in line:
+                    before, after, thread = map(_int, line["probe"])
+                    facts.probes.append([before, after, thread])
+                elif "memory" in line:
+                    facts.memory.append(_memory_fact(line))
+                elif "gpu" in line:
+                    facts.gpu = bool(line["gpu"])
+                elif "profiling" in line:
+                    facts.profiling = (_int(line["profiling"]), _text(line["profiler"]))
+                elif "window" in line:
+                    facts.window = _window_fact(line)
+                elif "note" in line:
+                    facts.notes.append(
+                        (_text(line["severity"]), _text(line["note"]), _int(line["how_many"]))
+                    )
+                elif "domain" in line:
+                    facts.domains[_text(line["domain"])] = _int(line["number"])
+                elif "cost" in line:
+                    time, one_in = line["time"], line["one_in"]
+                    facts.costs[_text(line["cost"])] = [
+                        None if time is None else _int(time),
+                        _int(line["calls"]),
+                        None if one_in is None else _int(one_in),
+                    ]
+                elif "in_steps" in line:
+                    facts.in_steps, facts.steps_ns = _int(line["in_steps"]), _int(line["steps_ns"])
+                    facts.until = _int(line.get("until", 0))
+                elif "start" in line:
+                    facts.start = _int(line["start"])
+                elif "stop" in line:
+                    facts.stop = _int(line["stop"])
+                elif "setup" in line:
+                    begin, end = map(_int, line["setup"])
+                    facts.set_up += max(0, end - begin)
+                elif "versions" in line:
+                    facts.versions = _texts_of(line["versions"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(path, f"not a recording's facts: {error!r}") from None
+        return facts
+
+    @property
+    def os_tids(self) -> dict[int, int]:
+        return {_int(thread["thread"]): _int(thread["os_tid"]) for thread in self.threads}
+
+
+def _int(value: Any) -> int:
+    """The number that a fact tells. Raises ValueError beyond what 62 bits hold: sums are to fit too."""
+    number = int(value)
+    if not -(1 << 62) < number < 1 << 62:
+        raise ValueError(f"{value!r:.40} is out of range")
+    return number
+
+
+def _text(value: Any) -> str:
+    return _utf8(str(value))
+
+
+def _device(value: Any) -> int:
+    number = int(value)
+    if not -(1 << 15) <= number < 1 << 15:
+        raise ValueError(f"no device {value!r:.40}")
+    return number
+
+
+def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
+    start, end = map(_int, line["window"])
+    first, last = (None if one is None else _int(one) for one in line["steps"])
+    ended = line["ended"]
+    return {
+        "start": start,
+        "end": end,
+        "first_step": first,
+        "last_step": last,
+        "ended": None if ended is None else _text(ended),
+        "chosen": bool(line["chosen"]),
+    }
+
+
+def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
+    sizes = {name: line.get(name) for name in ("total", "reserved", "changes")}
+    return {
+        "memory": _device(line["memory"]),
+        **{name: None if size is None else _int(size) for name, size in sizes.items()},
+    }
+
+
+def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
+    path = part / recording_format.STRINGS
+    rows: dict[int, tuple[str, str | None, str]] = {}
+    for line in _lines(path):
+        match line:
+            case [int(number), str(domain), None | str() as category, str(text)] if (
+                0 <= number < recording_format.MARK_BASE
+            ):
+                # JSON can hold lone surrogates (file names do), UTF-8 and Polars cannot
+                rows[number] = (_utf8(domain), category and _utf8(category), _utf8(text))
+            case _:
+                raise BadInput(path, f"not a text: {_text(line)[:60]}")
+    order = sorted(rows)
+    table = pl.DataFrame(
+        [rows[number] for number in order],
+        schema={"domain": pl.Categorical, "category": pl.Categorical, "text": pl.Categorical},
+        orient="row",
+    )
+    numbers = [domains.get(rows[number][0], -1) for number in order]
+    return Texts(np.array(order, np.int64), np.array(numbers, np.int64), table)
+
+
+def _sound(value: Any) -> Any:
+    """What was read from JSON, each text of it one of UTF-8."""
+    if isinstance(value, str):
+        return _utf8(value)
+    if isinstance(value, list):
+        return [_sound(one) for one in value]
+    if isinstance(value, dict):
+        return {_utf8(key): _sound(one) for key, one in value.items()}
+    return value
+
+
+def _utf8(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
+    """Each thread's records, an array of (code, value), its chunks joined.
+
+    The loop is over chunks (one a thread every half second), not over records.
+    """
+    path = part / recording_format.EVENTS
+    try:
+        refuse_odd(path)
+        size = path.stat().st_size
+        if size < recording_format.RECORD_BYTES:
+            return {}
+        data = np.memmap(
+            path, dtype="<i8", mode="r", shape=(size // recording_format.RECORD_BYTES, 2)
+        )
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise BadInput(path, f"cannot be read: {error.strerror}") from None
+    chunks: dict[int, list[Ints]] = {}
+    beyond: set[int] = set()
+    at = 0
+    lost = int(size % recording_format.RECORD_BYTES != 0)
+    while at < len(data):
+        code, count = int(data[at, 0]), int(data[at, 1])
+        thread = recording_format.CHUNK - code
+        if not 0 <= thread < 1 << 31 or count < 0:
+            raise BadInput(path, f"no chunk at byte {at * recording_format.RECORD_BYTES}")
+        at += 1
+        lost |= int(at + count > len(data))
+        if thread not in chunks and len(chunks) >= MAX_THREADS:
+            beyond.add(thread)
+        elif count and at < len(data):
+            chunks.setdefault(thread, []).append(np.asarray(data[at : at + count], dtype=np.int64))
+        at += count
+    if beyond:
+        what = f"threads after the first {MAX_THREADS}, whose records are left out"
+        notes.append(("warning", what, len(beyond)))
+    if lost:
+        notes.append(("warning", "the last record is half-written and was left out", 1))
+    logs = {thread: np.concatenate(pieces) for thread, pieces in chunks.items()}
+    for log in logs.values():
+        times = log[log[:, 0] != recording_format.PAYLOAD, 1]
+        if len(times) and not 0 <= times.min() <= times.max() < 1 << 62:
+            raise BadInput(path, "a time out of range")
+    return logs
+
+
+# ------------------------------------------------------------------------------ the tables
+
+
+def _processes(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
+    versions = dict(facts.versions or meta.get("versions") or {})
+    frameworks = [name for name in ("torch", "tensorflow", "jax", "mindspore") if name in versions]
+    return pl.DataFrame(
+        {
+            "process": [0],
+            "host": [meta.get("host")],
+            "pid": [meta.get("pid")],
+            "start_time": [meta.get("start_time")],
+            "rank": [meta.get("rank")],
+            "world_size": [meta.get("world_size")],
+            "clock_domain": [0],
+            "name": [meta.get("name")],
+            "framework": [",".join(frameworks) or None],
+            "versions": [json.dumps(versions)],
+        },
+        strict=False,
+    )
+
+
+def _threads(facts: _Facts) -> pl.DataFrame:
+    rows = {int(thread["os_tid"]): thread for thread in facts.threads}
+    return pl.DataFrame(
+        {
+            "process": [0] * len(rows),
+            "thread": list(rows),
+            "os_tid": list(rows),
+            "pthread_id": [thread["pthread_id"] for thread in rows.values()],
+            "name": [thread.get("name") for thread in rows.values()],
+        },
+        schema_overrides={"name": pl.String},
+        strict=False,
+    )
+
+
+def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
+    # The last write comes after the end of what was recorded, and is told as a cost.
+    end = max(stop, facts.until)
+    span = None if facts.start is None else max(0, end - facts.start - facts.set_up)
+    steps = (facts.steps_ns, facts.in_steps) if facts.steps_ns else (None, None)
+    return pl.DataFrame(
+        [(0, part, *cost, span, *steps) for part, cost in facts.costs.items()],
+        schema=table_schema("own_costs"),
+        orient="row",
+    )
+
+
+def _clocks(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
+    """Unix ns = time + to_unix_ns at the first reading; drift from the first to the last (null under 1 s)."""
+    if not facts.clocks:
+        return pl.DataFrame(schema={"clock_domain": pl.Int32})
+    first, last = facts.clocks[0], facts.clocks[-1]
+    span = last[0] - first[0]
+    drift = ((last[1] - first[1]) - span) / span * 1e6 if span > 1_000_000_000 else None
+    return pl.DataFrame(
+        {
+            "clock_domain": [0],
+            "kind": [str(meta.get("clock"))],
+            "to_unix_ns": [first[1] - first[0]],
+            "drift_ppm": [drift],
+            "error_ns": [max(first[2], last[2])],
+            "machine": [meta.get("boot") or meta.get("host")],
+        }
+    )

@@ -1,0 +1,156 @@
+"""A recording's records as ranges: pushes matched with pops, columnar."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core import recording_format
+from opscope.core.payload import SEQ_BITS
+from opscope.core.schema import UNCLOSED
+from opscope.core.tables.intervals import Ints
+
+
+@dataclass(slots=True)
+class Texts:
+    """Text ids, sorted, and beside them what they stand for; ``domains`` in the pops' numbers."""
+
+    ids: Ints
+    domains: Ints
+    table: pl.DataFrame
+
+    def places(self, ids: Ints) -> Ints:
+        """Where each id stands in the table; -1 for one that does not."""
+        if not len(self.ids):
+            return np.full(len(ids), -1, dtype=np.int64)
+        place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        matched: Ints = np.where(self.ids[place] == ids, place, -1)
+        return matched
+
+
+#: What the recording's edges cut, and whether it matters.
+BEGUN_BEFORE: Final = "ends of ranges that began before the recording, which are left out (harmless: it begins with the next)"
+BEGUN_LAST: Final = "ranges opened as the recording ended, left out (harmless: nothing ran in them)"
+STILL_OPEN: Final = (
+    "ranges still open at the end, closed there (harmless: all that ran in them counts; a step among"
+    " them is not counted)"
+)
+
+
+def ranges(
+    logs: Mapping[int, Ints],
+    texts: Texts,
+    os_tids: Mapping[int, int],
+    stop: int,
+    notes: list[tuple[str, str, int]],
+) -> pl.DataFrame:
+    """The ``ranges`` table of one process, by start; appends to ``notes`` what was left out.
+
+    ``logs`` are the records of each thread index, arrays of (code, value); ``stop`` is when the
+    recording ended, ns.
+    """
+    counts: Counter[str] = Counter()
+    frames = [_thread_ranges(np.empty((0, 2), np.int64), 0, stop, texts, counts)]
+    for index, log in logs.items():
+        if index not in os_tids:
+            counts["threads whose description was lost; they are numbered from -1 down"] += 1
+        frames.append(_thread_ranges(log, os_tids.get(index, -1 - index), stop, texts, counts))
+    found = pl.concat(frames).sort("start", "end", descending=[False, True], maintain_order=True)
+    notes += [("info", what, how_many) for what, how_many in counts.items() if how_many]
+    what = texts.table[found["place"]] if found.height else texts.table.clear()
+    return pl.concat([found.drop("place"), what], how="horizontal").select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
+        pl.lit(0, pl.Int32).alias("process"),
+        "thread",
+        pl.col("thread").alias("end_thread"),
+        "start",
+        "end",
+        "domain",
+        "category",
+        "text",
+        (pl.col("payload") & ((1 << SEQ_BITS) - 1)).alias("seq"),
+        (pl.col("payload") // (1 << SEQ_BITS)).alias("fwd_thread"),
+        "payload",
+        pl.when("unclosed").then(pl.lit(UNCLOSED)).alias("attrs"),
+        "kind",
+    )
+
+
+def _thread_ranges(
+    log: Ints, thread: int, stop: int, texts: Texts, counts: Counter[str]
+) -> pl.DataFrame:
+    """Pushes matched with their pops, domain by domain. One sort by depth; no loop over records.
+
+    Within one depth of one domain pushes and pops alternate, so after a stable sort a push's pop is
+    the record after it. A pop with nothing open belongs to a range pushed before the recording;
+    what is open at the end is closed at ``stop``.
+    """
+    code, value = log[:, 0], log[:, 1]
+    carried = np.full(len(code), -1, dtype=np.int64)
+    carried[1:] = np.where(code[:-1] == recording_format.PAYLOAD, value[:-1], -1)
+    timed = code != recording_format.PAYLOAD
+    code, value, carried = code[timed], value[timed], carried[timed]
+
+    is_mark = code >= recording_format.MARK_BASE
+    is_plain_pop = (code < 0) & (code > recording_format.COMPLETE_BASE)
+    number = np.where(is_mark, code - recording_format.MARK_BASE, code)
+    number = np.where(
+        code <= recording_format.COMPLETE_BASE, recording_format.COMPLETE_BASE - code, number
+    )
+    place = np.where(is_plain_pop, -1, texts.places(number))
+    domain = np.where(place >= 0, texts.domains[place] if len(texts.ids) else -1, -1)
+    domain = np.where(is_plain_pop, recording_format.POP_BASE - code, domain)
+    lost = ~is_plain_pop & (place < 0)
+    counts["records whose text was lost"] += int(lost.sum())
+
+    is_push = (code >= 0) & ~is_mark & ~lost
+    is_pop = (code < 0) & ~lost
+    order: list[Ints] = []
+    levels: list[Ints] = []
+    for one in np.unique(domain[is_push]):
+        at = np.flatnonzero((domain == one) & (is_push | is_pop))
+        balance = np.cumsum(np.where(is_push[at], 1, -1))
+        lowest = np.minimum(np.minimum.accumulate(balance), 0)
+        orphan = is_pop[at] & (np.diff(lowest, prepend=0) < 0)
+        counts[BEGUN_BEFORE] += int(orphan.sum())
+        depth = (balance - lowest + is_pop[at])[~orphan]  # of a push after it, of a pop before it
+        by_depth = np.argsort(depth, kind="stable")
+        order.append(at[~orphan][by_depth])
+        levels.append(depth[by_depth] * 65_536 + one)
+    at = np.concatenate([np.empty(0, np.int64), *order])
+    level = np.concatenate([np.empty(0, np.int64), *levels])
+    push = is_push[at]
+    closed = np.zeros(len(at), dtype=bool)
+    closed[:-1] = push[:-1] & ~push[1:] & (level[:-1] == level[1:])
+    pushes, pops, closed = at[push], np.append(at[1:], 0)[push], closed[push]
+
+    start = value[pushes]
+    end = np.maximum(np.where(closed, value[pops], stop), start)
+    complete = closed & (place[pops] >= 0)
+    row = np.where(complete, place[pops], place[pushes])
+    keep = closed | (start < stop)  # else pushed while the recording was being closed
+    counts[BEGUN_LAST] += int((~keep).sum())
+    counts[STILL_OPEN] += int((keep & ~closed).sum())
+    marks = np.flatnonzero(is_mark & ~lost)
+    no_payload = np.full(len(marks), -1, dtype=np.int64)
+    payload = pl.Series(np.concatenate([carried[pushes][keep], no_payload]))
+    return pl.DataFrame(
+        {
+            "thread": np.full(len(payload), thread, dtype=np.int64),
+            "start": np.concatenate([start[keep], value[marks]]),
+            "end": np.concatenate([end[keep], value[marks]]),
+            "place": np.concatenate([row[keep], place[marks]]),
+            "payload": payload.set(payload < 0, None),
+            "unclosed": np.concatenate([~closed[keep], np.zeros(len(marks), dtype=bool)]),
+        }
+    ).with_columns(
+        pl.when(pl.int_range(pl.len()) < int(keep.sum()))
+        .then(pl.lit("pushpop"))
+        .otherwise(pl.lit("mark"))
+        .alias("kind")
+    )

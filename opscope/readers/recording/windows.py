@@ -1,0 +1,99 @@
+"""Of which part of a recording there is what ran on a device: the table ``windows``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.tables.trace import Trace, conform
+
+#: Why there is no window in a part whose process used a GPU.
+UNSEEN: Final = "no profiler ran beside this part of the recording"
+KILLED: Final = "the process ended before its profiler did, which lost what it had"
+FAILED: Final = "the profiler failed"
+
+
+def with_windows(traces: Sequence[Trace]) -> list[Trace]:
+    """The parts of a recording, each with its rows of ``windows`` where any part has gaps.
+
+    Where a process has a window of steps that are alike, what its profiler had before is left out:
+    all but the calls, by which the kernels of CUDA graphs find their captures.
+    """
+    told = [_told(trace) for trace in traces]
+    chosen = {_process(trace) for trace, one in zip(traces, told, strict=True) if one["chosen"]}
+    for trace, one in zip(traces, told, strict=True):
+        if _process(trace) in chosen and not one["chosen"] and one["source"] is not None:
+            one["end"] = one["start"]  # the window came later
+    if all(one["complete"] for one in told):
+        return list(traces)
+    return [_cut(trace, one) for trace, one in zip(traces, told, strict=True)]
+
+
+def _process(trace: Trace) -> tuple[Any, ...]:
+    row: tuple[Any, ...] = trace["processes"].select("host", "pid", "start_time").row(0)
+    return row
+
+
+def _told(trace: Trace) -> dict[str, Any]:
+    """What a part says of its window: a row of the table, and ``chosen`` and ``complete``."""
+    origin = trace.origin
+    start, stop = origin.pop("recorded")
+    profiling, window = origin.pop("profiling"), origin.pop("window")
+    row = {
+        "start": start or 0,
+        "end": stop,
+        "source": None,
+        "first_step": None,
+        "last_step": None,
+        "ended": None,
+        "chosen": False,
+        "complete": True,
+    }
+    if profiling is None:
+        if origin.get("gpu"):
+            row |= {"end": row["start"], "source": "none", "ended": UNSEEN, "complete": False}
+        return row
+    begun, row["source"] = profiling
+    if window is not None and not {"kernels", "operations"}.isdisjoint(origin):
+        row |= window
+        if window["ended"] is None:  # to the end of the recording, which took a moment longer
+            row["end"] = max(row["end"], stop)
+        late = start is not None and window["start"] > start
+        row["complete"] = window["ended"] is None and not late
+    else:
+        notes = trace["notes"]["what"].cast(pl.String)
+        failed = bool(notes.str.contains(" not captured: ", literal=True).any())
+        row |= {"start": begun, "end": begun, "ended": FAILED if failed else KILLED}
+        row["complete"] = False
+    return row
+
+
+def _cut(trace: Trace, told: dict[str, Any]) -> Trace:
+    start, end = told["start"], told["end"]
+    row = {name: told[name] for name in ("start", "end", "source", "ended")}
+    steps = {name: told[name] for name in ("first_step", "last_step")}
+    table = conform("windows", pl.DataFrame([{"process": 0, **row, **steps}], strict=False))
+    changed = {"windows": table}
+    if told["source"] is not None:
+        for name in ("kernels", "memops"):
+            if trace.has(name):
+                changed[name] = _launched_within(trace[name], trace["calls"], start, end)
+    cut = trace.replace(**changed)
+    if told["ended"] == KILLED:
+        cut.note("warning", f"kernels not captured: {KILLED}")
+    return cut
+
+
+def _launched_within(
+    table: pl.DataFrame, calls: pl.DataFrame, start: int, end: int
+) -> pl.DataFrame:
+    """Kernels or copies that were launched in [start, end); those whose launch is not told, begun in it."""
+    launches = calls.group_by("process", "correlation").agg(pl.col("start").max().alias("_launch"))
+    begun = pl.coalesce("_launch", "start")
+    return (
+        table.join(launches, on=["process", "correlation"], how="left", maintain_order="left")
+        .filter((begun >= start) & (begun < end))
+        .drop("_launch")
+    )

@@ -1,0 +1,337 @@
+"""Host lines of an XPlane file: calls, operations that ran on the CPU, steps, frames, the runtime."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.dialects import hlo
+from opscope.core.payload import GRAPH_THREAD
+from opscope.core.rangetext import parse
+from opscope.core.schema import OpCall
+from opscope.core.tables.intervals import nest
+
+from .cupti import (
+    COMMAND_BUFFERS_NOTE,
+    NO_COMMAND_BUFFERS,
+    call_name,
+    is_call,
+    nvtx_domain,
+    nvtx_text,
+    nvtx_thread,
+)
+from .programs import Programs, path
+from .space import Event, Events, Line, Plane, nulls
+
+HOST_STATS: Final = frozenset(
+    {
+        "correlation_id",
+        "hlo_op",
+        "hlo_module",
+        "program_id",
+        "run_id",
+        "tf_op",
+        "name",
+        "step_num",
+        "address",
+        "addr",
+        "allocation_bytes",
+        "bytes_allocated",
+        "bytes_reserved",
+        "device_id",
+        "device_ordinal",
+        "memcpy_details",
+        "Memset_details",
+        "prefix",
+    }
+)
+_FRAME: Final = r"^\$([^\s:]+):(\d+) (.*)$"
+#: A call of a jitted function of JAX.
+_CALL: Final = r"^PjitFunction\((.*)\)$"
+_TF_OP: Final = r"^[A-Za-z0-9_.\\/>-]+:[A-Za-z_]\w*$"
+_MEMORY: Final = r"^Memory(?:Allocation|Deallocation)$"
+_SUFFIX: Final = r"/-?\d+$"
+
+
+class Host:
+    """Gathers the events of host planes, a batch at a time."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self._frames: list[pl.DataFrame] = []
+        self._calls: list[pl.DataFrame] = []
+        self._memory: list[pl.DataFrame] = []
+        self._threads: dict[int, tuple[int | None, str]] = {}
+        self._without_buffers = 0
+
+    def add(self, plane: Plane, line: Line, events: Events) -> None:
+        """Take a batch of a line's events."""
+        many = len(events.number)
+        if not many:
+            return
+        number = line.number
+        nvtx = nvtx_thread(line.name)
+        if nvtx is not None:  # beside the thread's own line, numbered by itself
+            number = nvtx
+        if nvtx is None or number not in self._threads:
+            self._threads[number] = (number if 0 < number < 1 << 31 else None, line.name)
+        distinct, inverse = np.unique(events.number, return_inverse=True)
+        known = [plane.events.get(int(one), Event("")).name for one in distinct]
+        operation, run = self._operations(events, plane, many)
+        frame = pl.DataFrame(
+            {
+                "thread": pl.Series([number], dtype=pl.Int64).new_from_index(0, many),
+                "start": line.time + events.start,
+                "end": line.time + events.end,
+                "name": pl.Series(known, dtype=pl.String).gather(inverse.reshape(-1)),
+                "operation": operation,
+                "run": run,
+                **{
+                    title: _integers(events, title, many)
+                    for title in ("correlation_id", "step_num", "device_id")
+                },
+                "tf_op": _strings(events, "tf_op", many),
+                "copied": _strings(events, "memcpy_details", many).zip_with(
+                    _strings(events, "memcpy_details", many).is_not_null(),
+                    _strings(events, "Memset_details", many),
+                ),
+            }
+        )
+        memory = frame["name"].str.contains(_MEMORY).fill_null(False)
+        if memory.any():
+            self._allocations(events, frame, memory, many)
+        called = frame.select(is_call()).to_series()
+        self._calls.append(
+            frame.filter(called).select(
+                "thread", "start", "end", call_name().alias("name"), "correlation_id"
+            )
+        )
+        self._without_buffers += int((frame["name"] == NO_COMMAND_BUFFERS).sum())
+        self._frames.append(_named(frame.filter(~called & ~memory)))
+
+    def _operations(self, events: Events, plane: Plane, many: int) -> tuple[pl.Series, pl.Series]:
+        """The call's text of every event that is an HLO operation, and the number of its run."""
+        if "hlo_op" not in events.stats:
+            return (
+                pl.Series([None], dtype=pl.String).new_from_index(0, many),
+                pl.Series([None], dtype=pl.Int64).new_from_index(0, many),
+            )
+        distinct, place = self._programs.distinct(events, plane, many)
+        texts: list[str | None] = []
+        for operation, module, program, tf_op, name, prefix in distinct:
+            if not operation:
+                texts.append(None)
+                continue
+            graph = self._programs.graph(module or "", program)
+            texts.append(self._programs.text(graph, operation, path(tf_op, name, prefix)))
+        return pl.Series(texts, dtype=pl.String).gather(place), _integers(events, "run_id", many)
+
+    def _allocations(
+        self, events: Events, frame: pl.DataFrame, memory: pl.Series, many: int
+    ) -> None:
+        freed = frame["name"] == "MemoryDeallocation"
+        size = _integers(events, "allocation_bytes", many)
+        address = _integers(events, "addr", many)
+        self._memory.append(
+            pl.DataFrame(
+                {
+                    "process": pl.Series([0], dtype=pl.Int32).new_from_index(0, many),
+                    "device": _integers(events, "device_ordinal", many),
+                    "thread": frame["thread"],
+                    "time": frame["start"],
+                    "address": address.zip_with(
+                        address.is_not_null(), _integers(events, "address", many)
+                    ),
+                    "bytes": size.zip_with(~freed, -size),
+                    "total": _integers(events, "bytes_allocated", many),
+                    "reserved": _integers(events, "bytes_reserved", many),
+                }
+            ).filter(memory)
+        )
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables ``threads``, ``ranges``, and ``calls`` and ``allocations`` where there are any."""
+        made: dict[str, pl.DataFrame] = {
+            "threads": pl.DataFrame(
+                {
+                    "process": [0] * len(self._threads),
+                    "thread": list(self._threads),
+                    "os_tid": [one[0] for one in self._threads.values()],
+                    "name": [one[1] for one in self._threads.values()],
+                },
+                schema={
+                    "process": pl.Int32,
+                    "thread": pl.Int64,
+                    "os_tid": pl.Int64,
+                    "name": pl.String,
+                },
+            ).with_columns(pl.col("name").str.replace(_SUFFIX, ""))
+        }
+        calls = [frame for frame in self._calls if len(frame)]
+        if calls:
+            made["calls"] = pl.concat(calls).select(
+                pl.lit(0, pl.Int32).alias("process"),
+                "thread",
+                "start",
+                "end",
+                pl.col("name").cast(pl.Categorical),
+                pl.col("correlation_id").alias("correlation"),
+            )
+        if self._memory:
+            made["allocations"] = pl.concat(self._memory).cast({"device": pl.Int32})
+        if self._frames:
+            ranges = pl.concat(self._frames).sort(
+                "start", "end", descending=[False, True], maintain_order=True
+            )
+            ranges = ranges.filter(~_traced(ranges))
+            seq = _pairs(ranges)
+            made["ranges"] = ranges.select(
+                pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
+                pl.lit(0, pl.Int32).alias("process"),
+                "thread",
+                pl.col("thread").alias("end_thread"),
+                "start",
+                "end",
+                pl.col("domain").cast(pl.Categorical),
+                pl.col("category").cast(pl.Categorical),
+                pl.col("text").cast(pl.Categorical),
+                seq,
+                pl.when(seq.is_not_null()).then(pl.lit(GRAPH_THREAD, pl.Int64)).alias("fwd_thread"),
+                pl.when(pl.col("end") > pl.col("start"))
+                .then(pl.lit("pushpop"))
+                .otherwise(pl.lit("mark"))
+                .cast(pl.Categorical)
+                .alias("kind"),
+            )
+        return made
+
+    def notes(self) -> list[tuple[str, int]]:
+        """What the reader of the report must know."""
+        return [(COMMAND_BUFFERS_NOTE, self._without_buffers)] if self._without_buffers else []
+
+
+def _named(frame: pl.DataFrame) -> pl.DataFrame:
+    """Which domain, category and text each event is, by what it carries."""
+    name = pl.col("name")
+    is_op, is_step = pl.col("operation").is_not_null(), pl.col("step_num").is_not_null()
+    tf_op = pl.coalesce("tf_op", pl.when(name.str.contains(_TF_OP)).then(name))
+    is_tf = tf_op.str.contains(_TF_OP).fill_null(False) & ~tf_op.str.starts_with("XlaModule")
+    is_frame = name.str.contains(_FRAME)
+    is_call = name.str.contains(_CALL)
+    is_nvtx = name.str.starts_with("NVTX:").fill_null(False)
+    return frame.select(
+        "thread",
+        "start",
+        "end",
+        pl.when(is_op).then(pl.lit("xla"))
+        .when(is_nvtx).then(nvtx_domain(name))
+        .when(is_step).then(pl.lit("opscope.step"))
+        # files without their folders: whether they are the user's or a library's nobody knows
+        .when(is_frame).then(pl.lit("runtime"))
+        .when(is_call).then(pl.lit("opscope.jax"))
+        .when(is_tf).then(pl.lit("TSL"))
+        .otherwise(pl.lit("runtime")).alias("domain"),
+        pl.when(is_step & ~is_op).then(pl.lit("step"))
+        .when(is_call & ~is_op).then(pl.lit("graph")).alias("category"),
+        pl.when(is_op).then(pl.col("operation"))
+        .when(is_nvtx).then(nvtx_text(name))
+        .when(is_step).then(pl.format("step {}", pl.col("step_num")))
+        .when(is_frame).then(pl.format(
+            "{}({}): {}", name.str.extract(_FRAME, 1), name.str.extract(_FRAME, 2),
+            name.str.extract(_FRAME, 3)))
+        .when(is_call).then(pl.format("jit_{}", name.str.extract(_CALL, 1).str.replace_all(
+            r"[^\w.-]", "_").str.strip_chars_end("_")))
+        .when(is_tf).then(tf_op)
+        .otherwise(name.fill_null("")).alias("text"),
+        "run",
+    )  # fmt: skip
+
+
+def _traced(ranges: pl.DataFrame) -> pl.Series:
+    """Which rows are jitted calls inside another: they are traced into it, and run nothing.
+
+    One call's C++ and Python halves are told too, the one inside the other.
+    """
+    calls = ranges.with_row_index("row").filter(pl.col("category") == "graph")
+    inner = np.zeros(len(ranges), bool)
+    for part in calls.partition_by("thread"):
+        tree = nest(part["start"].to_numpy(), part["end"].to_numpy())
+        inner[part["row"].to_numpy()[tree.order[tree.parent >= 0]]] = True
+    return pl.Series(inner)
+
+
+def _pairs(ranges: pl.DataFrame) -> pl.Series:
+    """``seq``: a number that an operation of a gradient shares with the one that it differentiates.
+
+    They are of one run and one layer; a convolution's or a product's is a convolution or a product
+    where there is one. What has no forward operation has none.
+    """
+    many = len(ranges)
+    nothing: pl.Series = pl.Series("seq", [None], dtype=pl.Int64).new_from_index(0, many)
+    rows = np.flatnonzero((ranges["domain"] == "xla").to_numpy())
+    if not len(rows):
+        return nothing
+    distinct, place = _distinct(ranges["text"].gather(rows))
+    described = [_side(text) for text in distinct]
+    forward = {key for direction, key in described if direction == "forward"}
+    numbers: dict[tuple[str, str], int] = {}
+    codes = np.full(len(distinct), -1, np.int64)
+    for number, (direction, key) in enumerate(described):
+        wanted: tuple[str, str] | None = key
+        if direction == "backward":
+            other = ("conv", "dot", "")
+            wanted = next(
+                (one for one in (key, *((key[0], kind) for kind in other)) if one in forward), None
+            )
+        elif direction != "forward":
+            wanted = None
+        if wanted is not None and wanted[0]:
+            codes[number] = numbers.setdefault(wanted, len(numbers))
+    # where the file does not number the runs, the k-th time of each operation is of the k-th run
+    turns = ranges[rows].select(
+        pl.coalesce("run", -(1 << 62) + pl.int_range(pl.len(), dtype=pl.Int64).over("text"))
+    )
+    _, run = _distinct(turns.to_series())
+    seq = np.full(many, -1, np.int64)
+    code = codes[place]
+    seq[rows] = np.where(code >= 0, run * max(len(numbers), 1) + code, -1)
+    numbered: pl.Series = pl.Series("seq", seq).replace(-1, None)
+    return numbered
+
+
+def _side(text: str) -> tuple[str | None, tuple[str, str]]:
+    """The direction of an operation, and what it shares with its counterpart."""
+    call: OpCall = parse(text)
+    reading = hlo.reading(call)
+    name = call.name
+    kind = "conv" if "convolution" in name else "dot" if name.endswith("dot") else ""
+    return reading.direction, (reading.layer or "", kind)
+
+
+def _distinct(column: pl.Series) -> tuple[list[Any], NDArray[np.int64]]:
+    values = column.unique(maintain_order=True)
+    frame = column.to_frame("value").join(
+        values.to_frame("value").with_row_index("place"),
+        on="value",
+        how="left",
+        maintain_order="left",
+    )
+    return values.to_list(), frame["place"].cast(pl.Int64).to_numpy()
+
+
+def _integers(events: Events, title: str, many: int) -> pl.Series:
+    found = events.stats.get(title)
+    if found is None:
+        return nulls(title, pl.Int64, many)
+    column: pl.Series = found.cast(pl.Int64, strict=False).alias(title)
+    return column
+
+
+def _strings(events: Events, title: str, many: int) -> pl.Series:
+    found = events.stats.get(title)
+    if found is None or found.dtype != pl.String:
+        return nulls(title, pl.String, many)
+    return found.alias(title)

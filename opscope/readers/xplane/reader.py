@@ -1,0 +1,275 @@
+"""XPlane files (``.xplane.pb`` of jax.profiler, TensorFlow and PyTorch/XLA) as trace tables.
+
+Host lines give the calls that launch kernels, HLO operations that ran on the CPU (ranges in domain
+``xla``), TensorFlow's ops (domain ``TSL``), steps, Python frames and what the runtime did. Device
+lines give kernels and copies, each with the HLO operation it belongs to (``op_key``). The programs
+themselves, in plane ``/host:metadata``, give the specs that say what an operation's name means.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from opscope.core.hlo.wire import VARINT, WireError, varint
+from opscope.core.tables.trace import Trace, concat
+from opscope.readers.errors import BadInput
+from opscope.readers.sound import sound_trace
+
+from .cupti import MAYBE_NOTE, OVERHEAD_LINE
+from .device import DETAILS, device_rows, executed, with_kinds
+from .host import HOST_STATS, Host
+from .programs import Programs
+from .space import Line, Plane, Space
+from .viewer_json import JsonSpace
+
+#: Protobuf's own limit; what claims to be larger once unpacked is no XSpace.
+LARGEST: Final = 2 << 30
+_GZIP: Final = b"\x1f\x8b"
+_BLOCK: Final = 4 << 20
+#: Lines that the profiler's viewer derives from the streams: they would double them.
+_STREAM: Final = re.compile(r"Stream #(\d+)")
+_REST: Final = {"_counters_": "samples of hardware counters and of the device's state, left out"}
+_REST_ELSE: Final = "events of lines that only repeat the streams, left out"
+_DEVICE: Final = re.compile(r"/device:(?:[A-Z_]+):(\d+)")
+#: Whose planes these are, where one process gathered those of several (MergeSubprocessXSpace).
+_SUBPROCESS: Final = re.compile(r" \[(\d{1,9})\]$")
+_SUFFIX: Final = ".xplane.pb"
+
+
+def recognise(head: bytes) -> bool:
+    """Whether a file that begins so is an XSpace: planes (field 1), each with a name or lines."""
+    try:
+        at = 0
+        if head[:1] != b"\x0a":
+            return False
+        size, at = varint(head, 1, min(len(head), 11))
+        if size < 2:
+            return False
+        # inside the plane, in any order: id, name, lines, two tables, statistics
+        tag, at = varint(head, at, len(head))
+        number, kind = tag >> 3, tag & 7
+        return (number == 1 and kind == VARINT) or (number in range(2, 7) and kind == 2)
+    except (WireError, IndexError):
+        return False
+
+
+def files(folder: Path) -> list[Path]:
+    """The XPlane files of the newest run below a folder that a profiler wrote; empty for another.
+
+    The profiler writes ``FOLDER/plugins/profile/TIME/HOST.xplane.pb``, a file a host.
+    """
+    runs = [folder, *sorted((folder / "plugins" / "profile").glob("*"), reverse=True)]
+    if folder.parent.name == "plugins":
+        runs += sorted(folder.glob("*"), reverse=True)
+    for run in runs:
+        found = sorted(p for p in run.glob("*") if p.name.endswith((_SUFFIX, _SUFFIX + ".gz")))
+        if found:
+            return found
+    return []
+
+
+def read(path: str | os.PathLike[str]) -> Trace:
+    """The trace in an XPlane file or the trace viewer's JSON, packed by gzip or not, or in a folder.
+
+    Raises BadInput, naming the file, where it is none.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = files(place)
+        if not found:
+            raise BadInput(path, f"a folder without a {_SUFFIX} file")
+        traces = [read(one) for one in found]
+        return traces[0] if len(traces) == 1 else concat(traces)
+    try:
+        data = _bytes(place)
+        if data[:1] == b"{":
+            return _trace(place, JsonSpace(place, data))
+        return _trace(place, Space(data))
+    except WireError as error:
+        raise BadInput(path, f"not an XPlane file: {error}") from None
+
+
+def _bytes(place: Path) -> bytes:
+    try:
+        with place.open("rb") as file:
+            packed = file.read(2) == _GZIP
+            if not packed and place.stat().st_size > LARGEST:
+                raise BadInput(place, f"of over {LARGEST >> 30} GB, which protobuf does not allow")
+            file.seek(0)
+            if not packed:
+                return file.read()
+            parts, total = [], 0
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                while block := unpacked.read(_BLOCK):
+                    total += len(block)
+                    if total > LARGEST:
+                        raise BadInput(place, f"unpacks to over {LARGEST >> 30} GB")
+                    parts.append(block)
+            return b"".join(parts)
+    except BadInput:
+        raise
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInput(place, f"damaged gzip: {error}") from None
+    except OSError as error:
+        raise BadInput(place, error.strerror or str(error)) from error
+
+
+def _trace(place: Path, space: Space | JsonSpace) -> Trace:
+    planes = list(space.planes())
+    if not planes:
+        raise BadInput(place, "an XSpace without planes")
+    processes: dict[int | None, list[Plane]] = {}
+    for plane in planes:
+        found = _SUBPROCESS.search(plane.name)
+        if found:
+            plane.name = plane.name[: found.start()]
+        processes.setdefault(int(found.group(1)) if found else None, []).append(plane)
+    start = _start(planes)
+    # the one that wrote the file is the first
+    ordered = sorted(processes.items(), key=lambda one: -1 if one[0] is None else one[0])
+    traces = [_process(place, space, own, start, pid) for pid, own in ordered]
+    for text in space.errors:
+        traces[0].note("error", f"the profiler reported: {text[:200]}")
+    for text in space.warnings:  # such as events that it dropped, for it keeps two million
+        traces[0].note("warning", f"the profiler reported: {text[:200]}")
+    return concat(traces)
+
+
+def _process(
+    place: Path, space: Space | JsonSpace, planes: list[Plane], start: int | None, pid: int | None
+) -> Trace:
+    """The planes of one process."""
+    programs = Programs(space.data)
+    for plane in planes:
+        programs.add(plane)
+    host = Host(programs)
+    tables: dict[str, list[pl.DataFrame]] = {"kernels": [], "memops": [], "devices": []}
+    counts: Counter[str] = Counter()
+    for plane in planes:
+        found = _DEVICE.match(plane.name)
+        if found:
+            _device(space, plane, int(found.group(1)), programs, tables, counts)
+        elif plane.name.startswith("/host:") and plane.name != "/host:metadata":
+            for line in plane.lines:
+                for events in space.batches(plane, line, HOST_STATS):
+                    host.add(plane, line, events)
+    low = min((line.time for plane in planes for line in plane.lines), default=0)
+    pid = _pid(planes) if pid is None else pid
+    made: dict[str, pl.DataFrame] = {
+        "processes": pl.DataFrame(
+            {
+                "process": [0],
+                "host": [space.hosts[0] if space.hosts else None],
+                "pid": [pid],
+                "start_time": [None],
+                "clock_domain": [0],
+                "framework": [programs.framework],
+                "versions": [programs.versions],
+            },
+            schema_overrides={"pid": pl.Int64, "start_time": pl.Int64, "host": pl.String},
+        ),
+        "clocks": pl.DataFrame(
+            {
+                "clock_domain": [0],
+                "kind": ["xplane"],
+                # newer profilers count from their start, older ones write Unix times
+                "to_unix_ns": [start if low < 1 << 59 else 0],
+            },
+            schema_overrides={"to_unix_ns": pl.Int64},
+        ),
+        "specs": programs.specs(),
+        **host.tables(),
+    }
+    for name, frames in tables.items():
+        if frames:
+            made[name] = pl.concat(frames)
+    if "devices" in made:  # a plane that was too large for one message is several
+        made["devices"] = made["devices"].unique(
+            ["process", "device"], keep="first", maintain_order=True
+        )
+    if "memops" in made and "calls" in made:
+        made["memops"] = with_kinds(made["memops"], made["calls"])
+    has_device = any(_DEVICE.match(plane.name) for plane in planes)
+    if has_device:
+        for name in ("kernels", "memops"):
+            made.setdefault(name, executed(None))
+    trace = sound_trace(made, {"format": "xplane", "paths": [str(place)]})
+    for what, how_many in counts.items():
+        trace.note("info", what, how_many)
+    for what, how_many in (*programs.notes(), *host.notes()):
+        trace.note("warning", what, how_many)
+    if not host.notes() and _may_lack_buffers(trace):
+        trace.note("info", MAYBE_NOTE)
+    return trace
+
+
+def _may_lack_buffers(trace: Trace) -> bool:
+    """Whether kernels of XLA ran on CUDA devices, none of them in a graph: nothing tells if one would."""
+    kernels, devices = trace["kernels"], trace["devices"]
+    return bool(
+        len(trace["specs"])
+        and devices["cc"].is_not_null().any()
+        and kernels["op_key"].is_not_null().any()
+        and kernels["graph"].null_count() == len(kernels)
+    )
+
+
+def _start(planes: Sequence[Plane]) -> int | None:
+    """The profile's start (Unix ns), where a plane tells."""
+    told = [
+        plane.stats["profile_start_time"] for plane in planes if "profile_start_time" in plane.stats
+    ]
+    return told[-1] if told and isinstance(told[-1], int) else None
+
+
+def _pid(planes: Sequence[Plane]) -> int | None:
+    """The process's id, where a plane tells."""
+    told = [plane.stats["process_id"] for plane in planes if "process_id" in plane.stats]
+    return told[-1] if told and isinstance(told[-1], int) and 0 <= told[-1] < 1 << 31 else None
+
+
+def _device(
+    space: Space | JsonSpace,
+    plane: Plane,
+    number: int,
+    programs: Programs,
+    tables: dict[str, list[pl.DataFrame]],
+    counts: Counter[str],
+) -> None:
+    told = ("gpu_device_name", "core_count", "memory_size", "compute_cap_major")
+    if any(key in plane.stats for key in told):
+        tables["devices"].append(device_rows(plane, number))
+    streams = [(line, at) for line in plane.lines if (at := _stream(line)) is not None]
+    used = streams or [(line, line.number) for line in plane.lines if line.name == "XLA Ops"]
+    taken = {id(line) for line, _ in used}
+    for line in plane.lines:
+        if id(line) not in taken and len(line.starts):
+            counts[_REST.get(line.name, _REST_ELSE)] += len(line.starts)
+    for line, stream in used:
+        for events in space.batches(plane, line, DETAILS):
+            rows = executed(events, plane, line, number, stream, programs)
+            if not len(events.number):
+                continue
+            for name, found in rows.items():
+                if not isinstance(found, pl.DataFrame):
+                    counts[name] += found
+                elif len(found):
+                    tables[name].append(found)
+
+
+def _stream(line: Line) -> int | None:
+    """The stream that a line is of; None for a line that is derived from the streams."""
+    found = _STREAM.match(line.name)
+    if found:
+        return int(found.group(1))
+    # a stream on which the profiler worked too is called after that alone
+    return line.number if line.name == OVERHEAD_LINE else None

@@ -1,0 +1,118 @@
+"""The trace viewer's JSON (``.trace.json.gz``, beside an XPlane file) as planes of event columns.
+
+It has what the viewer shows, at most a million events, and no programs: operations are named, their
+shapes are not known. The XPlane file beside it tells more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from opscope.readers.errors import BadInput
+
+from .space import FAR, Event, Events, Line, Plane
+
+_NUMBERS: Final = frozenset(
+    {"program_id", "run_id", "correlation_id", "step_num", "cuda_graph_id", "cuda_graph_node_id"}
+)
+
+
+#: The name of a process: torch.profiler's are commands, of TensorFlow's old timeline jobs.
+_PLANE: Final = re.compile(rb'"name":\s*"/(?:host:CPU|device:[A-Z]+:\d+)[" ]')
+#: Objects and lists in one file; the writers stop at a million events.
+MOST: Final = 1 << 23
+
+
+_Id: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class _Row(msgspec.Struct):
+    ph: str = ""
+    pid: _Id = 0
+    tid: _Id = 0
+    ts: float = 0.0
+    dur: float = 0.0
+    name: str = ""
+    args: dict[str, Any] = {}
+
+
+class _File(msgspec.Struct):
+    traceEvents: list[_Row]
+
+
+def recognise(head: bytes) -> bool:
+    """Whether JSON that begins so is the trace viewer's, or what JAX makes of it for Perfetto."""
+    return b'"highres-ticks"' in head or _PLANE.search(head) is not None
+
+
+class JsonSpace:
+    """The same questions answered as ``Space`` does for the profiler's own file."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.data = b""
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+        self.hosts: list[str] = []
+        if data.count(b"{") + data.count(b"[") > MOST:
+            raise BadInput(path, f"of over {MOST} values, which no trace viewer shows")
+        try:
+            rows = msgspec.json.decode(data, type=_File).traceEvents
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadInput(path, f"not the trace viewer's JSON: {error}") from None
+        self._planes: dict[int, Plane] = {}
+        self._numbers: dict[str, int] = {}
+        threads: dict[tuple[int, int], list[_Row]] = {}
+        names: dict[tuple[int, int], str] = {}
+        for row in rows:
+            if row.ph == "M" and row.name == "process_name":
+                name = str(row.args.get("name", "")).split(" ", 1)[0]
+                self._planes[row.pid] = Plane(name, {}, {}, {}, [])
+            elif row.ph == "M" and row.name == "thread_name":
+                names[row.pid, row.tid] = str(row.args.get("name", ""))
+            elif row.ph == "X":
+                threads.setdefault((row.pid, row.tid), []).append(row)
+        self._rows: dict[int, list[_Row]] = {}
+        for (pid, tid), events in threads.items():
+            plane = self._planes.setdefault(pid, Plane("/host:CPU", {}, {}, {}, []))
+            line = Line(
+                tid,
+                names.get((pid, tid), ""),
+                0,
+                np.zeros(len(events), np.int64),
+                np.empty(0, np.int64),
+            )
+            self._rows[id(line)] = events
+            plane.lines.append(line)
+            for event in events:
+                number = self._numbers.setdefault(event.name, len(self._numbers))
+                if number not in plane.events:
+                    plane.events[number] = Event(event.name)
+
+    def planes(self) -> Iterator[Plane]:
+        """The planes one by one."""
+        yield from self._planes.values()
+
+    def batches(self, plane: Plane, line: Line, wanted: frozenset[str]) -> Iterator[Events]:
+        """The line's events at once, with those statistics that are ``wanted``."""
+        rows = self._rows[id(line)]
+        start = np.rint(np.array([row.ts for row in rows]) * 1000)
+        end = start + np.rint(np.maximum(np.array([row.dur for row in rows]) * 1000, 0))
+        far = ~(np.isfinite(end) & (np.abs(end) < FAR) & (np.abs(start) < FAR))
+        start[far] = end[far] = FAR  # ``sound`` leaves these out and counts them
+        stats: dict[str, pl.Series] = {}
+        present = {key for row in rows for key in row.args}
+        for title in wanted & present:
+            values = [row.args.get(title) for row in rows]
+            texts = pl.Series(
+                [None if value is None else str(value) for value in values], dtype=pl.String
+            )
+            stats[title] = texts.cast(pl.Int64, strict=False) if title in _NUMBERS else texts
+        number = np.array([self._numbers[row.name] for row in rows], np.int64)
+        yield Events(number, start.astype(np.int64), end.astype(np.int64), stats)

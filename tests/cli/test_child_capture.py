@@ -1,0 +1,151 @@
+"""A child's recording gets the kernels when the program initialises CUDA, and never before."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import ClassVar
+
+import pytest
+
+import opscope.backends.kineto as kineto
+from opscope.backends import kept, recorder, xplane
+from opscope.cli.child_capture import Recording, RecordingWithEither, RecordingWithKernels
+from opscope.core.capture import session
+from opscope.core.capture.recorder_sink import Recorder
+from opscope.core.capture.session import SessionError
+
+
+class Kineto:
+    """In place of the real capture: a recorder, and a list of what was done."""
+
+    log: ClassVar[list[str]] = []
+    fails = False
+
+    def __init__(self, folder, bounds):
+        self.folder, self.bounds = folder, bounds
+
+    def start(self):
+        if self.fails:
+            raise SessionError("no CUPTI")
+        self.log.append("start")
+        mine = Recorder(self.folder)
+        mine.start()
+        session.listen(mine)
+
+    def stop(self):
+        self.log.append("stop")
+        mine = session.recorder()
+        session.listen(None)
+        mine.stop()
+
+
+@pytest.fixture
+def torch(gpus, monkeypatch):
+    """PyTorch's own initialisation of CUDA; its profiler is not started."""
+    monkeypatch.setattr(kineto, "KinetoCapture", Kineto)
+    monkeypatch.setattr(Kineto, "log", [])
+    yield gpus.cuda
+    session.stop()
+
+
+def work(name):
+    with session.annotate(name):
+        pass
+
+
+def texts(folder):
+    return sorted(recorder.collect(folder)["ranges"]["text"].cast(str))
+
+
+def test_kernels_begin_when_cuda_does_and_nothing_before_is_lost(torch, tmp_path):
+    session.start(RecordingWithKernels(tmp_path))
+    work("on the host")
+    assert Kineto.log == []
+    torch.init()
+    assert Kineto.log == ["start"]
+    work("on the device")
+    session.stop()
+    assert Kineto.log == ["start", "stop"]
+    assert texts(tmp_path) == ["on the device", "on the host"]
+    assert len(recorder.collect(tmp_path)["processes"]) == 1
+
+
+def test_a_window_that_opens_later_has_kernels_at_once(torch, tmp_path):
+    torch.init()
+    session.start(RecordingWithKernels(tmp_path))
+    assert Kineto.log == ["start"]
+
+
+def test_cuda_outside_the_window_starts_nothing(torch, tmp_path):
+    RecordingWithKernels(tmp_path)
+    torch.init()
+    assert Kineto.log == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_profiler_the_ranges_go_on(torch, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(Kineto, "fails", True)
+    session.start(RecordingWithKernels(tmp_path))
+    work("before")
+    torch.init()
+    work("after")
+    session.stop()
+    assert texts(tmp_path) == ["after", "before"]
+    assert "no CUPTI" in caplog.text
+
+
+@pytest.fixture
+def jax(monkeypatch):
+    """A JAX that has only what tells of its backends' beginning."""
+
+    class XPlane(Kineto):
+        log: ClassVar[list[str]] = []
+
+    bridge = types.ModuleType("jax._src.xla_bridge")
+    bridge.started = False
+    bridge.backends_are_initialized = lambda: bridge.started
+
+    def backends():
+        bridge.started = True
+
+    bridge.backends = backends
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    monkeypatch.setattr(xplane, "XPlaneCapture", XPlane)
+    bridge.log = XPlane.log
+    yield bridge
+    session.stop()
+
+
+def test_on_a_machine_for_both_the_framework_that_begins_first_is_profiled(torch, jax, tmp_path):
+    session.start(RecordingWithEither(tmp_path))
+    work("before")
+    jax.backends()
+    work("operations")
+    torch.init()  # too late: one profiler at a time
+    session.stop()
+    assert (jax.log, Kineto.log) == (["start", "stop"], [])
+    assert texts(tmp_path) == ["before", "operations"]
+
+
+def test_on_a_machine_for_both_pytorchs_kernels_are_profiled(torch, jax, tmp_path):
+    session.start(RecordingWithEither(tmp_path))
+    torch.init()
+    jax.backends()
+    session.stop()
+    assert (jax.log, Kineto.log) == ([], ["start", "stop"])
+
+
+def test_a_process_that_records_nothing_leaves_nothing(tmp_path):
+    session.start(Recording(tmp_path))
+    session.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_beside_a_gpu_says_so(torch, tmp_path):
+    torch.init()
+    session.start(Recording(tmp_path))
+    work("x")
+    session.stop()
+    (part,) = kept.parts(tmp_path)
+    assert '"gpu": true' in (part / "facts.jsonl").read_text()

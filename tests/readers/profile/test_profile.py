@@ -1,0 +1,287 @@
+"""Profiles on disk: what is written is read, whole or not at all, and nothing is read before it is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from opscope.core.schema import TABLES
+from opscope.core.tables.trace import Trace, concat
+from opscope.readers import BadInput
+from opscope.readers.profile import reader as opscope_profile
+
+
+def trace(rank: int = 0, rows: int = 5) -> Trace:
+    text = pl.Series([f"aten::op{n % 3}()" for n in range(rows)], dtype=pl.Categorical)
+    return Trace.of(
+        {
+            "processes": pl.DataFrame({"process": [0], "pid": [70 + rank], "rank": [rank]}),
+            "ranges": pl.DataFrame(
+                {
+                    "id": range(rows),
+                    "process": [0] * rows,
+                    "start": [2**60 + n for n in range(rows)],
+                    "end": [2**60 + n + 1 for n in range(rows)],
+                    "text": text,
+                    "seq": [None if n % 2 else n for n in range(rows)],
+                    "attrs": ['{"a": "é\\n"}'] * rows,
+                }
+            ),
+            "kernels": pl.DataFrame(schema={"process": pl.Int32}),
+        },
+        {"format": "kineto", "paths": ["x"]},
+    )
+
+
+def same(left: Trace, right: Trace) -> bool:
+    return left.present == right.present and all(
+        left[name].schema == right[name].schema and left[name].equals(right[name])
+        for name in TABLES
+    )
+
+
+def test_everything_comes_back(tmp_path: Path) -> None:
+    extra = {
+        "launched": pl.DataFrame(
+            {"op": [1, 2, None], "why": pl.Series(["a", "b", "a"], dtype=pl.Categorical)}
+        )
+    }
+    opscope_profile.write(tmp_path / "p.opscope", trace(), extra, {"device": "H100"})
+    found, others, meta = opscope_profile.read(tmp_path / "p.opscope")
+    assert same(found, trace())
+    assert found.has("kernels")
+    assert not found.has("memops")
+    assert found.origin == {"format": "kineto", "paths": ["x"]}
+    assert others["launched"].equals(extra["launched"])
+    assert meta == {"device": "H100"}
+    assert same(found.replace(kernels=found["kernels"]), trace())
+    assert len(concat([found, found])["ranges"]) == 10
+    found.note("info", "what", 3)
+    assert found["notes"].rows() == [("info", "what", 3)]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_ranks_have_files_of_their_own_and_rows_keep_their_order(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    whole = concat(trace(rank, 3 + rank) for rank in order)
+    opscope_profile.write(tmp_path / "p", whole)
+    assert len(list((tmp_path / "p" / "ranges").iterdir())) == 3
+    assert same(opscope_profile.read(tmp_path / "p")[0], whole)
+
+
+def test_rows_of_ranks_in_turn_keep_their_order(tmp_path: Path) -> None:
+    whole = concat([trace(0, 4), trace(1, 4)])
+    mixed = whole.replace(
+        ranges=whole["ranges"].gather_every(1).sample(fraction=1, shuffle=True, seed=1)
+    )
+    opscope_profile.write(tmp_path / "p", mixed)
+    assert same(opscope_profile.read(tmp_path / "p")[0], mixed)
+
+
+def test_tables_are_read_when_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opscope_profile.write(tmp_path / "p", trace())
+    read = pl.read_parquet
+    asked: list[str] = []
+    monkeypatch.setattr(
+        pl, "read_parquet", lambda file, **how: asked.append(file.name) or read(file, **how)
+    )
+    found = opscope_profile.read(tmp_path / "p")[0]
+    assert found.has("ranges")
+    assert asked == []
+    assert len(found["ranges"]) == len(found["ranges"]) == 5
+    assert asked == ["ranges.parquet"]
+    assert opscope_profile.scan(tmp_path / "p", "ranges").select(pl.len()).collect().item() == 5
+    assert opscope_profile.scan(tmp_path / "p", "kernels").collect().is_empty()
+    with pytest.raises(KeyError):
+        opscope_profile.scan(tmp_path / "p", "memops")
+
+
+def test_an_existing_file_or_profile_is_kept_unless_forced(tmp_path: Path) -> None:
+    place = tmp_path / "p.opscope"
+    opscope_profile.write(place, trace())
+    with pytest.raises(FileExistsError, match="exists"):
+        opscope_profile.write(place, trace(rows=7))
+    assert same(opscope_profile.read(place)[0], trace())
+    opscope_profile.write(place, trace(rows=7), force=True)
+    assert same(opscope_profile.read(place)[0], trace(rows=7))
+    mine = tmp_path / "thesis"
+    mine.mkdir()
+    (mine / "chapter1").write_text("…")
+    for force in (False, True):
+        with pytest.raises(FileExistsError):
+            opscope_profile.write(mine, trace(), force=force)
+    assert (mine / "chapter1").read_text() == "…"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.opscope", "thesis"]
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_failure_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: bool
+) -> None:
+    place = tmp_path / "p"
+    if existing:
+        opscope_profile.write(place, trace(rows=7))
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", fail)
+    with pytest.raises(OSError, match="no space"):
+        opscope_profile.write(place, trace(), force=True)
+    assert [p.name for p in tmp_path.iterdir()] == (["p"] if existing else [])
+    if existing:
+        assert same(opscope_profile.read(place)[0], trace(rows=7))
+
+
+def test_secrets_and_environment_stay_behind(tmp_path: Path) -> None:
+    private = trace()
+    private.origin.update(
+        command=["train.py", "--token=hunter2"],
+        environment={"TOKEN": "hunter2"},
+        deep={"env": "hunter2"},
+    )
+    opscope_profile.write(tmp_path / "p", private)
+    assert "hunter2" not in (tmp_path / "p" / "meta.json").read_text()
+    assert opscope_profile.read(tmp_path / "p")[0].origin["command"][0] == "train.py"
+
+
+def test_names_of_extra_tables_are_words(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not a name"):
+        opscope_profile.write(tmp_path / "p", trace(), {"../x": pl.DataFrame()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def change(place: Path, **keys: object) -> None:
+    file = place / "meta.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ({"version": 2}, "newer opscope"),
+        ({"version": "1"}, "not of a profile"),
+        ({"version": -1}, "not of a profile"),
+        ({"format": "other"}, "not of a profile"),
+        ({"tables": {"ranges": {"files": ["../../etc/passwd.parquet"]}}}, "does not list"),
+        ({"tables": {"ranges": {"files": ["/etc/x.parquet"]}}}, "does not list"),
+        ({"tables": {"ranges": 5}}, "does not list"),
+        ({"tables": {"ranges": {"files": ["other.parquet"]}}}, "other.parquet is missing"),
+    ],
+)
+def test_meta_that_is_wrong_is_refused(tmp_path: Path, keys: dict, complaint: str) -> None:
+    opscope_profile.write(tmp_path / "p", trace())
+    change(tmp_path / "p", **keys)
+    with pytest.raises(BadInput, match=complaint):
+        opscope_profile.read(tmp_path / "p")
+
+
+def test_later_additions_are_ignored_and_absent_columns_null(tmp_path: Path) -> None:
+    place = tmp_path / "p"
+    opscope_profile.write(place, trace())
+    frame = pl.read_parquet(place / "ranges.parquet").drop("seq").with_columns(new=pl.lit(1))
+    frame.write_parquet(place / "ranges.parquet")
+    head = json.loads((place / "meta.json").read_text())
+    change(place, tables={**head["tables"], "later": {"files": []}}, something=1)
+    found = opscope_profile.read(place)[0]
+    assert found["ranges"].schema == trace()["ranges"].schema
+    assert found["ranges"]["seq"].null_count() == 5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_file_is_named(tmp_path: Path, seed: int) -> None:
+    place = tmp_path / "p"
+    opscope_profile.write(place, trace(rows=50))
+    rng = random.Random(seed)
+    file = place / rng.choice(["meta.json", "ranges.parquet", "processes.parquet"])
+    data = bytearray(file.read_bytes())
+    for _ in range(rng.randint(1, 8)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    file.write_bytes(bytes(data[: rng.randint(1, len(data))] if seed % 2 else data))
+    try:
+        found = opscope_profile.read(place)[0]
+        for name in TABLES:
+            assert found[name].schema == trace()[name].schema
+    except BadInput as error:
+        assert str(error).startswith(f"{place}: ")  # noqa: PT017 - either outcome is right
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_rows_that_are_not_those_of_the_meta_are_told(tmp_path: Path) -> None:
+    place = tmp_path / "p"
+    opscope_profile.write(place, trace(), {"about": pl.DataFrame({"x": [1, 2]})})
+    for name in ("ranges", "extra.about"):
+        pl.read_parquet(place / f"{name}.parquet").head(1).write_parquet(place / f"{name}.parquet")
+    found, extra, _ = opscope_profile.read(place)
+    with pytest.raises(BadInput, match=r"p: table ranges has 1 rows where meta.json says 5"):
+        found["ranges"]
+    with pytest.raises(BadInput, match=r"table about has 1 rows where meta.json says 2"):
+        extra["about"]
+
+
+@pytest.mark.parametrize("column", ["start", "end"])
+def test_times_that_are_not_there_are_told(tmp_path: Path, column: str) -> None:
+    place = tmp_path / "p"
+    opscope_profile.write(place, trace())
+    pl.read_parquet(place / "ranges.parquet").drop(column).write_parquet(place / "ranges.parquet")
+    with pytest.raises(BadInput, match="5 rows of ranges whose end is missing or before its start"):
+        opscope_profile.read(place)[0]["ranges"]
+
+
+def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    place = tmp_path / "p"
+    opscope_profile.write(place, trace())
+    many = pl.repeat(7, 3_000_000, dtype=pl.Int64, eager=True)
+    pl.DataFrame({"start": many, "end": many}).write_parquet(place / "ranges.parquet")
+    assert (place / "ranges.parquet").stat().st_size < 100_000
+    with pytest.raises(BadInput, match=r"ranges.parquet has 3000000 rows in"):
+        opscope_profile.read(place)[0]["ranges"]
+
+
+def test_an_extra_table_may_come_in_pieces(tmp_path: Path) -> None:
+    whole = pl.DataFrame({"x": range(7), "text": pl.Series(list("abcabca"), dtype=pl.Categorical)})
+    for name, parts in {
+        "none": [whole.clear()],
+        "one": [whole],
+        "more": [whole[:3], whole[3:]],
+    }.items():
+        opscope_profile.write(tmp_path / name, trace(), {"about": iter(parts)})
+        found = opscope_profile.read(tmp_path / name)[1]["about"]
+        assert found.equals(pl.concat(parts))
+    assert (tmp_path / "more/extra.about/0001.parquet").is_file()
+
+
+@pytest.mark.parametrize("name", ["ranges.parquet", "meta.json"])
+def test_a_pipe_in_a_files_place_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    opscope_profile.write(tmp_path / "p", trace())
+    (tmp_path / "p" / name).unlink()
+    os.mkfifo(tmp_path / "p" / name)
+    with pytest.raises(BadInput, match="no regular file"):
+        opscope_profile.read(tmp_path / "p")
+    with pytest.raises(BadInput, match="no regular file"):
+        opscope_profile.scan(tmp_path / "p", "ranges")
+
+
+def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
+    tmp_path: Path,
+) -> None:
+    copies = {"process": [0, 0], "start": [1, 2], "end": [5, 6], "bytes": [64, 2**62]}
+    made = trace().replace(memops=pl.DataFrame(copies))
+    opscope_profile.write(tmp_path / "a.opscope", made)
+    found = opscope_profile.read(tmp_path / "a.opscope")[0]
+    assert found["memops"]["bytes"].to_list() == [64, None]
+    assert found["notes"]["what"].to_list() == [
+        "values of memops.bytes that are out of range: not known"
+    ]
+    far = trace().replace(memops=pl.DataFrame({**copies, "end": [5, 2**62]}))
+    opscope_profile.write(tmp_path / "b.opscope", far)
+    with pytest.raises(BadInput, match="1 rows of memops whose time is out of range"):
+        opscope_profile.read(tmp_path / "b.opscope")[0]["memops"]
