@@ -37,12 +37,12 @@ RUNS = {
         "count",
     ),
     "read": (
-        "from opscope import readers\nfrom opscope.readers import kineto",
+        "from opscope import readers\nfrom opscope.readers.kineto import reader",
         "trace = readers.open(path)",
         "sum(map(len, trace.tables.values()))",
     ),
     "read, attribute": (
-        "from opscope import readers\nfrom opscope.readers import kineto\n"
+        "from opscope import readers\nfrom opscope.readers.kineto import reader\n"
         "from opscope.core.attribution.attribute import attribute",
         "found = attribute(readers.open(path))",
         "len(found.kernels.op)",

@@ -113,7 +113,7 @@ def capture(
     Entering it raises FileExistsError where ``path`` exists and not ``force``, ValueError on an
     unknown backend, and opscope.core.capture.session.SessionError while another capture runs.
     """
-    from .backends.recorder import capture as record
+    from .backends.profile_capture import capture as record
 
     init()
     return record(path, backend=backend, force=force)

@@ -349,14 +349,14 @@ class Profile:
 
         ``scratch`` is a folder on the same disk in which to make it. Returns the name that it has.
         """
-        from opscope.readers.profile import reader as opscope_profile
+        from opscope.readers.profile import profile_folder
 
         kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         for name, table in _STORED.items():
             # what is as long as the trace is made a piece at a time, when it is written
             kept[name] = self._kept(name) if table is None else self._beside(name, table)
         about = {"analysis": ANALYSIS}
-        return opscope_profile.write(path, self.trace, kept, about, force, others, scratch)
+        return profile_folder.write(path, self.trace, kept, about, force, others, scratch)
 
     def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
         """Pieces of the frame ``name``, without the columns that the trace's table has."""
@@ -419,10 +419,10 @@ def load(path: Path | Sequence[Path], *, gpu: str | None = None, strict: bool = 
     opscope.core.perf.devices.unnamed.UnknownDevice where ``gpu`` is none that is known.
     """
     from opscope import readers
-    from opscope.readers.profile import reader as opscope_profile
+    from opscope.readers.profile import profile_folder
 
-    if isinstance(path, (str, PathLike)) and readers.format_of(path) == "opscope_profile":
-        trace, stored, meta = opscope_profile.read(path)
+    if isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile":
+        trace, stored, meta = profile_folder.read(path)
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
         profile._path = fspath(path)
     else:

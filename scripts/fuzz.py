@@ -75,8 +75,8 @@ def asked(file: Path, seed: int) -> tuple[str, str]:
 def _ask(file: Path, dice: random.Random) -> None:
     import opscope
     from opscope.backends.kept import parts
-    from opscope.backends.recorder import collect
     from opscope.profile import Profile
+    from opscope.readers.recording.reader import collect
     from opscope.reports import console, layout
 
     if file.is_dir() and parts(file):

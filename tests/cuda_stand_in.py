@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from opscope.backends import kineto
+from opscope.core.recording_format import PROBE_CALL
 
 #: One of the calls by which the recorder's clock is found again.
-PROBE = kineto.PROBE_CALL if kineto.PROBE_CALL.isidentifier() else "cudaDriverGetVersion"
+PROBE = PROBE_CALL if PROBE_CALL.isidentifier() else "cudaDriverGetVersion"
 #: Kineto's Unix clock lies so far ahead of the recorder's.
 AHEAD = time.time_ns() - time.perf_counter_ns()
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import opscope
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import session
 from opscope.core.rangetext import parse
 from opscope.core.schema import TensorSpec
+from opscope.readers.recording.reader import collect
 
 ROOT = Path(__file__).resolve().parents[1]
 

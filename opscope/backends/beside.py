@@ -9,34 +9,23 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, ClassVar, Final
-
-import numpy as np
-import polars as pl
+from typing import ClassVar, Final
 
 from opscope.core.capture import session
 from opscope.core.capture.cuda_graphs import OF_PROCESS
 from opscope.core.capture.probes import PROBE_NS, PROBES, paced
 from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.capture.session import SessionError
-from opscope.core.tables.clockfit import ClockFit, match
-from opscope.core.tables.intervals import Ints
-from opscope.core.tables.trace import Trace, conform
 
 from .cuda_graph_captures import METHODS
 from .keeper import Keeper
-from .onclock import moved, to_unix
 from .window import EXACT, FULL, GAVE_WAY, Bounds, Window
 
 _log = logging.getLogger(__name__)
-#: Above this what lies at the edge of a range may fall to its neighbour.
-ACCEPTED_NS: Final = 1_000
-#: How far the two Unix clocks may disagree before a probe is looked for elsewhere.
-REACH_NS: Final = 50_000_000
 #: How long a device is waited for, which a collective may hold for ever, and a profiler's start.
 SETTLE_S: Final = 30.0
 #: How long a capture of a CUDA graph is, where the recording ends meanwhile.
@@ -96,7 +85,7 @@ class Beside:
         self._undo = session.on_step(self._on_step)
 
     def stop(self) -> None:
-        """End. Afterwards ``recorder.collect(folder)`` has the whole trace."""
+        """End. Afterwards ``readers.recording.reader.collect(folder)`` has the whole trace."""
         recorder = session.recorder()
         if self._undo is not None:
             self._undo()
@@ -417,73 +406,3 @@ def _said(gives: str, window: Window) -> str:
         f"{gives} are of {what} only ({window.over}); "
         "--steps, --duration and --whole of opscope run choose otherwise"
     )
-
-
-# ------------------------------------------------------------------------------- the merge
-
-
-def probes(ranges: Trace) -> Ints:
-    """Those of the recorder's part: rows of (before, after, thread), by time."""
-    found = np.array(ranges.origin.get("probes") or [], dtype=np.int64).reshape(-1, 3)
-    return found[np.argsort(found[:, 0], kind="stable")]
-
-
-def hits(asked: Ints, start: Ints, end: Ints, guess: int) -> Ints | None:
-    """For each probe the row of the call [start, end] that it is, -1 for none.
-
-    ``guess`` is about what to add to the calls' times. None where so few are found that chance may
-    have found them.
-    """
-    rows = match(asked[:, 0], asked[:, 1], start, end, guess, REACH_NS)
-    return rows if rows is not None and (rows >= 0).sum() * 2 > len(rows) else None
-
-
-def clock_of(fitted: ClockFit | None, guess: int, what: str) -> tuple[ClockFit, tuple[str, str]]:
-    """The clock to place ``what`` by, the Unix clocks' where no probe was found, and what to note."""
-    if fitted is None:
-        return ClockFit(0, guess, 0.0, REACH_NS, 0, 0), (
-            "warning",
-            f"no probe found for certain in the profiler's trace: {what} are placed by the Unix clock",
-        )
-    good = fitted.error_ns <= ACCEPTED_NS and fitted.slack_ns >= 0
-    edges = "" if good else "; what lies at the edges of ranges may fall to a neighbour"
-    return fitted, (
-        "info" if good else "warning",
-        f"{what} are placed on the recorder's clock to within {fitted.error_ns} ns by "
-        f"{fitted.readings} probes{edges}",
-    )
-
-
-def joined(
-    ranges: Trace,
-    profile: Trace,
-    taken: Iterable[str],
-    clock: ClockFit,
-    kind: str,
-    changed: dict[str, pl.DataFrame],
-) -> Trace:
-    """The recorder's part with the tables ``taken`` of the profiler's trace, on the recorder's clock.
-
-    ``changed`` are tables as they are to be, on that clock already. The profiler's clock stands in
-    ``clocks`` as a domain of its own, whose ``to_unix_ns`` is of the moved times.
-    """
-    tables: dict[str, Any] = {name: ranges[name] for name in ranges.present}
-    for name in taken:
-        if profile.has(name):
-            tables[name] = moved(profile[name], clock).with_columns(
-                pl.lit(0, pl.Int32).alias("process")
-            )
-    tables |= changed
-    tables["notes"] = pl.concat([ranges["notes"], profile["notes"]])
-    row = pl.DataFrame(
-        {
-            "clock_domain": [1],
-            "kind": [kind],
-            "to_unix_ns": [to_unix(ranges)],
-            "drift_ppm": [clock.drift * 1e6],
-            "error_ns": [clock.error_ns],
-        }
-    )
-    tables["clocks"] = pl.concat([ranges["clocks"], conform("clocks", row)])
-    origin = {key: value for key, value in ranges.origin.items() if key != "probes"}
-    return Trace.of(tables, origin)

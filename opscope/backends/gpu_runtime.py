@@ -15,13 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-#: By PyTorch's name of the platform: the call, and its runtime's library.
-_CALLS: Final = {
-    "cuda": ("cudaDriverGetVersion", "libcudart"),
-    "hip": ("hipDriverGetVersion", "libamdhip64"),
-}
-#: The calls as profilers name them.
-PROBE_CALL: Final = rf"^(?:{'|'.join(name for name, _ in _CALLS.values())})(?:_v\d+)?$"
+from opscope.core.recording_format import PROBE_CALLS
+
+#: By PyTorch's name of the platform: the runtime's library.
+_LIBRARIES: Final = {"cuda": "libcudart", "hip": "libamdhip64"}
 _MAPS: Final = Path("/proc/self/maps")
 
 
@@ -39,7 +36,8 @@ def driver_version_call(torch: Any, maps: Path = _MAPS) -> Callable[[], object] 
     Nothing is loaded: only what the process has mapped is asked.
     """
     loaded = getattr(os, "RTLD_NOLOAD", None)
-    name, library = _CALLS.get(platform(torch) or "", ("", ""))
+    kind = platform(torch) or ""
+    name, library = PROBE_CALLS.get(kind, ""), _LIBRARIES.get(kind, "")
     if loaded is None or not name:
         return None
     for path in _places(torch, library, maps):

@@ -59,9 +59,9 @@ def to_profile(folder: str | os.PathLike[str], target: Path, force: bool) -> Pat
     Then ``folder`` is gone. Where it cannot be read or written, a line in the log says so, ``folder``
     stays, and None comes back: for a program that is not to be harmed.
     """
-    profiles = import_module("opscope.readers.profile.reader")
+    profiles = import_module("opscope.readers.profile.profile_folder")
     try:
-        trace = import_module("opscope.backends.recorder").collect(folder)
+        trace = import_module("opscope.readers.recording.reader").collect(folder)
         written: Path = profiles.write(
             target, trace, force=force, others=profiles.numbered(target), scratch=folder
         )

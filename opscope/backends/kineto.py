@@ -1,4 +1,4 @@
-"""Kernels by torch.profiler's activities of the GPU, ops by our recorder, merged on one clock."""
+"""Kernels by torch.profiler's activities of the GPU, ops by our recorder."""
 
 from __future__ import annotations
 
@@ -11,28 +11,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
-
-import polars as pl
+from typing import Any, Protocol
 
 from opscope.core.capture.session import SessionError
-from opscope.core.tables.clockfit import NEAR_DRIFT, ClockFit, fit
-from opscope.core.tables.trace import Trace
+from opscope.core.recording_format import KINETO
 
 from . import gpu_runtime
-from .beside import Beside, clock_of, hits, joined, probes
+from .beside import Beside
 from .cuda_graph_captures import METHODS
-from .gpu_runtime import PROBE_CALL
-from .kineto_threads import unseen, with_os_threads
-from .onclock import to_unix
 from .window import EXACT, Bounds
 
 _log = logging.getLogger(__name__)
-
-#: The profiler's trace, beside the events of the part it belongs to.
-TRACE: Final = "kineto.json"
-#: What the profiler's trace gives; its own ranges would double the recorder's.
-_TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs")
 
 
 class Profiler(Protocol):
@@ -48,7 +37,7 @@ class Cuda(Protocol):
     """What is asked of the CUDA runtime."""
 
     def probe(self) -> bool:
-        """One call that ``PROBE_CALL`` names, legal at any time; False where there is none to make."""
+        """One call that ``recording_format.PROBE_CALL`` names, legal at any time; False where there is none to make."""
 
     def synchronize(self) -> None:
         """Wait for every GPU that this process uses."""
@@ -144,7 +133,7 @@ class KinetoCapture(Beside):
             _disable()  # else no other could begin
             raise
         if folder is not None:
-            whole = folder / TRACE
+            whole = folder / KINETO
             profiler.export_chrome_trace(str(whole.with_suffix(".tmp.json")))
             whole.with_suffix(".tmp.json").replace(whole)
 
@@ -266,46 +255,3 @@ def _torch_profiler() -> Profiler:
         wanted["acc_events"] = True  # else it warns that a second cycle would forget the first
     made: Profiler = profile(**wanted)
     return made
-
-
-# ------------------------------------------------------------------------------- the merge
-
-
-def merge(ranges: Trace, kernels: Trace) -> Trace:
-    """The recorder's part ``ranges`` with the tables of ``kernels``, all times on the recorder's clock.
-
-    The probes in the part say how the clocks lie; where none can be found in ``kernels``, the two
-    Unix clocks do. Either is noted with its error. Durations stay as they were.
-    """
-    guess = to_unix(kernels) - to_unix(ranges)
-    fitted, met = _fit(ranges, kernels["calls"], guess)
-    clock, note = clock_of(fitted, guess, "kernels")
-    calls, unclear = with_os_threads(kernels["calls"], ranges, clock, met)
-    known = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
-    with_threads = kernels.replace(calls=calls) if kernels.has("calls") else kernels
-    merged = joined(ranges, with_threads, _TAKEN, clock, "kineto", {"threads": known})
-    merged.origin["kernels"] = kernels.origin
-    merged.note(*note)
-    if unclear:
-        merged.note(
-            "warning",
-            "GPU runtime calls whose thread is not known: the profiler's number of it is that of "
-            "several threads",
-            unclear,
-        )
-    return merged
-
-
-def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> tuple[ClockFit | None, pl.DataFrame]:
-    """The fit over the probes and their calls, None where they are not found; and which thread of the
-    profiler's made the calls that the system's ``thread`` is known to have made: number, thread."""
-    asked = probes(ranges)
-    seen = calls.filter(pl.col("name").cast(pl.String).str.contains(PROBE_CALL)).sort("start")
-    start, end = seen["start"].to_numpy(), seen["end"].to_numpy()
-    rows = hits(asked, start, end, guess)
-    if rows is None:
-        return None, pl.DataFrame(schema={"number": pl.Int64, "thread": pl.Int64})
-    hit = rows >= 0
-    pairs = {"number": seen["thread"].gather(rows[hit]), "thread": asked[hit, 2]}
-    fitted = fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]], NEAR_DRIFT)
-    return fitted, pl.DataFrame(pairs).unique()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from opscope.core.capture import session
 from opscope.core.capture.session import Capture
 from opscope.core.cells import replaces
 
-from . import choose, kept, make
+from . import begin, choose, kept, make
 
 _log = logging.getLogger(__name__)
 
@@ -104,3 +106,54 @@ class ProfileCapture:
 
     def __repr__(self) -> str:
         return f"ProfileCapture({str(self.path)!r})"
+
+
+@contextmanager
+def capture(
+    path: str | os.PathLike[str], *, backend: str = "auto", force: bool | None = None
+) -> Iterator[None]:
+    """Capture what runs inside, and write it as the profile ``path``, an error inside or not.
+
+    ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder``, or ``emit`` (which writes nothing: the tool
+    that runs the process does). ``force`` replaces a profile; not given, it is so in IPython and notebooks
+    alone. Raises FileExistsError where ``path`` exists and not ``force``, or is
+    no profile, ValueError on an unknown backend, SessionError while another capture runs. A disk that
+    takes nothing, then or at the end, is told in the log; what was recorded is kept where it can be.
+    Under ``opscope run`` what runs inside is in that profile, and none is written.
+    """
+    target, replace = Path(path), replaces(force)
+    folder = (
+        None if session.is_reserved(f"capture into {target}") else _begun(target, backend, replace)
+    )
+    owner = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != owner:  # a forked child leaves the block: the profile is its parent's
+            session.finish()
+        elif folder is not None:
+            try:
+                session.stop()
+            except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
+                _log.warning("opscope: the capture into %s failed at its end: %s", target, error)
+            kept.to_profile(folder, target, replace)
+
+
+def _begun(target: Path, backend: str, force: bool) -> Path | None:
+    """The folder into which a capture has begun; None where a tool records, or the disk takes nothing."""
+    folder = None
+    try:
+        check_target(target, force)
+        target.absolute().parent.mkdir(parents=True, exist_ok=True)
+        folder = kept.beside(target)
+        if begin(folder, backend).name != "emit":
+            return folder
+    except BaseException as error:  # Ctrl-C above all: a folder that holds nothing does not stay
+        if folder is not None:
+            kept.discard(folder)
+        if not isinstance(error, OSError) or kept.is_taken(error):
+            raise
+        _log.warning("opscope: nothing is recorded into %s: %s", target, kept.reason(error))
+        return None
+    kept.discard(folder)
+    return None

@@ -1,27 +1,17 @@
-"""Operations and kernels by jax.profiler (XPlane), ranges by our recorder, merged on one clock."""
+"""Operations and kernels by jax.profiler (XPlane), ranges by our recorder."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Final
-
-import polars as pl
+from typing import Any
 
 from opscope.core.capture.session import SessionError
 from opscope.core.recording_format import PROBE, XPLANE
-from opscope.core.tables.clockfit import NEAR_DRIFT, ClockFit, fit
-from opscope.core.tables.intervals import nest
-from opscope.core.tables.trace import Trace
 
-from .beside import Beside, clock_of, hits, joined, probes
-from .onclock import moved, to_unix
+from .beside import Beside
 from .window import EXACT, Bounds
-
-#: The profiler's trace, beside the events of the part it belongs to.
-TRACE: Final = XPLANE
-_TAKEN: Final = ("devices", "calls", "kernels", "memops", "allocations")
 
 
 class XPlaneCapture(Beside):
@@ -81,7 +71,7 @@ class XPlaneCapture(Beside):
             self._stop()
             found = sorted(self._scratch.glob("plugins/profile/*/*.xplane.pb"))
             if folder is not None and found:
-                shutil.move(found[-1], folder / TRACE)
+                shutil.move(found[-1], folder / XPLANE)
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -95,97 +85,3 @@ class XPlaneCapture(Beside):
                 with state.lock:
                     state.reset()
             raise
-
-
-# ------------------------------------------------------------------------------- the merge
-
-
-def merge(ranges: Trace, profile: Trace) -> Trace:
-    """The recorder's part ``ranges`` with the tables of ``profile``, all times on the recorder's clock.
-
-    The probes in the part say how the clocks lie, and which of the profiler's threads is which of
-    the system's; where none is found, the two Unix clocks do. Either is noted with its error. What
-    both heard, steps, annotations and jitted calls, is kept once.
-    """
-    profile = _of_one(profile)
-    own, theirs = ranges["ranges"], profile["ranges"]
-    guess = to_unix(profile) - to_unix(ranges)
-    fitted, alias = _fit(ranges, theirs, guess) or (None, {})
-    clock, note = clock_of(fitted, guess, "operations")
-    profile = _renamed(profile, alias)
-    kept = moved(profile["ranges"].filter(pl.col("text").cast(pl.String) != PROBE), clock)
-    kept = kept.filter(~_told(own, kept, clock.error_ns))
-    last = own["id"].max()
-    first = 0 if last is None else int(last) + 1  # type: ignore[arg-type]
-    kept = kept.with_columns(
-        (pl.int_range(pl.len(), dtype=pl.Int64) + first).alias("id"),
-        pl.lit(0, pl.Int32).alias("process"),
-    )
-    known = ranges["threads"]["thread"].implode()
-    threads = profile["threads"].filter(~pl.col("thread").is_in(known))
-    changed = {
-        "ranges": pl.concat([own, kept]),
-        "specs": pl.concat([ranges["specs"], profile["specs"]]),
-        "threads": pl.concat([ranges["threads"], threads]),
-    }
-    merged = joined(ranges, profile, _TAKEN, clock, "xplane", changed)
-    merged.origin["operations"] = profile.origin
-    merged.note(*note)
-    return merged
-
-
-def _of_one(profile: Trace) -> Trace:
-    """``profile`` without subprocesses that the profiler gathered: each is recorded apart."""
-    if len(profile["processes"]) < 2:
-        return profile
-    first = pl.col("process") == profile["processes"]["process"].min()
-    told = {name: profile[name] for name in profile.present if "process" in profile[name].columns}
-    return profile.replace(**{name: frame.filter(first) for name, frame in told.items()})
-
-
-def _renamed(profile: Trace, alias: dict[int, int]) -> Trace:
-    """``profile``, its threads numbered as the system does where that is known."""
-    tables = {}
-    for name in ("ranges", "calls", "allocations", "threads"):
-        if profile.has(name):
-            columns = [c for c in ("thread", "end_thread") if c in profile[name].columns]
-            tables[name] = profile[name].with_columns(
-                pl.col(column).replace(alias) for column in columns
-            )
-    return profile.replace(**tables)
-
-
-def _told(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Series:
-    """Which of the profiler's ranges the adapter has told too.
-
-    Steps, where it told any; the program's annotations; jitted calls inside one that it told, which
-    are the same or traced into it.
-    """
-    domain, text = (theirs[name].cast(pl.String) for name in ("domain", "text"))
-    steps = (own["category"] == "step").fill_null(False).any()
-    found = ((theirs["category"] == "step").fill_null(False) & steps).to_numpy().copy()
-    users = own.filter(pl.col("domain").cast(pl.String) == "opscope.user")["text"].cast(pl.String)
-    found |= ((domain == "runtime") & text.is_in(users.unique().implode())).to_numpy()
-    is_call = (pl.col("category") == "graph").fill_null(False)
-    for (thread,), part in theirs.with_row_index("row").filter(is_call).group_by("thread"):
-        mine = own.filter(is_call & (pl.col("thread") == thread))
-        if not len(mine):
-            continue
-        tree = nest(mine["start"].to_numpy() - error, mine["end"].to_numpy() + error)
-        found[part["row"].to_numpy()] |= tree.innermost(part["start"].to_numpy()) >= 0
-    return pl.Series(found)
-
-
-def _fit(ranges: Trace, theirs: pl.DataFrame, guess: int) -> tuple[ClockFit, dict[int, int]] | None:
-    """The fit over the probes that are found, and which thread is which; None where they are not."""
-    asked = probes(ranges)
-    seen = theirs.filter(pl.col("text").cast(pl.String) == PROBE).sort("start")
-    start, end = seen["start"].to_numpy(), seen["end"].to_numpy()
-    rows = hits(asked, start, end, guess)
-    if rows is None:
-        return None
-    hit = rows >= 0
-    # the profiler numbers threads by itself; ours are the system's
-    known = seen["thread"].gather(rows[hit]).to_list()
-    alias = dict(zip(known, asked[hit, 2].tolist(), strict=True))
-    return fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]], NEAR_DRIFT), alias

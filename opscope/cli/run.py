@@ -229,7 +229,7 @@ class _Task:
 
 def _names(output: Path | None, command: list[str], target: Path) -> Iterator[Path]:
     """What else to call the profile, should another run have taken the name by then."""
-    from opscope.readers.profile.reader import numbered
+    from opscope.readers.profile.profile_folder import numbered
 
     base = target if output is not None else Path(launch.name_of(command) + _SUFFIX)
     return numbered(base)
@@ -246,7 +246,7 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     from opscope.core.job.clocks import aligned
     from opscope.core.tables.redacted import redacted
     from opscope.profile import Profile
-    from opscope.readers.profile import reader as opscope_profile
+    from opscope.readers.profile import profile_folder
 
     parts, command, private = task.parts, task.command, task.private
     _tell_unrecorded(parts)
@@ -277,7 +277,7 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001  a fault of the analysis must not cost the recording
-        written = opscope_profile.write(
+        written = profile_folder.write(
             task.target, trace, force=task.force, others=names, scratch=parts
         )
         common.say(f"not analysed: {kept.reason(error)}")
@@ -292,9 +292,9 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
 
 def _readable(parts: Path) -> Trace:
     """The trace of all parts that can be read; what one process left damaged is said."""
-    from opscope.backends import recorder
+    from opscope.readers.recording.reader import collect
 
-    trace = recorder.collect(parts)
+    trace = collect(parts)
     trace.origin.pop("files", None)
     for one in trace.origin.pop("failed", ()):
         common.say(f"left out: {os.path.relpath(one['path'], parts)}: {one['what']}")

@@ -19,16 +19,24 @@ facts.
 from __future__ import annotations
 
 import struct
+from types import MappingProxyType
 from typing import Final
 
 FORMAT: Final = "opscope-recording"
 VERSION: Final = 1
 META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
 MEMORY: Final = "memory.bin"
-#: The trace of JAX's or TensorFlow's profiler.
+#: The trace of JAX's or TensorFlow's profiler, and that of PyTorch's.
 XPLANE: Final = "profile.xplane.pb"
+KINETO: Final = "kineto.json"
 #: A range of the profiler's that the recorder brackets. Adapters pass by names that begin so.
 PROBE: Final = "opscope.probe"
+#: The call, by PyTorch's name of the platform, that the recorder brackets where PyTorch's profiler runs.
+PROBE_CALLS: Final = MappingProxyType(
+    {"cuda": "cudaDriverGetVersion", "hip": "hipDriverGetVersion"}
+)
+#: These calls as profilers name them.
+PROBE_CALL: Final = rf"^(?:{'|'.join(PROBE_CALLS.values())})(?:_v\d+)?$"
 
 #: One change of memory: time (as the events'), address, bytes (``UNKNOWN_BYTES``: of a release, those
 #: of the block that was allocated there last), thread of the system (0: not known), device (-1: the

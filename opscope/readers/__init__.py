@@ -5,23 +5,17 @@ from __future__ import annotations
 import filecmp
 import os
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from .base import Reader
 from .errors import BadInput, NoneReadable
+from .formats import find
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
-__all__ = ["BadInput", "NoneReadable", "format_of", "open"]
-
-_SQLITE: Final = b"SQLite format 3\0"
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-#: Readers of SQLite, asked in turn: each has ``recognise(path)``.
-_DATABASES: Final = ("nsys", "nvprof", "dlprof")
-#: Bytes in which a JSON trace shows itself: whitespace, then an object or an array.
-_HEAD: Final = 4096
+__all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open"]
 
 
 def open(
@@ -36,89 +30,23 @@ def open(
     if not isinstance(path, (str, os.PathLike)):
         return _join(list(path), "an empty list", strict)
     place = Path(path)
-    found = format_of(place)
-    if found == "folder":
+    found = find(place)
+    if found is None:
         return _join(_traces(place), f"{place}: a folder without traces", strict)
-    if found == "opscope_profile":
-        from .profile import reader as opscope_profile
+    if (
+        found.name == "recording" and not strict
+    ):  # of several processes, of which one may be damaged
+        from .recording.reader import collect  # lazy: it loads Polars
 
-        return opscope_profile.read(place)[0]
-    trace: Trace
-    if found == "recording":  # by name: what reads it is above this room
-        trace = import_module("opscope.backends.recorder").collect(place, strict)
-    else:
-        trace = import_module(f"opscope.readers.{found}.reader").read(place)
-    return trace
+        return collect(place)
+    return found.read(place)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Which reader takes the file: the name of a module here, ``recording`` or ``folder``. Raises BadInput."""
-    place = Path(path)
-    try:
-        if place.is_dir():
-            if (place / "meta.json").is_file():
-                return "recording" if _is_part(place) else "opscope_profile"
-            if any(map(_is_part, place.glob("part-*"))):
-                return "recording"
-            if import_module("opscope.readers.xplane.reader").files(place):
-                return "xplane"
-            return (
-                "nsys"
-                if import_module("opscope.readers.nsys.reader").recognise(place)
-                else "folder"
-            )
-        if place.exists() and not place.is_file():  # to open a pipe would wait for its writer
-            raise BadInput(path, "a pipe or a device: a trace is read more than once, from a file")
-        if _in_profile(place):
-            raise BadInput(path, f"a file of a profile: name its folder, {place.parent}")
-        with place.open("rb") as file:
-            head = file.read(_HEAD)
-    except FileNotFoundError:
-        raise BadInput(path, "no such file") from None
-    except OSError as error:
-        raise BadInput(path, error.strerror or str(error)) from error
-    if not head:
-        raise BadInput(path, "the file is empty")
-    if head.startswith(_SQLITE):
-        return _database(place)
-    if head.startswith((_GZIP, _ZSTD)):
-        from .kineto.json_events import read_blocks
-
-        head = next(read_blocks(place), b"")
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        viewer = import_module("opscope.readers.xplane.viewer_json").recognise(head)
-        return "xplane" if viewer else "kineto"
-    if import_module("opscope.readers.xplane.reader").recognise(head):
-        return "xplane"
-    if import_module("opscope.readers.nsys.reader").recognise(
-        place
-    ):  # a report, known by its name only
-        return "nsys"
-    raise BadInput(
-        path, "not a trace: neither SQLite, nor JSON, nor XPlane, nor a profile of opscope"
-    )
-
-
-def _is_part(folder: Path) -> bool:
-    """Whether a process has recorded into ``folder``."""
-    meta = folder / "meta.json"
-    if not meta.is_file():
-        return False
-    with meta.open("rb") as file:
-        return b'"format": "opscope-recording"' in file.read(64)
-
-
-def _database(place: Path) -> str:
-    for name in _DATABASES:
-        try:
-            reader = import_module(f"opscope.readers.{name}.reader")
-        except ModuleNotFoundError as error:
-            if error.name == f"opscope.readers.{name}.reader":
-                continue
-            raise
-        if reader.recognise(place):
-            return name
-    raise BadInput(place, "a SQLite database that is no trace of Nsight Systems, nvprof or DLProf")
+    """Which reader takes the file: the name of a room here or of another package's entry point;
+    ``folder`` where it may hold traces. Raises BadInput."""
+    found = find(Path(path))
+    return "folder" if found is None else found.name
 
 
 def _traces(folder: Path) -> list[Path]:
@@ -212,12 +140,3 @@ def _equal(one: list[Path], other: list[Path]) -> bool:
             for first, second in zip(one, other, strict=True)
         )
     )
-
-
-def _in_profile(place: Path) -> bool:
-    """Whether it is one of the files that a profile of ours is made of."""
-    meta = place.parent / "meta.json"
-    if not meta.is_file() or not (place.suffix == ".parquet" or place == meta):
-        return False
-    with meta.open("rb") as file:
-        return b'"format": "opscope"' in file.read(64)

@@ -14,12 +14,15 @@ import pytest
 
 import opscope.backends as backends
 from opscope.backends import beside, kineto
-from opscope.backends.recorder import collect
 from opscope.core.capture import session
+from opscope.core.capture.probes import PROBES
 from opscope.core.capture.session import SessionError
+from opscope.core.recording_format import KINETO
 from opscope.core.tables.trace import Trace
 from opscope.readers.kineto import reader
 from opscope.readers.recording.process_part import read_part
+from opscope.readers.recording.reader import collect
+from opscope.readers.recording.with_kineto import merge
 from tests.fake_cuda import FakeCuda
 
 
@@ -47,7 +50,7 @@ def captured(tmp_path: Path, gpu: FakeCuda) -> Path:
 
 
 def merged(part: Path) -> Trace:
-    return kineto.merge(read_part(part), reader.read(part / kineto.TRACE))
+    return merge(read_part(part), reader.read(part / KINETO))
 
 
 def test_launches_fall_into_the_ranges_that_made_them(tmp_path: Path) -> None:
@@ -118,7 +121,7 @@ def test_probes_come_again_with_the_steps(tmp_path: Path, monkeypatch: pytest.Mo
     (part,) = (tmp_path / "rec").iterdir()
     probes = read_part(part).origin["probes"]
     asked = [call for call in gpu.calls if call.name == "cudaDriverGetVersion"]
-    assert len(probes) == len(asked) > 2 * beside.PROBES
+    assert len(probes) == len(asked) > 2 * PROBES
     assert {thread for _, _, thread in probes} == {threading.get_native_id()}
 
 
@@ -138,7 +141,7 @@ def test_a_profiler_that_fails_at_the_end_leaves_the_ranges(tmp_path: Path) -> N
     trace = read_part(part)
     assert trace["ranges"].height == 40
     assert "lost the GPU" in " ".join(trace["notes"]["what"])
-    assert not (part / kineto.TRACE).exists()
+    assert not (part / KINETO).exists()
 
 
 # --- which backend
@@ -199,7 +202,7 @@ def test_a_capture_that_nsight_does_not_hear_is_made_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import opscope
-    from opscope.backends.recorder import capture
+    from opscope.backends.profile_capture import capture
 
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
     monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
@@ -214,7 +217,7 @@ def test_a_capture_that_nsight_does_not_hear_is_made_and_says_so(
 def test_emit_without_a_tool_says_that_nothing_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from opscope.backends.recorder import capture
+    from opscope.backends.profile_capture import capture
 
     monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
     with capture(tmp_path / "a.opscope", backend="emit"):
@@ -255,7 +258,7 @@ def test_nothing_of_this_loads_a_framework() -> None:
     import sys
 
     code = (
-        "import sys, json; from opscope.core import session; from opscope import backends;"
+        "import sys, json; from opscope.core.capture import session; from opscope import backends;"
         "from opscope.callbacks.steprange import StepRange; session.emitter('torch'); session.step();"
         "backends.choose();"
         "print(json.dumps([m for m in ('torch', 'polars', 'tensorflow', 'jax') if m in sys.modules]))"
@@ -297,7 +300,7 @@ def test_a_trace_of_the_profiler_that_cannot_be_read_costs_the_kernels_and_no_ra
     tmp_path: Path, left: bytes
 ) -> None:
     part = captured(tmp_path, FakeCuda())
-    (part / kineto.TRACE).write_bytes(left)
+    (part / KINETO).write_bytes(left)
     trace = collect(tmp_path / "rec")
     assert trace["ranges"].height == 40
     assert not trace.has("kernels")
@@ -309,9 +312,9 @@ def test_a_trace_of_the_profiler_that_cannot_be_read_costs_the_kernels_and_no_ra
 
 def test_an_empty_trace_of_the_profiler_is_no_kernels_and_a_note(tmp_path: Path) -> None:
     part = captured(tmp_path, FakeCuda())
-    head = json.loads((part / kineto.TRACE).read_bytes())
+    head = json.loads((part / KINETO).read_bytes())
     head["traceEvents"] = []
-    (part / kineto.TRACE).write_text(json.dumps(head))
+    (part / KINETO).write_text(json.dumps(head))
     trace = collect(tmp_path / "rec")
     assert trace["ranges"].height == 40
     assert trace["kernels"].height == 0

@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.backends.kept import parts
-from opscope.backends.recorder import RecorderCapture, capture, collect
+from opscope.backends.profile_capture import capture
+from opscope.backends.recorder import RecorderCapture
 from opscope.core import recording_format as recording
 from opscope.core.capture import recorder_sink, session
 from opscope.core.capture.emit import Emitter
@@ -30,6 +31,7 @@ from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.schema import OpCall, TensorSpec
 from opscope.readers.errors import BadInput
 from opscope.readers.recording.process_part import read_part
+from opscope.readers.recording.reader import collect
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -228,7 +230,7 @@ def test_a_killed_process_leaves_what_was_flushed(tmp_path: Path) -> None:
     run(
         """
 import os, signal
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.backends.recorder import RecorderCapture
 session.start(RecorderCapture("rec"))
 emitter = session.emitter("torch")
@@ -263,7 +265,7 @@ def test_forked_children_have_parts_of_their_own(tmp_path: Path) -> None:
     run(
         """
 import multiprocessing, os, sys
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.backends.recorder import RecorderCapture
 def work(n):
     with session.annotate(f"child {n}"): pass
@@ -485,7 +487,7 @@ def test_no_recording_is_said(tmp_path: Path) -> None:
 
 
 def test_capture_writes_a_profile_even_when_the_program_fails(tmp_path: Path) -> None:
-    profile = pytest.importorskip("opscope.readers.profile.reader")
+    profile = pytest.importorskip("opscope.readers.profile.profile_folder")
     target = tmp_path / "deep" / "run.opscope"
 
     def program() -> None:

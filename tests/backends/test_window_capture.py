@@ -17,12 +17,12 @@ import pytest
 
 from opscope.backends import beside, kineto, window
 from opscope.backends.cuda_graph_captures import METHODS
-from opscope.backends.recorder import collect
 from opscope.backends.window import CHOSEN, EXACT, WHOLE, Bounds
 from opscope.core.capture import session
 from opscope.core.capture.cuda_graphs import OF_PROCESS
 from opscope.core.capture.session import SessionError
 from opscope.profile import Profile
+from opscope.readers.recording.reader import collect
 from tests.cuda_stand_in import Cuda, Profiler, StandIn, used
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -394,7 +394,7 @@ import sys, threading, time, os, signal
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from opscope.backends import beside, kineto, window
-from opscope.core import session
+from opscope.core.capture import session
 from tests.cuda_stand_in import Cuda, Profiler, StandIn
 gpu = StandIn()
 folder = Path(sys.argv[1])

@@ -9,11 +9,12 @@ from typing import ClassVar
 import pytest
 
 import opscope.backends.kineto as kineto
-from opscope.backends import kept, recorder, xplane
+from opscope.backends import kept, xplane
 from opscope.cli.child_capture import Recording, RecordingWithEither, RecordingWithKernels
 from opscope.core.capture import session
 from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.capture.session import SessionError
+from opscope.readers.recording.reader import collect
 
 
 class Kineto:
@@ -55,7 +56,7 @@ def work(name):
 
 
 def texts(folder):
-    return sorted(recorder.collect(folder)["ranges"]["text"].cast(str))
+    return sorted(collect(folder)["ranges"]["text"].cast(str))
 
 
 def test_kernels_begin_when_cuda_does_and_nothing_before_is_lost(torch, tmp_path):
@@ -68,7 +69,7 @@ def test_kernels_begin_when_cuda_does_and_nothing_before_is_lost(torch, tmp_path
     session.stop()
     assert Kineto.log == ["start", "stop"]
     assert texts(tmp_path) == ["on the device", "on the host"]
-    assert len(recorder.collect(tmp_path)["processes"]) == 1
+    assert len(collect(tmp_path)["processes"]) == 1
 
 
 def test_a_window_that_opens_later_has_kernels_at_once(torch, tmp_path):

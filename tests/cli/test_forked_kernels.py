@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from opscope.backends.recorder import collect
 from opscope.profile import Profile, load
+from opscope.readers.recording.reader import collect
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,8 +20,8 @@ import multiprocessing, os, sys, types
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from opscope.backends import kineto
-from opscope.cli import child, recording
-from opscope.core import session
+from opscope.cli import child, child_capture
+from opscope.core.capture import session
 from tests.cuda_stand_in import Cuda, Profiler, StandIn
 
 gpu, waiting = StandIn(), []
@@ -32,10 +32,10 @@ kineto._torch_profiler = lambda: Profiler(gpu)
 kineto._TorchCuda = lambda: Cuda(gpu)
 folder = Path(sys.argv[1])
 
-class Run(recording.RecordingWithMore):
+class Run(child_capture.RecordingWithMore):
     sources = (
-        recording.Source(
-            "kernels", lambda: gpu.begun, waiting.append, recording._kineto, gpu=True
+        child_capture.Source(
+            "kernels", lambda: gpu.begun, waiting.append, child_capture._kineto, gpu=True
         ),
     )
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 import opscope
-from opscope.backends import kept, recorder
+from opscope.backends import kept
+from opscope.readers.recording.reader import collect
 
 ROOT = Path(opscope.__file__).resolve().parents[1]
 MANY = """
@@ -85,7 +86,7 @@ def test_a_disk_that_is_full_while_the_profile_is_written_costs_no_recording(
     )
     left = recording_in(tmp_path)
     assert line.endswith(str(left))
-    assert recorder.collect(left)["ranges"]["text"].cast(str).to_list() == ["work 0"]
+    assert collect(left)["ranges"]["text"].cast(str).to_list() == ["work 0"]
     assert not (tmp_path / "train.opscope").exists()
 
 
@@ -164,7 +165,7 @@ def test_a_signal_while_the_profile_is_made_leaves_the_recording_and_says_how_to
             f"opscope: {name} while the profile was made; what was recorded is kept: "
             f"opscope report {left}\n"
         )
-    assert len(recorder.collect(left)["ranges"]) == 3
+    assert len(collect(left)["ranges"]) == 3
 
 
 @pytest.mark.parametrize("options", [(), ("-o", "mine")])

@@ -10,9 +10,10 @@ from collections import Counter
 import pytest
 
 import opscope
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import session
 from opscope.core.rangetext import parse
+from opscope.readers.recording.reader import collect
 
 torch = pytest.importorskip("torch")
 

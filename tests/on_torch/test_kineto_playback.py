@@ -18,9 +18,9 @@ pytest.importorskip("torch")
 
 import opscope
 from opscope.backends.kineto import KinetoCapture
-from opscope.backends.recorder import collect
 from opscope.core.capture import session
 from opscope.profile import Profile
+from opscope.readers.recording.reader import collect
 from tests.fake_cuda import FakeCuda
 
 from . import kineto_playback as playback

@@ -13,11 +13,12 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import recorder_sink, session
 from opscope.core.capture.emit import MAX_FWD_THREAD
 from opscope.core.capture.idle import IdleWriter
 from opscope.core.capture.recorder_sink import Recorder
+from opscope.readers.recording.reader import collect
 
 torch = pytest.importorskip("torch")
 
@@ -602,7 +603,7 @@ import atexit, sys, tempfile, torch
 from torch import nn
 import opscope
 from opscope.backends.recorder import RecorderCapture
-from opscope.core import session
+from opscope.core.capture import session
 
 model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
 call = lambda: model(torch.ones(1, 2)).sum().backward()

@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import session
 from opscope.profile import Profile
+from opscope.readers.recording.reader import collect
 from tests.made_library import install, line
 
 torch = pytest.importorskip("torch")

@@ -490,7 +490,7 @@ import gc, os, weakref
 import torch, opscope
 from opscope import adapters
 from opscope.backends.recorder import RecorderCapture
-from opscope.core import session
+from opscope.core.capture import session
 gone = []
 for number in range(3):
     opscope.init("torch")
@@ -516,7 +516,7 @@ GROWING = """
 import os
 import torch, opscope
 from opscope.backends.recorder import RecorderCapture
-from opscope.core import session
+from opscope.core.capture import session
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20

@@ -19,9 +19,10 @@ torch = pytest.importorskip("torch")
 import opscope
 from opscope.adapters.torch import gpu_memory, memory
 from opscope.adapters.torch.native.binary import MEMORY, BuildError, build, plan
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import session
 from opscope.profile import Profile
+from opscope.readers.recording.reader import collect
 
 nn = torch.nn
 

@@ -19,11 +19,12 @@ import pytest
 
 import opscope
 from opscope.adapters.base import Options
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import session
 from opscope.core.rangetext import parse
 from opscope.core.schema import DIRECTIONS
 from opscope.profile import Profile
+from opscope.readers.recording.reader import collect
 
 torch = pytest.importorskip("torch")
 

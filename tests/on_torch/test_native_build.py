@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import opscope
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import session
+from opscope.readers.recording.reader import collect
 
 torch = pytest.importorskip("torch")
 
@@ -197,8 +198,9 @@ import logging, sys
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
 import torch
 import opscope
-from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import session
+from opscope.backends.recorder import RecorderCapture
+from opscope.readers.recording.reader import collect
+from opscope.core.capture import session
 opscope.init(["torch"])
 for number in range(2):
     session.start(RecorderCapture(f"{sys.argv[1]}/{number}"))
@@ -254,8 +256,9 @@ tempfile.tempdir = sys.argv[2]
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
 import torch
 import opscope
-from opscope.backends.recorder import RecorderCapture, collect
-from opscope.core import session
+from opscope.backends.recorder import RecorderCapture
+from opscope.readers.recording.reader import collect
+from opscope.core.capture import session
 opscope.init(["torch"], memory=True)
 for number in range(2):
     session.start(RecorderCapture(f"{sys.argv[1]}/{number}"))

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 from opscope.backends import kineto
 from opscope.readers.recording.process_part import read_part
 from opscope.backends.kept import parts
-from opscope.core import session
+from opscope.core.capture import session
 
 class Cuda(kineto._TorchCuda):
     def __init__(self):

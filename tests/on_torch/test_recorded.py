@@ -9,9 +9,10 @@ torch = pytest.importorskip("torch")
 import polars as pl  # noqa: E402
 
 import opscope  # noqa: E402
-from opscope.backends.recorder import RecorderCapture, collect  # noqa: E402
+from opscope.backends.recorder import RecorderCapture  # noqa: E402
 from opscope.core.capture import session  # noqa: E402
 from opscope.core.rangetext import parse  # noqa: E402
+from opscope.readers.recording.reader import collect  # noqa: E402
 
 F, nn = torch.nn.functional, torch.nn
 

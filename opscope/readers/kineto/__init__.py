@@ -1,1 +1,23 @@
 """Kineto: the JSON traces of torch.profiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.readers.heads import is_json
+
+if TYPE_CHECKING:
+    from opscope.core.tables.trace import Trace
+
+
+def recognise(head: bytes, path: Path) -> bool:
+    """Whether the file is JSON. Not what it holds: ``read`` says what is missing."""
+    return is_json(head)
+
+
+def read(path: Path) -> Trace:
+    """The trace in ``path``. Raises BadInput."""
+    from . import reader  # lazy: it loads Polars
+
+    return reader.read(path)

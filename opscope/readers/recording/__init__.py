@@ -1,1 +1,23 @@
 """Raw recordings of our own, as the recorder writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .parts import is_part
+
+if TYPE_CHECKING:
+    from opscope.core.tables.trace import Trace
+
+
+def recognise(head: bytes, path: Path) -> bool:
+    """Whether the folder is a recording, or what one process left of it. Raises OSError."""
+    return path.is_dir() and (is_part(path) or any(map(is_part, path.glob("part-*"))))
+
+
+def read(path: Path) -> Trace:
+    """The trace in ``path``. Raises BadInput."""
+    from . import reader  # lazy: it loads Polars
+
+    return reader.read(path)

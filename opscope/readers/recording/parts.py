@@ -19,3 +19,12 @@ def refuse_odd(path: Path) -> None:
     """Raise BadInput on what is no plain file, OSError where there is none: a pipe would be waited for."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise BadInput(path, "a link, a pipe or a folder: a recording has files only")
+
+
+def is_part(folder: Path) -> bool:
+    """Whether a process has recorded into ``folder``. Raises OSError."""
+    meta = folder / META
+    if not meta.is_file():
+        return False
+    with meta.open("rb") as file:
+        return b'"format": "opscope-recording"' in file.read(64)

@@ -19,13 +19,14 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.hlo.wire import VARINT, WireError, varint
+from opscope.core.hlo.wire import WireError
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound_trace
 
 from .cupti import MAYBE_NOTE, OVERHEAD_LINE
 from .device import DETAILS, device_rows, executed, with_kinds
+from .found import SUFFIX, files
 from .host import HOST_STATS, Host
 from .programs import Programs
 from .space import Line, Plane, Space
@@ -42,39 +43,6 @@ _REST_ELSE: Final = "events of lines that only repeat the streams, left out"
 _DEVICE: Final = re.compile(r"/device:(?:[A-Z_]+):(\d+)")
 #: Whose planes these are, where one process gathered those of several (MergeSubprocessXSpace).
 _SUBPROCESS: Final = re.compile(r" \[(\d{1,9})\]$")
-_SUFFIX: Final = ".xplane.pb"
-
-
-def recognise(head: bytes) -> bool:
-    """Whether a file that begins so is an XSpace: planes (field 1), each with a name or lines."""
-    try:
-        at = 0
-        if head[:1] != b"\x0a":
-            return False
-        size, at = varint(head, 1, min(len(head), 11))
-        if size < 2:
-            return False
-        # inside the plane, in any order: id, name, lines, two tables, statistics
-        tag, at = varint(head, at, len(head))
-        number, kind = tag >> 3, tag & 7
-        return (number == 1 and kind == VARINT) or (number in range(2, 7) and kind == 2)
-    except (WireError, IndexError):
-        return False
-
-
-def files(folder: Path) -> list[Path]:
-    """The XPlane files of the newest run below a folder that a profiler wrote; empty for another.
-
-    The profiler writes ``FOLDER/plugins/profile/TIME/HOST.xplane.pb``, a file a host.
-    """
-    runs = [folder, *sorted((folder / "plugins" / "profile").glob("*"), reverse=True)]
-    if folder.parent.name == "plugins":
-        runs += sorted(folder.glob("*"), reverse=True)
-    for run in runs:
-        found = sorted(p for p in run.glob("*") if p.name.endswith((_SUFFIX, _SUFFIX + ".gz")))
-        if found:
-            return found
-    return []
 
 
 def read(path: str | os.PathLike[str]) -> Trace:
@@ -86,7 +54,7 @@ def read(path: str | os.PathLike[str]) -> Trace:
     if place.is_dir():
         found = files(place)
         if not found:
-            raise BadInput(path, f"a folder without a {_SUFFIX} file")
+            raise BadInput(path, f"a folder without a {SUFFIX} file")
         traces = [read(one) for one in found]
         return traces[0] if len(traces) == 1 else concat(traces)
     try:

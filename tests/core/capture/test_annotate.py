@@ -10,8 +10,9 @@ import itertools
 import pytest
 
 import opscope
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import session
+from opscope.readers.recording.reader import collect
 
 
 class Told(list):

@@ -15,7 +15,7 @@ CALL = OpCall("aten::relu", (F32,), None, (("inplace", False),), "cuda:0", (("a.
 COMPLETE = OpCall(CALL.name, CALL.inputs, (F32,), CALL.params, CALL.device, CALL.frames)
 
 SETUP = """
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.core.schema import OpCall, TensorSpec
 emitter = session.emitter("torch")
 f32 = TensorSpec("f32", (2, 3))
@@ -139,7 +139,8 @@ def test_a_long_text_is_cut_for_nvtx_and_whole_for_the_recorder(tool: Path, tmp_
     heard = hear(
         SETUP
         + """
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
+from opscope.readers.recording.reader import collect
 long = OpCall("aten::cat", tuple(TensorSpec("f32", (n, 7)) for n in range(1000)), ())
 session.start(RecorderCapture("out"))
 prepared = emitter.prepare(long, "forward")
@@ -177,9 +178,9 @@ result = [prepared.text, trace["ranges"].select("text", "seq", "fwd_thread", "ki
 def test_past_the_bound_only_the_name_is_registered(tool: Path, tmp_path: Path) -> None:
     heard = hear(
         """
-from opscope.core import nvtx_sink
+from opscope.core.capture import nvtx_sink
 nvtx_sink.MAX_REGISTERED = 4
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.core.schema import OpCall, TensorSpec
 emitter = session.emitter("torch")  # which tells of the process: one text
 for n in range(9):
@@ -208,7 +209,7 @@ for n in range(9):
 def test_a_hundred_thousand_steps_are_one_text(tool: Path, tmp_path: Path) -> None:
     heard = hear(
         """
-from opscope.core import session
+from opscope.core.capture import session
 for n in range(100_000):
     session.step()
 session.step(-7)
@@ -346,7 +347,7 @@ def test_nvtx_disable_is_respected(tool: Path, tmp_path: Path) -> None:
 
 def test_an_nvtx_that_is_too_old_is_said_once(tool: Path, tmp_path: Path) -> None:
     heard = hear(
-        "from opscope.core import nvtx_sink; nvtx_sink.MIN_NVTX = (99, 0, 0)\n"
+        "from opscope.core.capture import nvtx_sink; nvtx_sink.MIN_NVTX = (99, 0, 0)\n"
         + SETUP
         + "session.emitter('user'); emitter.push(bare); emitter.pop(); result = emitter.active",
         tool,

@@ -197,7 +197,7 @@ known, left = set(), []
 # handlers before a fork run in reverse order: this one when ours have run
 os.register_at_fork(before=lambda: left.extend(known & set(os.listdir("/proc/self/task"))))
 import opscope
-from opscope.core import session
+from opscope.core.capture import session
 from opscope.core.capture.recorder_sink import Recorder
 
 def has_thread():

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.backends.recorder import RecorderCapture, collect
+from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import own_cost, recorder_sink, session
 from opscope.core.capture.own_cost import Cost, Spent
 from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.profile import Profile
+from opscope.readers.recording.reader import collect
 from opscope.reports import console
 
 

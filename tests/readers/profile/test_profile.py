@@ -13,7 +13,7 @@ import pytest
 from opscope.core.schema import TABLES
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers import BadInput
-from opscope.readers.profile import reader as opscope_profile
+from opscope.readers.profile import profile_folder
 
 
 def trace(rank: int = 0, rows: int = 5) -> Trace:
@@ -51,8 +51,8 @@ def test_everything_comes_back(tmp_path: Path) -> None:
             {"op": [1, 2, None], "why": pl.Series(["a", "b", "a"], dtype=pl.Categorical)}
         )
     }
-    opscope_profile.write(tmp_path / "p.opscope", trace(), extra, {"device": "H100"})
-    found, others, meta = opscope_profile.read(tmp_path / "p.opscope")
+    profile_folder.write(tmp_path / "p.opscope", trace(), extra, {"device": "H100"})
+    found, others, meta = profile_folder.read(tmp_path / "p.opscope")
     assert same(found, trace())
     assert found.has("kernels")
     assert not found.has("memops")
@@ -70,9 +70,9 @@ def test_ranks_have_files_of_their_own_and_rows_keep_their_order(
     tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     whole = concat(trace(rank, 3 + rank) for rank in order)
-    opscope_profile.write(tmp_path / "p", whole)
+    profile_folder.write(tmp_path / "p", whole)
     assert len(list((tmp_path / "p" / "ranges").iterdir())) == 3
-    assert same(opscope_profile.read(tmp_path / "p")[0], whole)
+    assert same(profile_folder.read(tmp_path / "p")[0], whole)
 
 
 def test_rows_of_ranks_in_turn_keep_their_order(tmp_path: Path) -> None:
@@ -80,44 +80,44 @@ def test_rows_of_ranks_in_turn_keep_their_order(tmp_path: Path) -> None:
     mixed = whole.replace(
         ranges=whole["ranges"].gather_every(1).sample(fraction=1, shuffle=True, seed=1)
     )
-    opscope_profile.write(tmp_path / "p", mixed)
-    assert same(opscope_profile.read(tmp_path / "p")[0], mixed)
+    profile_folder.write(tmp_path / "p", mixed)
+    assert same(profile_folder.read(tmp_path / "p")[0], mixed)
 
 
 def test_tables_are_read_when_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opscope_profile.write(tmp_path / "p", trace())
+    profile_folder.write(tmp_path / "p", trace())
     read = pl.read_parquet
     asked: list[str] = []
     monkeypatch.setattr(
         pl, "read_parquet", lambda file, **how: asked.append(file.name) or read(file, **how)
     )
-    found = opscope_profile.read(tmp_path / "p")[0]
+    found = profile_folder.read(tmp_path / "p")[0]
     assert found.has("ranges")
     assert asked == []
     assert len(found["ranges"]) == len(found["ranges"]) == 5
     assert asked == ["ranges.parquet"]
-    assert opscope_profile.scan(tmp_path / "p", "ranges").select(pl.len()).collect().item() == 5
-    assert opscope_profile.scan(tmp_path / "p", "kernels").collect().is_empty()
+    assert profile_folder.scan(tmp_path / "p", "ranges").select(pl.len()).collect().item() == 5
+    assert profile_folder.scan(tmp_path / "p", "kernels").collect().is_empty()
     with pytest.raises(KeyError):
-        opscope_profile.scan(tmp_path / "p", "memops")
+        profile_folder.scan(tmp_path / "p", "memops")
 
 
 def test_an_existing_file_or_profile_is_kept_unless_forced(tmp_path: Path) -> None:
     place = tmp_path / "p.opscope"
-    opscope_profile.write(place, trace())
+    profile_folder.write(place, trace())
     with pytest.raises(FileExistsError, match="exists"):
-        opscope_profile.write(place, trace(rows=7))
-    assert same(opscope_profile.read(place)[0], trace())
-    opscope_profile.write(place, trace(rows=7), force=True)
-    assert same(opscope_profile.read(place)[0], trace(rows=7))
+        profile_folder.write(place, trace(rows=7))
+    assert same(profile_folder.read(place)[0], trace())
+    profile_folder.write(place, trace(rows=7), force=True)
+    assert same(profile_folder.read(place)[0], trace(rows=7))
     mine = tmp_path / "thesis"
     mine.mkdir()
     (mine / "chapter1").write_text("…")
     for force in (False, True):
         with pytest.raises(FileExistsError):
-            opscope_profile.write(mine, trace(), force=force)
+            profile_folder.write(mine, trace(), force=force)
     assert (mine / "chapter1").read_text() == "…"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.opscope", "thesis"]
 
@@ -128,17 +128,17 @@ def test_a_failure_leaves_nothing_behind(
 ) -> None:
     place = tmp_path / "p"
     if existing:
-        opscope_profile.write(place, trace(rows=7))
+        profile_folder.write(place, trace(rows=7))
 
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(pl.DataFrame, "write_parquet", fail)
     with pytest.raises(OSError, match="no space"):
-        opscope_profile.write(place, trace(), force=True)
+        profile_folder.write(place, trace(), force=True)
     assert [p.name for p in tmp_path.iterdir()] == (["p"] if existing else [])
     if existing:
-        assert same(opscope_profile.read(place)[0], trace(rows=7))
+        assert same(profile_folder.read(place)[0], trace(rows=7))
 
 
 def test_secrets_and_environment_stay_behind(tmp_path: Path) -> None:
@@ -148,14 +148,14 @@ def test_secrets_and_environment_stay_behind(tmp_path: Path) -> None:
         environment={"TOKEN": "hunter2"},
         deep={"env": "hunter2"},
     )
-    opscope_profile.write(tmp_path / "p", private)
+    profile_folder.write(tmp_path / "p", private)
     assert "hunter2" not in (tmp_path / "p" / "meta.json").read_text()
-    assert opscope_profile.read(tmp_path / "p")[0].origin["command"][0] == "train.py"
+    assert profile_folder.read(tmp_path / "p")[0].origin["command"][0] == "train.py"
 
 
 def test_names_of_extra_tables_are_words(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a name"):
-        opscope_profile.write(tmp_path / "p", trace(), {"../x": pl.DataFrame()})
+        profile_folder.write(tmp_path / "p", trace(), {"../x": pl.DataFrame()})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -178,20 +178,20 @@ def change(place: Path, **keys: object) -> None:
     ],
 )
 def test_meta_that_is_wrong_is_refused(tmp_path: Path, keys: dict, complaint: str) -> None:
-    opscope_profile.write(tmp_path / "p", trace())
+    profile_folder.write(tmp_path / "p", trace())
     change(tmp_path / "p", **keys)
     with pytest.raises(BadInput, match=complaint):
-        opscope_profile.read(tmp_path / "p")
+        profile_folder.read(tmp_path / "p")
 
 
 def test_later_additions_are_ignored_and_absent_columns_null(tmp_path: Path) -> None:
     place = tmp_path / "p"
-    opscope_profile.write(place, trace())
+    profile_folder.write(place, trace())
     frame = pl.read_parquet(place / "ranges.parquet").drop("seq").with_columns(new=pl.lit(1))
     frame.write_parquet(place / "ranges.parquet")
     head = json.loads((place / "meta.json").read_text())
     change(place, tables={**head["tables"], "later": {"files": []}}, something=1)
-    found = opscope_profile.read(place)[0]
+    found = profile_folder.read(place)[0]
     assert found["ranges"].schema == trace()["ranges"].schema
     assert found["ranges"]["seq"].null_count() == 5
 
@@ -199,7 +199,7 @@ def test_later_additions_are_ignored_and_absent_columns_null(tmp_path: Path) -> 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_damaged_file_is_named(tmp_path: Path, seed: int) -> None:
     place = tmp_path / "p"
-    opscope_profile.write(place, trace(rows=50))
+    profile_folder.write(place, trace(rows=50))
     rng = random.Random(seed)
     file = place / rng.choice(["meta.json", "ranges.parquet", "processes.parquet"])
     data = bytearray(file.read_bytes())
@@ -207,7 +207,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, seed: int) -> None:
         data[rng.randrange(len(data))] = rng.randrange(256)
     file.write_bytes(bytes(data[: rng.randint(1, len(data))] if seed % 2 else data))
     try:
-        found = opscope_profile.read(place)[0]
+        found = profile_folder.read(place)[0]
         for name in TABLES:
             assert found[name].schema == trace()[name].schema
     except BadInput as error:
@@ -217,10 +217,10 @@ def test_a_damaged_file_is_named(tmp_path: Path, seed: int) -> None:
 
 def test_rows_that_are_not_those_of_the_meta_are_told(tmp_path: Path) -> None:
     place = tmp_path / "p"
-    opscope_profile.write(place, trace(), {"about": pl.DataFrame({"x": [1, 2]})})
+    profile_folder.write(place, trace(), {"about": pl.DataFrame({"x": [1, 2]})})
     for name in ("ranges", "extra.about"):
         pl.read_parquet(place / f"{name}.parquet").head(1).write_parquet(place / f"{name}.parquet")
-    found, extra, _ = opscope_profile.read(place)
+    found, extra, _ = profile_folder.read(place)
     with pytest.raises(BadInput, match=r"p: table ranges has 1 rows where meta.json says 5"):
         found["ranges"]
     with pytest.raises(BadInput, match=r"table about has 1 rows where meta.json says 2"):
@@ -230,20 +230,20 @@ def test_rows_that_are_not_those_of_the_meta_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["start", "end"])
 def test_times_that_are_not_there_are_told(tmp_path: Path, column: str) -> None:
     place = tmp_path / "p"
-    opscope_profile.write(place, trace())
+    profile_folder.write(place, trace())
     pl.read_parquet(place / "ranges.parquet").drop(column).write_parquet(place / "ranges.parquet")
     with pytest.raises(BadInput, match="5 rows of ranges whose end is missing or before its start"):
-        opscope_profile.read(place)[0]["ranges"]
+        profile_folder.read(place)[0]["ranges"]
 
 
 def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     place = tmp_path / "p"
-    opscope_profile.write(place, trace())
+    profile_folder.write(place, trace())
     many = pl.repeat(7, 3_000_000, dtype=pl.Int64, eager=True)
     pl.DataFrame({"start": many, "end": many}).write_parquet(place / "ranges.parquet")
     assert (place / "ranges.parquet").stat().st_size < 100_000
     with pytest.raises(BadInput, match=r"ranges.parquet has 3000000 rows in"):
-        opscope_profile.read(place)[0]["ranges"]
+        profile_folder.read(place)[0]["ranges"]
 
 
 def test_an_extra_table_may_come_in_pieces(tmp_path: Path) -> None:
@@ -253,21 +253,21 @@ def test_an_extra_table_may_come_in_pieces(tmp_path: Path) -> None:
         "one": [whole],
         "more": [whole[:3], whole[3:]],
     }.items():
-        opscope_profile.write(tmp_path / name, trace(), {"about": iter(parts)})
-        found = opscope_profile.read(tmp_path / name)[1]["about"]
+        profile_folder.write(tmp_path / name, trace(), {"about": iter(parts)})
+        found = profile_folder.read(tmp_path / name)[1]["about"]
         assert found.equals(pl.concat(parts))
     assert (tmp_path / "more/extra.about/0001.parquet").is_file()
 
 
 @pytest.mark.parametrize("name", ["ranges.parquet", "meta.json"])
 def test_a_pipe_in_a_files_place_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
-    opscope_profile.write(tmp_path / "p", trace())
+    profile_folder.write(tmp_path / "p", trace())
     (tmp_path / "p" / name).unlink()
     os.mkfifo(tmp_path / "p" / name)
     with pytest.raises(BadInput, match="no regular file"):
-        opscope_profile.read(tmp_path / "p")
+        profile_folder.read(tmp_path / "p")
     with pytest.raises(BadInput, match="no regular file"):
-        opscope_profile.scan(tmp_path / "p", "ranges")
+        profile_folder.scan(tmp_path / "p", "ranges")
 
 
 def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
@@ -275,13 +275,13 @@ def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
 ) -> None:
     copies = {"process": [0, 0], "start": [1, 2], "end": [5, 6], "bytes": [64, 2**62]}
     made = trace().replace(memops=pl.DataFrame(copies))
-    opscope_profile.write(tmp_path / "a.opscope", made)
-    found = opscope_profile.read(tmp_path / "a.opscope")[0]
+    profile_folder.write(tmp_path / "a.opscope", made)
+    found = profile_folder.read(tmp_path / "a.opscope")[0]
     assert found["memops"]["bytes"].to_list() == [64, None]
     assert found["notes"]["what"].to_list() == [
         "values of memops.bytes that are out of range: not known"
     ]
     far = trace().replace(memops=pl.DataFrame({**copies, "end": [5, 2**62]}))
-    opscope_profile.write(tmp_path / "b.opscope", far)
+    profile_folder.write(tmp_path / "b.opscope", far)
     with pytest.raises(BadInput, match="1 rows of memops whose time is out of range"):
-        opscope_profile.read(tmp_path / "b.opscope")[0]["memops"]
+        profile_folder.read(tmp_path / "b.opscope")[0]["memops"]

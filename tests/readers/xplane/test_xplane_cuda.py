@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import opscope
 from opscope import readers
-from opscope.backends.xplane import _of_one
 from opscope.core.perf.devices.identify import find
 from opscope.profile import Profile
 from opscope.readers import BadInput
+from opscope.readers.recording.with_xplane import _of_one
 from opscope.readers.xplane import reader as xplane
 from opscope.readers.xplane.space import Space
 from tests.readers.cupti_xplane import H200, Cupti, Plane, Ref

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.backends.kineto_threads import numbers, unseen, with_os_threads
 from opscope.core.tables.clockfit import ClockFit
 from opscope.core.tables.trace import Trace
+from opscope.readers.recording.kineto_threads import numbers, unseen, with_os_threads
 from tests.kineto_writer import INT_MIN, sanitize_tid, signed32
 
 HIGH, LOW = 0x7F3B_E1D0_D9C0, 0x7F3B_61D0_D9C0

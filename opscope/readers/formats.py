@@ -1,0 +1,158 @@
+"""Which reader takes a file: ours in order, and those of other packages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from .base import Reader
+from .errors import BadInput
+from .heads import PACKED, SQLITE
+
+if TYPE_CHECKING:
+    from opscope.core.tables.trace import Trace
+
+_log = logging.getLogger(__name__)
+#: Entry points of other packages, each a ``Reader``.
+GROUP: Final = "opscope.readers"
+#: Our rooms in the order in which they are asked. A recording is a folder with ``meta.json`` too, and
+#: nearly any bytes may be a report of Nsight Systems, which is known by its name.
+_FIRST: Final = ("recording", "profile", "xplane", "nsys", "nvprof", "dlprof")
+#: After those of other packages, as it takes all JSON: its errors say best what is not there.
+_LAST: Final = ("kineto",)
+#: Bytes in which a format shows itself.
+_HEAD: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A reader and what it is called: the name of a room here, or of an entry point."""
+
+    name: str
+    reader: Reader
+    ours: bool
+
+    def read(self, path: Path) -> Trace:
+        """The trace in ``path``. Raises BadInput."""
+        return self.reader.read(path) if self.ours else _read(self, path)
+
+
+def find(path: Path) -> Found | None:
+    """Who reads ``path``; None for a folder that is no trace itself. Raises BadInput."""
+    try:
+        head = b"" if path.is_dir() else _head(path)
+        for found in _ours(_FIRST):
+            if found.reader.recognise(head, path):
+                return found
+        for found in _others(tuple(sys.path)):
+            if _recognises(found, head, path):
+                return found
+        for found in _ours(_LAST):
+            if found.reader.recognise(head, path):
+                return found
+        if path.is_dir():
+            return None
+    except FileNotFoundError:
+        raise BadInput(path, "no such file") from None
+    except OSError as error:
+        raise BadInput(path, error.strerror or str(error)) from error
+    if head.startswith(SQLITE):
+        raise BadInput(
+            path, "a SQLite database that is no trace of Nsight Systems, nvprof or DLProf"
+        )
+    raise BadInput(
+        path, "not a trace: neither SQLite, nor JSON, nor XPlane, nor a profile of opscope"
+    )
+
+
+def _head(path: Path) -> bytes:
+    if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
+        raise BadInput(path, "a pipe or a device: a trace is read more than once, from a file")
+    if _in_profile(path):
+        raise BadInput(path, f"a file of a profile: name its folder, {path.parent}")
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if not head:
+        raise BadInput(path, "the file is empty")
+    if head.startswith(PACKED):
+        from .kineto.json_events import read_blocks  # lazy: it loads decoders
+
+        head = next(read_blocks(path), b"")
+    return head
+
+
+def _in_profile(place: Path) -> bool:
+    """Whether it is one of the files that a profile of ours is made of."""
+    meta = place.parent / "meta.json"
+    if not meta.is_file() or not (place.suffix == ".parquet" or place == meta):
+        return False
+    with meta.open("rb") as file:
+        return b'"format": "opscope"' in file.read(64)
+
+
+@lru_cache
+def _ours(names: tuple[str, ...]) -> tuple[Found, ...]:
+    rooms = [(name, import_module(f"opscope.readers.{name}")) for name in names]
+    return tuple(Found(name, cast(Reader, room), True) for name, room in rooms)
+
+
+# ------------------------------------------------------------------------------ other packages
+
+
+@lru_cache(maxsize=1)
+def _others(path: tuple[str, ...]) -> tuple[Found, ...]:
+    """The readers of other packages on ``sys.path``, by name; one that cannot be loaded is left out."""
+    found = []
+    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+        try:
+            if point.name in (*_FIRST, *_LAST):
+                raise ValueError("the name is that of a reader of opscope's own")
+            reader = point.load()
+            if not all(callable(getattr(reader, name, None)) for name in ("recognise", "read")):
+                raise TypeError("it has no recognise(head, path) and read(path)")
+        except Exception as error:  # noqa: BLE001 - of a stranger's package, which other files do not need
+            _log.warning("opscope: the reader %s is left out: %s", _of(point), _said(error))
+        else:
+            found.append(Found(point.name, reader, False))
+    return tuple(found)
+
+
+def _recognises(found: Found, head: bytes, path: Path) -> bool:
+    try:
+        return bool(found.reader.recognise(head, path))
+    except Exception as error:  # noqa: BLE001 - likewise
+        _log.warning("opscope: the reader %s does not say what %s is: %s",
+                     found.name, os.fspath(path), _said(error))  # fmt: skip
+        return False
+
+
+def _read(found: Found, path: Path) -> Trace:
+    from opscope.core.tables.trace import Trace  # lazy: they load Polars
+
+    from .sound import sound_trace
+
+    try:
+        trace = found.reader.read(path)
+        if not isinstance(trace, Trace):
+            raise TypeError(f"it returned {type(trace).__name__}, not a Trace")
+        return sound_trace({name: trace[name] for name in trace.present}, trace.origin)
+    except BadInput:
+        raise
+    except Exception as error:
+        what = f"the reader {found.name}, of another package, failed: {_said(error)}"
+        raise BadInput(path, what) from error
+
+
+def _of(point: EntryPoint) -> str:
+    return f"{point.name} ({point.value})"
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,416 @@
+"""Profiles of our own on disk: a folder ``NAME.opscope`` of Parquet tables, opened without being read.
+
+``meta.json`` says what is in it; each table is one Parquet file, or several where there are several
+ranks, in the order of the rows. ``docs/profile-format.md`` has the layout and what a later version
+may change. A profile is written under another name and then renamed: there is never half of one.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from opscope.core.redaction import redact
+from opscope.core.schema import TABLES
+from opscope.core.tables.trace import Trace, conform, table_schema
+from opscope.readers.errors import BadInput
+from opscope.readers.sound import sound
+from opscope.version import __version__
+
+#: The format's version: a reader refuses a greater one. Tables and columns may be added within it.
+VERSION: Final = 1
+META: Final = "meta.json"
+_LARGEST_META: Final = 16 << 20
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
+_FILE = re.compile(r"[a-z][a-z0-9_.]{0,80}(/[a-z0-9-]{1,40})?\.parquet\Z")
+#: What a trace says about the process's environment is not ours to pass on.
+_PRIVATE: Final = frozenset({"env", "environ", "environment"})
+#: What Polars raises on a damaged file; it panics on some.
+_DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+#: Rows are refused beyond these: those of a trace differ in their times, which take a byte at least.
+_FREE_ROWS: Final = 1 << 20
+_ROWS_PER_BYTE: Final = 16
+#: A table whose rows change rank more often than this is kept in one file.
+_MOST_PARTS: Final = 4096
+
+
+# ----------------------------------------------------------------------------------- writing
+
+
+def write(
+    path: str | os.PathLike[str],
+    trace: Trace,
+    extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    force: bool = False,
+    others: Iterable[str | os.PathLike[str]] = (),
+    scratch: str | os.PathLike[str] | None = None,
+) -> Path:
+    """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
+
+    An extra table may come in pieces, each written before the next is asked for. Row order is kept,
+    so extra tables may refer to rows by number. Where ``path`` exists, unless ``force`` and it is a
+    profile, the first name of ``others`` that is free is taken. ``scratch`` is a folder on the same
+    disk in which to make it. Returns the path that was written.
+
+    Raises FileExistsError where no name is free, ValueError for a name that is no word. Whatever
+    fails, ``path`` stays as it was.
+    """
+    target, rest = Path(path), iter(others)
+    if not others:
+        _refuse(target, force)
+    for name in extra or ():
+        if not _NAME.match(name):
+            raise ValueError(f"not a name for a table: {name!r}")
+    name = f".{target.name}.{secrets.token_hex(6)}.tmp"
+    temporary = target.with_name(name) if scratch is None else Path(scratch, name)
+    try:
+        temporary.mkdir(parents=True)
+        _fill(temporary, trace, extra or {}, meta or {})
+        while True:
+            try:
+                _place(temporary, target, force)
+                return target
+            except FileExistsError:
+                following = next(rest, None)
+                if following is None:
+                    raise
+                target, force = Path(following), False
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def numbered(path: str | os.PathLike[str], first: int = 2) -> Iterator[Path]:
+    """``NAME-2.opscope``, ``NAME-3.opscope`` … for ``NAME.opscope``: what else to call a profile."""
+    target = Path(path)
+    return (target.with_name(f"{target.stem}-{n}{target.suffix}") for n in itertools.count(first))
+
+
+def _place(temporary: Path, target: Path, force: bool) -> None:
+    """Give the finished profile its name. Raises FileExistsError where another has it."""
+    _refuse(target, force)
+    if target.exists():
+        _replace(temporary, target)
+        return
+    try:
+        temporary.rename(target)
+    except OSError as error:  # somebody took the name since it was looked at
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise FileExistsError(f"{target}: exists") from error
+        raise
+
+
+def _refuse(target: Path, force: bool) -> None:
+    if target.is_symlink() or target.exists():
+        if not force:
+            raise FileExistsError(f"{target}: exists")
+        if not (target / META).is_file():
+            raise FileExistsError(f"{target}: exists and is no profile, so it is not replaced")
+
+
+def _replace(temporary: Path, target: Path) -> None:
+    """Exchange an older profile for the new one; a folder cannot be renamed over another."""
+    old = target.with_name(f".{target.name}.{secrets.token_hex(6)}.old")
+    target.rename(old)
+    try:
+        temporary.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _fill(
+    folder: Path,
+    trace: Trace,
+    extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]],
+    meta: Mapping[str, Any],
+) -> None:
+    rank = _ranks(trace)
+    tables: dict[str, Any] = {}
+    for name in sorted(trace.present):
+        tables[name] = _store(folder, name, trace[name], rank if "process" in TABLES[name] else {})
+    others = {name: _store_extra(folder, f"extra.{name}", extra[name]) for name in sorted(extra)}
+    origin = _public(trace.origin)
+    if isinstance(origin.get("command"), list):
+        origin["command"] = list(redact([str(word) for word in origin["command"]]))
+    head = {
+        "format": "opscope",
+        "version": VERSION,
+        "opscope": __version__,
+        "origin": origin,
+        "tables": tables,
+        "extra": others,
+        "meta": _public(meta),
+    }
+    (folder / META).write_text(json.dumps(head, indent=1) + "\n", "utf-8")
+
+
+def _ranks(trace: Trace) -> dict[int, int]:
+    """The rank of each process, where there are several ranks; tables are then kept apart by it."""
+    known = trace["processes"].select("process", "rank").drop_nulls()
+    ranks = dict(known.rows())
+    return ranks if len(set(ranks.values())) > 1 else {}
+
+
+def _store(folder: Path, name: str, frame: pl.DataFrame, rank: dict[int, int]) -> dict[str, Any]:
+    files = []
+    parts = list(_parts(frame, rank)) if rank and name != "processes" else [(None, frame)]
+    for number, (owner, part) in enumerate(parts):
+        if owner is None:
+            file = f"{name}.parquet"
+        else:
+            (folder / name).mkdir(exist_ok=True)
+            file = f"{name}/{number:04}-rank{owner}.parquet"
+        if len(part):
+            _write(part, folder / file)
+            files.append(file)
+    return {"rows": len(frame), "files": files}
+
+
+def _store_extra(
+    folder: Path, name: str, given: pl.DataFrame | Iterable[pl.DataFrame]
+) -> dict[str, Any]:
+    """A table whose columns only its files tell: it has one even without rows."""
+    files: list[str] = []
+    rows = 0
+    for part in (given,) if isinstance(given, pl.DataFrame) else given:
+        if len(files) == 1:
+            (folder / name).mkdir()
+            (folder / files[0]).rename(folder / f"{name}/0000.parquet")
+            files[0] = f"{name}/0000.parquet"
+        files.append(f"{name}/{len(files):04}.parquet" if files else f"{name}.parquet")
+        _write(part, folder / files[-1])
+        rows += len(part)
+    return {"rows": rows, "files": files}
+
+
+def _write(frame: pl.DataFrame, file: Path) -> None:
+    frame.write_parquet(file, compression="zstd", statistics=True)
+
+
+def _parts(frame: pl.DataFrame, rank: dict[int, int]) -> Iterator[tuple[int | None, pl.DataFrame]]:
+    """Stretches of rows of one rank, in the order of the rows."""
+    column = frame["process"].replace_strict(rank, default=-1, return_dtype=pl.Int64).fill_null(-1)
+    ranks = column.to_numpy()
+    edges = np.flatnonzero(ranks[1:] != ranks[:-1]) + 1
+    if len(edges) >= _MOST_PARTS or not len(frame) or bool((ranks < 0).any()):
+        yield None, frame
+        return
+    for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(frame)], strict=True):
+        yield int(ranks[start]), frame.slice(start, end - start)
+
+
+def _public(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        str(key): _public(item) if isinstance(item, Mapping) else item
+        for key, item in value.items()
+        if str(key).lower() not in _PRIVATE
+    }
+
+
+# ----------------------------------------------------------------------------------- reading
+
+
+class _Tables(dict[str, pl.DataFrame]):
+    """The tables of a profile, each read from its files when it is first asked for."""
+
+    def __init__(
+        self, path: Path, files: Mapping[str, list[Path]], rows: Mapping[str, int], own: bool
+    ) -> None:
+        super().__init__()
+        self._path, self._files, self._rows, self._own = path, dict(files), rows, own
+        for name in files:
+            super().__setitem__(name, pl.DataFrame())
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        files = self._files.get(name)
+        if files is not None:
+            frame = _load(self._path, name, files, self._own)
+            rows = self._rows.get(name, len(frame))
+            if len(frame) != rows:
+                what = f"table {name} has {len(frame)} rows where {META} says {rows}"
+                raise BadInput(self._path, what)
+            self[name] = self._sound(name, frame) if self._own else frame
+        return super().__getitem__(name)
+
+    def _sound(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        """The table, values that cannot be null, which is noted. Raises BadInput where times cannot be."""
+        tables = {name: frame}
+        for severity, what, many in sound(tables):
+            if what.startswith("rows "):  # stored frames count on every row
+                raise BadInput(self._path, f"{many} {what}")
+            note = {"severity": [severity], "what": [what], "how_many": [many]}
+            row = pl.DataFrame(note, schema=table_schema("notes"))
+            self["notes"] = pl.concat([self["notes"], row])
+        return tables[name]
+
+    def __setitem__(self, name: str, frame: pl.DataFrame) -> None:
+        self._files.pop(name, None)
+        super().__setitem__(name, frame)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def copy(self) -> dict[str, pl.DataFrame]:
+        return dict(self.items())
+
+
+def read(
+    path: str | os.PathLike[str],
+) -> tuple[Trace, dict[str, pl.DataFrame], dict[str, Any]]:
+    """The trace, the extra tables and the meta that ``write`` was given. Raises BadInput.
+
+    Nothing but ``meta.json`` and the files' footers is read before a table is asked for; a table
+    whose file turns out to be damaged raises BadInput then.
+    """
+    folder = Path(path)
+    head = _head(folder)
+    own = {name: files for name, files in _files(folder, head, "tables").items() if name in TABLES}
+    for files in own.values():
+        _check(folder, files)
+    present = frozenset(own)
+    rows = _rows(head, "tables")
+    own.update({name: [] for name in TABLES if name not in own})
+    origin = head.get("origin")
+    meta = head.get("meta")
+    trace = Trace(
+        _Tables(folder, own, rows, True), present, origin if isinstance(origin, dict) else {}
+    )
+    extra = _Tables(folder, _files(folder, head, "extra"), _rows(head, "extra"), False)
+    return trace, extra, meta if isinstance(meta, dict) else {}
+
+
+def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
+    """One table of a profile, or ``extra.NAME``, for lazy queries. Raises BadInput, KeyError."""
+    folder = Path(path)
+    head = _head(folder)
+    kind, _, name = (
+        ("extra", "", table[6:]) if table.startswith("extra.") else ("tables", "", table)
+    )
+    files = _files(folder, head, kind).get(name)
+    if files is None:
+        raise KeyError(table)
+    if not files:
+        return pl.LazyFrame(schema=table_schema(name) if kind == "tables" else None)
+    _check(folder, files)
+    return pl.scan_parquet(files, glob=False)
+
+
+def _head(folder: Path) -> dict[str, Any]:
+    place = folder / META
+    try:
+        os.fspath(folder).encode()
+        _refuse_pipe(place)
+        if place.stat().st_size > _LARGEST_META:
+            raise BadInput(folder, f"{META} is larger than any profile's")
+        head = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
+    except UnicodeEncodeError:
+        raise BadInput(folder, "its path is not UTF-8, which Polars does not open") from None
+    except OSError as error:
+        raise BadInput(folder, f"{META}: {error.strerror or error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(folder, f"{META} is not valid JSON ({error})") from error
+    version = head.get("version")
+    if head.get("format") != "opscope" or type(version) is not int or version < 1:
+        raise BadInput(folder, f"{META} is not of a profile")
+    if version > VERSION:
+        raise BadInput(
+            folder, f"written by a newer opscope (format {version}; this one reads up to {VERSION})"
+        )
+    return head
+
+
+def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path]]:
+    """The files of each table; names that could lead out of the folder are refused."""
+    found: dict[str, list[Path]] = {}
+    listed = head.get(kind)
+    for name, entry in listed.items() if isinstance(listed, dict) else ():
+        files = entry.get("files") if isinstance(entry, dict) else None
+        if not isinstance(files, list) or not all(
+            isinstance(file, str) and _FILE.match(file) for file in files
+        ):
+            raise BadInput(folder, f"{META} does not list the files of table {str(name)[:64]!r}")
+        found[name] = [folder / file for file in files]
+    return found
+
+
+def _rows(head: dict[str, Any], kind: str) -> dict[str, int]:
+    """How many rows each table has, as far as ``meta.json`` tells."""
+    listed = head.get(kind)
+    entries = listed.items() if isinstance(listed, dict) else ()
+    return {name: entry["rows"] for name, entry in entries if type(entry.get("rows")) is int}
+
+
+def _check(folder: Path, files: list[Path]) -> None:
+    for file in files:
+        try:
+            _refuse_pipe(file)
+            pl.scan_parquet(file, glob=False).collect_schema()
+        except _DAMAGE as error:
+            raise _damaged(folder, file, error) from error
+
+
+def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame:
+    frames = []
+    for file in files:
+        try:
+            _refuse_pipe(file)
+            _refuse_bomb(folder, file)
+            frame = pl.read_parquet(file, glob=False)  # a name may hold brackets
+            if own:  # columns that a later version added are left out
+                kept = [column for column in TABLES[name] if column in frame.columns]
+                frame = conform(name, frame.select(kept))
+        except _DAMAGE as error:
+            raise _damaged(folder, file, error) from error
+        frames.append(frame)
+    if frames:
+        return pl.concat(frames)
+    return pl.DataFrame(schema=table_schema(name)) if own else pl.DataFrame()
+
+
+def _refuse_pipe(file: Path) -> None:
+    """To open a pipe would wait for its writer. Raises OSError on what is no file."""
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise OSError("it is no regular file")
+
+
+def _refuse_bomb(folder: Path, file: Path) -> None:
+    """A column of one value takes no room in a file, however long, and all of it in memory."""
+    size, rows = (
+        file.stat().st_size,
+        pl.scan_parquet(file, glob=False).select(pl.len()).collect().item(),
+    )
+    if rows > _FREE_ROWS + _ROWS_PER_BYTE * size:
+        raise BadInput(folder, f"{file.name} has {rows} rows in {size} bytes: no profile has")
+
+
+def _damaged(folder: Path, file: Path, error: BaseException) -> BadInput:
+    if isinstance(error, FileNotFoundError):
+        return BadInput(folder, f"{file.name} is missing")
+    if isinstance(error, PermissionError):
+        return BadInput(folder, f"{file.name} may not be read")
+    said = (str(error) or type(error).__name__).splitlines()[0][:200]
+    return BadInput(folder, f"{file.name} is damaged ({said})")

@@ -1,0 +1,42 @@
+"""Whether a file is of XLA's profiler, and where such files lie in the folder that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from opscope.core.hlo.wire import VARINT, WireError, varint
+
+SUFFIX: Final = ".xplane.pb"
+
+
+def is_space(head: bytes) -> bool:
+    """Whether a file that begins so is an XSpace: planes (field 1), each with a name or lines."""
+    try:
+        at = 0
+        if head[:1] != b"\x0a":
+            return False
+        size, at = varint(head, 1, min(len(head), 11))
+        if size < 2:
+            return False
+        # inside the plane, in any order: id, name, lines, two tables, statistics
+        tag, at = varint(head, at, len(head))
+        number, kind = tag >> 3, tag & 7
+        return (number == 1 and kind == VARINT) or (number in range(2, 7) and kind == 2)
+    except (WireError, IndexError):
+        return False
+
+
+def files(folder: Path) -> list[Path]:
+    """The XPlane files of the newest run below a folder that a profiler wrote; empty for another.
+
+    The profiler writes ``FOLDER/plugins/profile/TIME/HOST.xplane.pb``, a file a host.
+    """
+    runs = [folder, *sorted((folder / "plugins" / "profile").glob("*"), reverse=True)]
+    if folder.parent.name == "plugins":
+        runs += sorted(folder.glob("*"), reverse=True)
+    for run in runs:
+        found = sorted(p for p in run.glob("*") if p.name.endswith((SUFFIX, SUFFIX + ".gz")))
+        if found:
+            return found
+    return []
