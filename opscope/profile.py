@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
+from opscope import readers
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.by_range import range_totals
 from opscope.core.analysis.coverage import missing_costs
@@ -42,6 +43,7 @@ from opscope.core.perf.devices.unnamed import name_devices
 from opscope.core.tables import ranks
 from opscope.core.tables.columns import as_text, distinct_values, pieces, renamed
 from opscope.core.tables.trace import Trace
+from opscope.readers.profile import profile_folder
 
 from .profile_html import page
 
@@ -349,8 +351,6 @@ class Profile:
 
         ``scratch`` is a folder on the same disk in which to make it. Returns the name that it has.
         """
-        from opscope.readers.profile import profile_folder
-
         kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         for name, table in _STORED.items():
             # what is as long as the trace is made a piece at a time, when it is written
@@ -418,9 +418,6 @@ def load(path: Path | Sequence[Path], *, gpu: str | None = None, strict: bool = 
     opscope.readers.errors.BadInput, naming the file and what is wrong with it, and
     opscope.core.perf.devices.unnamed.UnknownDevice where ``gpu`` is none that is known.
     """
-    from opscope import readers
-    from opscope.readers.profile import profile_folder
-
     if isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile":
         trace, stored, meta = profile_folder.read(path)
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)

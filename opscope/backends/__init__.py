@@ -130,6 +130,7 @@ def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
 
     Raises ValueError on a backend that cannot be made in the process.
     """
+    # lazy: each has its own needs, and a process makes one of them
     if name == "emit":
         return None
     if name == "kineto":

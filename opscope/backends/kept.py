@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -59,11 +58,14 @@ def to_profile(folder: str | os.PathLike[str], target: Path, force: bool) -> Pat
     Then ``folder`` is gone. Where it cannot be read or written, a line in the log says so, ``folder``
     stays, and None comes back: for a program that is not to be harmed.
     """
-    profiles = import_module("opscope.readers.profile.profile_folder")
+    # lazy: they load Polars, and a program is recorded without it
+    from opscope.readers.profile import profile_folder
+    from opscope.readers.recording.reader import collect
+
     try:
-        trace = import_module("opscope.readers.recording.reader").collect(folder)
-        written: Path = profiles.write(
-            target, trace, force=force, others=profiles.numbered(target), scratch=folder
+        trace = collect(folder)
+        written: Path = profile_folder.write(
+            target, trace, force=force, others=profile_folder.numbered(target), scratch=folder
         )
     except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
         _log.warning("opscope: %s is not written: %s; %s", target, reason(error), left(folder))

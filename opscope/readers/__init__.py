@@ -66,7 +66,7 @@ def _traces(folder: Path) -> list[Path]:
 def _join(
     paths: list[str | os.PathLike[str]] | list[Path], none: str, strict: bool = True
 ) -> Trace:
-    from opscope.core.tables.trace import concat
+    from opscope.core.tables.trace import concat  # lazy: it loads Polars
 
     if not paths:
         where, _, what = none.rpartition(": ")

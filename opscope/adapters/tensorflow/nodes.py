@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from opscope.adapters import scopes
 from opscope.adapters.source import Sources
-from opscope.core.dialects import tsl
+from opscope.core import node_names
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue
 
 from .call import arguments, device_name, parameters, tensor_spec
@@ -255,7 +255,7 @@ def _without_op(name: str, made: set[str]) -> str | None:
 
 def _scope(name: str) -> str:
     """The scopes that a node's name tells, "" where there is none."""
-    return tsl.layer_of(name) or ""
+    return node_names.layer_of(name) or ""
 
 
 def _operation(graph: Any, name: str) -> Any | None:

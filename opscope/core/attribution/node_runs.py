@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.dialects import tsl
+from opscope.core import node_names
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints, nest
 
@@ -89,8 +89,8 @@ def _choose(
     chosen = np.full(len(distinct), NONE, np.int64)
     doubt = np.zeros(len(distinct), bool)
     for place, (code, *is_open) in enumerate(distinct.tolist()):
-        key = tsl.normal_key(meaning.readings[code].key or "")
-        wanted = (key, tsl.plain_key(key))
+        key = node_names.normal_key(meaning.readings[code].key or "")
+        wanted = (key, node_names.plain_key(key))
         have = [
             (number, text)
             for number, opened in enumerate(is_open)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.dialects import tsl
+from opscope.core import node_names
 from opscope.core.rangetext import RangeTextError, parse, parse_spec
 from opscope.core.schema import OpCall
 from opscope.core.tables.interpret import ROLE, Meaning
@@ -134,7 +134,9 @@ class Specs:
         ).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("asked"))
         found = np.full(len(asked), NONE, np.int64)
         named = asked.with_columns(_keys(asked["family"], asked["key"]))
-        plain = asked.with_columns(_keys(asked["family"], _mapped(asked["key"], tsl.plain_key)))
+        plain = asked.with_columns(
+            _keys(asked["family"], _mapped(asked["key"], node_names.plain_key))
+        )
         for graph_known in (True, False):
             unsure = found < 0
             for keys in (named, plain):
@@ -179,8 +181,8 @@ def _keys(families: pl.Series, keys: pl.Series) -> tuple[pl.Series, pl.Series]:
     xla = families == "xla"
     if not xla.any():
         return keys.alias("key"), keys.alias("short")
-    normal = _mapped(keys, tsl.normal_key)
-    short = _mapped(normal, tsl.short_key)
+    normal = _mapped(keys, node_names.normal_key)
+    short = _mapped(normal, node_names.short_key)
     return normal.zip_with(xla, keys).alias("key"), short.zip_with(xla, keys).alias("short")
 
 

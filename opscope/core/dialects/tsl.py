@@ -12,32 +12,18 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from opscope.core.dialects import OPTIMIZERS, Reading, hlo
+from opscope.core.node_names import layer_in, layer_of, plain_key
 from opscope.core.schema import DTYPE_NAMES, OpCall, ParamValue, TensorSpec
 
 DOMAINS: Final = frozenset({"TSL", "XLA"})
 _LIMIT: Final = 64 * 1024
 _TYPE: Final = re.compile(r"[A-Za-z_][\w>.]*\Z", re.ASCII)
 _NUMBER: Final = re.compile(r"\.[0-9]+\Z")
-#: Wrappers that tell nothing about the model.
-_WRAPPERS: Final = re.compile(
-    r"(?:StatefulPartitionedCall|PartitionedCall|gradient_tape|gradients|cluster)(?:_[0-9]+)?\Z"
-)
-_JAX_WRAPPER: Final = re.compile(r"(?:jit|pjit|xla_call|shard_map|while|body|cond)\b|jit\(")
 _BACKWARD: Final = re.compile(
     r"(?:^|/)gradient_tape/|(?:^|/)gradients(?:_[0-9]+)?/|transpose\(jvp\("
 )
 _TAPE: Final = re.compile(r"(?:(?<=/)|\A)(?:gradient_tape|gradients(?:_[0-9]+)?)/")
 _OPTIMIZERS: Final = OPTIMIZERS | {"ftrl"}
-#: What inlining a loop's or branch's function puts before its nodes; the number is the runtime's.
-_BODY: Final = re.compile(r"/(body|cond|then|else|branch[0-9]+)/_[0-9]*(?=/)")
-_LEADING: Final = re.compile(r"(?:(?:Stateful)?PartitionedCall(?:_[0-9]+)?/)+")
-#: What Grappler puts before the name of a node that it made of another.
-_OPTIMIZER: Final = re.compile(
-    r"(?:ArithmeticOptimizer|ConstantFolding|LayoutOptimizer|RemapperOptimizer)/"
-    r"(?:(?:FoldTransposeIntoMatMul|FoldMultiplyIntoConv|ReorderCastLikeAndValuePreserving|"
-    r"HoistCommonFactor_\w+?|AddOpsRewrite|ReplaceMulWithSquare|ReplaceMulWithBroadcastByTile|"
-    r"RemoveStackSliceSameAxis|FoldConjugateIntoTranspose|ConvertPow|ConvertLog1p|ConvertExpm1)_)?"
-)
 #: Kernels that do the work of several nodes, and the op that the first of these is.
 _FUSED: Final = re.compile(
     r"Fused(Conv2D|Conv3D|MatMul|BatchMatMulV2|DepthwiseConv2dNative|BatchNorm(?=Ex))"
@@ -54,7 +40,6 @@ _DTYPES: Final = {
 _FUNCTION: Final = re.compile(r"__(?:inference|forward)_")
 #: Ops that wait for the program's data.
 _INPUT: Final = ("IteratorGetNext", "IteratorV2", "MakeIterator", "OptionalHasValue", "Optional")
-_INNER: Final = re.compile(r"\w+\((.*)\)\Z")
 
 
 def read(domain: str, text: str) -> Reading | None:
@@ -90,7 +75,7 @@ def _traced(name: str, pairs: dict[str, str]) -> Reading | None:
         called = parts[-1] if path else _NUMBER.sub("", hlo_op)
         # JAX's paths begin with the function that was compiled
         told = hlo.place(path) if path.startswith(("jit(", "pjit(")) else None
-        direction, layer = told or (_direction(path), _layer(parts[:-1]))
+        direction, layer = told or (_direction(path), layer_in(parts[:-1]))
         return Reading(
             "op",
             OpCall(called, params=params),
@@ -126,24 +111,6 @@ def _shapes(text: str) -> tuple[TensorSpec | None, ...]:
 def dtype_of(name: str) -> str:
     """Our name of a dtype that TensorFlow writes as ``float`` or ``int32``."""
     return _DTYPES.get(name, name)
-
-
-def normal_key(key: str) -> str:
-    """A node's name without the numbers and prefixes that the runtime and Grappler add."""
-    key = _BODY.sub(r"/\1/_", key)
-    return _OPTIMIZER.sub("", key) if "Optimizer/" in key or "ConstantFolding/" in key else key
-
-
-def short_key(key: str) -> str:
-    """A node's name within the function that it was written in, loops and calls left out."""
-    inner = max((found.end() for found in _BODY.finditer(key)), default=-1)
-    key = key[inner + 1 :]
-    return _LEADING.sub("", key, count=1) if key.startswith(("P", "S")) else key
-
-
-def plain_key(key: str) -> str:
-    """The name of a fused kernel's own node, without the op that it begins with."""
-    return key.partition(":")[0]
 
 
 def _fusion(kind: str) -> str:
@@ -193,21 +160,3 @@ def _direction(path: str) -> Literal["backward", "optimizer"] | None:
     if any(part.rstrip("_0123456789").lower() in _OPTIMIZERS for part in path.split("/")):
         return "optimizer"
     return None
-
-
-def layer_of(key: str) -> str | None:
-    """The layer that a node's name tells: its scopes, without wrappers; None where it has none."""
-    return _layer(short_key(key).split("/")[:-1])
-
-
-def _layer(parts: list[str]) -> str | None:
-    """The layer's path: without wrappers, and with ``transpose(jvp(net))`` as ``net``."""
-    kept = []
-    for part in parts:
-        if _WRAPPERS.match(part) or _JAX_WRAPPER.match(part):
-            continue
-        while (inner := _INNER.match(part)) is not None:
-            part = inner.group(1)
-        if part:
-            kept.append(part)
-    return "/".join(kept) or None

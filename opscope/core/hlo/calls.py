@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any, Final
 
 from opscope.core.cells import cell
@@ -248,8 +247,8 @@ def _fusion(
 
     Its name tells its matrix op, where it has one.
     """
-    # late: a program that is only traced needs no cost model
-    perf = import_module("opscope.core.perf")
+    from opscope.core import perf  # lazy: a program that is only traced needs no cost model
+
     name = "hlo::fusion"
     inner = [i for i in inside(module, one) if i.opcode not in NOT_RUN]
     opcodes = dict.fromkeys(i.opcode for i in inner)
@@ -296,8 +295,8 @@ def _compiled(module: Module, one: Instruction) -> list[tuple[str, ParamValue]]:
 
 def _flops(module: Module, one: Instruction, depth: int) -> Work | str:
     """Matrix and vector FLOPs of one instruction, or why they are not known."""
-    # late: a program that is only traced needs no cost model
-    perf = import_module("opscope.core.perf")
+    from opscope.core import perf  # lazy: a program that is only traced needs no cost model
+
     called, params = _described(module, one, depth)
     shape = one.shape if isinstance(one.shape, tuple) else (one.shape,)
     operands = tuple(_operand(module, operand) for operand in one.operands)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.hlo.wire import FIXED32, FIXED64, LENGTH, VARINT, WireError
+from opscope.core.hlo.wire import FIXED32, FIXED64, LENGTH, VARINT, WireError, varint
 from opscope.core.tables.intervals import Ints
 
 Bytes = NDArray[np.uint8]
@@ -73,8 +73,6 @@ def entries(
 
 
 def _one(data: bytes, at: int, end: int) -> tuple[int, int, int, int, int]:
-    from opscope.core.hlo.wire import varint
-
     tag, at = varint(data, at, end)
     number, kind = tag >> 3, tag & 7
     if not number:

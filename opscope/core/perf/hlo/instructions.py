@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from math import ceil, gcd, log2
 
+from opscope.core.perf.ops.fft import transform_flops
 from opscope.core.perf.registry import CannotKnow, Cost, op, words
 from opscope.core.perf.shapes import (
     as_ints,
@@ -296,8 +297,6 @@ def solve(call: OpCall) -> Cost:
 @op("hlo::fft", family="fft", source="5·N·log2 N a complex transform")
 def fft(call: OpCall) -> Cost:
     """Over the last dimensions that ``fft_length`` names."""
-    from opscope.core.perf.ops.fft import transform_flops
-
     x = need(call, 0, "operand")
     length = as_ints(call.param("fft_length"))
     if length is None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from opscope.core.perf.api import cost as cost_of
 from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
@@ -214,8 +215,6 @@ def repack(call: OpCall) -> Cost:
              "aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")  # fmt: skip
 def recurrent_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """Each gradient costs the forward's products; the gates' go with the data."""
-    from opscope.core.perf.api import cost as cost_of
-
     forward, why = cost_of(call)
     if forward is None:
         raise CannotKnow(why or "the forward's cost is not known")

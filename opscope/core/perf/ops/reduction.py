@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from opscope.core.perf.ops.elementwise import elementwise_cost
 from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, word_of, words
 from opscope.core.perf.shapes import (
     as_ints,
@@ -24,6 +25,7 @@ from opscope.core.perf.shapes import (
     product,
     result,
     sizes,
+    span,
     tensors,
 )
 from opscope.core.schema import INTEGERS, OpCall, ParamValue, TensorSpec
@@ -96,8 +98,6 @@ def reduction(call: OpCall) -> Cost:
     word = word_of(call.name)
     found = tensors(call)
     if word in ("max", "min") and len(found) > 1 and output(call, 1) is None and not call.params:
-        from .elementwise import elementwise_cost
-
         return elementwise_cost(call, found[:2], 1)
     per_in, per_out = FORMS[word]
     shape = sizes(x)
@@ -151,8 +151,6 @@ def trace(call: OpCall) -> Cost:
     """The diagonal alone is read."""
     x = need(call, 0, "operand")
     side = min(sizes(x))
-    from opscope.core.perf.shapes import span
-
     out = TensorSpec(x.dtype, ())
     return cost([span(x, side)], [out], vector=max(side - 1, 0), dtype=x.dtype)
 

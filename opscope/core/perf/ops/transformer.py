@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opscope.core.perf.api import cost as cost_of
 from opscope.core.perf.registry import CannotKnow, Cost, op
 from opscope.core.perf.shapes import cost, int_param, need, outputs, promote, sizes, tensors
 from opscope.core.schema import OpCall, TensorSpec
@@ -41,8 +42,6 @@ def multi_head(call: OpCall) -> Cost:
 def encoder_layer(call: OpCall) -> Cost:
     """Self-attention [B, N, E] with its two projections, two products with the activation between them,
     two norms, two sums. Weights and input are read once, the result is written once."""
-    from opscope.core.perf.api import cost as cost_of
-
     found = tensors(call)
     if len(found) < 13:
         raise CannotKnow("the trace has no shapes for the layer's weights")
