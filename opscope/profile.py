@@ -409,12 +409,20 @@ def _schema(name: str) -> Mapping[str, pl.DataType]:
     return empty._kept(name).schema
 
 
-def load(path: Path | Sequence[Path], *, gpu: str | None = None, strict: bool = False) -> Profile:
+def load(
+    path: Path | Sequence[Path],
+    *,
+    gpu: str | None = None,
+    strict: bool = False,
+    lean: bool = False,
+) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is one job's files.
 
     Where some of several files cannot be read the others are, ``summary()`` says how many, ``notes()``
     which and why; with ``strict``, and where none can be, that is an error.
-    ``gpu`` (``"H100 SXM"``) names devices that the trace does not name. Raises
+    ``gpu`` (``"H100 SXM"``) names devices that the trace does not name. ``lean`` leaves out columns of
+    which no total is made, how kernels were launched among them (grid, registers …), where that saves
+    much: half of what there is to read of an Nsight Systems export's kernels. Raises
     opscope.readers.errors.BadInput, naming the file and what is wrong with it, and
     opscope.core.perf.devices.unnamed.UnknownDevice where ``gpu`` is none that is known.
     """
@@ -423,7 +431,7 @@ def load(path: Path | Sequence[Path], *, gpu: str | None = None, strict: bool = 
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
         profile._path = fspath(path)
     else:
-        profile = Profile(aligned(without_captures(readers.open(path, strict=strict))))
+        profile = Profile(aligned(without_captures(readers.open(path, strict=strict, lean=lean))))
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile

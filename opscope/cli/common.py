@@ -102,12 +102,15 @@ def discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def load(paths: list[str], gpu: str | None = None, strict: bool = False) -> Profile:
+def load(
+    paths: list[str], gpu: str | None = None, strict: bool = False, lean: bool = False
+) -> Profile:
     """The profile in ``paths``. Raises BadInput; shows on a terminal that it is at work.
 
     What cannot be read of several files is said on stderr, and the others go on, unless ``strict``.
 
-    ``gpu`` names devices that the trace does not name; one that is not known ends the command.
+    ``lean``: without columns of which no total is made. ``gpu`` names devices that the trace does not
+    name; one that is not known ends the command.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.profile import load as load_profile
@@ -116,7 +119,7 @@ def load(paths: list[str], gpu: str | None = None, strict: bool = False) -> Prof
     try:
         # a cell of a notebook keeps what would be overwritten
         if sys.stderr is None or not sys.stderr.isatty() or in_notebook():
-            profile = load_profile(path, gpu=gpu, strict=strict)
+            profile = load_profile(path, gpu=gpu, strict=strict, lean=lean)
         else:
             from rich.console import Console
             from rich.text import Text
@@ -125,7 +128,7 @@ def load(paths: list[str], gpu: str | None = None, strict: bool = False) -> Prof
 
             names = visible(", ".join(map(os.path.basename, paths)))
             with Console(stderr=True).status(Text(f"reading {names}")):
-                profile = load_profile(path, gpu=gpu, strict=strict)
+                profile = load_profile(path, gpu=gpu, strict=strict, lean=lean)
     except UnknownDevice as error:
         fail(f"--gpu {error}")
     failed = profile.trace.origin.get("failed", ())

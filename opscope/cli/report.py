@@ -80,7 +80,8 @@ def report(
         common.fail("--reports names no report")
     if output_path is not None and not kinds:
         kinds = ["csv"]
-    profile = common.load(file, gpu, strict)
+    screen = reports is None and not json and not kinds
+    profile = common.load(file, gpu, strict, lean=screen)
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         frames = content.frames(profile, names, top or None)

@@ -19,27 +19,31 @@ __all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open"]
 
 
 def open(
-    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, strict: bool = True
+    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    strict: bool = True,
+    lean: bool = False,
 ) -> Trace:
     """The trace in a file or folder of any format; several are one job's, joined.
 
     A folder is a profile of ours, a recording of which none was made, an export of Nsight Systems, or
     the files of many ranks. Raises BadInput, naming the file and what is wrong with it. Unless ``strict``, what is wrong with some of
-    several files is in ``origin["failed"]`` and in the notes, and the others are read.
+    several files is in ``origin["failed"]`` and in the notes, and the others are read. ``lean``: without
+    columns of which no total is made, where leaving them out saves much (Nsight Systems).
     """
     if not isinstance(path, (str, os.PathLike)):
-        return _join(list(path), "an empty list", strict)
+        return _join(list(path), "an empty list", strict, lean)
     place = Path(path)
     found = find(place)
     if found is None:
-        return _join(_traces(place), f"{place}: a folder without traces", strict)
+        return _join(_traces(place), f"{place}: a folder without traces", strict, lean)
     if (
         found.name == "recording" and not strict
     ):  # of several processes, of which one may be damaged
         from .recording.reader import collect  # lazy: it loads Polars
 
         return collect(place)
-    return found.read(place)
+    return found.read(place, lean)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -64,7 +68,7 @@ def _traces(folder: Path) -> list[Path]:
 
 
 def _join(
-    paths: list[str | os.PathLike[str]] | list[Path], none: str, strict: bool = True
+    paths: list[str | os.PathLike[str]] | list[Path], none: str, strict: bool, lean: bool
 ) -> Trace:
     from opscope.core.tables.trace import concat  # lazy: it loads Polars
 
@@ -76,7 +80,7 @@ def _join(
     failed: list[BadInput] = []
     for path in paths:
         try:
-            part = open(path, strict=strict)
+            part = open(path, strict=strict, lean=lean)
             for name in part.tables:  # a profile's are read when they are asked for
                 part[name]
             parts.append(part)

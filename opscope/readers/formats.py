@@ -39,9 +39,13 @@ class Found:
     reader: Reader
     ours: bool
 
-    def read(self, path: Path) -> Trace:
-        """The trace in ``path``. Raises BadInput."""
-        return self.reader.read(path) if self.ours else _read(self, path)
+    def read(self, path: Path, lean: bool = False) -> Trace:
+        """The trace in ``path``; ``lean``: without what totals do not need, where the reader can. Raises
+        BadInput."""
+        if not self.ours:
+            return _read(self, path)
+        trace: Trace = getattr(self.reader, "read_lean" if lean else "read", self.reader.read)(path)
+        return trace
 
 
 def find(path: Path) -> Found | None:

@@ -24,6 +24,8 @@ from urllib.parse import quote
 
 import polars as pl
 
+from opscope.core.tables.columns import hand_back
+
 from .errors import BadInput
 
 #: What a column holds: "int" (nulls allowed), "text" ('' is null), "real" or "blob" (rare columns).
@@ -158,7 +160,9 @@ class Database:
         if workers < 2:
             return [one(piece) for piece in pieces]
         with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(one, pieces))
+            found = list(pool.map(one, pieces))
+        hand_back()
+        return found
 
     def _piece(
         self,

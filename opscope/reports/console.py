@@ -410,6 +410,7 @@ FIRST: Final = ("summary", "by_kind", "by_op")
 def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) -> list[Table]:
     """The tables of a first look: ``FIRST``, of the ops what makes up nearly all of the time (``enough``),
     and what to ask next."""
+    profile.kinds()  # the ops' sums before the kernels are there: at their sides they take more memory
     steps = grouped.next_steps(profile)
     return [
         summary(profile),

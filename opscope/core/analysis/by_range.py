@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.executed import ALL_FLOPS
 from opscope.core.analysis.kernels import launched_in
 from opscope.core.analysis.ops import Ops, first
 from opscope.core.attribution.attribute import Launched
@@ -57,9 +58,10 @@ def _ran(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
     """Sums of what ran on a device by range, ``many`` of them; worked out a piece at a time."""
     attribution = ops.attribution
     copies = attribution.trace["memops"].select((pl.col("end") - pl.col("start")).alias("duration"))
+    executed = executed.select("duration", "matrix_flops", "vector_flops", ALL_FLOPS, "bytes")
     nothing = (pl.lit(None, executed.schema[name]).alias(name) for name in _SUMS)
     tables = (
-        (executed.select("duration", *_SUMS), attribution.kernels, True),
+        (executed, attribution.kernels, True),
         (copies.with_columns(nothing), attribution.memops, False),
     )
     return pl.concat(

@@ -11,7 +11,7 @@ In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -62,6 +62,8 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     target = trace_target(attribution.trace)
     catalogue = perf.columns(calls, target=target)
     catalogue, place = linked_costs(attribution, catalogue, forward_of, target)
+    if np.array_equal(place, meaning.reading):
+        place = meaning.reading  # none was completed: held once
     known = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
         pl.sum_horizontal(
@@ -98,9 +100,9 @@ class Sharing:
     duration is split evenly.
     """
 
-    def __init__(self, group: Ints, duration: Ints) -> None:
-        self._many = len(group)
-        rows = np.flatnonzero(group >= 0)
+    def __init__(self, group: NDArray[np.signedinteger[Any]], duration: Ints) -> None:
+        self._none = group < 0
+        rows = _of_several(group)
         self._order = rows[np.argsort(group[rows], kind="stable")]
         ordered = group[self._order]
         self._first = np.concatenate((np.ones(1, bool), ordered[1:] != ordered[:-1]))[: len(rows)]
@@ -117,11 +119,11 @@ class Sharing:
 
     def split(self, total: pl.Series) -> pl.Series:
         """Each row's part of its group's ``total`` (equal within a group); null where that is."""
-        column: pl.Series = pl.Series(total.name, [None], dtype=pl.Int64)
-        column = column.new_from_index(0, self._many)
+        # most ops launch one kernel, which has all of it
+        column: pl.Series = total.set(pl.Series(self._none), None) if self._none.any() else total
         if not len(self._order):
             return column
-        amount = total.fill_null(NONE).to_numpy()[self._order]
+        amount = total.gather(self._order).fill_null(NONE).to_numpy()
         # rounding of the running sum: the last row of a group brings it to the total exactly
         upto = np.where(
             self._done == self._whole,
@@ -130,12 +132,21 @@ class Sharing:
         )
         part = upto - np.where(self._first, 0, np.roll(upto, 1))
         known = amount >= 0
-        values = np.full(self._many, NONE, np.int64)
-        values[self._order[known]] = part[known]
-        column = pl.Series(total.name, values).replace(NONE, None)
-        return column
+        return column.scatter(self._order[known], part[known])
 
 
-def cost_column(costs: Costs, name: str, rows: Ints) -> pl.Series:
+def _of_several(group: NDArray[np.signedinteger[Any]]) -> Ints:
+    """The rows, in order, of the groups that have more than one; a table for all groups, and no sort."""
+    rows = np.flatnonzero(group >= 0).astype(np.int32)
+    held = group[rows]
+    last = np.empty(int(held.max(initial=NONE)) + 1, np.int32)
+    last[held] = rows
+    several = np.zeros(len(last), bool)
+    several[held[last[held] != rows]] = True
+    found: Ints = rows[several[held]].astype(np.int64)
+    return found
+
+
+def cost_column(costs: Costs, name: str, rows: NDArray[np.signedinteger[Any]]) -> pl.Series:
     """One column of the catalogue for op rows (-1: null)."""
     return gather(costs.catalogue[name], at(costs.place, rows))

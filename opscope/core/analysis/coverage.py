@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.chunks import SCHEMA, at_most, bound
+from opscope.core.analysis.executed import ALL_FLOPS
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import FREE
 from opscope.core.attribution.attribute import REASONS
@@ -40,7 +41,9 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
 
 
 def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
-    lacking = pl.any_horizontal(pl.col("flops", "bytes").is_null()) & (pl.col("duration") > 0)
+    lacking = pl.any_horizontal(ALL_FLOPS.is_null(), pl.col("bytes").is_null()) & (
+        pl.col("duration") > 0
+    )
     whole = np.flatnonzero(executed.select(lacking).to_series().to_numpy())
     kinds = pl.concat(_lacking(ops, executed, whole[part]) for part in pieces(len(whole)))
     gap = spread("gap", list(REASONS), kinds["gap"].to_numpy()).cast(pl.String)
@@ -60,7 +63,7 @@ def _lacking(ops: Ops, executed: pl.DataFrame, places: Ints) -> pl.DataFrame:
     return _alike(
         ops,
         rows,
-        executed["flops"].gather(places).is_not_null().alias("has_flops"),
+        executed[pl.Series(places)].select(ALL_FLOPS.is_not_null().alias("has_flops")).to_series(),
         executed["bytes"].gather(places).is_not_null().alias("has_bytes"),
         executed["duration"].gather(places).alias("time"),
         pl.Series("gap", launched.reason[places]),

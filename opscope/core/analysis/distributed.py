@@ -13,7 +13,7 @@ from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.clocks import machines
 from opscope.core.job.exchanges import GROUP, KERNELS, exchanges, matched
 from opscope.core.perf.ops.communication import wire_bytes
-from opscope.core.tables.columns import matching
+from opscope.core.tables.columns import known_sum, matching
 from opscope.core.tables.intervals import Ints, clip, intersect, merge
 from opscope.core.tables.trace import Trace
 
@@ -167,16 +167,13 @@ def collectives(found: pl.DataFrame) -> pl.DataFrame:
     shortest = pl.when(pl.col("wire").is_not_null()).then("shortest").sum()
     moved = pl.col("wire").sum()
 
-    def whole(name: str) -> pl.Expr:
-        return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
-
     table = (
         rated.group_by(key, maintain_order=True)
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
-            whole("bytes").alias("message_bytes"),
-            whole("duration").alias("time"),
-            whole("waiting").alias("waiting_time"),
+            known_sum("bytes").alias("message_bytes"),
+            known_sum("duration").alias("time"),
+            known_sum("waiting").alias("waiting_time"),
             pl.when(shortest > 0).then(moved / shortest * 1e9).alias("bus_bandwidth"),
         )
         .sort("time", "calls", descending=True, nulls_last=True, maintain_order=True)

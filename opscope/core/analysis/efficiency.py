@@ -19,6 +19,7 @@ from opscope.core.job.exchanges import KERNELS as COLLECTIVES
 from opscope.core.perf.devices import kernel_names
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import compact, gather, known_sum, matching
+from opscope.core.tables.trace import range_ids
 
 #: What the roofline needs of the cost model's catalogue.
 _PRICED: Final = (
@@ -164,7 +165,7 @@ def replays(ops: Ops) -> pl.DataFrame:
     trace = ops.attribution.trace
     return pl.DataFrame(
         {
-            "op_id": gather(trace["ranges"]["id"], pairs[0]),
+            "op_id": gather(range_ids(trace["ranges"]), pairs[0]),
             "time": gather(trace["calls"]["start"], pairs[1]),
         }
     )
@@ -177,7 +178,7 @@ def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> p
     """
     launched = ops.attribution.kernels
     costing = ops.costs.costing(launched.op.astype(np.int64))
-    ids = gather(ops.attribution.trace["ranges"]["id"], costing)
+    ids = gather(range_ids(ops.attribution.trace["ranges"]), costing)
     each = kernels.select("name", "duration", *_SUMS).with_columns(
         ids.alias("op_id"), pl.Series("replay", launched.replay)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -13,13 +15,16 @@ from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.compiled_regions import GENERATED, name_fused
 from opscope.core.perf import tensorcore
 from opscope.core.perf.devices.kernel_names import used_by
-from opscope.core.tables.columns import at, compact, gather, matching, pairs, spread
-from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.columns import ahead, at, compact, gather, matching, pairs, spread
+from opscope.core.tables.intervals import NONE
+
+#: The column ``flops`` of ``executed_kernels``: not held, 8 bytes a kernel.
+ALL_FLOPS: Final = (pl.col("matrix_flops") + pl.col("vector_flops")).alias("flops")
 
 
 def executed_kernels(ops: Ops) -> pl.DataFrame:
     """One row per kernel: process, device, start, end, duration (ns), name, launched, op, op_type, reason,
-    matrix_flops, vector_flops, flops, bytes, tensor_core.
+    matrix_flops, vector_flops, bytes, tensor_core; ALL_FLOPS is what adds up the two.
 
     FLOPs and bytes are the op's, split over its kernels by duration; the parts of an op sum to it.
     ``launched`` tells whether the kernel has a launch record.
@@ -32,7 +37,7 @@ def executed_kernels(ops: Ops) -> pl.DataFrame:
     )
     if matching(table["name"], GENERATED).any():
         frame = name_fused(frame)
-    costing = ops.costs.costing(launched.op.astype(np.int64))
+    costing = _costing(ops, launched.op)
     sharing = Sharing(_executions(costing, launched.replay), frame["duration"].to_numpy())
     frame = frame.with_columns(
         sharing.split(cost_column(ops.costs, name, costing))
@@ -40,7 +45,6 @@ def executed_kernels(ops: Ops) -> pl.DataFrame:
     )
     frame = _as_the_compiler_wrote(frame, table["attrs"])
     return frame.with_columns(
-        (pl.col("matrix_flops") + pl.col("vector_flops")).alias("flops"),
         _tensor_core(frame, no_matrix_units(ops.attribution.trace["devices"])),
     )
 
@@ -97,7 +101,15 @@ def _named(ops: Ops, launched: Launched) -> list[pl.Series]:
     return [gather(ops.readings[name], reading) for name in ("op", "op_type")]
 
 
-def _executions(costing: Ints, replay: NDArray[np.int32]) -> Ints:
+def _costing(ops: Ops, op: NDArray[np.int32]) -> NDArray[np.int32]:
+    """``Costs.costing`` of op rows, a piece at a time: ten million at once take half a GiB."""
+    costs, found = ops.costs, np.empty(len(op), np.int32)
+    for part, rows in ahead(lambda part: costs.costing(op[part].astype(np.int64)), len(op)):
+        found[part] = rows
+    return found
+
+
+def _executions(costing: NDArray[np.int32], replay: NDArray[np.int32]) -> NDArray[np.int32]:
     """Per kernel a number for each time that its op ran: each replay of a graph is one more."""
     if not (replay >= 0).any():
         return costing

@@ -10,11 +10,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.costs import cost_column
+from opscope.core.analysis.executed import ALL_FLOPS
 from opscope.core.analysis.ops import Ops, first
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.compiled_regions import GENERATED, region_as_layer
 from opscope.core.tables.columns import at, gather, matching, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import range_ids
 
 _ABOUT: Final = (
     "call_start",
@@ -102,7 +104,9 @@ def _piece(
         *("graph", "graph_node"),
     ).with_columns(
         *(column for column in about if column.name not in executed.columns),
-        *executed.drop("process", "device", "start", "end", "name", "launched").get_columns(),
+        *executed.with_columns(ALL_FLOPS)
+        .drop("process", "device", "start", "end", "name", "launched")
+        .get_columns(),
         *(cost_column(ops.costs, n, costing) for n in _TENSOR_CORE),
         pl.Series("inferred", launched.inferred),
     )
@@ -158,7 +162,7 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
     return [
         gather(calls["start"], launched.call).alias("call_start"),
         gather(calls["end"], launched.call).alias("call_end"),
-        gather(ranges["id"], launched.op).alias("op_id"),
+        gather(range_ids(ranges), launched.op).alias("op_id"),
         *(gather(column, code) for column in columns),
         layer.alias("layer"),
         step.alias("step"),

@@ -11,6 +11,7 @@ from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import reasons
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints, depth
+from opscope.core.tables.trace import range_ids
 
 _CALL = ("inputs", "outputs", "dtypes", "params")
 COST_COLUMNS = ("matrix_flops", "vector_flops", "flops", "bytes")
@@ -27,7 +28,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
     rows, times = ops.rows, ops.times
     ranges = ops.attribution.trace["ranges"]
     described = ops.describe(rows)
-    ids = ranges["id"].fill_null(NONE)
+    ids = range_ids(ranges)
     leaf = np.ones(len(rows), bool)
     leaf[times.parent[times.parent >= 0]] = False
     device, many = times.device_time, len(rows)

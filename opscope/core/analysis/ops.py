@@ -147,10 +147,10 @@ class Ops:
     def _forwards(self) -> NDArray[np.int32]:
         """``forward_of`` every range row."""
         meaning = self.attribution.meaning
-        found = np.full(len(meaning.reading), NONE, np.int32)
         backward = self._directions == _BACKWARD
         if not backward.any():
-            return found
+            return np.broadcast_to(np.int32(NONE), len(backward))  # takes no memory
+        found = np.full(len(meaning.reading), NONE, np.int32)
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading]
         told = (meaning.fwd_thread > 0).fill_null(False).to_numpy()
         numbered = (meaning.seq >= 0).fill_null(False).to_numpy()

@@ -8,12 +8,13 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.executed import ALL_FLOPS
 from opscope.core.analysis.windows import captured_steps, captured_time
 from opscope.core.attribution.capture_traces import only_captured
 from opscope.core.job.clocks import machines
 from opscope.core.schema import COMPILE
 from opscope.core.tables.amended import UNCLOSED_MARK
-from opscope.core.tables.columns import grouped, matching, pairs
+from opscope.core.tables.columns import grouped, matching, pairs, pieces
 from opscope.core.tables.intervals import Ints, intersect, merge, subtract, union_length
 from opscope.core.tables.trace import Trace
 
@@ -102,14 +103,12 @@ def _gpu(
     total = int(kernels["duration"].sum())
     has_op = pl.col("reason").is_null()
     attributed, copied = _time(kernels, has_op), _time(memops, has_op)
-    busy = sum(
-        union_length(*(np.concatenate([part[name].to_numpy() for part in parts]) for name in _SPAN))
-        for parts in ran.values()
-    )
+    busy = sum(union_length(*(_joined(parts, name) for name in _SPAN)) for parts in ran.values())
     whole = total + int(memops["duration"].sum())
     launched = pl.col("launched")
-    free = pl.Series(matching(kernels["op_type"], rf"\A({'|'.join(FREE)})\z"))
-    known = pl.col("flops").is_not_null() | pl.lit(free)
+    free = pl.Series("free", matching(kernels["op_type"], rf"\A({'|'.join(FREE)})\z"))
+    kernels = kernels.with_columns(free)
+    known = ALL_FLOPS.is_not_null() | pl.col("free")
     with_launch = _time(kernels, launched) + _time(memops, launched)
     of_kernels, kernels_known = _time(kernels, launched), _time(kernels, launched & known)
     with_flops = kernels_known + _time(memops, launched)
@@ -134,6 +133,13 @@ def _gpu(
     }
 
 
+def _joined(parts: list[pl.DataFrame], name: str) -> Ints:
+    """A column of all the parts; of one part as it is."""
+    columns = [part[name].to_numpy() for part in parts]
+    joined: Ints = columns[0] if len(columns) == 1 else np.concatenate(columns)
+    return joined
+
+
 def _own(costs: pl.DataFrame) -> dict[str, Any]:
     if costs.is_empty():
         return {}
@@ -148,7 +154,8 @@ def _own(costs: pl.DataFrame) -> dict[str, Any]:
 
 
 def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
-    return int(frame.select(pl.col("duration").filter(chosen).sum()).item())
+    sums = pl.col("duration").filter(chosen).sum()  # a piece at a time: the filter copies
+    return sum(int(frame[part].select(sums).item()) for part in pieces(len(frame)))
 
 
 def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
@@ -269,6 +276,9 @@ _NOBODY: Final = -(1 << 40)
 def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl.DataFrame]]:
     """The times of each process and device. Of ten million rows ``partition_by`` takes three times as long."""
     owner = [table[name] for name in ("process", "device")]
+    if len(table) and all(one.min() == one.max() and not one.null_count() for one in owner):
+        yield owner[0][0], owner[1][0], table.select(_SPAN)
+        return
     process, device, number = pairs(
         *(
             (one.cast(pl.Int64).fill_null(_NOBODY) if one.null_count() else one).to_numpy()

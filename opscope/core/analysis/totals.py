@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.executed import ALL_FLOPS
 from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
 from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import captured, reasons
-from opscope.core.tables.columns import compact, gather, known_sum, pieces
+from opscope.core.tables.columns import ahead, compact, gather, known_sum, pieces
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.row_numbers import Numbering
 
@@ -39,6 +40,7 @@ def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
     duration = pl.col("duration")
     return (
         kernels.lazy()
+        .with_columns(ALL_FLOPS)
         .group_by("name")
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
@@ -166,16 +168,23 @@ def _kinds(ops: Ops) -> pl.DataFrame:
     attribution = ops.attribution
     ranges, parent = attribution.trace["ranges"], attribution.parent
     numbering = Numbering(7)
-    seen, inside = np.ones(len(parent), np.int8), captured(attribution.trace, ops.rows)
+    seen, inside = np.ones(len(parent), np.int8), None
+    if len(attribution.trace["windows"]):  # else the rows of all ops are not held, 8 bytes each
+        inside = captured(attribution.trace, ops.rows)
     if inside is not None:
         seen[ops.rows] = inside
     kind = np.full(len(parent), NONE, np.int32)
-    for part in pieces(len(parent)):
+
+    def told(part: slice) -> tuple[Ints, list[NDArray[Any]]]:
         rows = part.start + np.flatnonzero(attribution.is_op[part])
         reading, *others = ops.outline(rows)
         places = priced(ops, rows)
         own = np.where(places == reading, len(ops.costs.catalogue), places)  # the rule: one value
-        kind[rows] = numbering.of(reading, own, *others, seen[rows])
+        return rows, [reading, own, *others, seen[rows]]
+
+    told(slice(0, 0))  # what all pieces rest on is worked out before threads ask for it
+    for _, (rows, columns) in ahead(told, len(parent)):
+        kind[rows] = numbering.of(*columns)
 
     def lasted(rows: slice) -> Ints:  # the lengths of all ranges at once are 8 bytes for each
         lengths: Ints = (ranges["end"][rows] - ranges["start"][rows]).fill_null(0).to_numpy()

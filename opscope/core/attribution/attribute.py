@@ -161,7 +161,7 @@ def attribute(trace: Trace) -> Attribution:
     ranges, calls = trace["ranges"], trace["calls"]
     is_op = _ops(ranges, meaning)
     is_op[named.first :] = False  # they hold what names them and nothing else
-    pushpop = (ranges["kind"] == "pushpop").fill_null(True).to_numpy()
+    pushpop = ranges.select((pl.col("kind") == "pushpop").fill_null(True)).to_series().to_numpy()
     graphs = replayed(trace, links)
     used = np.zeros(len(calls), bool)
     for link in links.values():

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from opscope.core.dialects import Reading
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
-from opscope.core.tables.trace import Trace, conform
+from opscope.core.tables.trace import Trace, conform, next_range_id
 
 #: Steps below this number are no repetition.
 LEAST: Final = 3
@@ -352,8 +352,7 @@ def with_steps(
     found = inferred_steps(ranges, meaning, is_op)
     if found is None:
         return trace, None
-    many, top = len(found), cast("int | None", ranges["id"].max())
-    begin = 0 if top is None else top + 1
+    many, begin = len(found), next_range_id(ranges)
     told = pl.format(
         'inferred":true,"confidence":{},"by":"{}"', pl.col("confidence").round(3), "by"
     )

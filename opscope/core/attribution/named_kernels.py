@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall
 from opscope.core.tables.intervals import NONE, Ints
-from opscope.core.tables.trace import Trace, table_schema
+from opscope.core.tables.trace import Trace, next_range_id, table_schema
 
 _TF_OP: Final = re.compile(r"[^\s:]+:[A-Za-z_]\w*\Z")
 #: Who executed: the ops of one stream follow each other.
@@ -86,8 +86,7 @@ def named_ranges(trace: Trace, link: NDArray[np.int32]) -> Named:
         .join(_texts(trace, kernels[rows]), on=["process", "key"], how="left", nulls_equal=True)
         .sort("execution")
     )
-    first = ranges["id"].max()
-    begin = 0 if first is None else int(first) + 1  # type: ignore[arg-type]
+    begin = next_range_id(ranges)
     added = made.select(
         (pl.int_range(pl.len(), dtype=pl.Int64) + begin).alias("id"),
         "process",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+import ctypes
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -12,6 +16,9 @@ from numpy.typing import NDArray
 #: Rows that are worked on at a time where all at once would take too much memory.
 PIECE: Final = 2_000_000
 _FEW: Final = 32
+#: Threads that work on pieces or columns: each holds what it works on.
+_AHEAD: Final = 2
+T = TypeVar("T")
 
 
 def pieces(many: int, most: int = 0) -> Iterator[slice]:
@@ -24,8 +31,8 @@ def pieces(many: int, most: int = 0) -> Iterator[slice]:
 def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
     """The rows of all ``parts``, which is emptied; what a part lacks is null.
 
-    Each column is in one piece: what is in many is copied whenever NumPy looks at it. One column at a
-    time is copied, so that no more than that is held twice.
+    Each column is in one piece: what is in many is copied whenever NumPy looks at it. Two columns at a
+    time are copied, so that no more than these are held twice.
     """
     schemas = {name: dtype for part in parts for name, dtype in part.schema.items()}
     alike = all(part.schema[name] == schemas[name] for part in parts for name in part.columns)
@@ -36,20 +43,52 @@ def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
     held = [{column.name: column for column in part.get_columns()} for part in parts]
     lengths = [len(part) for part in parts]
     parts.clear()
-    columns = []
-    for name, dtype in schemas.items():
-        nothing = pl.Series(name, [None], dtype=dtype)
-        columns.append(
-            pl.concat(
-                [
-                    column if (column := part.pop(name, None)) is not None
-                    else nothing.new_from_index(0, many)
-                    for part, many in zip(held, lengths, strict=True)
-                ],
-                rechunk=True,
-            )
+
+    def whole_column(name: str) -> pl.Series:
+        nothing = pl.Series(name, [None], dtype=schemas[name])
+        return pl.concat(
+            [
+                column if (column := part.pop(name, None)) is not None
+                else nothing.new_from_index(0, many)
+                for part, many in zip(held, lengths, strict=True)
+            ],
+            rechunk=True,
         )  # fmt: skip
-    return pl.DataFrame(columns)
+
+    with ThreadPoolExecutor(_AHEAD) as pool:
+        return pl.DataFrame(list(pool.map(whole_column, schemas)))
+
+
+def ahead(work: Callable[[slice], T], many: int) -> Iterator[tuple[slice, T]]:
+    """``work`` of each piece of ``many`` rows, in order, made on threads while the one before is used.
+
+    NumPy and Polars let go of the GIL. No more than two pieces are in work or wait.
+    """
+    parts = list(pieces(many))
+    if len(parts) < 2:
+        yield from ((part, work(part)) for part in parts)
+        return
+    with ThreadPoolExecutor(_AHEAD) as pool:
+        waiting: deque[tuple[slice, Future[T]]] = deque()
+        for part in parts:
+            waiting.append((part, pool.submit(work, part)))
+            if len(waiting) > _AHEAD:
+                done, found = waiting.popleft()
+                yield done, found.result()
+        while waiting:
+            done, found = waiting.popleft()
+            yield done, found.result()
+    hand_back()
+
+
+def hand_back() -> None:
+    """Give what threads have freed back to the system: glibc keeps it in an arena for each of them.
+
+    It is 0.4 GiB after ten million kernels. Elsewhere than with glibc nothing is done.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def grouped(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -77,11 +116,10 @@ def gather(values: pl.Series, codes: NDArray[Any]) -> pl.Series:
         column = values.extend_constant(None, 1).new_from_index(0, len(codes))
         return column
     known = codes >= 0
-    whole = bool(known.all())
-    places = codes if whole else np.where(known, codes, 0)
-    column = values.gather(pl.Series(places.astype(np.uint32)))
-    if not whole:
-        column = column.to_frame().select(pl.when(pl.Series(known)).then(pl.first())).to_series()
+    places = pl.Series(codes.astype(np.uint32))
+    if not known.all():  # a negative code is no place at all
+        places = places.set(pl.Series(~known), None)
+    column = values.gather(places)
     return column
 
 

@@ -11,6 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core.tables.columns import pieces
+
 Ints: TypeAlias = NDArray[np.int64]
 NONE = -1
 
@@ -110,21 +112,36 @@ def depth(parent: Ints) -> Ints:
 
 def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """The union of intervals as disjoint ones, in order, touching ones joined."""
-    keep = end > start
-    start, end = start[keep], end[keep]
+    start, end = _in_order(start, end)
     if not len(start):
         return start, end
-    order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(end[order])
+    reach = np.maximum.accumulate(end)
     first = np.concatenate(([True], start[1:] > reach[:-1]))
     last = np.concatenate((first[1:], [True]))
     return start[first], reach[last]
 
 
 def union_length(start: Ints, end: Ints) -> int:
-    """How long (ns) at least one interval is open."""
-    first, last = merge(start, end)
-    return int((last - first).sum())
+    """How long (ns) at least one interval is open; ten million are worked on in pieces."""
+    start, end = _in_order(start, end)
+    whole, reached = 0, int(start[0]) if len(start) else 0
+    for part in pieces(len(start)):
+        reach = np.maximum.accumulate(np.maximum(end[part], reached))
+        before = np.concatenate((np.array([reached]), reach[:-1]))[: len(reach)]
+        whole += int(np.maximum(reach - np.maximum(start[part], before), 0).sum())
+        reached = int(reach[-1]) if len(reach) else reached
+    return whole
+
+
+def _in_order(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """The intervals that have a length, by start; as they are where all have one and are in order."""
+    keep = end > start
+    if not keep.all():
+        start, end = start[keep], end[keep]
+    if np.any(start[1:] < start[:-1]):  # kernels of one device come in order
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    return start, end
 
 
 def intersect(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:

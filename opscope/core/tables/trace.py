@@ -53,6 +53,23 @@ def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(zero).replace(0, None)) if zero else frame
 
 
+def range_ids(ranges: pl.DataFrame) -> pl.Series:
+    """The ``id`` of each row of ``ranges``: its row's number, where a lean reader left the column out."""
+    ids = ranges["id"]
+    if not ids.null_count():
+        return ids
+    return pl.select(
+        pl.coalesce(ids, pl.int_range(len(ids), dtype=pl.Int64)).alias("id")
+    ).to_series()
+
+
+def next_range_id(ranges: pl.DataFrame) -> int:
+    """The first id that no row of ``ranges`` has, nor any after it."""
+    top: Any = ranges["id"].max()
+    held = 0 if top is None else int(top) + 1
+    return max(held, len(ranges)) if ranges["id"].null_count() else held
+
+
 @dataclass(slots=True)
 class Trace:
     """The trace tables (``schema.TABLES``), each conforming and present; empty where the source had none.
@@ -138,6 +155,8 @@ def concat(traces: Iterable[Trace]) -> Trace:
             }
             if name in _RANGE_IDS:
                 moves[_RANGE_IDS[name]] = base["range"]
+            if name == "ranges":
+                frame = frame.with_columns(range_ids(frame))
             columns[name].append(
                 frame.with_columns(pl.col(column) + by for column, by in moves.items() if by)
             )

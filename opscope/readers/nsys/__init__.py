@@ -25,3 +25,10 @@ def read(path: Path) -> Trace:
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path)
+
+
+def read_lean(path: Path) -> Trace:
+    """The trace without the columns of which no total is made: half of what there is to read of a kernel."""
+    from . import reader  # lazy: it loads Polars
+
+    return reader.read(path, lean=True)

@@ -30,6 +30,11 @@ _KERNEL: Final[Mapping[str, Kind]] = {
 _EXTENTS: Final[Mapping[str, Column]] = {
     name: (f"{name}X", f"{name}Y", f"{name}Z") for name in ("grid", "block", "cluster")
 }
+#: How a kernel was launched and what it takes: no total is made of it.
+_LAUNCH: Final = (
+    *_EXTENTS, "contextId", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
+    "localMemoryPerThread",
+)  # fmt: skip
 #: What a program has in each of its kernels or in none: one column tells where it is, and takes a seventh
 #: less than to read the five.
 _SOMETIMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -83,8 +88,13 @@ def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFra
     return stacked(pieces) if pieces else None
 
 
-def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
-    """The ``kernels`` table, named by demangled name. None where the export has none."""
+def read_kernels(
+    source: Source, strings: Strings, threads: Threads, lean: bool = False
+) -> pl.DataFrame | None:
+    """The ``kernels`` table, named by demangled name. None where the export has none.
+
+    ``lean``: without the columns of ``_LAUNCH``, which are half of what there is to read.
+    """
 
     def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> pl.DataFrame:
         if rare is not None:
@@ -100,12 +110,20 @@ def read_kernels(source: Source, strings: Strings, threads: Threads) -> pl.DataF
         return _without_empty(pl.DataFrame(columns))
 
     table = "CUPTI_ACTIVITY_KIND_KERNEL"
-    wanted: dict[str, Column] = {**_KERNEL, **_EXTENTS}
+    wanted: dict[str, Column] = {
+        name: kind
+        for name, kind in {**_KERNEL, **_EXTENTS}.items()
+        if not (lean and name in _LAUNCH)
+    }
     if not source.has(table, "demangledName"):
         wanted["shortName"] = "int"
     rare: dict[str, Kind] = {}
     for name, parts in _SOMETIMES.items():
-        if source.has(table, *parts) and not any(source.mostly(table, part) for part in parts):
+        if (
+            name in wanted
+            and source.has(table, *parts)
+            and not any(source.mostly(table, part) for part in parts)
+        ):
             del wanted[name]
             rare |= dict.fromkeys(parts, "int")
     pieces = scan(source, table, wanted, convert, rare)

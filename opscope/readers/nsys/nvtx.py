@@ -93,7 +93,18 @@ class _Piece:
     odd: int
 
 
-def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
+@dataclass(slots=True)
+class Events:
+    """The rows of ``NVTX_EVENTS`` as they were read, and what names their domains and categories."""
+
+    pieces: list[_Piece]
+    domains: Codes
+    categories: Codes
+    domain_names: pl.DataFrame
+    failures: Mapping[str, int]
+
+
+def read_events(source: Source, strings: Strings, threads: Threads) -> Events:
     """The rows of ``NVTX_EVENTS``. ``process`` holds provisional codes of ``threads``."""
     domains, categories, schemas = Codes(), Codes(), Schemas(source)
 
@@ -124,7 +135,15 @@ def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
     for name, holds in _SOMETIMES.items():
         mostly = source.mostly("NVTX_EVENTS", name)
         (columns if mostly else rare_columns)[name] = holds
+    # versions of 2020 may carry the domains' names beside the events too, without their process
+    domain_names = source.rows("DomainStrings", {"id": "int", "domainName": "text"})
     pieces = source.scan("NVTX_EVENTS", columns, convert, rare_columns)
+    return Events(pieces, domains, categories, domain_names, schemas.failures)
+
+
+def ranges_of(read: Events, strings: Strings, processes: Codes) -> Ranges:
+    """The events as ranges, their domains and categories named; ``read`` is emptied of its pieces."""
+    pieces = read.pieces
     names = pl.concat([piece.names for piece in pieces], how="diagonal_relaxed")
     odd = sum(piece.odd for piece in pieces)
     events = [piece.events for piece in pieces]
@@ -136,12 +155,12 @@ def read_ranges(source: Source, strings: Strings, threads: Threads) -> Ranges:
     mixed = "kind" in frame.columns
     kind = pl.col("kind").fill_null(usual) if mixed else usual
     result.frame = frame.with_columns(kind.alias("kind"))
-    same = _name_domains(result, source, strings, names, domains, threads.processes)
-    _name_categories(result, strings, names, categories, same)
+    same = _name_domains(result, read.domain_names, strings, names, read.domains, processes)
+    _name_categories(result, strings, names, read.categories, same)
     result.notes += _cut_notes(result.frame)
     if odd:
         result.notes.append(("info", "NVTX events of a type that is not read", odd))
-    for what, count in schemas.failures.items():
+    for what, count in read.failures.items():
         result.notes.append(("warning", what, count))
     return result
 
@@ -285,7 +304,7 @@ def _text_of(row: Mapping[str, object], strings: Strings) -> str | None:
 
 def _name_domains(
     result: Ranges,
-    source: Source,
+    old: pl.DataFrame,
     strings: Strings,
     created: pl.DataFrame,
     domains: Codes,
@@ -297,8 +316,6 @@ def _name_domains(
         text = _text_of(row, strings)
         if text is not None:
             names[row["domain"]] = text
-    # versions of 2020 may carry the names beside the events too, without their process
-    old = source.rows("DomainStrings", {"id": "int", "domainName": "text"})
     by_id = dict(old.iter_rows()) if old.width == 2 else {}
     for code, key in enumerate(domains.keys):
         identity = key % (1 << 32)
@@ -389,17 +406,18 @@ def _guess_domain(result: Ranges, names: dict[int, str], code: int) -> None:
     result.notes.append(("info", what, 1))
 
 
-def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Expr]:
+def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Series]:
+    """``seq`` and ``fwd_thread`` from the payloads of our domains, where any row has them."""
     if "payload" not in frame.columns or not ours:
         return []
     known = pl.col("domain").is_in(ours) & (pl.col("payload") >= 0)
     thread = pl.col("payload") // (1 << _SEQ_BITS)
     told = "seq" if "seq" in frame.columns else None
     seq = pl.when(known).then(pl.col("payload") % (1 << _SEQ_BITS)).otherwise(told)
-    return [
-        seq.alias("seq"),
-        pl.when(known & (thread > 0)).then(thread).alias("fwd_thread"),
-    ]
+    given = pl.when(known & (thread > 0)).then(thread)
+    found = frame.select(seq.alias("seq"), given.alias("fwd_thread")).get_columns()
+    # a program without backward has no forward thread: 8 bytes for each of its ranges
+    return [column for column in found if column.null_count() < len(column)]
 
 
 def _cut_notes(frame: pl.DataFrame) -> list[tuple[str, str, int]]:

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ from opscope.readers.sqlite import MAGIC, Database
 
 from . import cuda, samples
 from . import target as nsys_target
-from .nvtx import read_ranges
+from .nvtx import Ranges, ranges_of, read_events
 from .source import Folder, Source
 from .strings import Codes, Strings, Threads
 from .threads import read_states
@@ -63,21 +64,22 @@ def recognise(path: str | os.PathLike[str]) -> bool:
     return "StringIds" in tables and any(name in tables for name in _KNOWN)
 
 
-def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
+def read(path: str | os.PathLike[str], *, gpu: str | None = None, lean: bool = False) -> Trace:
     """The trace in an Nsight Systems export or report.
 
-    ``gpu`` names devices that the export does not name. Raises BadInput where the file is none, is
+    ``gpu`` names devices that the export does not name. ``lean``: without what totals do not need, the
+    kernels' launch geometry, registers and memory, the ranges' payloads and ids. Raises BadInput where the file is none, is
     damaged, or is a report and ``nsys`` is not on PATH.
     """
     path = Path(path)
     if not path.exists():
         raise BadInput(path, "no such file")
     if path.is_dir():
-        return _read(Folder(path), gpu)
+        return _read(Folder(path), gpu, lean)
     if path.suffix in _REPORTS and not _is_sqlite(path):
-        return _read_report(path, gpu)
+        return _read_report(path, gpu, lean)
     with Database(path) as database:
-        return _read(database, gpu)
+        return _read(database, gpu, lean)
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -85,7 +87,7 @@ def _is_sqlite(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def _read_report(path: Path, gpu: str | None) -> Trace:
+def _read_report(path: Path, gpu: str | None, lean: bool) -> Trace:
     """Export the report to SQLite in a folder of its own, read that, and remove it."""
     tool = shutil.which("nsys")
     if tool is None:
@@ -108,26 +110,24 @@ def _read_report(path: Path, gpu: str | None) -> Trace:
             said = (done.stderr or done.stdout).strip().splitlines()
             raise BadInput(path, f"nsys export failed: {said[-1][:300] if said else 'no message'}")
         with Database(target) as database:
-            trace = _read(database, gpu)
+            trace = _read(database, gpu, lean)
     trace.origin["paths"] = [str(path)]
     return trace
 
 
-def _read(source: Source, gpu: str | None) -> Trace:
+def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
     if "StringIds" not in source.tables or not any(name in source.tables for name in _KNOWN):
         raise BadInput(source.path, "not an Nsight Systems export (its tables are not there)")
     strings, threads = Strings(source), Threads()
     meta = nsys_target.read_meta(source)
     notes = nsys_target.read_notes(source)
-    tables: dict[str, pl.DataFrame | None] = {
-        "kernels": cuda.read_kernels(source, strings, threads),
-        "calls": cuda.read_calls(source, strings, threads),
-        "memops": cuda.read_memops(source, threads),
-        "syncs": cuda.read_syncs(source, threads),
-        "graph_nodes": cuda.read_graph_nodes(source, threads),
-        "allocations": samples.read_allocations(source, threads),
-        "samples": samples.read_samples(source, strings, threads),
-    }
+    named: Future[Ranges] | None = None
+    with ThreadPoolExecutor(1) as beside:
+        if source.has("NVTX_EVENTS", "start", "end", "eventType"):
+            events = read_events(source, strings, threads)
+            # one core puts the ranges together while the others read on
+            named = beside.submit(ranges_of, events, strings, threads.processes)
+        tables = _tables(source, strings, threads, lean)
     graphs = cuda.read_graph_launches(source, threads)
     if graphs is not None:
         kernels = tables["kernels"]
@@ -138,12 +138,11 @@ def _read(source: Source, gpu: str | None) -> Trace:
             "them are not known (capture with --cuda-graph-trace=node)"
         )
         notes.append(("warning", what, graphs.height))
-    if source.has("NVTX_EVENTS", "start", "end", "eventType"):
-        ranges = read_ranges(source, strings, threads)
-        tables["ranges"] = ranges.frame
-        notes += ranges.notes
+    if named is not None:
+        tables["ranges"] = named.result().frame
+        notes += named.result().notes
     present = {name: frame for name, frame in tables.items() if frame is not None}
-    notes += _mend(present, nsys_target.read_duration(source))
+    notes += _mend(present, nsys_target.read_duration(source), lean)
     states = read_states(source, threads)
     if states is not None:
         present["thread_states"] = states
@@ -166,11 +165,28 @@ def _read(source: Source, gpu: str | None) -> Trace:
     return with_ranks(with_facts(sound_trace(present, nsys_target.origin_of(source, meta))))
 
 
-def _mend(tables: dict[str, pl.DataFrame], duration: int | None) -> list[tuple[str, str, int]]:
+def _tables(
+    source: Source, strings: Strings, threads: Threads, lean: bool
+) -> dict[str, pl.DataFrame | None]:
+    """The large tables but for the ranges; None for what the export has not."""
+    return {
+        "kernels": cuda.read_kernels(source, strings, threads, lean),
+        "calls": cuda.read_calls(source, strings, threads),
+        "memops": cuda.read_memops(source, threads),
+        "syncs": cuda.read_syncs(source, threads),
+        "graph_nodes": cuda.read_graph_nodes(source, threads),
+        "allocations": samples.read_allocations(source, threads),
+        "samples": samples.read_samples(source, strings, threads),
+    }
+
+
+def _mend(
+    tables: dict[str, pl.DataFrame], duration: int | None, lean: bool
+) -> list[tuple[str, str, int]]:
     """Cut what was open at the capture's end, and leave out records without a time.
 
     ``duration`` is when that was (ns), where the export tells. Fills in ``id`` of ranges, which counts
-    rows. Returns notes on what was done.
+    rows, unless ``lean``. Returns notes on what was done.
     """
     notes = sound(tables, opened=True)
     if "ranges" in tables:
@@ -194,7 +210,10 @@ def _mend(tables: dict[str, pl.DataFrame], duration: int | None) -> list[tuple[s
             )
         if name == "ranges":
             frame = amended(frame)
-            frame = frame.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
+            if lean:  # an id is the row's number, and steps have theirs from the payload by now
+                frame = frame.drop("payload", strict=False)
+            else:
+                frame = frame.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
         tables[name] = frame
     return notes
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import polars as pl
 import pytest
@@ -77,3 +79,31 @@ def test_stacked_rows_are_in_one_piece_and_what_a_part_lacks_is_null():
 def test_parts_of_other_types_are_stacked_as_the_wider():
     parts = [pl.DataFrame({"a": pl.Series([1], dtype=pl.Int32)}), pl.DataFrame({"a": [1 << 40]})]
     assert columns.stacked(parts)["a"].to_list() == [1, 1 << 40]
+
+
+@given(st.integers(0, 20), st.integers(1, 4))
+def test_work_done_ahead_comes_in_order_and_is_all_there(many, piece):
+    with mock.patch.object(columns, "PIECE", piece):
+        found = list(columns.ahead(lambda part: list(range(part.start, part.stop)), many))
+    assert [row for _, rows in found for row in rows] == list(range(many))
+    assert all(rows == list(range(part.start, part.stop)) for part, rows in found)
+
+
+def test_an_error_of_work_done_ahead_is_the_callers():
+    def fails_late(part):
+        if part.start:
+            raise ValueError(f"rows from {part.start}")
+        return part
+
+    with mock.patch.object(columns, "PIECE", 2):
+        made = columns.ahead(fails_late, 6)
+        assert next(made)[0] == slice(0, 2)
+        with pytest.raises(ValueError, match="rows from 2"):
+            next(made)
+
+
+@given(st.lists(st.one_of(st.just(-1), st.integers(0, 3)), max_size=12))
+def test_a_negative_code_gathers_null(codes):
+    for values in (categorical(["a", "b", None, "c"]), pl.Series([1, 2, None, 4])):
+        told = [None if code < 0 else values[code] for code in codes]
+        assert columns.gather(values, np.array(codes, np.int32)).to_list() == told

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.tables import intervals
+from opscope.core.tables import columns, intervals
 
 TIMES = st.integers(0, 30)
 SPANS = st.lists(st.tuples(TIMES, TIMES).map(sorted), max_size=25)
@@ -74,3 +75,10 @@ def test_set_algebra(a, b, low, high):
     assert cells(intervals.intersect(left, right)) == covered(a) & covered(b)
     assert cells(intervals.subtract(left, right)) == covered(a) - covered(b)
     assert cells(intervals.clip(left, low, high)) == covered(a) & set(range(low, high))
+
+
+@given(SPANS, st.integers(1, 4))
+def test_the_union_s_length_is_that_of_its_parts_whatever_the_pieces(spans, piece):
+    start, end = arrays(spans)
+    with mock.patch.object(columns, "PIECE", piece):
+        assert intervals.union_length(start, end) == len(covered(spans))
