@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from .adapters.patch import Patches
+from .adapters.shared.patch import Patches
 from .core.capture import session
 from .core.rangetext import clean_value
 from .core.schema import DTYPE_NAMES, Arg, OpCall, ParamValue, TensorSpec

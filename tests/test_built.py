@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from opscope.adapters import compiled
-from opscope.adapters.compiled import BuildError, built, cached, make
+from opscope.adapters.shared import compiled
+from opscope.adapters.shared.compiled import BuildError, built, cached, make
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.skipif(
@@ -121,7 +121,7 @@ def test_the_library_appears_when_it_is_whole(cache, compiler):
 
 def process_that_makes(environ, command):
     code = (
-        "import sys\nfrom pathlib import Path\nfrom opscope.adapters.compiled import make\n"
+        "import sys\nfrom pathlib import Path\nfrom opscope.adapters.shared.compiled import make\n"
         f"print(make('one.so', lambda output: [{command!r}, str(output)]))\n"
     )
     return subprocess.Popen(
@@ -186,7 +186,7 @@ READ_ONLY = """
 import sys, tempfile
 from pathlib import Path
 tempfile.tempdir = sys.argv[2]
-from opscope.adapters.compiled import BuildError, built
+from opscope.adapters.shared.compiled import BuildError, built
 try:
     print(built(Path(sys.argv[1])))
 except BuildError as error:

@@ -1,4 +1,4 @@
-"""Which frameworks are observed: adapters found, versions checked, installed now or on import.
+"""Which frameworks are observed: adapters installed where their framework is imported, now or later.
 
 One policy: an adapter that was asked for by name raises where it cannot be installed; one that was
 picked automatically says so in the log and is left out. Nothing raises into an ``import``.
@@ -6,59 +6,28 @@ picked automatically says so in the log and is left out. Nothing raises into an 
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from opscope.core.capture import session
 
-from .base import Adapter, Options
+from . import known
+from .base import Adapter, AdapterError, Options
+from .known import available
+
+__all__ = ["Adapter", "AdapterError", "Options", "available", "install", "installed", "uninstall"]
 
 _log = logging.getLogger(__name__)
 
-GROUP: Final = "opscope.adapters"
-#: Adapters of this package, so that they are found from a source tree too: name → object, module.
-BUILT_IN: Final = {
-    "jax": "opscope.adapters.jax:JaxAdapter",
-    "torch": "opscope.adapters.torch:TorchAdapter",
-    "tensorflow": "opscope.adapters.tensorflow:TensorFlowAdapter",
-    "keras": "opscope.adapters.keras:KerasAdapter",
-    "flax": "opscope.adapters.flax:FlaxAdapter",
-    "optax": "opscope.adapters.optax:OptaxAdapter",
-}
-#: The import that makes each built-in adapter installable, so that none is imported to ask it.
-_MODULES: Final = {
-    "jax": "jax",
-    "torch": "torch",
-    "tensorflow": "tensorflow",
-    "keras": "keras",
-    "flax": "flax.nnx",
-    "optax": "optax",
-}
-
-
-class AdapterError(RuntimeError):
-    """A framework that was asked for cannot be observed; the message says why."""
-
-
 _lock = threading.RLock()
 _installed: dict[str, Adapter] = {}
-#: Frameworks to install when they are imported: by module, those that wait for it.
-_waiting: dict[str, list[tuple[str, Options]]] = {}
+#: Frameworks to install when they are imported: by module, those that wait for it (name, target, options).
+_waiting: dict[str, list[tuple[str, str, Options]]] = {}
 _hooked: set[str] = set()
 _unwatch: Callable[[], None] | None = None
-
-
-def available() -> dict[str, str]:
-    """Every adapter there is: name → import string. Loads none of them."""
-    found = dict(BUILT_IN)
-    for point in importlib.metadata.entry_points(group=GROUP):
-        found.setdefault(point.name, point.value)
-    return found
 
 
 def installed() -> tuple[str, ...]:
@@ -75,18 +44,18 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
     """
     global _unwatch
     with _lock:
-        known = available()
-        names = list(known) if frameworks is None else list(frameworks)
-        unknown = [name for name in names if name not in known]
+        targets = available()
+        names = list(targets) if frameworks is None else list(frameworks)
+        unknown = [name for name in names if name not in targets]
         if unknown:
             raise AdapterError(
-                f"no adapter for {', '.join(unknown)} (there are: {', '.join(sorted(known))})"
+                f"no adapter for {', '.join(unknown)} (there are: {', '.join(sorted(targets))})"
             )
         if _unwatch is None:
             _unwatch = session.on_activity(_activity)
         for name in names:
             if name not in _installed:
-                _install_or_wait(name, known[name], options, frameworks is not None)
+                _install_or_say(name, targets[name], options, requested=frameworks is not None)
 
 
 def uninstall() -> None:
@@ -98,22 +67,27 @@ def uninstall() -> None:
             _unwatch()
             _unwatch = None
         while _installed:
-            _, adapter = _installed.popitem()
-            adapter.uninstall()
+            name, adapter = _installed.popitem()
+            try:
+                adapter.uninstall()
+            except Exception:  # noqa: BLE001 - the other adapters are to be taken out too
+                _log.exception("opscope: not every hook of %s could be taken away", name)
 
 
 def _activity() -> None:
     for adapter in tuple(_installed.values()):
-        adapter.listen()
+        try:
+            adapter.listen()
+        except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
+            adapter.failed("hooks could not be set")
 
 
-def _install_or_wait(name: str, target: str, options: Options, requested: bool) -> None:
+def _install_or_say(
+    name: str, target: str, options: Options, *, requested: bool = False, imported: str = ""
+) -> None:
+    """Install the adapter or let it wait; say in the log where that fails, or raise where it was requested."""
     try:
-        module = _MODULES.get(name) or _load(target).module
-        if module in sys.modules and not _importing(module):
-            _install(name, target, options)
-        else:
-            _wait(name, module, options)
+        _install_or_wait(name, target, options, imported)
     except Exception as error:
         if requested:
             if isinstance(error, AdapterError):
@@ -123,45 +97,36 @@ def _install_or_wait(name: str, target: str, options: Options, requested: bool) 
         _log.warning("opscope: %s is not observed: %s", name, error)
 
 
-def _importing(module: str) -> bool:
-    """Whether the module's own import is still running (``init`` was called from within it)."""
-    spec = getattr(sys.modules[module], "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
-
-
-def _load(target: str) -> type[Any]:
-    module, _, attribute = target.partition(":")
-    found: type[Any] = getattr(import_module(module), attribute)
-    return found
-
-
-def _install(name: str, target: str, options: Options) -> None:
-    kind = _load(target)
-    _check_version(name, kind)
-    adapter: Adapter = kind()
+def _install_or_wait(name: str, target: str, options: Options, imported: str) -> None:
+    """``imported``: the module whose import is just over, where that is why this is asked."""
+    if not _is_imported(name, imported):
+        _wait(name, name, target, options)
+        return
+    kind = known.load(target)
+    if not _is_imported(kind.module, imported):  # a part of the framework, which not all need
+        _wait(name, kind.module, target, options)
+        return
+    kind.check_version()
+    adapter = kind()
     adapter.install(session.emitter(name), options)
     _installed[name] = adapter
 
 
-def _check_version(name: str, kind: type[Any]) -> None:
-    from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion, Version
-
-    text = str(getattr(sys.modules[kind.module.partition(".")[0]], "__version__", ""))
-    try:
-        version = Version(text)
-    except InvalidVersion:
-        raise AdapterError(f"{name} has no version that can be read: {text!r}") from None
-    if not SpecifierSet(kind.requires).contains(version, prereleases=True):
-        raise AdapterError(f"{name} {text} is not supported (needs {kind.requires})")
+def _is_imported(module: str, imported: str) -> bool:
+    """Whether it is there, and its own import over (``init`` may be called from within it)."""
+    if module not in sys.modules:
+        return False
+    spec = getattr(sys.modules[module], "__spec__", None)
+    return module == imported or not getattr(spec, "_initializing", False)
 
 
-def _wait(name: str, module: str, options: Options) -> None:
+def _wait(name: str, module: str, target: str, options: Options) -> None:
+    # it is of use to programs alone that import a framework later
     import wrapt
 
     waiting = _waiting.setdefault(module, [])
-    if all(name != one for one, _ in waiting):
-        waiting.append((name, options))
+    if all(name != one for one, *_ in waiting):
+        waiting.append((name, target, options))
     # wrapt keeps its hooks for the life of the process: one a module, which asks who waits now.
     if module not in _hooked:
         _hooked.add(module)
@@ -169,12 +134,8 @@ def _wait(name: str, module: str, options: Options) -> None:
 
 
 def _imported(module: Any) -> None:
+    """Nothing may be raised: it would be into the program's ``import``."""
     with _lock:
-        known = available()
-        for name, options in _waiting.pop(module.__name__, ()):
-            if name in _installed:
-                continue
-            try:
-                _install(name, known[name], options)
-            except Exception as error:  # noqa: BLE001 - an import must never fail because of us
-                _log.warning("opscope: %s is not observed: %s", name, error)
+        for name, target, options in _waiting.pop(module.__name__, ()):
+            if name not in _installed:
+                _install_or_say(name, target, options, imported=module.__name__)

@@ -13,27 +13,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from opscope.adapters.compiled import CXX, find_compiler
-from opscope.adapters.ready import is_ready
+from opscope.adapters import known
+from opscope.adapters.shared.compiled import CXX, find_compiler
+from opscope.adapters.shared.ready import is_ready, sources
 
 from . import common
 
 #: As much of a program is looked at.
 _MOST: Final = 1 << 20
-#: By framework: how a program that uses it names it, and how a Python builds what that needs.
-_NAMES: Final = {
-    "torch": re.compile(r"\btorch\b|\btorchrun\b|\btransformers\b|\blightning\b"),
-    "tensorflow": re.compile(r"\btensorflow\b"),
-}
+#: Words by which a program shows which framework it uses, beside that framework's own name.
+_ALSO: Final = {"torch": ("torchrun", "transformers", "lightning")}
 _SAYS: Final = "opscope: "
-_BUILD: Final = {
-    "torch": "from opscope.adapters.torch import native\n"
-    "from opscope.adapters.base import Options\n"
-    "native.prepare(Options(memory={memory}))",
-    "tensorflow": "import tensorflow\n"
-    "from opscope.adapters.tensorflow import running\n"
-    "running.prepare(tensorflow)",
-}
+#: How a Python builds what an adapter needs.
+_BUILD: Final = (
+    "import {framework}\n"
+    "from opscope.adapters import Options, known\n"
+    "known.load({target!r}).prepare(Options(memory={memory}))"
+)
 
 
 def build(command: list[str], settings: Mapping[str, str]) -> None:
@@ -46,14 +42,21 @@ def build(command: list[str], settings: Mapping[str, str]) -> None:
         return
     env = {**os.environ, **settings}
     text = _text(command)
-    for name, pattern in _NAMES.items():
+    for name, target in known.available().items():
         with contextlib.suppress(OSError, ValueError, ImportError, subprocess.SubprocessError):
-            if pattern.search(text) and _is_missing(name, env):
-                _build(name, env)
+            if sources(name) and _names(text, name) and _is_missing(name, env):
+                _build(name, target, env)
 
 
-def _build(name: str, env: Mapping[str, str]) -> None:
-    code = _BUILD[name].format(memory=env.get("OPSCOPE_MEMORY") == "1")
+def _names(text: str, framework: str) -> bool:
+    """Whether a program's text shows that it uses the framework."""
+    words = (framework, *_ALSO.get(framework, ()))
+    return any(re.search(rf"\b{re.escape(word)}\b", text) for word in words)
+
+
+def _build(name: str, target: str, env: Mapping[str, str]) -> None:
+    memory = env.get("OPSCOPE_MEMORY") == "1"
+    code = _BUILD.format(framework=name, target=target, memory=memory)
     with subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.DEVNULL,

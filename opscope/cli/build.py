@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
+
+from opscope.adapters import known
+from opscope.adapters.shared.ready import sources
 
 from . import common
 
@@ -23,31 +24,15 @@ def build(
     For images and machines that have no compiler later: the binary lies in the cache
     (OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope).
     """
-    if what not in _BUILDS:
-        common.fail(f"nothing to build for {what!r}; there are: {', '.join(_BUILDS)}")
+    targets = known.available()
+    native = [name for name in targets if sources(name)]
+    if what not in native:
+        common.fail(f"nothing to build for {what!r}; there are: {', '.join(sorted(native))}")
     if importlib.util.find_spec(what) is None:
         common.fail(f"{what} is not installed")
+    importlib.import_module(what)
     try:
-        for path in _BUILDS[what]():
+        for path in known.load(targets[what]).build():
             typer.echo(str(path))
     except RuntimeError as error:  # the adapters' BuildErrors
         common.fail(str(error))
-
-
-def _torch() -> Iterator[Path]:
-    from opscope.adapters.torch.native.binary import GROUPS, MEMORY, SOURCE, plan
-    from opscope.adapters.torch.native.binary import build as make
-
-    distributed = importlib.import_module("torch").distributed.is_available()
-    for source in (SOURCE, MEMORY, *([GROUPS] if distributed else [])):
-        yield make(plan(source))
-
-
-def _tensorflow() -> Iterator[Path]:
-    from opscope.adapters.tensorflow import running
-
-    yield running.ears_library()
-    yield running.inputs_library(importlib.import_module("tensorflow"))
-
-
-_BUILDS: Final = {"torch": _torch, "tensorflow": _tensorflow}

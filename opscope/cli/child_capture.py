@@ -158,7 +158,7 @@ def _when_jax_begins(what: Callable[[], None]) -> None:
 
 
 def _cuda_in_use() -> bool:
-    from opscope.adapters.cuda import in_use
+    from opscope.adapters.shared.cuda import in_use
 
     cuda = sys.modules.get("torch.cuda")
     return cuda is not None and in_use(cuda)
@@ -168,7 +168,7 @@ def _when_cuda_begins(what: Any) -> None:
     """Call ``what`` when PyTorch initialises CUDA in this process, at once where it has already."""
     import wrapt
 
-    from opscope.adapters.cuda import when_in_use
+    from opscope.adapters.shared.cuda import when_in_use
 
     def imported(torch: Any) -> None:
         try:

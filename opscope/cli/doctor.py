@@ -21,8 +21,8 @@ import opscope
 
 from . import common, gaps
 
-#: Frameworks by distribution name, whether or not an adapter for them is installed.
-_FRAMEWORKS = ("torch", "tensorflow", "jax", "mindspore", "onnxruntime", "tensorrt")
+#: Frameworks that users may look for here, by distribution name, for which opscope has no adapter yet.
+_WITHOUT_ADAPTER = ("mindspore", "onnxruntime", "tensorrt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +133,20 @@ def checks() -> Iterator[Check]:
 def _adapters() -> Iterator[Check]:
     from packaging.specifiers import SpecifierSet
 
-    from opscope.adapters import available
+    from opscope.adapters import known
 
-    known = available()
-    for name in dict.fromkeys((*_FRAMEWORKS, *known)):
+    targets = known.available()
+    for name in dict.fromkeys((*sorted(targets), *_WITHOUT_ADAPTER)):
         version = _version(name)
-        if name not in known:
+        if name not in targets:
             if version:
                 yield Check(name, False, version, "this version of opscope has no adapter for it")
             continue
         if version is None:
             yield Check(name, False, "not installed", f"pip install {name}, in this environment")
             continue
-        module, _, attribute = known[name].partition(":")
         try:
-            requires = str(getattr(importlib.import_module(module), attribute).requires)
+            requires = known.load(targets[name]).requires
         except Exception as error:  # noqa: BLE001 - a framework that is broken may raise anything
             why = " ".join(str(error).split()) or type(error).__name__
             yield Check(name, False, version, f"it cannot be imported: {why}")
@@ -304,8 +303,8 @@ def _tensorflow_observers() -> Iterator[Check]:
 def _compiled(
     what: str, source: Path, flags: tuple[tuple[str, ...], ...], when: str, without: str
 ) -> Check:
-    """A library of ``adapters.compiled``, made with the first of ``flags`` that it can be."""
-    from opscope.adapters.compiled import BuildError, cached, compiler_of, library_name
+    """A library of ``adapters.shared.compiled``, made with the first of ``flags`` that it can be."""
+    from opscope.adapters.shared.compiled import BuildError, cached, compiler_of, library_name
 
     try:
         names = [library_name(source, each) for each in flags]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-import opscope.adapters
+from opscope.adapters import known
 from opscope.cli import doctor
 
 
@@ -18,7 +18,7 @@ def framework(tmp_path, monkeypatch):
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-cpu\nVersion: 3.1\n")
     (information / "top_level.txt").write_text("odd\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(opscope.adapters, "available", lambda: {"odd": "odd_adapter:Adapter"})
+    monkeypatch.setattr(known, "available", lambda: {"odd": "odd_adapter:Adapter"})
     doctor._distributions.cache_clear()
 
     def make(code):

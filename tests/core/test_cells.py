@@ -70,7 +70,7 @@ def test_profiles_are_replaced_unasked_in_ipython_alone(shell, monkeypatch):
 def test_a_program_that_comes_in_by_a_pipe_has_lines(tmp_path):
     program = (
         "import opscope\n"
-        "from opscope.adapters.source import Sources\n"
+        "from opscope.adapters.shared.source import Sources\n"
         "import sys\n"
         "def place():\n"
         "    return Sources().find(sys._getframe())\n"
@@ -88,7 +88,7 @@ def test_a_program_that_comes_in_by_a_pipe_has_lines(tmp_path):
 
 
 def test_a_package_of_another_environment_is_not_the_user_s():
-    from opscope.adapters.source import Sources
+    from opscope.adapters.shared.source import Sources
 
     assert Sources().shown("/other/lib/python3.11/site-packages/IPython/core/shell.py") is None
     assert Sources().shown("/usr/lib/python3/dist-packages/numpy/core.py") is None

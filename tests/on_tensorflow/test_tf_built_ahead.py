@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-from opscope.adapters.compiled import BuildError  # noqa: E402
+from opscope.adapters.shared.compiled import BuildError  # noqa: E402
 from opscope.adapters.tensorflow import running  # noqa: E402
 from tests.compiler import Compiler  # noqa: E402
 

@@ -184,7 +184,7 @@ def test_a_fault_of_ours_is_not_the_programs(tmp_path, monkeypatch, caplog):
 
 @pytest.fixture
 def no_compiler(tmp_path, monkeypatch):
-    from opscope.adapters import compiled
+    from opscope.adapters.shared import compiled
 
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from opscope.adapters.compiled import BuildError
+from opscope.adapters.shared.compiled import BuildError
 from opscope.adapters.torch.native.binary import MEMORY, build, plan
 from tests.compiler import Compiler
 

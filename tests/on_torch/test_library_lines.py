@@ -122,7 +122,7 @@ def test_a_place_is_worked_out_once_however_often_it_is_called(tmp_path, monkeyp
     install(tmp_path, monkeypatch)
     from modelzoo.bert import Layer
 
-    from opscope.adapters.source import Sources
+    from opscope.adapters.shared.source import Sources
 
     made = Sources()
     seen = []

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from opscope.adapters.cuda import in_use, when_in_use
+from opscope.adapters.shared.cuda import in_use, when_in_use
 
 
 def test_it_is_called_once_when_cuda_begins_with_device_0_whatever_is_chosen(gpus):

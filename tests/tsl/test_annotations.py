@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.adapters.compiled import BuildError
+from opscope.adapters.shared.compiled import BuildError
 from opscope.core.recording_format import CHUNK, RECORD_BYTES
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar
 
-from opscope.adapters.base import Options
+from opscope.adapters.base import Adapter, Options
 from opscope.core.capture.emit import Emitter
 
 from .annotations import Annotations
@@ -21,27 +21,26 @@ from .programs import Programs
 _log = logging.getLogger(__name__)
 
 
-class JaxAdapter:
+class JaxAdapter(Adapter):
     """JAX: jitted calls, steps, annotations, compiled programs."""
 
     name: ClassVar[str] = "jax"
+    title: ClassVar[str] = "JAX"
     module: ClassVar[str] = "jax"
     requires: ClassVar[str] = ">=0.6"
 
     def __init__(self) -> None:
         self._parts: list[Any] = []
-        #: A fault of ours was met; nothing is observed any more.
-        self.broken = False
 
     def install(self, emitter: Emitter, options: Options) -> None:
         """Hook. What costs a call while nothing listens is one question a jitted call."""
         if self._parts:
             return
         self.broken = False
-        parts: list[Any] = [Calls(emitter, self._failed)]
-        parts.append(Programs(emitter, options.shapes, options.source, self._failed))
+        parts: list[Any] = [Calls(emitter, self.failed)]
+        parts.append(Programs(emitter, options.shapes, options.source, self.failed))
         if options.steps:
-            parts.append(Annotations(self._failed))
+            parts.append(Annotations(self.failed))
         for part in parts:
             try:
                 part.install()
@@ -64,11 +63,3 @@ class JaxAdapter:
         for part in reversed(self._parts):
             part.uninstall()
         self._parts = []
-
-    def _failed(self, what: str) -> None:
-        """Called in an ``except``: say so once, and take the adapter out of the user's way."""
-        if self.broken:
-            return
-        self.broken = True
-        _log.exception("opscope: %s; JAX is no longer observed", what)
-        self.uninstall()

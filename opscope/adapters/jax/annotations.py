@@ -9,7 +9,7 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, Final
 
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
 
 #: Names of the range that a backend makes for itself begin so.

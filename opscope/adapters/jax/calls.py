@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import wrapt
 
-from opscope.adapters.jaxtrace import runs
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.jaxtrace import runs
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture.emit import Emitter, Prepared
 
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture.emit import Emitter
 from opscope.core.hlo.calls import calls
 from opscope.core.hlo.module import Module

@@ -17,9 +17,9 @@ from keras.src import backend
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.layers.layer import Layer
 
-from opscope.adapters.base import Options
-from opscope.adapters.jaxtrace import runs
-from opscope.adapters.patch import Patches
+from opscope.adapters.base import Adapter, Options
+from opscope.adapters.shared.jaxtrace import runs
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture.emit import Emitter, Prepared
 
 from . import scopes
@@ -33,10 +33,11 @@ _ASYNC = ("_async_train", "_async_test", "_async_predict")
 MAX_LAYERS = 65_536
 
 
-class KerasAdapter:
+class KerasAdapter(Adapter):
     """Keras 3."""
 
     name: ClassVar[str] = "keras"
+    title: ClassVar[str] = "Keras"
     module: ClassVar[str] = "keras"
     requires: ClassVar[str] = ">=3.0"
 
@@ -46,8 +47,6 @@ class KerasAdapter:
         self._paths: dict[str, Prepared] = {}
         self._patches = Patches()
         self._calls = Patches()
-        #: A fault of ours was met; nothing is observed any more.
-        self.broken = False
 
     def install(self, emitter: Emitter, options: Options) -> None:
         """Hook the list of callbacks, and layers if something listens already."""
@@ -58,10 +57,10 @@ class KerasAdapter:
         self._layers = options.layers and backend.backend() != "torch"
         if options.steps:
             self._patches.wrap(CallbackList, "__init__", self._callbacks)
-            for owner, name, make in phases(emitter, self._failed):
+            for owner, name, make in phases(emitter, self.failed):
                 self._patches.wrap(owner, name, make)
         if options.layers:
-            for owner, name, make in scopes.hooks(self._failed):
+            for owner, name, make in scopes.hooks(self.failed):
                 self._patches.wrap(owner, name, make)
         self.listen()
 
@@ -96,7 +95,7 @@ class KerasAdapter:
                         if hasattr(callbacks, name):
                             setattr(callbacks, name, False)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed("a callback could not be added")
+                self.failed("a callback could not be added")
 
         return __init__
 
@@ -118,7 +117,7 @@ class KerasAdapter:
                     prepared = paths[path] = emitter.prepare(path, "layer")
                 emitter.push(prepared)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed("a layer could not be named")
+                self.failed("a layer could not be named")
                 return original(layer, *args, **kwargs)
             try:
                 return original(layer, *args, **kwargs)
@@ -126,15 +125,6 @@ class KerasAdapter:
                 emitter.pop()
 
         return __call__
-
-    def _failed(self, what: str) -> None:
-        """Called in an ``except``: say so once, and take the adapter out of the user's way."""
-        if self.broken:
-            return
-        self.broken = True
-        _log.exception("opscope: %s; Keras is no longer observed", what)
-        self._calls.restore()
-        self._patches.restore()
 
 
 def _tracing() -> Any:

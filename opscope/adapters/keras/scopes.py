@@ -16,7 +16,7 @@ from typing import Any, Final
 from keras.src import backend
 from keras.src.backend.common import global_state
 
-from opscope.adapters import scopes
+from opscope.adapters.shared import scopes
 
 
 def hooks(failed: Callable[[str], None]) -> list[tuple[Any, str, Callable[[Any], Any]]]:

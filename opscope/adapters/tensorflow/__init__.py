@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
-from opscope.adapters.base import Options
-from opscope.adapters.compiled import BuildError
-from opscope.adapters.source import Sources
+from opscope.adapters.base import Adapter, Options
+from opscope.adapters.shared.compiled import BuildError
+from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
@@ -25,16 +26,17 @@ from .functions import Functions
 from .graphs import Graphs
 from .profiled import Profiled
 from .programs import Programs
-from .running import GraphRanges, Recording, prepare
+from .running import GraphRanges, Recording, ears_library, inputs_library, prepare
 from .steps import Steps
 
 _log = logging.getLogger(__name__)
 
 
-class TensorFlowAdapter:
+class TensorFlowAdapter(Adapter):
     """TensorFlow 2: eager ops, functions, and sessions."""
 
     name: ClassVar[str] = "tensorflow"
+    title: ClassVar[str] = "TensorFlow"
     module: ClassVar[str] = "tensorflow"
     #: The first that announces the ops of graphs in CPU builds too.
     requires: ClassVar[str] = ">=2.17"
@@ -50,22 +52,31 @@ class TensorFlowAdapter:
         #: What stands in for ``_ranges`` where these cannot be had, and why.
         self._profiled: Profiled | None = None
         self._why: str | None = None
-        #: A fault of ours was met; nothing is observed any more.
-        self.broken = False
+
+    @classmethod
+    def prepare(cls, options: Options) -> None:
+        """What hears graph ops, and what reads their sizes."""
+        prepare(sys.modules["tensorflow"])
+
+    @classmethod
+    def build(cls) -> Iterator[Path]:
+        """Likewise."""
+        yield ears_library()
+        yield inputs_library(sys.modules["tensorflow"])
 
     def install(self, emitter: Emitter, options: Options) -> None:
         """Watch graphs being made, and hook the rest if something listens already."""
         if self._emitter is not None:
             return
-        prepare(sys.modules["tensorflow"])
+        self.prepare(options)
         self.broken = False
         sources = Sources() if options.source else None
         self._graphs = Graphs(emitter, sources, self._definition, self._imported)
-        self._eager = EagerOps(emitter, sources, options.shapes, self._failed)
+        self._eager = EagerOps(emitter, sources, options.shapes, self.failed)
         programs = Programs(emitter, options.shapes)
         steps = Steps(self._graphs.trains) if options.steps else None
         self._functions = Functions(
-            emitter, self._graphs, self._eager, programs, steps, self._failed
+            emitter, self._graphs, self._eager, programs, steps, self.failed
         )
         self._emitter = emitter
         self._functions.watch()
@@ -87,7 +98,7 @@ class TensorFlowAdapter:
             else:
                 self._stop()
         except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
-            self._failed("hooks could not be set")
+            self.failed("hooks could not be set")
 
     def _begin(self, emitter: Emitter) -> None:
         """Hear graph ops, into the recorder that runs now, if any."""
@@ -159,12 +170,8 @@ class TensorFlowAdapter:
             self._optimizers = None
         self._emitter = self._eager = self._functions = self._graphs = None
 
-    def _failed(self, what: str) -> None:
-        """Called in an ``except``: say so once, and take the adapter out of the user's way."""
-        if self.broken:
-            return
-        self.broken = True
-        _log.exception("opscope: %s; TensorFlow is no longer observed", what)
+    def withdraw(self) -> None:
+        """All hooks; what stands in a program's graphs stays, and tells nothing."""
         self._stop()
         if self._functions is not None:
             self._functions.unwatch()

@@ -16,8 +16,8 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import core
 from tensorflow.python.framework.ops import EagerTensor
 
-from opscope.adapters.patch import Patches
-from opscope.adapters.source import NOWHERE, Source, Sources
+from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.schema import OpCall
 

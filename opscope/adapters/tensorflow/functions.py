@@ -16,7 +16,7 @@ from tensorflow.python.eager import backprop, context
 from tensorflow.python.eager.polymorphic_function import atomic_function, tracing_compilation
 from tensorflow.python.framework import ops
 
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture.emit import Emitter
 from opscope.core.schema import COMPILE
 

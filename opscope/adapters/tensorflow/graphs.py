@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from opscope.adapters.source import Sources
+from opscope.adapters.shared.source import Sources
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.rangetext import format_spec
 from opscope.core.schema import OpCall, TensorSpec

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from opscope.adapters import scopes
-from opscope.adapters.source import Sources
+from opscope.adapters.shared import scopes
+from opscope.adapters.shared.source import Sources
 from opscope.core import node_names
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue
 

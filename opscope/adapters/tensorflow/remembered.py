@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tensorflow.python.framework import dtypes
 
-from opscope.adapters.source import Source
+from opscope.adapters.shared.source import Source
 from opscope.core.capture.emit import Prepared
 from opscope.core.schema import Arg, OpCall, TensorSpec
 

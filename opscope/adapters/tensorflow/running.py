@@ -9,9 +9,9 @@ import logging
 from pathlib import Path
 from typing import Any, Final
 
-from opscope.adapters import cache
-from opscope.adapters.compiled import BuildError, built
-from opscope.adapters.ready import leave_word
+from opscope.adapters.shared import cache
+from opscope.adapters.shared.compiled import BuildError, built
+from opscope.adapters.shared.ready import leave_word
 from opscope.core.capture.emit import domain_number
 from opscope.core.capture.recorder_sink import pop_code
 from opscope.core.recording_format import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS

@@ -16,7 +16,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, tape
 from tensorflow.python.framework import ops
 
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.patch import Patches
 
 from .eager import EagerOps
 from .graphs import Graphs

@@ -11,12 +11,15 @@ new process groups, of what is compiled, and of graphs being captured.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
+from torch import distributed
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opscope.adapters.base import Options
-from opscope.adapters.source import Sources
+from opscope.adapters.base import Adapter, Options
+from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 from opscope.core.capture.recorder_sink import Recorder
@@ -29,7 +32,7 @@ from .higher_order import HigherOrder, Rules
 from .inductor import Inductor
 from .memory import Memory
 from .modules import Layers
-from .native import native_mode, prepare
+from .native import binary, native_mode, prepare
 from .phases import BackwardAndInput, OptimizerHooks, Phases
 from .ranks import Ranks
 from .state import Threads, ThreadState
@@ -38,10 +41,11 @@ from .threads import NewThreads, enter, leave
 _log = logging.getLogger(__name__)
 
 
-class TorchAdapter:
+class TorchAdapter(Adapter):
     """PyTorch, by the native observer where it can be built, else in pure Python."""
 
     name: ClassVar[str] = "torch"
+    title: ClassVar[str] = "PyTorch"
     module: ClassVar[str] = "torch"
     #: 2.6 has every hook used here.
     requires: ClassVar[str] = ">=2.6"
@@ -53,18 +57,28 @@ class TorchAdapter:
         self._followers: list[Any] = []
         self._parts: list[Any] = []
         self._always: list[Any] = []
-        #: A fault of ours was met; nothing is observed any more.
-        self.broken = False
         self._options = Options()
         self._recorder: Recorder | None = None
         #: Whether it is still to be chosen how ops are seen: only when first something listens.
         self._choose = True
 
+    @classmethod
+    def prepare(cls, options: Options) -> None:
+        """The native observer, and with ``memory`` that of memory."""
+        prepare(options)
+
+    @classmethod
+    def build(cls) -> Iterator[Path]:
+        """The native observer, that of memory, and, where PyTorch has any, that of process groups."""
+        groups = [binary.GROUPS] if distributed.is_available() else []
+        for source in (binary.SOURCE, binary.MEMORY, *groups):
+            yield binary.build(binary.plan(source))
+
     def install(self, emitter: Emitter, options: Options) -> None:
         """Hook what must be there to count steps, and the rest if something listens already."""
         if self._mode is not None:
             return
-        prepare(options)
+        self.prepare(options)
         self.broken = False
         self._choose = True
         self._recorder = None
@@ -72,7 +86,7 @@ class TorchAdapter:
         self._options = options
         threads = Threads()
         sources = Sources() if options.source else None
-        mode = OpMode(emitter, threads, sources, options.shapes, self._failed)
+        mode = OpMode(emitter, threads, sources, options.shapes, self.failed)
         phases = Phases(emitter, threads)
 
         def entering(state: ThreadState, training: bool) -> None:
@@ -80,31 +94,31 @@ class TorchAdapter:
             if options.steps:
                 phases.entering(state, training)
 
-        graphs = CudaGraphs(emitter, threads, self._failed)
+        graphs = CudaGraphs(emitter, threads, self.failed)
         self._always = [
-            OptimizerHooks(mode, threads, phases, self._failed, options.steps),
+            OptimizerHooks(mode, threads, phases, self.failed, options.steps),
             graphs.captures,
         ]
         self._parts = [
             NewThreads(mode),
             graphs,
-            Gradients(mode, threads, self._failed),
-            HigherOrder(emitter, sources, options.shapes, self._failed),
+            Gradients(mode, threads, self.failed),
+            HigherOrder(emitter, sources, options.shapes, self.failed),
             Rules(),
         ]
         if options.steps:
-            self._parts.append(BackwardAndInput(mode, threads, phases, self._failed))
+            self._parts.append(BackwardAndInput(mode, threads, phases, self.failed))
         if options.layers:
-            layers = Layers(emitter, threads, self._failed, entering, phases.leaving)
+            layers = Layers(emitter, threads, self.failed, entering, phases.leaving)
             self._parts.append(layers)
             self._always.append(layers.hidden)
         self._always.append(
-            Compilations(emitter, mode, threads, phases, options.source, self._failed)
+            Compilations(emitter, mode, threads, phases, options.source, self.failed)
         )
         self._mode = mode
         self._followers = [
-            Ranks(emitter, self._failed, self._grouped),
-            Inductor(emitter, threads, options.source, self._failed),
+            Ranks(emitter, self.failed, self._grouped),
+            Inductor(emitter, threads, options.source, self.failed),
         ]
         if options.memory:
             self._followers.append(Memory())
@@ -149,7 +163,7 @@ class TorchAdapter:
             else:
                 self._stop(mode)
         except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
-            self._failed("hooks could not be set")
+            self.failed("hooks could not be set")
 
     def _grouped(self) -> None:
         if self._mode is not None and self._mode.native is not None:
@@ -189,16 +203,10 @@ class TorchAdapter:
             part.uninstall()
         self._parts, self._always, self._followers, self._emitter = [], [], [], None
 
-    def _failed(self, what: str) -> None:
-        """Called in an ``except``: say so once, and take the adapter out of the user's way.
-
-        The mode, were we inside it, is put back by PyTorch when the op ends; it is off, and leaves
+    def withdraw(self) -> None:
+        """The mode, were we inside it, is put back by PyTorch when the op ends; it is off, and leaves
         the stack at shutdown.
         """
-        if self.broken:
-            return
-        self.broken = True
-        _log.exception("opscope: %s; PyTorch is no longer observed", what)
         if self._mode is not None:
             self._mode.on = False
             if self._mode.native is not None:

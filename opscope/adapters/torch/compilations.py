@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import torch
 
-from opscope.adapters.imported import when_imported
-from opscope.adapters.patch import Patches
-from opscope.adapters.source import Sources
+from opscope.adapters.shared.imported import when_imported
+from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.source import Sources
 from opscope.core.capture.emit import Emitter
 from opscope.core.schema import COMPILE
 

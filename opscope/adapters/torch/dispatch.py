@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data._utils import worker
 
-from opscope.adapters.source import NOWHERE, Source, Sources
+from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture.emit import Emitter
 from opscope.core.capture.own_cost import Cost
 from opscope.core.schema import OpCall

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from torch import nn
 
-from opscope.adapters.imported import when_imported
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.imported import when_imported
+from opscope.adapters.shared.patch import Patches
 
 _Function = TypeVar("_Function")
 _Result = TypeVar("_Result")

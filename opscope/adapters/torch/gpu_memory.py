@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import torch
 
-from opscope.adapters.cuda import in_use, when_in_use
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.cuda import in_use, when_in_use
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture.own_cost import Spent
 from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.recording_format import ALLOCATED, MEMORY_RECORD, RELEASED, RESERVED, UNRESERVED
@@ -62,7 +62,7 @@ class History:
         self._pid = 0
         self._patches = Patches()
         self._entries = MAX_EVENTS
-        # Held while CUDA is asked for something only where it is in use, see ``adapters/cuda.py``.
+        # Held while CUDA is asked for something only where it is in use, see ``adapters/shared/cuda.py``.
         self._lock = threading.RLock()
         self._own = threading.local()
 

@@ -17,7 +17,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.utils import clip_grad
 from torch.optim.optimizer import Optimizer
 
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.patch import Patches
 
 from .dispatch import OpMode
 from .dynamo import shielded, untraced

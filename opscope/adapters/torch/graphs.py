@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.cuda.graphs
 
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture.cuda_graphs import OF_PROCESS
 from opscope.core.capture.emit import Emitter
 from opscope.core.schema import GRAPH_CAPTURE, GRAPH_REPLAY

@@ -17,8 +17,8 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opscope.adapters.patch import Patches
-from opscope.adapters.source import Sources
+from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.source import Sources
 from opscope.core.capture.emit import Emitter
 from opscope.core.schema import OpCall
 

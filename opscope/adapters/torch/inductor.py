@@ -21,9 +21,9 @@ from typing import Any, Final
 
 import torch
 
-from opscope.adapters.imported import when_imported
-from opscope.adapters.patch import Patches
-from opscope.adapters.source import Sources
+from opscope.adapters.shared.imported import when_imported
+from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.capture.recorder_sink import Recorder

@@ -17,7 +17,7 @@ import logging
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from opscope.adapters import cache
+from opscope.adapters.shared import cache
 from opscope.core.capture import session
 from opscope.core.capture.own_cost import Spent
 from opscope.core.capture.recorder_sink import Recorder

@@ -12,7 +12,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.schema import COMPILE

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from opscope.adapters import cache
-from opscope.adapters.imported import when_imported
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared import cache
+from opscope.adapters.shared.imported import when_imported
+from opscope.adapters.shared.patch import Patches
 
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")

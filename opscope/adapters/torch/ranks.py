@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 from opscope.core.group_specs import DIMENSION, GROUP, GROUPS, format_ranks, mesh_name

@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from opscope.adapters.source import Source
+from opscope.adapters.shared.source import Source
 from opscope.core.capture.emit import Prepared
 from opscope.core.schema import OpCall
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torch.optim import optimizer as optimizers
 
-from opscope.adapters.patch import Patches
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
 
 from .dynamo import untraced

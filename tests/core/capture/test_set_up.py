@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.adapters import compiled
+from opscope.adapters.shared import compiled
 from opscope.core.capture import session
 from opscope.core.capture.recorder_sink import Recorder
 from opscope.readers.recording.process_part import read_part

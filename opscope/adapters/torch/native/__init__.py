@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from opscope.adapters.base import Options
-from opscope.adapters.ready import leave_word
+from opscope.adapters.shared.ready import leave_word
 from opscope.core.capture.emit import Emitter
 
 from .binary import MEMORY, BuildError, build, plan

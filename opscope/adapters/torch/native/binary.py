@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from opscope.adapters.compiled import CXX, TIMEOUT, BuildError, cached, find_compiler, make, say
+from opscope.adapters.shared.compiled import (
+    CXX,
+    TIMEOUT,
+    BuildError,
+    cached,
+    find_compiler,
+    make,
+    say,
+)
 
 __all__ = ["BuildError", "Plan", "build", "built", "command", "nvtx_headers", "plan"]
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from torch.utils.data._utils import worker
 
-from opscope.adapters import cache
 from opscope.adapters.base import Options
-from opscope.adapters.source import LibraryFile, Sources
+from opscope.adapters.shared import cache
+from opscope.adapters.shared.source import LibraryFile, Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared, Writing
 from opscope.core.capture.own_cost import Spent

@@ -9,15 +9,17 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterable
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from opscope.adapters import known
 from opscope.core.cells import cell
 from opscope.core.code_files import LIMIT, is_library_s, kept, library_file
 from opscope.core.schema import Frame
 
-#: Frameworks whose code is not the user's, wherever it lies.
-_FRAMEWORKS: Final = ("torch", "tensorflow", "keras", "jax")
+#: Where opscope's own code lies.
+_OPSCOPE: Final = str(Path(__file__).absolute().parents[2])
 #: What torch.compile generates: a folder of two letters, a hash, wherever its cache lies.
 _GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: In the names of files that TensorFlow makes of the user's functions.
@@ -145,13 +147,14 @@ class Sources:
 
 
 def _library_folders() -> set[str]:
-    """Where code lies that is not the user's: the standard library, installed packages, opscope."""
+    """Where code lies that is not the user's: the standard library, installed packages, opscope, and
+    every framework that has an adapter, wherever it lies."""
     paths = sysconfig.get_paths()
     folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site.getsitepackages())
     folders.add(site.getusersitepackages())
-    folders.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    for name in _FRAMEWORKS:
+    folders.add(_OPSCOPE)
+    for name in known.available():
         module = sys.modules.get(name)
         if module is not None and module.__file__:
             folders.add(os.path.dirname(os.path.abspath(module.__file__)))

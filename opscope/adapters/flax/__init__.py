@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
-from opscope.adapters.base import Options
-from opscope.adapters.jaxtrace import runs
-from opscope.adapters.patch import Patches
+from opscope.adapters.base import Adapter, Options
+from opscope.adapters.shared.jaxtrace import runs
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture.emit import Emitter
 
 _log = logging.getLogger(__name__)
@@ -34,10 +34,11 @@ class _Open(threading.local):
         self.stack: list[tuple[Any, str]] = []
 
 
-class FlaxAdapter:
+class FlaxAdapter(Adapter):
     """Flax NNX."""
 
     name: ClassVar[str] = "flax"
+    title: ClassVar[str] = "Flax"
     module: ClassVar[str] = "flax.nnx"
     requires: ClassVar[str] = ">=0.10"
 
@@ -45,8 +46,6 @@ class FlaxAdapter:
         self._patches = Patches()
         self._open = _Open()
         self._emitter: Emitter | None = None
-        #: A fault of ours was met; nothing is observed any more.
-        self.broken = False
 
     def install(self, emitter: Emitter, options: Options) -> None:
         """Hook all classes of modules that there are, and those to come."""
@@ -104,7 +103,7 @@ class FlaxAdapter:
             name, path = _name(stack, module)
             return self._layer(emitter, module, name if tracing else None, path)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a module could not be named")
+            self.failed("a module could not be named")
             return None
 
     @contextmanager
@@ -123,13 +122,6 @@ class FlaxAdapter:
                     emitter.pop()
         finally:
             stack.pop()
-
-    def _failed(self, what: str) -> None:
-        """Called in an ``except``: say so once, and take the adapter out of the user's way."""
-        if not self.broken:
-            self.broken = True
-            _log.exception("opscope: %s; Flax is no longer observed", what)
-            self.uninstall()
 
 
 def _subclasses(base: type) -> list[type]:

@@ -11,9 +11,9 @@ import threading
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
-from opscope.adapters.base import Options
-from opscope.adapters.jaxtrace import runs
-from opscope.adapters.patch import Patches
+from opscope.adapters.base import Adapter, Options
+from opscope.adapters.shared.jaxtrace import runs
+from opscope.adapters.shared.patch import Patches
 from opscope.core.capture.emit import Emitter
 
 SCOPE: Final = "optimizer"
@@ -24,10 +24,11 @@ class _Inside(threading.local):
     scope = False
 
 
-class OptaxAdapter:
+class OptaxAdapter(Adapter):
     """Optax."""
 
     name: ClassVar[str] = "optax"
+    title: ClassVar[str] = "Optax"
     module: ClassVar[str] = "optax"
     requires: ClassVar[str] = ">=0.2"
 

@@ -16,6 +16,14 @@ from typing import Final
 from . import cache
 
 _SOURCES: Final = (".c", ".cc", ".cpp", ".h")
+#: The folder of each framework's adapter is in it.
+_ADAPTERS: Final = Path(__file__).resolve().parents[1]
+
+
+def sources(framework: str) -> list[Path]:
+    """The native sources of the framework's adapter; none of most."""
+    files = sorted((_ADAPTERS / framework).rglob("*"))
+    return [one for one in files if one.suffix in _SOURCES]
 
 
 def is_ready(framework: str, module: str, environ: Mapping[str, str]) -> bool:
@@ -40,8 +48,7 @@ def leave_word(framework: str, module: str) -> None:
 def _name(framework: str, module: str, environ: Mapping[str, str]) -> str:
     path = Path(module).resolve()
     status = path.stat()
-    files = sorted((Path(__file__).parent / framework).rglob("*"))
-    texts = [one.read_text("utf-8") for one in files if one.suffix in _SOURCES]
+    texts = [one.read_text("utf-8") for one in sources(framework)]
     asked = [environ.get(name, "") for name in ("CC", "CXX", "OPSCOPE_MEMORY")]
     parts = (str(path), str(status.st_size), str(status.st_mtime_ns), *asked, *texts)
     return f"{framework}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.ready"
