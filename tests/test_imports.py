@@ -18,7 +18,7 @@ ROOT = Path(opscope.__file__).resolve().parents[1]
 #: The tests may run against an installed package, which has no scripts beside it.
 CHECKOUT = Path(__file__).resolve().parents[1]
 #: Modules that are imported only because the user's program has them.
-USERS = {"torch", "tensorflow", "jax", "keras", "mindspore", "lightning", "pytorch_lightning",
+USERS = {"torch", "tensorflow", "jax", "keras", "mindspore", "abacus", "lightning", "pytorch_lightning",
          "transformers", "sitecustomize"}  # fmt: skip
 FRAMEWORKS = ("torch", "tensorflow", "jax", "mindspore", "onnxruntime", "keras", "tensorrt")
 

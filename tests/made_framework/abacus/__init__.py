@@ -1,0 +1,7 @@
+"""Abacus: a made-up framework, as small as one can be. The adapter ``opscope.adapters.template`` is for it."""
+
+from abacus.engine import Array, add, multiply
+from abacus.training import Layer, Optimizer
+
+__version__ = "2.1"
+__all__ = ["Array", "Layer", "Optimizer", "add", "multiply"]
