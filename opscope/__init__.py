@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
+from . import callbacks as _callbacks
 from .version import __version__ as __version__
 
+# What is needed for types alone is not imported, the typing module included: it costs more than the rest.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
+    from typing import Any
 
-    from .core.capture.session import annotate
+    from .core.capture.session import Capture, annotate
     from .profile import load
 
 __all__ = ["annotate", "capture", "init", "load", "shutdown", "step", "wrap"]
@@ -117,3 +119,12 @@ def capture(
 
     init()
     return record(path, backend=backend, force=force)
+
+
+def _profile(path: str | os.PathLike[str], backend: str, force: bool | None) -> Capture:
+    from .backends.profile_capture import ProfileCapture
+
+    return ProfileCapture(path, backend, force)
+
+
+_callbacks.register(init, _profile)

@@ -47,6 +47,27 @@ def test_import_opscope_loads_the_standard_library_and_itself():
     assert "opscope" in added
     foreign = {name for name in added if name not in sys.stdlib_module_names} - {"opscope"}
     assert foreign == set()
+    assert "typing" not in added  # it costs more than the rest of ``import opscope``
+
+
+def test_init_imports_no_adapter_before_its_framework():
+    code = (
+        "import sys, opscope; opscope.init()\n"
+        "rooms = {name.split('.')[2] for name in sys.modules if name.startswith('opscope.adapters.')}\n"
+        "assert rooms == {'base', 'known'}, rooms"
+    )
+    loaded(code)
+
+
+@pytest.mark.parametrize("room", ["adapters", "callbacks"])
+def test_no_import_of_opscope_s_own_is_hidden_from_the_import_contracts(room):
+    """``import_module`` of a name that is written out is an import that import-linter does not see."""
+    hidden = []
+    for path in ROOT.joinpath("opscope", room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+                hidden += [path.name for one in node.args if "opscope" in ast.unparse(one)]
+    assert hidden == []
 
 
 def test_init_loads_no_framework_and_nothing_heavy():

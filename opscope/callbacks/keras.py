@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from keras.callbacks import Callback
 from opscope.core.capture.session import Capture
 from opscope.core.capture.steps_per_execution import Executions
 
+from . import observe, profile
 from .steprange import StepRange as _Range
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
         self._step = 0
         self._executions = Executions()
         self._told = False
-        import_module("opscope").init()
+        observe()
 
     @property
     def state(self) -> Any:
@@ -63,10 +63,7 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
         path = self._path
         if window:
             path = path.with_name(f"{path.stem}-{window}{path.suffix}")
-        made: Capture = import_module("opscope.backends.profile_capture").ProfileCapture(
-            path, self._backend, self._force
-        )
-        return made
+        return profile(path, self._backend, self._force)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Steps are counted from here."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from opscope.core.capture import session
 from opscope.core.capture.session import Capture
 
+from . import observe, profile
 from .steprange import StepRange
 
 
@@ -46,18 +45,14 @@ class Stepping:
         path = self._path
         if self._repeat != 1:
             path = path.with_name(f"{path.stem}-{window}{path.suffix}")
-        # by name: this room knows only core, whoever installs the callback has the whole package
-        made: Capture = import_module("opscope.backends.profile_capture").ProfileCapture(
-            path, self._backend, self._force
-        )
-        return made
+        return profile(path, self._backend, self._force)
 
     def begin(self, model: object = None) -> None:
         """The training of ``model`` begins: until it ends this alone tells the steps."""
         if model is not None:
             session.trains(model)
         if self._range is not None:
-            _package().init()
+            observe()
         if self._others is None:
             self._others = session.steps_by_user
         session.steps_by_user = True
@@ -90,7 +85,3 @@ class Stepping:
     def _next(self, number: int) -> None:
         if self._range is not None:
             self._range.at(number)
-
-
-def _package() -> Any:
-    return import_module("opscope")
