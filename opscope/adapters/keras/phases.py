@@ -8,6 +8,10 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from keras.src import backend
+from keras.src.backend.common.keras_tensor import any_symbolic_tensors
+from keras.src.layers.layer import Layer
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.trainers.trainer import Trainer
 
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
@@ -20,28 +24,23 @@ def phases(emitter: Emitter, failed: Callable[[str], None]) -> list[Hook]:
     """What is to be hooked with this backend.
 
     With PyTorch the batches come from its data loader, whose adapter tells them; TensorFlow takes
-    them inside its graphs.
+    them inside its graphs. The module of a backend is imported where that is the one in use.
     """
-    optimizer = import_module("keras.src.optimizers.base_optimizer")
     if backend.backend() == "tensorflow":
         context = import_module("tensorflow.python.eager.context")
         eagerly = context.executing_eagerly
-        return _known(
-            (optimizer.BaseOptimizer, "apply", lambda of: _optimizing(of, lambda: not eagerly()))
-        )
+        return _known((BaseOptimizer, "apply", lambda of: _optimizing(of, lambda: not eagerly())))
     if backend.backend() == "jax":
         trainer = import_module("keras.src.backend.jax.trainer")
         return _known(
             (trainer.JAXEpochIterator, "_get_iterator", lambda of: _batches(of, emitter, failed))
         )
     if backend.backend() == "torch":
-        trainer = import_module("keras.src.trainers.trainer")
-        layer = import_module("keras.src.layers.layer")
         compiling = import_module("torch").compiler.is_compiling
         return _known(
-            (optimizer.BaseOptimizer, "apply", lambda of: _optimizing(of, compiling)),
-            (trainer.Trainer, "_symbolic_build", _building),
-            (layer.Layer, "__call__", _symbolic),
+            (BaseOptimizer, "apply", lambda of: _optimizing(of, compiling)),
+            (Trainer, "_symbolic_build", _building),
+            (Layer, "__call__", _symbolic),
         )
     return []
 
@@ -101,13 +100,12 @@ def _building(original: Any) -> Any:
 
 
 def _symbolic(original: Any) -> Any:
-    symbolic = import_module("keras.src.backend.common.keras_tensor").any_symbolic_tensors
     is_compiling = import_module("torch").compiler.is_compiling
 
     @functools.wraps(original)
     def __call__(layer: Any, *args: Any, **kwargs: Any) -> Any:
         # only the first step can begin with a call
-        if is_compiling() or session.current_step() >= 0 or not symbolic(args, kwargs):
+        if is_compiling() or session.current_step() >= 0 or not any_symbolic_tensors(args, kwargs):
             return original(layer, *args, **kwargs)
         with session.steps_held():
             return original(layer, *args, **kwargs)

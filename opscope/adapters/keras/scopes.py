@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from keras.src import backend
 from keras.src.backend.common import global_state
+from keras.src.layers.layer import Layer
 
 from opscope.adapters.shared import scopes
 
@@ -22,8 +23,7 @@ from opscope.adapters.shared import scopes
 def hooks(failed: Callable[[str], None]) -> list[tuple[Any, str, Callable[[Any], Any]]]:
     """(class, name of its method, what makes our method of it); none with PyTorch."""
     if backend.backend() == "jax":
-        layer = import_module("keras.src.layers.layer").Layer
-        return [(layer, "stateless_call", _stateless)]
+        return [(Layer, "stateless_call", _stateless)]
     if backend.backend() != "tensorflow":
         return []
     module = import_module("keras.src.backend.tensorflow.core")

@@ -175,7 +175,7 @@ def _changed(compiler: str) -> int:
 @contextlib.contextmanager
 def _locked(path: Path, timeout: float) -> Iterator[None]:
     """Only one process at a time is inside. The lock goes with the process that holds it."""
-    import fcntl
+    import fcntl  # not there on Windows, where nothing is compiled
 
     with path.open("a") as file:
         deadline = time.monotonic() + timeout

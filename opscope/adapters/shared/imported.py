@@ -20,7 +20,7 @@ _waiting: dict[str, list[weakref.WeakMethod[Callable[[Any], None]]]] = {}
 
 def when_imported(name: str, tell: Callable[[Any], None]) -> None:
     """Call ``tell`` (a method) with module ``name``, now or once it is imported, while its object lives."""
-    import wrapt
+    import wrapt  # slow to import, and not every adapter waits for something
 
     with _lock:
         known = name in _waiting
