@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import opscope
+from opscope import adapters
 
 jax = pytest.importorskip("jax")
 
@@ -164,6 +165,20 @@ def test_what_optax_computes_is_the_optimizers(observed):
     # it works as before, outside of a program too
     updates, _ = optimizer.update(w, optimizer.init(w), w)
     assert optax.apply_updates(w, updates).shape == w.shape
+
+
+def test_optax_that_cannot_tell_whether_it_is_traced_goes_on_unobserved(
+    observed, monkeypatch, caplog
+):
+    import jax.numpy as jnp
+    import optax
+
+    adapter = adapters._installed["optax"]
+    monkeypatch.setattr(adapter, "_runs", lambda: 1 / 0)
+    weights = jnp.ones(3)
+    assert optax.apply_updates(weights, weights).tolist() == [2, 2, 2]
+    assert optax.apply_updates(weights, weights).tolist() == [2, 2, 2]
+    assert caplog.text.count("Optax is no longer observed") == 1
 
 
 def test_turning_off_restores_flax_and_optax():

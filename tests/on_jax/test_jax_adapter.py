@@ -12,6 +12,7 @@ import pytest
 
 import opscope
 from opscope import adapters
+from opscope.adapters.jax import calls
 from opscope.core.capture import session
 from opscope.core.rangetext import parse, parse_spec
 from tests.nvtx_tool import build, hear
@@ -237,3 +238,18 @@ def test_an_adapter_that_is_shut_down_is_gone(tmp_path):
     gc.collect()
     assert [one() for one in gone] == [None] * 3
     assert float(kept[0](2.0)) == 4.0
+
+
+def test_jax_that_cannot_tell_whether_it_is_traced_goes_on_unobserved(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(calls, "runs", lambda: lambda: 1 / 0)
+    try:
+        opscope.init("jax")
+        double = jax.jit(lambda x: 2 * x)
+        with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+            assert double(jnp.ones(())) == 2
+            assert double(jnp.ones(())) == 2
+    finally:
+        opscope.shutdown()
+    assert caplog.text.count("JAX is no longer observed") == 1

@@ -209,3 +209,20 @@ def test_turning_off_restores_every_method():
 
 def test_a_saved_model_is_the_same_after_loading(tmp_path):
     saved_and_loaded(tmp_path / "one.keras")
+
+
+def test_keras_that_cannot_tell_whether_a_graph_is_made_goes_on_unobserved(
+    tmp_path, monkeypatch, caplog
+):
+    from opscope.adapters import keras as adapter
+
+    layer, x = keras.layers.Dense(2, kernel_initializer="ones"), keras.ops.ones((1, 3))
+    expected = layer(x).tolist()
+    monkeypatch.setattr(adapter, "_tracing", lambda: lambda: 1 / 0)
+    try:
+        with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
+            assert layer(x).tolist() == expected
+            assert layer(x).tolist() == expected
+    finally:
+        opscope.shutdown()
+    assert caplog.text.count("Keras is no longer observed") == 1

@@ -23,10 +23,11 @@ _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
 class _Switch:
     """What a shell asks, and all that it keeps: a jitted function may outlive the adapter."""
 
-    __slots__ = ("on",)
+    __slots__ = ("failed", "on")
 
     def __init__(self) -> None:
         self.on = False
+        self.failed: Callable[[str], None] | None = None
 
 
 class Calls:
@@ -55,10 +56,12 @@ class Calls:
 
         self._patches.set(pjit, "_cpp_pjit", jitted)
         switch.on = True
+        switch.failed = self._failed
 
     def uninstall(self) -> None:
         self._patches.restore()
         self._switch.on = False
+        self._switch.failed = None
 
 
 def _shell(
@@ -68,11 +71,18 @@ def _shell(
 
     def call(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         nonlocal prepared
-        # inside another function's trace nothing runs
-        if not emitter.active or not switch.on or not running():
+        if not emitter.active or not switch.on:
             return wrapped(*args, **kwargs)
-        if prepared is None:
-            prepared = emitter.prepare(name, "graph")
+        try:
+            runs_now = running()
+            if prepared is None and runs_now:
+                prepared = emitter.prepare(name, "graph")
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            runs_now = False
+            if switch.failed is not None:
+                switch.failed("whether a jitted function runs could not be told")
+        if prepared is None or not runs_now:  # inside another function's trace nothing runs
+            return wrapped(*args, **kwargs)
         emitter.push(prepared)
         try:
             return wrapped(*args, **kwargs)

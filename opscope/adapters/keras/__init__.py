@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from keras.src import backend
@@ -100,25 +101,17 @@ class KerasAdapter(Adapter):
         return __init__
 
     def _called(self, original: Any) -> Any:
-        paths = self._paths
         tracing = _tracing()
 
         @functools.wraps(original)
         def __call__(layer: Any, *args: Any, **kwargs: Any) -> Any:
             emitter = self._emitter
-            if emitter is None or not emitter.active or tracing():
+            if emitter is None or not emitter.active:
                 return original(layer, *args, **kwargs)
-            try:
-                path = scopes.path_of(layer)
-                prepared = paths.get(path)
-                if prepared is None:
-                    if len(paths) >= MAX_LAYERS:
-                        paths.clear()
-                    prepared = paths[path] = emitter.prepare(path, "layer")
-                emitter.push(prepared)
-            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self.failed("a layer could not be named")
+            prepared = self._named(emitter, layer, tracing)
+            if prepared is None:
                 return original(layer, *args, **kwargs)
+            emitter.push(prepared)
             try:
                 return original(layer, *args, **kwargs)
             finally:
@@ -126,8 +119,24 @@ class KerasAdapter(Adapter):
 
         return __call__
 
+    def _named(self, emitter: Emitter, layer: Any, tracing: Callable[[], bool]) -> Prepared | None:
+        """The range for a layer's call; None where a graph is being made, or the layer cannot be named."""
+        try:
+            if tracing():
+                return None
+            path = scopes.path_of(layer)
+            prepared = self._paths.get(path)
+            if prepared is None:
+                if len(self._paths) >= MAX_LAYERS:
+                    self._paths.clear()
+                prepared = self._paths[path] = emitter.prepare(path, "layer")
+            return prepared
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self.failed("a layer could not be named")
+            return None
 
-def _tracing() -> Any:
+
+def _tracing() -> Callable[[], bool]:
     """What tells whether a graph is being made, in which case nothing runs in a layer's call."""
     if backend.backend() == "tensorflow":
         from tensorflow.python.eager import context

@@ -70,8 +70,7 @@ class OptaxAdapter(Adapter):
 
         @functools.wraps(function)
         def scoped(*args: Any, **kwargs: Any) -> Any:
-            # of transformations within each other the outermost alone counts
-            if inside.scope or not self._on or self._runs():
+            if not self._is_outermost():
                 return function(*args, **kwargs)
             inside.scope = True
             try:
@@ -82,3 +81,11 @@ class OptaxAdapter(Adapter):
 
         setattr(scoped, _MARK, True)
         return scoped
+
+    def _is_outermost(self) -> bool:
+        """Whether a program is being traced, and no transformation around this one has the scope."""
+        try:
+            return self._on and not self._inside.scope and not self._runs()
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self.failed("whether a program is traced could not be told")
+            return False
