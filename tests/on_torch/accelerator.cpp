@@ -52,20 +52,19 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
 at::Tensor on_cpu(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
-                       tensor.options().device(c10::kCPU).requires_grad(false));
+      tensor.options().device(c10::kCPU).requires_grad(false));
 }
 
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
-                 std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+    std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
   return at::detail::empty_generic(size, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                   c10::dtype_or_default(dtype), format);
+      c10::dtype_or_default(dtype), format);
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype,
-                         std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+    std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
   return at::detail::empty_strided_generic(size, stride, &memory,
-                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                           c10::dtype_or_default(dtype));
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
@@ -75,9 +74,13 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
   return to;
 }
 
-at::Tensor copy_and_resize(const at::Tensor& from, const at::Tensor& to) { return copy_from(from, to, false); }
+at::Tensor copy_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  return copy_from(from, to, false);
+}
 
-void fallen_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
+void fallen_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(op, stack);
+}
 
 }  // namespace
 

@@ -48,93 +48,102 @@
 
 /* ---------------------------------------------------------------------------------- threads */
 
-typedef struct { int64_t code, value; } Record;
+typedef struct {
+  int64_t code, value;
+} Record;
 typedef struct Block {
-    struct Block *_Atomic next;
-    _Atomic uint64_t count;     /* written by the owner, read by who takes */
-    uint64_t pad[2];
-    Record records[BLOCK];
+  struct Block* _Atomic next;
+  _Atomic uint64_t count;     /* written by the owner, read by who takes */
+  uint64_t pad[2];
+  Record records[BLOCK];
 } Block;
 
 typedef struct Thread {
-    struct Thread *next;
-    int64_t number, tid, ident;
-    Block *block;               /* the owner's */
-    Block *taken;               /* the taker's, and how far it is in it */
-    uint64_t upto;
-    _Atomic int gone;
-    uint32_t run;               /* the listening that the depths below are of */
-    int depth, dropped;         /* open ranges; those beyond, of which nothing is told */
-    uint8_t told[MAX_DEPTH];    /* of each open range to whom it was told */
-    const void *context;        /* of the op that is about to be announced … */
-    const void *params;         /* … which these were given to */
-    struct { uint64_t hash; Text *text; uint32_t id; } cache[CACHE];
+  struct Thread* next;
+  int64_t number, tid, ident;
+  Block* block;               /* the owner's */
+  Block* taken;               /* the taker's, and how far it is in it */
+  uint64_t upto;
+  _Atomic int gone;
+  uint32_t run;               /* the listening that the depths below are of */
+  int depth, dropped;         /* open ranges; those beyond, of which nothing is told */
+  uint8_t told[MAX_DEPTH];    /* of each open range to whom it was told */
+  const void* context;        /* of the op that is about to be announced … */
+  const void* params;         /* … which these were given to */
+  struct {
+    uint64_t hash;
+    Text* text;
+    uint32_t id;
+  } cache[CACHE];
 } Thread;
 
 static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER;
-static Thread *threads;
+static Thread* threads;
 static int64_t thread_count;
 static _Atomic int blocks;
 static _Atomic int64_t lost;
 static _Atomic uint32_t run;    /* odd: something listens */
 static _Atomic int recording;
 static int64_t text_base, pop_code, thread_base, chunk_code;
-static __thread Thread *mine __attribute__((tls_model("initial-exec")));
+static __thread Thread* mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void thread_ends(void *thread) { ((Thread *)thread)->gone = 1; mine = NULL; }
+static void thread_ends(void* thread) {
+  ((Thread*)thread)->gone = 1;
+  mine = NULL;
+}
 static void make_key(void) { pthread_key_create(&key, thread_ends); }
 
-static Block *new_block(void) {
-    Block *block = malloc(sizeof *block);
-    if (block) {
-        block->next = NULL;
-        block->count = 0;
-        blocks++;
-    }
-    return block;
+static Block* new_block(void) {
+  Block* block = malloc(sizeof *block);
+  if (block) {
+    block->next = NULL;
+    block->count = 0;
+    blocks++;
+  }
+  return block;
 }
 
-static Thread *this_thread(void) {
-    if (mine) return mine;
-    Thread *thread = calloc(1, sizeof *thread);
-    if (!thread) return NULL;
-    if (!(thread->block = thread->taken = new_block())) {
-        free(thread);
-        return NULL;
-    }
-    thread->tid = syscall(SYS_gettid);
-    thread->ident = (int64_t)(intptr_t)pthread_self();
-    pthread_once(&once, make_key);
-    pthread_setspecific(key, thread);
-    pthread_mutex_lock(&threads_lock);
-    thread->number = thread_count++;
-    thread->next = threads;
-    threads = thread;
-    pthread_mutex_unlock(&threads_lock);
-    return mine = thread;
+static Thread* this_thread(void) {
+  if (mine) return mine;
+  Thread* thread = calloc(1, sizeof *thread);
+  if (!thread) return NULL;
+  if (!(thread->block = thread->taken = new_block())) {
+    free(thread);
+    return NULL;
+  }
+  thread->tid = syscall(SYS_gettid);
+  thread->ident = (int64_t)(intptr_t)pthread_self();
+  pthread_once(&once, make_key);
+  pthread_setspecific(key, thread);
+  pthread_mutex_lock(&threads_lock);
+  thread->number = thread_count++;
+  thread->next = threads;
+  threads = thread;
+  pthread_mutex_unlock(&threads_lock);
+  return mine = thread;
 }
 
 static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int put(Thread *thread, int64_t code, int64_t value, int must) {
-    Block *block = thread->block;
-    uint64_t count = atomic_load_explicit(&block->count, memory_order_relaxed);
-    if (count == BLOCK) {
-        Block *next = must || blocks < MAX_BLOCKS ? new_block() : NULL;
-        if (!next) return 0;
-        atomic_store_explicit(&block->next, next, memory_order_release);
-        thread->block = block = next;
-        count = 0;
-    }
-    block->records[count] = (Record){code, value};
-    atomic_store_explicit(&block->count, count + 1, memory_order_release);
-    return 1;
+static int put(Thread* thread, int64_t code, int64_t value, int must) {
+  Block* block = thread->block;
+  uint64_t count = atomic_load_explicit(&block->count, memory_order_relaxed);
+  if (count == BLOCK) {
+    Block* next = must || blocks < MAX_BLOCKS ? new_block() : NULL;
+    if (!next) return 0;
+    atomic_store_explicit(&block->next, next, memory_order_release);
+    thread->block = block = next;
+    count = 0;
+  }
+  block->records[count] = (Record){code, value};
+  atomic_store_explicit(&block->count, count + 1, memory_order_release);
+  return 1;
 }
 
 /* ------------------------------------------------------------------------------------- NVTX */
@@ -147,61 +156,60 @@ static int put(Thread *thread, int64_t code, int64_t value, int must) {
 /* TensorFlow makes an op's context, then announces the op, on the same thread. While shapes are
  * wanted the context is remembered until then, or until it is no more. */
 
-static void (*real_context)(void *, void *, int);
-static void (*real_context_end)(void *);
+static void (*real_context)(void*, void*, int);
+static void (*real_context_end)(void*);
 static _Atomic int shapes;
 
-static void context_begins(void *context, void *params, int outputs) {
-    real_context(context, params, outputs);
-    if (!atomic_load_explicit(&shapes, memory_order_relaxed)) return;
-    Thread *thread = run & 1 ? this_thread() : NULL;
-    if (!thread) return;
-    heed(thread, run);
-    thread->context = context;
-    thread->params = params;
+static void context_begins(void* context, void* params, int outputs) {
+  real_context(context, params, outputs);
+  if (!atomic_load_explicit(&shapes, memory_order_relaxed)) return;
+  Thread* thread = run & 1 ? this_thread() : NULL;
+  if (!thread) return;
+  heed(thread, run);
+  thread->context = context;
+  thread->params = params;
 }
 
-static void context_ends(void *context) {
-    if (mine && mine->context == context) mine->context = NULL;
-    real_context_end(context);
+static void context_ends(void* context) {
+  if (mine && mine->context == context) mine->context = NULL;
+  real_context_end(context);
 }
 
 /* What reads a context's parameters, made of inputs.cc. Given once, before shapes are first wanted. */
-EXPORT void opscope_inputs(uint64_t (*sign)(const void *),
-                           int (*text)(const void *, const char *, char *, int)) {
-    inputs_sign = sign;
-    inputs_text = text;
+EXPORT void opscope_inputs(uint64_t (*sign)(const void*), int (*text)(const void*, const char*, char*, int)) {
+  inputs_sign = sign;
+  inputs_text = text;
 }
 
 /* Whether announcements are to have shapes; what is so now. */
 EXPORT int opscope_shapes(int wanted) {
-    return shapes = wanted && inputs_sign && real_context && real_context_end;
+  return shapes = wanted && inputs_sign && real_context && real_context_end;
 }
 
 #include "annotations_xla.h"
 
 /* ------------------------------------------------------------------------- the import tables */
 
-static const struct { const char *symbol; void *replacement; void **real; } replaced[] = {
+static const struct {
+  const char* symbol;
+  void* replacement;
+  void** real;
+} replaced[] = {
     {"_ZN3tsl8profiler15AnnotationStack14PushAnnotationESt17basic_string_viewIcSt11char_traitsIcEE",
-     (void *)stack_push, (void **)&real_stack_push},
-    {"_ZN3tsl8profiler15AnnotationStack13PopAnnotationEv", (void *)stack_pop,
-     (void **)&real_stack_pop},
-    {"_ZN3tsl8profiler15AnnotationStack6EnableEb", (void *)enable, (void **)&real_enable},
-    {"_ZN3tsl8profiler9RangePushEPNS0_14ProfilerDomainEPKc", (void *)range_push,
-     (void **)&real_range_push},
-    {"_ZN3tsl8profiler6detail9RangePushEPNS0_14ProfilerDomainEPNS0_6StringEmPKvm",
-     (void *)titled_push, (void **)&real_titled_push},
-    {"_ZN3tsl8profiler8RangePopEPNS0_14ProfilerDomainE", (void *)range_pop,
-     (void **)&real_range_pop},
-    {"_ZN3tsl8profiler14RegisterStringEPNS0_14ProfilerDomainERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
-     (void *)register_string, (void **)&real_register},
-    {"_ZN10tensorflow15OpKernelContextC1EPNS0_6ParamsEi", (void *)context_begins,
-     (void **)&real_context},
-    {"_ZN10tensorflow15OpKernelContextD1Ev", (void *)context_ends, (void **)&real_context_end},
-    {"_ZN3tsl8profiler15TraceMeRecorder6RecordEONS1_5EventE", (void *)record_event,
-     (void **)&real_record},
-    {"_ZN3tsl8profiler15TraceMeRecorder5StartEim", (void *)start_tracer, (void **)&real_start},
+        (void*)stack_push, (void**)&real_stack_push},
+    {"_ZN3tsl8profiler15AnnotationStack13PopAnnotationEv", (void*)stack_pop, (void**)&real_stack_pop},
+    {"_ZN3tsl8profiler15AnnotationStack6EnableEb", (void*)enable, (void**)&real_enable},
+    {"_ZN3tsl8profiler9RangePushEPNS0_14ProfilerDomainEPKc", (void*)range_push, (void**)&real_range_push},
+    {"_ZN3tsl8profiler6detail9RangePushEPNS0_14ProfilerDomainEPNS0_6StringEmPKvm", (void*)titled_push,
+        (void**)&real_titled_push},
+    {"_ZN3tsl8profiler8RangePopEPNS0_14ProfilerDomainE", (void*)range_pop, (void**)&real_range_pop},
+    {"_ZN3tsl8profiler14RegisterStringEPNS0_14ProfilerDomainERKNSt7__cxx1112basic_stringIcSt11char_"
+     "traitsIcESaIcEEE",
+        (void*)register_string, (void**)&real_register},
+    {"_ZN10tensorflow15OpKernelContextC1EPNS0_6ParamsEi", (void*)context_begins, (void**)&real_context},
+    {"_ZN10tensorflow15OpKernelContextD1Ev", (void*)context_ends, (void**)&real_context_end},
+    {"_ZN3tsl8profiler15TraceMeRecorder6RecordEONS1_5EventE", (void*)record_event, (void**)&real_record},
+    {"_ZN3tsl8profiler15TraceMeRecorder5StartEim", (void*)start_tracer, (void**)&real_start},
 };
 enum { NEEDED = 3, REPLACED = sizeof replaced / sizeof *replaced, MAX_PATCHES = 128 };
 
@@ -209,49 +217,49 @@ enum { NEEDED = 3, REPLACED = sizeof replaced / sizeof *replaced, MAX_PATCHES = 
 
 /* Exchange the functions in all loaded TensorFlow libraries; how many entries were (0: none is there).
  * ``framework`` is the path of libtensorflow_framework, which must be loaded. */
-EXPORT int opscope_install(const char *framework) {
-    void *library = dlopen(framework, RTLD_LAZY | RTLD_NOLOAD);
-    if (!library) return 0;
-    for (int i = 0; i < REPLACED; i++) {
-        *replaced[i].real = dlsym(library, replaced[i].symbol);
-        if (!*replaced[i].real && i < NEEDED) return 0;
-    }
-    *(void **)&generation = dlsym(library, "_ZN3tsl8profiler15AnnotationStack11generation_E");
-    if (!generation) return 0;
-    *(void **)&trace_level = dlsym(library, "_ZN3tsl8profiler8internal13g_trace_levelE");
-    dl_iterate_phdr(patch_library, NULL);
-    return patched;
+EXPORT int opscope_install(const char* framework) {
+  void* library = dlopen(framework, RTLD_LAZY | RTLD_NOLOAD);
+  if (!library) return 0;
+  for (int i = 0; i < REPLACED; i++) {
+    *replaced[i].real = dlsym(library, replaced[i].symbol);
+    if (!*replaced[i].real && i < NEEDED) return 0;
+  }
+  *(void**)&generation = dlsym(library, "_ZN3tsl8profiler15AnnotationStack11generation_E");
+  if (!generation) return 0;
+  *(void**)&trace_level = dlsym(library, "_ZN3tsl8profiler8internal13g_trace_levelE");
+  dl_iterate_phdr(patch_library, NULL);
+  return patched;
 }
 
 /* Put every entry back that is still ours. */
 EXPORT void opscope_uninstall(void) {
-    opscope_operations(0);
-    shapes = 0;
-    while (patched) {
-        patched--;
-        if (*patches[patched].slot == patches[patched].after)
-            write_slot(patches[patched].slot, patches[patched].before, patches[patched].read_only);
-    }
+  opscope_operations(0);
+  shapes = 0;
+  while (patched) {
+    patched--;
+    if (*patches[patched].slot == patches[patched].after)
+      write_slot(patches[patched].slot, patches[patched].before, patches[patched].read_only);
+  }
 }
 
 /* Entries that hold our functions now. */
 EXPORT int opscope_installed(void) {
-    int count = 0;
-    for (int i = 0; i < patched; i++) count += *patches[i].slot == patches[i].after;
-    return count;
+  int count = 0;
+  for (int i = 0; i < patched; i++) count += *patches[i].slot == patches[i].after;
+  return count;
 }
 
 /* --------------------------------------------------------------------------- listen and take */
 
-EXPORT void opscope_listen(int record, int nvtx, int64_t texts_from, int64_t popped,
-                           int64_t threads_from, int64_t chunk) {
-    if (record) {
-        text_base = texts_from, pop_code = popped, thread_base = threads_from, chunk_code = chunk;
-    }
-    recording = record;
-    to_nvtx = nvtx && nvtx_domain;
-    if (run & 1) run++;
-    if (recording || to_nvtx) run++;
+EXPORT void opscope_listen(
+    int record, int nvtx, int64_t texts_from, int64_t popped, int64_t threads_from, int64_t chunk) {
+  if (record) {
+    text_base = texts_from, pop_code = popped, thread_base = threads_from, chunk_code = chunk;
+  }
+  recording = record;
+  to_nvtx = nvtx && nvtx_domain;
+  if (run & 1) run++;
+  if (recording || to_nvtx) run++;
 }
 
 #include "annotations_take.h"
@@ -260,9 +268,9 @@ EXPORT int64_t opscope_thread_count(void) { return thread_count; }
 EXPORT uint32_t opscope_text_count(void) { return text_count; }
 EXPORT int64_t opscope_lost(void) { return lost; }
 
-EXPORT const char *opscope_text(uint32_t id) {
-    pthread_mutex_lock(&texts_lock);
-    const char *text = id < text_count ? texts[id]->text : NULL;
-    pthread_mutex_unlock(&texts_lock);
-    return text;
+EXPORT const char* opscope_text(uint32_t id) {
+  pthread_mutex_lock(&texts_lock);
+  const char* text = id < text_count ? texts[id]->text : NULL;
+  pthread_mutex_unlock(&texts_lock);
+  return text;
 }

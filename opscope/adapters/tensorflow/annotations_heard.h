@@ -6,173 +6,182 @@
  * (xla/backends/gpu/runtime/annotation.h) is told to the stack as text too, and to a domain by the
  * handle of a text that was registered; both are popped alike. */
 
-static uint64_t (*inputs_sign)(const void *);
-static int (*inputs_text)(const void *, const char *, char *, int);
+static uint64_t (*inputs_sign)(const void*);
+static int (*inputs_text)(const void*, const char*, char*, int);
 
 enum { RECORDED = 1, SENT = 2 };
 
-static void nvtx_pop(void) { ((int (*)(void *))functions[POP])(nvtx_domain); }
+static void nvtx_pop(void) { ((int (*)(void*))functions[POP])(nvtx_domain); }
 
 /* What the thread knows of an earlier listening is void; ranges that the tool still has open end. */
-static inline void heed(Thread *thread, uint32_t listening) {
-    if (thread->run == listening) return;
-    while (thread->depth)
-        if (thread->told[--thread->depth] & SENT) nvtx_pop();
-    thread->run = listening;
-    thread->dropped = 0;
-    thread->context = NULL;
+static inline void heed(Thread* thread, uint32_t listening) {
+  if (thread->run == listening) return;
+  while (thread->depth)
+    if (thread->told[--thread->depth] & SENT) nvtx_pop();
+  thread->run = listening;
+  thread->dropped = 0;
+  thread->context = NULL;
 }
 
 /* Put the text into the thread's cache: with the shapes of the op's inputs, where the parameters are its. */
-static __attribute__((noinline)) void find(Thread *thread, uint64_t hash, const char *text, size_t length,
-                                           const void *params) {
-    char with_shapes[4096], *plain = strndup(text, length);
-    const char *told = plain;
-    if (plain && params && inputs_text(params, plain, with_shapes, sizeof with_shapes)) told = with_shapes;
-    Text *found = plain ? text_of(hash, told) : NULL;
-    if (found) {
-        thread->cache[hash % CACHE].hash = hash;
-        thread->cache[hash % CACHE].text = found;
-        thread->cache[hash % CACHE].id = found->id;
-    }
-    free(plain);
+static __attribute__((noinline)) void find(
+    Thread* thread, uint64_t hash, const char* text, size_t length, const void* params) {
+  char with_shapes[4096], *plain = strndup(text, length);
+  const char* told = plain;
+  if (plain && params && inputs_text(params, plain, with_shapes, sizeof with_shapes)) told = with_shapes;
+  Text* found = plain ? text_of(hash, told) : NULL;
+  if (found) {
+    thread->cache[hash % CACHE].hash = hash;
+    thread->cache[hash % CACHE].text = found;
+    thread->cache[hash % CACHE].id = found->id;
+  }
+  free(plain);
 }
 
 /* A range of that text begins; without one it is counted, so that its end is not taken for another's. */
-static void begins(const char *text, size_t length, int send) {
-    uint32_t listening = atomic_load_explicit(&run, memory_order_acquire);
-    Thread *thread = listening & 1 ? this_thread() : NULL;
-    if (!thread) return;
-    heed(thread, listening);
-    const void *params = thread->context ? thread->params : NULL;
-    thread->context = NULL;
-    int told = 0;
-    if (thread->dropped || thread->depth == MAX_DEPTH) {
-        thread->dropped++;
-        lost++;
-        return;
+static void begins(const char* text, size_t length, int send) {
+  uint32_t listening = atomic_load_explicit(&run, memory_order_acquire);
+  Thread* thread = listening & 1 ? this_thread() : NULL;
+  if (!thread) return;
+  heed(thread, listening);
+  const void* params = thread->context ? thread->params : NULL;
+  thread->context = NULL;
+  int told = 0;
+  if (thread->dropped || thread->depth == MAX_DEPTH) {
+    thread->dropped++;
+    lost++;
+    return;
+  }
+  if (text) {
+    uint64_t hash = hash_of(text, length);
+    if (params) hash = mixed(hash, inputs_sign(params));
+    __auto_type cached = &thread->cache[hash % CACHE];
+    if (cached->hash != hash || !cached->text) find(thread, hash, text, length, params);
+    Text* found = cached->hash == hash ? cached->text : NULL;
+    if (send && to_nvtx && found) {
+      nvtx_push(found);
+      told |= SENT;
     }
-    if (text) {
-        uint64_t hash = hash_of(text, length);
-        if (params) hash = mixed(hash, inputs_sign(params));
-        __auto_type cached = &thread->cache[hash % CACHE];
-        if (cached->hash != hash || !cached->text) find(thread, hash, text, length, params);
-        Text *found = cached->hash == hash ? cached->text : NULL;
-        if (send && to_nvtx && found) {
-            nvtx_push(found);
-            told |= SENT;
-        }
-        if (recording && found && put(thread, text_base + found->id, now(), 0)) told |= RECORDED;
-        if (!found || (recording && !(told & RECORDED))) lost++;
-    }
-    thread->told[thread->depth++] = (uint8_t)told;
+    if (recording && found && put(thread, text_base + found->id, now(), 0)) told |= RECORDED;
+    if (!found || (recording && !(told & RECORDED))) lost++;
+  }
+  thread->told[thread->depth++] = (uint8_t)told;
 }
 
 static void ends(void) {
-    Thread *thread = mine;
-    if (!thread || thread->run != run) return;
-    if (thread->dropped) {
-        thread->dropped--;
-    } else if (thread->depth) {
-        int told = thread->told[--thread->depth];
-        if (told & RECORDED && recording) put(thread, pop_code, now(), 1);
-        if (told & SENT) nvtx_pop();
-    }
+  Thread* thread = mine;
+  if (!thread || thread->run != run) return;
+  if (thread->dropped) {
+    thread->dropped--;
+  } else if (thread->depth) {
+    int told = thread->told[--thread->depth];
+    if (told & RECORDED && recording) put(thread, pop_code, now(), 1);
+    if (told & SENT) nvtx_pop();
+  }
 }
 
 /* ------------------------------------------------------------------------------- the stack */
 
-typedef struct { size_t length; const char *text; } View; /* libstdc++'s std::string_view */
+typedef struct {
+  size_t length;
+  const char* text;
+} View; /* libstdc++'s std::string_view */
 
 static void (*real_stack_push)(View);
 static void (*real_stack_pop)(void);
 static void (*real_enable)(_Bool);
-static _Atomic int *generation; /* odd: the stack is enabled */
+static _Atomic int* generation; /* odd: the stack is enabled */
 static _Atomic int wanted;      /* whether it would be without us … */
 static int annotating;          /* … and whether we enabled it */
 
 static void stack_push(View name) {
-    real_stack_push(name);
-    if (name.text) begins(name.text, name.length, 1);
+  real_stack_push(name);
+  if (name.text) begins(name.text, name.length, 1);
 }
 
 static void stack_pop(void) {
-    real_stack_pop();
-    ends();
+  real_stack_pop();
+  ends();
 }
 
 /* TensorFlow's profiler begins or ends: stacks begin anew, as they would without us, and stay enabled. */
 static void enable(_Bool on) {
-    int listening = run & 1;
-    if (listening && on == wanted) return;
-    wanted = on;
-    if (listening) real_enable(0);
-    real_enable(on || listening);
+  int listening = run & 1;
+  if (listening && on == wanted) return;
+  wanted = on;
+  if (listening) real_enable(0);
+  real_enable(on || listening);
 }
 
 /* Enable the stack, or leave it as it would be without us. */
 EXPORT void opscope_annotate(int on) {
-    int enabled = *generation & 1;
-    if (on && !enabled) wanted = 0;
-    if (on && enabled && !annotating) wanted = 1;
-    if (on ? !enabled : annotating && enabled && !wanted) real_enable(on != 0);
-    annotating = on;
+  int enabled = *generation & 1;
+  if (on && !enabled) wanted = 0;
+  if (on && enabled && !annotating) wanted = 1;
+  if (on ? !enabled : annotating && enabled && !wanted) real_enable(on != 0);
+  annotating = on;
 }
 
 /* -------------------------------------------------------------------------- an NVTX tool's domain */
 
-static void (*real_range_push)(void *, const char *);
-static void (*real_range_pop)(void *);
-static void (*real_titled_push)(void *, void *, unsigned long, const void *, size_t);
-static void *(*real_register)(void *, const void *);
+static void (*real_range_push)(void*, const char*);
+static void (*real_range_pop)(void*);
+static void (*real_titled_push)(void*, void*, unsigned long, const void*, size_t);
+static void* (*real_register)(void*, const void*);
 
 /* Texts of instructions by handle, never removed. Readers take no lock. */
 #define TITLES (1u << 16)
-static struct { void *_Atomic handle; Text *text; } titles[TITLES];
+static struct {
+  void* _Atomic handle;
+  Text* text;
+} titles[TITLES];
 static uint32_t title_count;
 
-static uint32_t title_place(const void *handle) {
-    return (uint32_t)mixed((uint64_t)(uintptr_t)handle, 0x9e3779b97f4a7c15ull) & (TITLES - 1);
+static uint32_t title_place(const void* handle) {
+  return (uint32_t)mixed((uint64_t)(uintptr_t)handle, 0x9e3779b97f4a7c15ull) & (TITLES - 1);
 }
 
-static Text *title_of(const void *handle) {
-    for (uint32_t at = title_place(handle);; at = (at + 1) & (TITLES - 1)) {
-        void *there = atomic_load_explicit(&titles[at].handle, memory_order_acquire);
-        if (there == handle) return titles[at].text;
-        if (!there) return NULL;
-    }
+static Text* title_of(const void* handle) {
+  for (uint32_t at = title_place(handle);; at = (at + 1) & (TITLES - 1)) {
+    void* there = atomic_load_explicit(&titles[at].handle, memory_order_acquire);
+    if (there == handle) return titles[at].text;
+    if (!there) return NULL;
+  }
 }
 
-static void *register_string(void *domain, const void *string) {
-    void *handle = real_register(domain, string);
-    const struct { const char *text; size_t length; } *of = string; /* libstdc++'s std::string */
-    int title = of->length < 4096 && (!strncmp(of->text, "Thunk:", 6) || !strncmp(of->text, "XlaModule:", 10));
-    Text *text = handle && title && run & 1 ? text_of(hash_of(of->text, of->length), of->text) : NULL;
-    pthread_mutex_lock(&texts_lock);
-    if (text && title_count < TITLES / 2 && !title_of(handle)) {
-        uint32_t at = title_place(handle);
-        while (titles[at].handle) at = (at + 1) & (TITLES - 1);
-        titles[at].text = text;
-        atomic_store_explicit(&titles[at].handle, handle, memory_order_release);
-        title_count++;
-    }
-    pthread_mutex_unlock(&texts_lock);
-    return handle;
+static void* register_string(void* domain, const void* string) {
+  void* handle = real_register(domain, string);
+  const struct {
+    const char* text;
+    size_t length;
+  }* of = string; /* libstdc++'s std::string */
+  int title = of->length < 4096 && (!strncmp(of->text, "Thunk:", 6) || !strncmp(of->text, "XlaModule:", 10));
+  Text* text = handle && title && run & 1 ? text_of(hash_of(of->text, of->length), of->text) : NULL;
+  pthread_mutex_lock(&texts_lock);
+  if (text && title_count < TITLES / 2 && !title_of(handle)) {
+    uint32_t at = title_place(handle);
+    while (titles[at].handle) at = (at + 1) & (TITLES - 1);
+    titles[at].text = text;
+    atomic_store_explicit(&titles[at].handle, handle, memory_order_release);
+    title_count++;
+  }
+  pthread_mutex_unlock(&texts_lock);
+  return handle;
 }
 
 /* What the tool hears from TensorFlow stays as it is. */
-static void range_push(void *domain, const char *text) {
-    real_range_push(domain, text);
-    if (domain) begins(text, text ? strlen(text) : 0, 0);
+static void range_push(void* domain, const char* text) {
+  real_range_push(domain, text);
+  if (domain) begins(text, text ? strlen(text) : 0, 0);
 }
 
-static void titled_push(void *domain, void *title, unsigned long schema, const void *payload, size_t size) {
-    real_titled_push(domain, title, schema, payload, size);
-    Text *known = domain && title ? title_of(title) : NULL;
-    if (domain) begins(known ? known->text : NULL, known ? strlen(known->text) : 0, 0);
+static void titled_push(void* domain, void* title, unsigned long schema, const void* payload, size_t size) {
+  real_titled_push(domain, title, schema, payload, size);
+  Text* known = domain && title ? title_of(title) : NULL;
+  if (domain) begins(known ? known->text : NULL, known ? strlen(known->text) : 0, 0);
 }
 
-static void range_pop(void *domain) {
-    real_range_pop(domain);
-    if (domain) ends();
+static void range_pop(void* domain) {
+  real_range_pop(domain);
+  if (domain) ends();
 }

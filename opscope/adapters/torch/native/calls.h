@@ -68,8 +68,7 @@ KeptPieces kept_pieces(const Pieces& pieces, std::pmr::memory_resource* in) {
   return kept;
 }
 
-Entry* make_entry(
-    Global& g, const OpInfo& op, Category category, const Place* place,
+Entry* make_entry(Global& g, const OpInfo& op, Category category, const Place* place,
     c10::ArrayRef<IValue> args, bool dynamic, bool varies, bool kept) {
   std::pmr::memory_resource* in = kept ? &g.kept.pool : std::pmr::new_delete_resource();
   Entry* entry = kept ? g.kept.make<Entry>(in) : new Entry(in);
@@ -203,11 +202,9 @@ inline uint64_t signature(uint64_t arguments, Category category, const Place* pl
   return hash.state | 1;
 }
 
-COLD Entry* new_entry(
-    Thread& t, Context& context, const OpInfo& op, Category category, const Place* place,
+COLD Entry* new_entry(Thread& t, Context& context, const OpInfo& op, Category category, const Place* place,
     c10::ArrayRef<IValue> args, uint64_t key) {
-  uint64_t bare =
-      signature(hash_arguments<false>(&op, op, args), category, place) ^ 0x5bd1e99500000000ull;
+  uint64_t bare = signature(hash_arguments<false>(&op, op, args), category, place) ^ 0x5bd1e99500000000ull;
   if (Entry* found = t.calls_seen.find(bare)) return found;
   Slow slow(t);
   Global& g = global();
@@ -240,9 +237,7 @@ COLD Entry* new_entry(
 }
 
 // Where this thread keeps the call of this signature; null where it is new.
-inline CallSlot* find_call(Thread& t, uint64_t key) {
-  return t.calls_seen.slot(key);
-}
+inline CallSlot* find_call(Thread& t, uint64_t key) { return t.calls_seen.slot(key); }
 
 #ifdef OPSCOPE_NVTX
 nvtxEventAttributes_t attributes(const Text& text, int64_t payload) {
@@ -302,8 +297,7 @@ inline void record_push(Thread& t, Context& c, int64_t text, int64_t payload) {
       c.epoch = 0;
       return;
     }
-    if (!g_flush_asked.exchange(true) && Py_IsInitialized() &&
-        Py_AddPendingCall(flush_in_python, nullptr))
+    if (!g_flush_asked.exchange(true) && Py_IsInitialized() && Py_AddPendingCall(flush_in_python, nullptr))
       g_flush_asked.store(false);  // no room for it now
   }
   t.waiting.store(waiting + 3, std::memory_order_relaxed);  // read and reset by the taker
@@ -312,8 +306,7 @@ inline void record_push(Thread& t, Context& c, int64_t text, int64_t payload) {
 }
 
 APART void push(Thread& t, Context& c, Text* text, int64_t payload) {
-  if (c.epoch && text->epoch.load(std::memory_order_relaxed) != c.epoch)
-    announce_first(t, *text, c.epoch);
+  if (c.epoch && text->epoch.load(std::memory_order_relaxed) != c.epoch) announce_first(t, *text, c.epoch);
 #ifdef OPSCOPE_NVTX
   if (g_nvtx.load(std::memory_order_relaxed)) {
     if (C10_UNLIKELY(text->process != g_nvtx_process.load(std::memory_order_relaxed))) {

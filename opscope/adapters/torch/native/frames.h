@@ -77,8 +77,10 @@ bool check_layout(const Layout& layout) {
     Py_DecRef(frame);
     frame = back;
   }
-  if (frame) Py_DecRef(frame);
-  else same = same && !raw;
+  if (frame)
+    Py_DecRef(frame);
+  else
+    same = same && !raw;
   return same;
 }
 
@@ -229,8 +231,8 @@ COLD const Place* ask_place(Thread& t, const PyObject* state) {
     } else if (all.places.size() < kMaxPlaces) {
       auto* made = new Place;
       for (int at = 0; at < count; ++at)
-        made->pieces.push_back((at ? " < " : " @") + infos[at]->file + ":" +
-                               std::to_string(PyFrame_GetLineNumber(user[at])));
+        made->pieces.push_back(
+            (at ? " < " : " @") + infos[at]->file + ":" + std::to_string(PyFrame_GetLineNumber(user[at])));
       all.places.emplace(key, made);
       place = made;
     } else {
@@ -241,8 +243,7 @@ COLD const Place* ask_place(Thread& t, const PyObject* state) {
   PyGILState_Release(gil);
   // Asked again: codes that were new are known now, so there is a key.
   uint64_t raw;
-  if (keep && !known_place(t, state, raw) && raw && t.places.count < kMaxPlaces)
-    t.places.insert(raw, place);
+  if (keep && !known_place(t, state, raw) && raw && t.places.count < kMaxPlaces) t.places.insert(raw, place);
   return place;
 }
 

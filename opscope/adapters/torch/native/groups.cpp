@@ -24,10 +24,8 @@ const std::string* reduction_name(int kind) {
 // group written in Python is not asked: that would wait for the GIL.
 extern "C" __attribute__((visibility("default"))) const void* opscope_object_name(const void* given) {
   const auto& value = *static_cast<const c10::IValue*>(given);
-  static const c10::TypePtr group_type =
-      c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
-  static const c10::TypePtr reduction_type =
-      c10::getCustomClassType<c10::intrusive_ptr<c10d::ReduceOp>>();
+  static const c10::TypePtr group_type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
+  static const c10::TypePtr reduction_type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ReduceOp>>();
   const auto type = value.toObjectRef().type();
   if (type == reduction_type) return reduction_name(value.toCustomClass<c10d::ReduceOp>()->op_);
   if (type != group_type) return nullptr;

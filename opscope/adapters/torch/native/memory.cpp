@@ -155,8 +155,7 @@ void put(int16_t kind, void* address, int64_t bytes) {
     timed = ++thread->cost.calls % kTimedEvery == kTimedEvery / 2;
     waiting = thread->records.size();
     if (waiting < kMaxWaiting)
-      thread->records.push_back(
-          {time, uint64_t(address), bytes, thread->os_tid, kCpu, kind});
+      thread->records.push_back({time, uint64_t(address), bytes, thread->os_tid, kCpu, kind});
   }
   if (waiting >= kMaxWaiting) g_dropped.fetch_add(1, std::memory_order_relaxed);
   if (waiting >= kAskFlush && !g_flush_asked.exchange(true) && Py_IsInitialized() &&

@@ -82,8 +82,7 @@ void drain_all(Global& g, std::vector<char>* into) {
     drain(*t, into);
     if (into && into->size() > before && t->announced != epoch) {
       t->announced = epoch;
-      g.taken_threads.insert(
-          g.taken_threads.end(), {t->index, t->os_tid, int64_t(t->pthread)});
+      g.taken_threads.insert(g.taken_threads.end(), {t->index, t->os_tid, int64_t(t->pthread)});
     }
     // A thread that made autograd nodes is still asked for them when it has ended.
     if (dead && !t->nodes) {
@@ -144,8 +143,8 @@ void opscope_options(int shapes, int source, int all_levels) {
 #ifdef OPSCOPE_NVTX
 namespace {
 void open_domain(Global& g) {
-  static const char* names[] = {"forward", "backward", "optimizer", "input", "communication",
-                                "layer", "step", "phase", "spec", "result", "graph"};
+  static const char* names[] = {"forward", "backward", "optimizer", "input", "communication", "layer", "step",
+      "phase", "spec", "result", "graph"};
   g.nvtx = nvtxDomainCreateA(g.domain.c_str());
   for (uint32_t at = 0; at < sizeof names / sizeof *names; ++at)
     nvtxDomainNameCategoryA(g.nvtx, at + 1, names[at]);
@@ -175,10 +174,9 @@ void opscope_observe(int nvtx) {
   if (g_handle != at::INVALID_CALLBACK_HANDLE) return;
   g_observing.fetch_add(1);  // first: see ``unhush``
   g_handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
-                                       .needsInputs(true)
-                                       .needsOutputs(!kOutputsOnDemand)
-                                       .scopes({at::RecordScope::FUNCTION,
-                                                at::RecordScope::USER_SCOPE}));
+          .needsInputs(true)
+          .needsOutputs(!kOutputsOnDemand)
+          .scopes({at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE}));
 }
 
 void opscope_ignore(void) {

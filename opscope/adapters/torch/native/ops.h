@@ -22,8 +22,7 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
     if (starts_with(op->base, prefix)) op->recorded = false;
   for (const char* prefix : {"c10d::", "c10d_functional::", "_c10d_functional::", "_dtensor::"})
     if (starts_with(op->base, prefix)) op->communication = true;
-  for (const char* prefix :
-       {"aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero"})
+  for (const char* prefix : {"aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero"})
     if (starts_with(op->base, prefix)) op->dynamic = true;
   op->native = starts_with(op->base, "aten::");
   std::vector<ArgInfo> args;
@@ -55,16 +54,15 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
   if (handle) {
     using K = c10::DispatchKey;
     bool explicitly = handle->hasKernelForDispatchKey(K::CompositeExplicitAutograd);
-    op->composite = handle->hasKernelForDispatchKey(K::CompositeImplicitAutograd) &&
-        !explicitly && !handle->hasKernelForDispatchKey(K::AutogradCPU);
+    op->composite = handle->hasKernelForDispatchKey(K::CompositeImplicitAutograd) && !explicitly &&
+        !handle->hasKernelForDispatchKey(K::AutogradCPU);
     // A device's own kernel comes before the decomposition.
     op->own_cpu = handle->hasKernelForDispatchKey(K::CPU);
     op->own_cuda = handle->hasKernelForDispatchKey(K::CUDA);
     op->autocast_cpu = handle->hasKernelForDispatchKey(K::AutocastCPU);
     op->autocast_cuda = handle->hasKernelForDispatchKey(K::AutocastCUDA);
     for (auto tag : handle->getTags())
-      if (tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output)
-        op->dynamic = true;
+      if (tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output) op->dynamic = true;
   }
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);

@@ -6,16 +6,14 @@
 
 namespace {
 
-void fill_nodes(
-    Thread& t, int64_t from, int64_t to, const Place* place, int64_t op_seq, uint64_t op_thread) {
+void fill_nodes(Thread& t, int64_t from, int64_t to, const Place* place, int64_t op_seq, uint64_t op_thread) {
   if (!t.nodes) t.nodes = std::make_unique<NodeSlot[]>(kNodes);
   if (to - from > int64_t(kNodes)) from = to - int64_t(kNodes);
   for (int64_t seq = from; seq < to; ++seq) {
     NodeSlot& slot = t.nodes[size_t(seq) & (kNodes - 1)];
     if (slot.seq.load(std::memory_order_relaxed) == seq) continue;  // an op within made it
     slot.place.store(place, std::memory_order_relaxed);
-    slot.op.store(
-        op_seq >= 0 && op_thread < kMaxForwardThread ? op_seq | int64_t(op_thread) << kSeqBits : -1,
+    slot.op.store(op_seq >= 0 && op_thread < kMaxForwardThread ? op_seq | int64_t(op_thread) << kSeqBits : -1,
         std::memory_order_relaxed);
     slot.seq.store(seq, std::memory_order_release);
   }
@@ -67,9 +65,8 @@ COLD void adopt_nodes(Thread& t, const Context& c) {
 
 // The text of a call that this thread has not yet pushed in this recording, or that an NVTX tool hears
 // too.
-APART Text* find_text(
-    Thread& t, Context& c, const at::RecordFunction& fn, c10::ArrayRef<IValue> args, Category category,
-    uint64_t key) {
+APART Text* find_text(Thread& t, Context& c, const at::RecordFunction& fn, c10::ArrayRef<IValue> args,
+    Category category, uint64_t key) {
   CallSlot* call = find_call(t, key);
   c.entry = call ? call->value : new_entry(t, c, *c.op, category, c.place, args, key);
   c.wants = !c.entry->known.load(std::memory_order_acquire);
@@ -87,8 +84,7 @@ APART Text* find_text(
   return text;
 }
 
-APART std::unique_ptr<at::ObserverContext> begin(
-    Thread& t, const at::RecordFunction& fn) {
+APART std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& fn) {
   fetch(t);
   bool all_levels = g_all_levels.load(std::memory_order_relaxed);
   bool below = t.inside > 0;
@@ -106,8 +102,7 @@ APART std::unique_ptr<at::ObserverContext> begin(
   const auto local = c10::impl::tls_local_dispatch_key_set();
   using K = c10::DispatchKey;
   // What a fake tensor is made of is meta, out of the sight of dispatch modes.
-  if (C10_UNLIKELY(
-          kinds.traced || (kinds.meta && local.excluded_.has(K::Python)) ||
+  if (C10_UNLIKELY(kinds.traced || (kinds.meta && local.excluded_.has(K::Python)) ||
           (local.included_.has(K::Python) && tracing())))  // a mode on the stack includes Python
     return begin_silence(t, fn);
 
@@ -160,7 +155,8 @@ APART std::unique_ptr<at::ObserverContext> begin(
       forward_thread = node->thread_id();
       seq = number;
       Thread* maker = forward_thread < kMaxForwardThread
-          ? global().by_forward_thread[forward_thread].load(std::memory_order_acquire) : nullptr;
+          ? global().by_forward_thread[forward_thread].load(std::memory_order_acquire)
+          : nullptr;
       if (maker && maker->nodes) {
         NodeSlot& slot = maker->nodes[size_t(number) & (kNodes - 1)];
         if (slot.seq.load(std::memory_order_acquire) == number) {
@@ -350,8 +346,7 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
     int64_t peeked = at::sequence_number::peek();
     if (peeked > c.peeked) {
       bool own = c.seq >= 0;
-      fill_nodes(
-          t, c.peeked, peeked, c.place, own ? c.seq : t.last_seq,
+      fill_nodes(t, c.peeked, peeked, c.place, own ? c.seq : t.last_seq,
           own ? c.forward_thread : t.record_function_id);
       t.filled = peeked;
     }
@@ -360,9 +355,7 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
 }
 
 // What took so long that another process ran meanwhile counts once, and not for all calls.
-void sample(Thread& t, int64_t took) {
-  count(took < kLongestSample ? t.own_ns : t.slow_ns, took);
-}
+void sample(Thread& t, int64_t took) { count(took < kLongestSample ? t.own_ns : t.slow_ns, took); }
 
 inline bool unseen(const Thread& t) {
   return t.silent || (t.inside > 0 && !g_all_levels.load(std::memory_order_relaxed));
@@ -409,8 +402,7 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
     g_failures.fetch_add(1);
   }
   t.busy = false;
-  if (C10_UNLIKELY(c.timed))
-    sample(t, now() - time - (t.slow_ns.load(std::memory_order_relaxed) - slow));
+  if (C10_UNLIKELY(c.timed)) sample(t, now() - time - (t.slow_ns.load(std::memory_order_relaxed) - slow));
 }
 
 }  // namespace

@@ -203,8 +203,8 @@ struct OpInfo : OpTraits {
   }
   bool same(const OpInfo& other) const {  // of one name
     auto flags = [](const OpInfo& op) {
-      return std::array{op.recorded, op.native, op.composite, op.own_cpu, op.own_cuda,
-                        op.autocast_cpu, op.autocast_cuda, op.dynamic, op.communication};
+      return std::array{op.recorded, op.native, op.composite, op.own_cpu, op.own_cuda, op.autocast_cpu,
+          op.autocast_cuda, op.dynamic, op.communication};
     };
     auto alike = [](const ArgInfo& one, const ArgInfo& two) {
       return one.kind == two.kind && one.key == two.key && one.is_device == two.is_device;

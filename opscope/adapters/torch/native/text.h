@@ -15,9 +15,7 @@ struct Hasher {
     __uint128_t product = __uint128_t(state ^ value) * (0x9E3779B97F4A7C15ull ^ other);
     state = uint64_t(product) ^ uint64_t(product >> 64) ^ (value << 1) ^ (other << 32 | other >> 32);
   }
-  void add(const std::string& text) {
-    add(std::hash<std::string>{}(text));
-  }
+  void add(const std::string& text) { add(std::hash<std::string>{}(text)); }
 };
 
 // The name of a process group, the kind of a reduction; null for any other value, and where groups.cpp is
@@ -29,8 +27,7 @@ const std::string* object_name(const IValue& value) {
 }
 
 inline bool plain(const c10::TensorImpl* impl) {
-  return impl->layout() == c10::kStrided && !impl->has_symbolic_sizes_strides() &&
-      !impl->is_nested();
+  return impl->layout() == c10::kStrided && !impl->has_symbolic_sizes_strides() && !impl->is_nested();
 }
 
 // Whether a tensor that is not plain has sizes that may be read here.
@@ -79,14 +76,13 @@ inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
     return;
   }
   auto device = impl->device();
-  uint64_t kind = 0x10000 | dtype | uint64_t(uint8_t(device.type())) << 24 |
-      uint64_t(uint8_t(device.index())) << 32;
+  uint64_t kind =
+      0x10000 | dtype | uint64_t(uint8_t(device.type())) << 24 | uint64_t(uint8_t(device.index())) << 32;
   if (C10_UNLIKELY(!plain(impl))) return sign_odd(hash, impl, kind, numbers);
   auto sizes = impl->sizes_default();
   auto strides = impl->strides_default();
   hash.add(kind | uint64_t(sizes.size()) << 48);
-  for (size_t dim = 0; dim < sizes.size(); ++dim)
-    hash.add(uint64_t(sizes[dim]), uint64_t(strides[dim]));
+  for (size_t dim = 0; dim < sizes.size(); ++dim) hash.add(uint64_t(sizes[dim]), uint64_t(strides[dim]));
 }
 
 void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number);
@@ -202,8 +198,7 @@ std::string number(double value, bool integral_point = true) {
   }
   if (exponent < 0) return out + "0." + std::string(-exponent - 1, '0') + digits;
   if (int(digits.size()) <= exponent + 1)
-    return out + digits + std::string(exponent + 1 - digits.size(), '0') +
-        (integral_point ? ".0" : "");
+    return out + digits + std::string(exponent + 1 - digits.size(), '0') + (integral_point ? ".0" : "");
   return out + digits.substr(0, exponent + 1) + "." + digits.substr(exponent + 1);
 }
 
@@ -222,6 +217,7 @@ std::string complex_number(c10::complex<double> value) {
 // dtypes.py: c10's own name in lower case → the range text's.
 const std::string& dtype_name(at::ScalarType type) {
   static auto* names = [] {
+    // clang-format off
     static const std::pair<const char*, const char*> known[] = {
         {"double", "f64"}, {"float", "f32"}, {"half", "f16"}, {"bfloat16", "bf16"},
         {"float8_e4m3fn", "f8e4m3fn"}, {"float8_e5m2", "f8e5m2"},
@@ -230,6 +226,7 @@ const std::string& dtype_name(at::ScalarType type) {
         {"char", "i8"}, {"uint64", "u64"}, {"uint32", "u32"}, {"uint16", "u16"}, {"byte", "u8"},
         {"bool", "bool"}, {"complexhalf", "c32"}, {"complexfloat", "c64"},
         {"complexdouble", "c128"}};
+    // clang-format on
     auto* made = new std::array<std::string, size_t(at::ScalarType::NumOptions) + 1>;
     for (size_t one = 0; one < made->size(); ++one) {
       std::string name = c10::toString(at::ScalarType(one));
@@ -303,7 +300,7 @@ std::string tensor_text(const at::Tensor& tensor, bool counted = false) {
   if (has_sizes(impl)) return out + "[" + dims(impl->sizes()) + "]" + layout;
   out += "[";
   for (int64_t dim = 0, count = impl->is_nested() ? impl->dim() : impl->sym_sizes_default().size();
-       dim < count; ++dim)
+      dim < count; ++dim)
     out += dim ? ",?" : "?";
   return out + "]" + layout;
 }
@@ -454,8 +451,7 @@ void device_piece(std::vector<std::string>& pieces, const std::string& device) {
 
 // How many bytes the first pieces from ``from`` to before ``to`` take that fit into ``room`` together,
 // and in ``end`` which is the first that does not.
-size_t fitting(
-    const std::vector<std::string>& pieces, size_t from, size_t to, size_t room, size_t& end) {
+size_t fitting(const std::vector<std::string>& pieces, size_t from, size_t to, size_t room, size_t& end) {
   size_t used = 0;
   for (end = from; end < to && used + pieces[end].size() <= room; ++end) used += pieces[end].size();
   return used;
@@ -497,8 +493,7 @@ void register_text(Global& g, Text& text) {
 
 // ``place``: where among the pieces the device and the frames begin. ``whole``: all of them, where they
 // are kept already; they are the text unless it is cut.
-void write_text(
-    Global& g, Text& text, Category category, const Pieces& pieces, size_t place,
+void write_text(Global& g, Text& text, Category category, const Pieces& pieces, size_t place,
     std::string_view whole, bool kept) {
   auto store = [&](std::string chars) -> std::string_view {
     if (kept) return g.kept.copy(chars);
