@@ -77,7 +77,9 @@ def test_init_loads_no_framework_and_nothing_heavy():
 
 @pytest.mark.parametrize("command", [["--version"], ["run", "--help"], ["report", "--help"]])
 def test_the_command_line_s_help_loads_no_tables_and_no_framework(command):
-    code = "import sys; from opscope.cli import main\ntry: main()\nexcept SystemExit as end: assert not end.code"
+    code = (
+        "from opscope.cli import main\ntry: main()\nexcept SystemExit as end: assert not end.code"
+    )
     assert loaded(code, *command) & {*FRAMEWORKS, "polars", "pyarrow", "numpy"} == set()
 
 

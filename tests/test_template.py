@@ -1,4 +1,4 @@
-"""The adapter that is there to be copied, run against the framework that it is for: Abacus, which is made up."""
+"""The adapter that is there to be copied, run against its framework: Abacus, which is made up."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _activity() -> None:
 def _install_or_say(
     name: str, target: str, options: Options, *, requested: bool = False, imported: str = ""
 ) -> None:
-    """Install the adapter or let it wait; say in the log where that fails, or raise where it was requested."""
+    """Install the adapter or let it wait; where that fails, say so in the log, or raise where requested."""
     try:
         _install_or_wait(name, target, options, imported)
     except Exception as error:

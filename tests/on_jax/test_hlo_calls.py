@@ -64,8 +64,8 @@ def test_shapes_dtypes_and_layout_are_those_of_the_hlo_text():
 @settings(max_examples=15)
 @example(1, 3, 3, (3, 3, 3), 3, 1, "VALID")
 @given(
-    st.integers(1, 3), st.integers(3, 7), st.integers(3, 7), st.sampled_from([(1, 2, 4), (2, 4, 6), (3, 3, 3)]),
-    st.integers(2, 3), st.integers(1, 2), st.sampled_from(["VALID", "SAME"]),
+    st.integers(1, 3), st.integers(3, 7), st.integers(3, 7),
+    st.sampled_from([(1, 2, 4), (2, 4, 6), (3, 3, 3)]), st.integers(2, 3), st.integers(1, 2), st.sampled_from(["VALID", "SAME"]),
 )  # fmt: skip
 def test_convolutions_are_brute_forces(batch, height, width, channels, kernel, stride, padding):
     groups, into, out = channels

@@ -111,7 +111,8 @@ def convolution(name, rank):
         strides = [1, *(stride,) * rank, 1]
         return (
             lambda: getattr(raw, name)(
-                input=place(*x), filter=place(*(kernel,) * rank, inner, outer), strides=strides, padding=padding
+                input=place(*x), filter=place(*(kernel,) * rank, inner, outer),
+                strides=strides, padding=padding,
             ),
             ("strides", "padding", "data_format"),
         )  # fmt: skip
@@ -233,8 +234,8 @@ CASES = {
     **{name: unary(name) for name in ("Neg", "Square", "Reciprocal", "Log", "Rsqrt")},
     **{
         name: binary(name)
-        for name in ("Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "Pow", "SquaredDifference",
-                     "Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual")
+        for name in ("Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "Pow",
+                     "SquaredDifference", "Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual")
     },
     **{name: reduction(name) for name in ("Sum", "Mean")},
     **{name: batched(name) for name in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")},

@@ -9,9 +9,10 @@ from opscope.core.perf.shape_arguments import PLACES
 
 #: What TensorFlow's op_def calls an argument that is no data.
 SAID = {
-    "shape", "input_sizes", "filter_sizes", "axis", "axes", "reduction_indices", "perm", "dims", "dim", "begin", "end",
-    "strides", "size", "multiples", "paddings", "split_dim", "size_splits", "depth", "orig_input_shape", "dimension",
-    "block_shape", "crops", "concat_dim", "num_segments", "k", "shift", "element_shape", "output_shape", "num_samples",
+    "shape", "input_sizes", "filter_sizes", "axis", "axes", "reduction_indices", "perm", "dims", "dim",
+    "begin", "end", "strides", "size", "multiples", "paddings", "split_dim", "size_splits", "depth",
+    "orig_input_shape", "dimension", "block_shape", "crops", "concat_dim", "num_segments", "k", "shift",
+    "element_shape", "output_shape", "num_samples",
 }  # fmt: skip
 #: Names that ONNX has for other operators, with other arguments besides.
 SHARED = {"Split", "Slice", "Pad", "Squeeze", "TopK"}

@@ -1,4 +1,4 @@
-"""TensorFlow's own profile beside us: every event in it, and the annotations that GPUs' kernels take, as without us."""
+"""TensorFlow's own profile beside us: its events, and the annotations of GPUs' kernels, are as without us."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 ROOT = Path(__file__).parents[2]
-#: How TensorFlow divides work between its threads, which differs from run to run. The callback that ends an executor
-#: wakes its caller before it returns: the last one may still be open, and so left out, when the profile ends.
+#: How TensorFlow divides work between its threads, which differs from run to run. The callback that ends
+#: an executor wakes its caller before it returns: the last one may still be open, and so left out, when the
+#: profile ends.
 SCHEDULING = re.compile(r"ThreadpoolListener|ExecutorState|ExecutorDoneCallback|Iterator::")
 #: Numbers that TensorFlow draws for each run.
 DRAWN = re.compile(r";[0-9a-f]{16};")
@@ -92,7 +93,7 @@ for plane in space.planes:
         for event in line.events:
             stats = sorted(
                 (plane.stat_metadata[one.metadata_id].name,
-                 one.str_value or plane.stat_metadata[one.ref_value].name if one.ref_value or one.str_value else "")
+                 one.str_value or (plane.stat_metadata[one.ref_value].name if one.ref_value else ""))
                 for one in event.stats)
             events.append([plane.name, plane.event_metadata[event.metadata_id].name, stats])
 Path("found.json").write_text(json.dumps([told, events]))

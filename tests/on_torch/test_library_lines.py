@@ -1,4 +1,4 @@
-"""Source lines of a model that a library holds: its innermost line, then the user's; native and dispatched."""
+"""Source lines of a model that a library holds: its innermost line, then the user's; by both observers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def test_what_a_trainer_or_a_helper_does_has_the_line_around_it(recorded, mode):
     found = recorded(mode)
     # the trainer's own ops: the user's line alone
     assert found["aten::abs", "forward"] == {HERE}
-    assert all("trainer.py" not in one and "einops" not in one for each in found.values() for one in each)  # fmt: skip
+    places = [one for each in found.values() for one in each]
+    assert all("trainer.py" not in one and "einops" not in one for one in places)
     # a helper within the model: the model's line
     add = line("modelzoo/bert.py", "twice(x)")
     assert found["aten::add.Tensor", "forward"] == {f"modelzoo/bert.py:{add} < {HERE}"}
@@ -108,7 +109,9 @@ def test_native_and_dispatched_ops_have_equal_lines(recorded):
     assert native == {key: value for key, value in dispatched.items() if key[0] != "aten::detach"}
 
 
-@pytest.mark.skipif(not (3, 11) <= sys.version_info[:2] <= (3, 13), reason="its frames are not read as they lie")  # fmt: skip
+@pytest.mark.skipif(
+    not (3, 11) <= sys.version_info[:2] <= (3, 13), reason="its frames are not read as they lie"
+)
 def test_frames_read_as_they_lie_tell_the_same_library(recorded, monkeypatch, tmp_path):
     from opscope.adapters.torch.native import observer
 

@@ -1,4 +1,4 @@
-"""A program's own torch.profiler beside ours: ours makes way, and two never meet (they would end the process)."""
+"""A program's own torch.profiler beside ours: ours makes way, for two at a time would end the process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several adapters need: exchanged attributes, source lines, libraries that are compiled on first use."""
+"""What several adapters need: exchanged attributes, source lines, libraries compiled on first use."""

@@ -194,7 +194,8 @@ class TensorFlowAdapter(Adapter):
 
         try:
             return function_def_to_graph.function_def_to_graph(definition)
-        except Exception as error:  # noqa: BLE001 - TensorFlow's importer raises many kinds; the nodes then have no spec
+        except Exception as error:  # noqa: BLE001 - TensorFlow's importer raises many kinds
+            # the function's nodes then have no spec
             name = definition.signature.name
             _log.info("opscope: the graph of %s is not known: %s", name, error)
             return None

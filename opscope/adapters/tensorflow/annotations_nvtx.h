@@ -26,7 +26,8 @@ static uint32_t registered;
 static _Atomic int to_nvtx;
 
 /* The slots that a tool fills. Of the other modules none is called, but Nsight Systems asks for 1, 5, 2
- * and 4, and attaches to none where one of them is refused. Numbers of slots: nvtxTypes.h, NVTX_CBID_*_SIZE. */
+ * and 4, and attaches to none where one of them is refused. Numbers of slots: nvtxTypes.h,
+ * NVTX_CBID_*_SIZE. */
 static int module_table(int module, Function*** out, unsigned* count) {
   static const unsigned sizes[LAST + 1] = {0, 16, 9, 15, 7, CORE2_SIZE, 7};
   if (module < FIRST || module > LAST) return 0;

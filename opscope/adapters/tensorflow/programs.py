@@ -136,7 +136,8 @@ def programs() -> Iterator[tuple[str, Module]]:
                 session = profiler_v2._pywrap_profiler.ProfilerSession()
                 session.start(folder, options)
                 session.export_to_tb()
-            except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; a profiler of no Python runs
+            except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds
+                # a profiler of no Python runs
                 _log.info("opscope: XLA's programs are not known: %s", error)
                 return
         for file in Path(folder).rglob("*.xplane.pb"):

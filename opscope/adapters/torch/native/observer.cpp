@@ -116,8 +116,9 @@ int opscope_has_nvtx(void) {
 #endif
 }
 
-// For each adapter: ``classify`` is a Python callable, code object → file as bytes, empty where not the user's;
-// ``flush`` one that has the recorder take what is here. ``python``: its minor version as in sys.hexversion >> 16, 0 where it has no GIL.
+// For each adapter: ``classify`` is a Python callable, code object → file as bytes, empty where not the
+// user's; ``flush`` one that has the recorder take what is here. ``python``: its minor version as in
+// sys.hexversion >> 16, 0 where it has no GIL.
 void opscope_setup(PyObject* classify, PyObject* flush, int64_t pop_code, int python) {
   static bool done = false;
   int gil = PyGILState_Ensure();
