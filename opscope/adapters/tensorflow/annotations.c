@@ -29,6 +29,10 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
+/* These two are Python's too (core/recording_format.py, core/capture/nvtx_sink.py): tests/test_native_constants.py compares
+ * them. What else the recording's format asks for is given to opscope_listen. */
+#define RECORD_BYTES 16
+#define MAX_REGISTERED 65536
 #define BLOCK 4094              /* records of a block: 64 KiB with its head */
 #define MAX_BLOCKS 4096         /* 256 MiB: pushes beyond are dropped and counted */
 #define CACHE 4096              /* texts that a thread finds without a lock */
@@ -51,6 +55,7 @@
 typedef struct {
   int64_t code, value;
 } Record;
+_Static_assert(sizeof(Record) == RECORD_BYTES, "a record of a recording");
 typedef struct Block {
   struct Block* _Atomic next;
   _Atomic uint64_t count;     /* written by the owner, read by who takes */

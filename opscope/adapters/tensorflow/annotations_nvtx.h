@@ -67,7 +67,7 @@ EXPORT int opscope_nvtx(const char* domain) {
 }
 
 static void* nvtx_string(const char* text) {
-  if (!to_nvtx || !functions[REGISTER] || registered >= 65536) return NULL;
+  if (!to_nvtx || !functions[REGISTER] || registered >= MAX_REGISTERED) return NULL;
   registered++;
   return ((void* (*)(void*, const char*))functions[REGISTER])(nvtx_domain, text);
 }

@@ -68,6 +68,48 @@ KeptPieces kept_pieces(const Pieces& pieces, std::pmr::memory_resource* in) {
   return kept;
 }
 
+// A parameter as the text writes it; empty of one that it leaves out. ``varies``: its numbers are new all
+// the time, so none of them is told.
+std::string param_piece(const ArgInfo& arg, const IValue& value, bool varies) {
+  if (value.isNone()) return "";
+  if (arg.kind == ArgInfo::kTensor) {
+    if (!value.isTensor() || !is_wrapped(value.toTensor())) return "";
+    bool boolean = value.toTensor().scalar_type() == at::kBool;
+    return varies && !boolean ? "\"varies\"" : wrapped_text(value.toTensor());
+  }
+  if (arg.kind == ArgInfo::kDtype && value.isInt()) return json(dtype_name(at::ScalarType(value.toInt())));
+  if (arg.kind == ArgInfo::kLayout && value.isInt()) return layout_name(value.toInt());
+  if (arg.kind == ArgInfo::kMemoryFormat && value.isInt()) return memory_format_name(value.toInt());
+  return varies && has_number(value) ? "\"varies\"" : param_text(value);
+}
+
+// The arguments: tensors into ``head``, parameters into ``tail``. Returns the device.
+std::string write_arguments(
+    Pieces& head, Pieces& tail, const OpInfo& op, c10::ArrayRef<IValue> args, bool varies) {
+  std::string device;
+  size_t count = std::min(args.size(), op.args.size());
+  bool first = true;
+  for (size_t at = 0; at < count; ++at) {
+    find_device(device, args[at]);
+    if (op.args[at].kind != ArgInfo::kTensor) continue;
+    if (!first) head.push_back(", ");
+    first = false;
+    write_arg(head, args[at], !varies);
+  }
+  bool any = false;
+  for (size_t at = 0; at < count; ++at) {
+    const ArgInfo& arg = op.args[at];
+    std::string text = param_piece(arg, args[at], varies);
+    if (text.empty()) continue;
+    if (arg.is_device && args[at].isDevice() && device.empty()) device = args[at].toDevice().str();
+    if (!any) tail.push_back(" {");
+    tail.push_back((any ? ", " : "") + arg.key + "=" + text);
+    any = true;
+  }
+  if (any) tail.push_back("}");
+  return device;
+}
+
 Entry* make_entry(Global& g, const OpInfo& op, Category category, const Place* place,
     c10::ArrayRef<IValue> args, bool dynamic, bool varies, bool kept) {
   std::pmr::memory_resource* in = kept ? &g.kept.pool : std::pmr::new_delete_resource();
@@ -78,44 +120,10 @@ Entry* make_entry(Global& g, const OpInfo& op, Category category, const Place* p
   entry->kept = kept;
   bool shapes = g_shapes.load();
   entry->dynamic = dynamic && shapes;
-  if (shapes)
-    for (const IValue& value : args) entry->dynamic |= holds_data(value);
   std::string device;
   if (shapes) {
-    size_t count = std::min(args.size(), op.args.size());
-    bool first = true;
-    for (size_t at = 0; at < count; ++at) {
-      find_device(device, args[at]);
-      if (op.args[at].kind != ArgInfo::kTensor) continue;
-      if (!first) head.push_back(", ");
-      first = false;
-      write_arg(head, args[at], !varies);
-    }
-    bool any = false;
-    for (size_t at = 0; at < count; ++at) {
-      const IValue& value = args[at];
-      const ArgInfo& arg = op.args[at];
-      std::string text;
-      if (value.isNone()) continue;
-      if (arg.kind == ArgInfo::kTensor) {
-        if (!value.isTensor() || !is_wrapped(value.toTensor())) continue;
-        bool boolean = value.toTensor().scalar_type() == at::kBool;
-        text = varies && !boolean ? "\"varies\"" : wrapped_text(value.toTensor());
-      } else if (arg.kind == ArgInfo::kDtype && value.isInt()) {
-        text = json(dtype_name(at::ScalarType(value.toInt())));
-      } else if (arg.kind == ArgInfo::kLayout && value.isInt()) {
-        text = layout_name(value.toInt());
-      } else if (arg.kind == ArgInfo::kMemoryFormat && value.isInt()) {
-        text = memory_format_name(value.toInt());
-      } else {
-        if (arg.is_device && value.isDevice() && device.empty()) device = value.toDevice().str();
-        text = varies && has_number(value) ? "\"varies\"" : param_text(value);
-      }
-      if (!any) tail.push_back(" {");
-      tail.push_back((any ? ", " : "") + arg.key + "=" + text);
-      any = true;
-    }
-    if (any) tail.push_back("}");
+    for (const IValue& value : args) entry->dynamic |= holds_data(value);
+    device = write_arguments(head, tail, op, args, varies);
   }
   head.push_back(")");
   entry->has_device = !device.empty();

@@ -119,7 +119,6 @@ Sources& sources() {
 }
 const Place kNowhere{};
 // What a thread knows of a code is which of these it is.
-constexpr char kLibraryMark = '\1';  // as observer.py has it
 constexpr Whose kEach[] = {Whose::others, Whose::users, Whose::library};
 
 // Null where the code cannot be kept: nothing is said of code made after the first 65,536.

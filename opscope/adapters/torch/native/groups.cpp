@@ -5,16 +5,20 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include <array>
+#include <iterator>
 #include <string>
 #include <typeinfo>
+#include <vector>
 
 namespace {
 
 // call.py: what each c10d::ReduceOp does, by its number, as functional collectives call it.
+// tests/test_native_constants.py compares them.
+const char* const kReductions[] = {
+    "sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
+
 const std::string* reduction_name(int kind) {
-  static const std::array<std::string, 9> names = {
-      "sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
+  static const std::vector<std::string> names(std::begin(kReductions), std::end(kReductions));
   return kind >= 0 && size_t(kind) < names.size() ? &names[size_t(kind)] : nullptr;
 }
 

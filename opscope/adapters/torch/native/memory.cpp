@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <vector>
 
@@ -34,7 +35,14 @@ int Py_IsInitialized(void);
 
 namespace {
 
-// memory.py and readers/recording/memory.py: the same 32 bytes.
+// ------------------------------------------------------------------ constants shared with Python
+// Each has its counterpart in Python; tests/test_native_constants.py compares them all.
+// memory.py
+constexpr int kAbi = 3;
+constexpr size_t kCounts = 6;  // what opscope_memory_counts writes
+// One call of a thread in so many is timed, to tell our own cost.
+constexpr int64_t kTimedEvery = 64;
+// core/recording_format.py: MEMORY_RECORD.
 struct Record {
   int64_t time;
   uint64_t address;
@@ -43,17 +51,18 @@ struct Record {
   int16_t device;
   int16_t kind;
 };
-static_assert(sizeof(Record) == 32);
+constexpr size_t kRecordBytes = 32;
+static_assert(sizeof(Record) == kRecordBytes);
 constexpr int64_t kUnknown = -1;
 constexpr int16_t kCpu = -1;
 constexpr int16_t kAllocated = 0, kReleased = 1;
 
+// -------------------------------------------------------------------------- constants of our own
+
 // Records of one thread that wait before Python is asked to flush, and beyond which they are dropped.
 constexpr size_t kAskFlush = 16384;
 constexpr size_t kMaxWaiting = size_t(1) << 20;
-// One call of a thread in so many is timed, to tell our own cost (TIMED_EVERY in memory.py). What took
-// so long that another process ran meanwhile counts once, and not for all calls.
-constexpr int64_t kTimedEvery = 64;
+// What took so long that another process ran meanwhile counts once, and not for all calls.
 constexpr int64_t kLongestSample = 100'000;
 
 int64_t now() {
@@ -256,7 +265,7 @@ void drain(Global& g, std::vector<Record>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_memory_abi(void) { return 3; }
+int opscope_memory_abi(void) { return kAbi; }
 
 // A recording begins: null, or why it cannot.
 const char* opscope_memory_start(PyObject* flush) {
@@ -313,12 +322,16 @@ void opscope_memory_counts(int64_t* out) {
     std::lock_guard<std::mutex> guard(thread->lock);
     all.add(thread->cost);
   }
-  out[0] = g_dropped.load();
-  out[1] = g_unwrapped.load();
-  out[2] = all.calls;
-  out[3] = all.timed;
-  out[4] = all.timed_ns;
-  out[5] = all.long_ns;
+  const int64_t found[] = {
+      g_dropped.load(),
+      g_unwrapped.load(),
+      all.calls,
+      all.timed,
+      all.timed_ns,
+      all.long_ns,
+  };
+  static_assert(sizeof found == kCounts * sizeof *out);
+  std::memcpy(out, found, sizeof found);
 }
 
 }  // extern "C"

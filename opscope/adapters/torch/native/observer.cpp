@@ -53,10 +53,10 @@ void drain(Thread& t, std::vector<char>* into) {
       if (into) {
         if (!count) {
           head = into->size();
-          into->resize(head + 16);
+          into->resize(head + kRecordBytes);
         }
         const char* from = reinterpret_cast<const char*>(block->records[t.read]);
-        into->insert(into->end(), from, from + 16 * size_t(used - t.read));
+        into->insert(into->end(), from, from + kRecordBytes * size_t(used - t.read));
       }
       count += used - t.read;
       t.read = used;
@@ -69,7 +69,7 @@ void drain(Thread& t, std::vector<char>* into) {
   }
   if (into && count) {
     int64_t header[2] = {kChunk - t.index, count};
-    std::memcpy(into->data() + head, header, 16);
+    std::memcpy(into->data() + head, header, kRecordBytes);
   }
 }
 
@@ -106,7 +106,7 @@ void drain_all(Global& g, std::vector<char>* into) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int opscope_abi(void) { return 7; }
+int opscope_abi(void) { return kAbi; }
 
 int opscope_has_nvtx(void) {
 #ifdef OPSCOPE_NVTX
@@ -144,11 +144,13 @@ void opscope_options(int shapes, int source, int all_levels) {
 #ifdef OPSCOPE_NVTX
 namespace {
 void open_domain(Global& g) {
-  static const char* names[] = {"forward", "backward", "optimizer", "input", "communication", "layer", "step",
-      "phase", "spec", "result", "graph"};
   g.nvtx = nvtxDomainCreateA(g.domain.c_str());
-  for (uint32_t at = 0; at < sizeof names / sizeof *names; ++at)
-    nvtxDomainNameCategoryA(g.nvtx, at + 1, names[at]);
+  uint32_t number = 0;
+  for (const char* name : kCategoryNames) {
+    if (name) nvtxDomainNameCategoryA(g.nvtx, number, name);
+    ++number;
+  }
+  for (const char* name : kOtherCategoryNames) nvtxDomainNameCategoryA(g.nvtx, number++, name);
 }
 }  // namespace
 #endif
@@ -260,17 +262,21 @@ void opscope_counts(int64_t* out) {
   std::lock_guard<std::mutex> guard(g.lock);
   Counts all = g.gone;
   for (Thread* t : g.threads) all.add(*t);
-  out[0] = all.ops;
-  out[1] = g_failures.load();
-  out[2] = all.dropped;
-  out[3] = all.calls;
-  out[4] = all.timed;
-  out[5] = all.own_ns;
-  out[6] = all.slow_ns;
-  out[7] = all.hooks;
-  out[8] = all.hooks_timed;
-  out[9] = all.hook_ns;
-  out[10] = all.hook_long_ns;
+  const int64_t found[] = {
+      all.ops,
+      g_failures.load(),
+      all.dropped,
+      all.calls,
+      all.timed,
+      all.own_ns,
+      all.slow_ns,
+      all.hooks,
+      all.hooks_timed,
+      all.hook_ns,
+      all.hook_long_ns,
+  };
+  static_assert(sizeof found == kCounts * sizeof *out);
+  std::memcpy(out, found, sizeof found);
 }
 
 }  // extern "C"

@@ -24,13 +24,14 @@ from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared, Writing
 from opscope.core.capture.own_cost import Spent
 from opscope.core.capture.recorder_sink import FLUSH_NS, Recorder, pop_code
+from opscope.core.schema import CATEGORY_ID
 
 from ..dynamo import shielded
 from ..state import Threads, ThreadState
 from .binary import GROUPS, BuildError, build, plan
 
 _log = logging.getLogger(__name__)
-#: Before a library's file, as frames.h has it.
+#: Before a library's file (kLibraryMark in state.h).
 _LIBRARY_MARK: Final = "\1"
 
 ABI: Final = 7
@@ -55,7 +56,10 @@ _COUNTS: Final = (
 
 
 #: The categories of ops that native code is told of by number.
-_CATEGORIES: Final = {None: 0, "backward": 2, "optimizer": 3}
+_CATEGORIES: Final[dict[str | None, int]] = {
+    None: 0,
+    **{name: CATEGORY_ID[name] for name in ("backward", "optimizer")},
+}
 
 
 class NativeState(ThreadState):

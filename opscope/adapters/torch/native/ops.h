@@ -18,11 +18,11 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
   op->overload = schema.overload_name();
   std::string full = op->overload.empty() ? op->base : op->base + "." + op->overload;
   op->name = plain_name(full) ? full : json(full);
-  for (const char* prefix : {"prim::", "profiler::", "aten::is_same_size"})
+  for (const char* prefix : kUnrecorded)
     if (starts_with(op->base, prefix)) op->recorded = false;
-  for (const char* prefix : {"c10d::", "c10d_functional::", "_c10d_functional::", "_dtensor::"})
+  for (const char* prefix : kCommunicating)
     if (starts_with(op->base, prefix)) op->communication = true;
-  for (const char* prefix : {"aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero"})
+  for (const char* prefix : kDynamic)
     if (starts_with(op->base, prefix)) op->dynamic = true;
   op->native = starts_with(op->base, "aten::");
   std::vector<ArgInfo> args;

@@ -84,6 +84,78 @@ APART Text* find_text(Thread& t, Context& c, const at::RecordFunction& fn, c10::
   return text;
 }
 
+// Which way a call goes and where it comes from: what its range carries beside its text.
+struct Way {
+  Category category = kForward;
+  int64_t seq = -1;             // of the op, or of the one that it differentiates
+  uint64_t forward_thread = 0;  // that ``seq`` is of
+  const Place* place = &kNowhere;
+};
+
+// Of a forward op, and of one that a backward pass runs to build a graph of its own.
+inline Way forward_way(
+    Thread& t, Context& c, const OpTraits& op, const at::RecordFunction& fn, bool in_node) {
+  Way way;
+  c.forward = true;
+  way.seq = fn.seqNr();  // there only where grad mode is on
+  bool grad = way.seq >= 0 || c10::GradMode::is_enabled();
+  if (t.flags[0] && !grad)
+    way.category = kOptimizer;
+  else if (t.flags[1])
+    way.category = kInput;
+  if (g_source.load(std::memory_order_relaxed)) way.place = t.has_place ? t.place : find_place(t);
+  c.peeked = way.seq >= 0 ? way.seq : at::sequence_number::peek();
+  c.makes = grad || !op.native;  // nothing of PyTorch's own turns grad mode on
+  // One level of a nest carries the number, so that a backward op finds that one.
+  if (!c.canonical) {
+    way.seq = -1;
+  } else {
+    if (C10_UNLIKELY(t.filled >= 0 && c.peeked > t.filled)) {
+      c.place = way.place;
+      adopt_nodes(t, c);
+      if (way.seq < 0) way.seq = c.peeked - 1;
+    }
+    t.filled = c.peeked;
+    if (way.seq >= 0) t.last_seq = way.seq;
+  }
+  way.forward_thread = t.record_function_id;
+  if (C10_UNLIKELY(t.flags[2])) way.category = Category(t.flags[2]);
+  // What the engine calls when its nodes are done (DDP's last averages).
+  else if (C10_UNLIKELY(!in_node && torch::autograd::get_current_graph_task_id() >= 0))
+    way.category = kBackward;
+  // It makes nothing that is differentiated: a number would make it another op's gradient.
+  if (C10_UNLIKELY(way.category == kBackward)) way.seq = -1;
+  return way;
+}
+
+// Of an op that autograd node ``node`` runs: it has the number and the place of the op that made the node.
+inline Way backward_way(Context& c, const torch::autograd::Node& node) {
+  Way way;
+  way.category = kBackward;
+  int64_t number = int64_t(node.sequence_nr());
+  if (number >= 0) {  // 2⁶⁴−1: AccumulateGrad and the like, made by no op
+    way.forward_thread = node.thread_id();
+    way.seq = number;
+    Thread* maker = way.forward_thread < kMaxForwardThread
+        ? global().by_forward_thread[way.forward_thread].load(std::memory_order_acquire)
+        : nullptr;
+    if (maker && maker->nodes) {
+      NodeSlot& slot = maker->nodes[size_t(number) & (kNodes - 1)];
+      if (slot.seq.load(std::memory_order_acquire) == number) {
+        way.place = slot.place.load(std::memory_order_relaxed);
+        int64_t op = slot.op.load(std::memory_order_relaxed);
+        way.seq = op < 0 ? -1 : op & (kMaxSeq - 1);
+        if (op >= 0) way.forward_thread = uint64_t(op >> kSeqBits);
+      }
+    }
+  }
+  if (g_creating.load(std::memory_order_relaxed)) {
+    c.peeked = at::sequence_number::peek();
+    c.makes = true;
+  }
+  return way;
+}
+
 APART std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunction& fn) {
   fetch(t);
   bool all_levels = g_all_levels.load(std::memory_order_relaxed);
@@ -114,86 +186,30 @@ APART std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunc
   c.op = found->value;
   c.canonical = canonical;
 
-  Category category = kForward;
-  int64_t seq = -1;
-  uint64_t forward_thread = 0;
-  const Place* place = &kNowhere;
-  if (!node || (g_creating.load(std::memory_order_relaxed) == 0 && c10::GradMode::is_enabled())) {
-    c.forward = true;
-    seq = fn.seqNr();  // there only where grad mode is on
-    bool grad = seq >= 0 || c10::GradMode::is_enabled();
-    if (t.flags[0] && !grad)
-      category = kOptimizer;
-    else if (t.flags[1])
-      category = kInput;
-    if (g_source.load(std::memory_order_relaxed)) place = t.has_place ? t.place : find_place(t);
-    c.peeked = seq >= 0 ? seq : at::sequence_number::peek();
-    c.makes = grad || !op.native;  // nothing of PyTorch's own turns grad mode on
-    // One level of a nest carries the number, so that a backward op finds that one.
-    if (!canonical) {
-      seq = -1;
-    } else {
-      if (C10_UNLIKELY(t.filled >= 0 && c.peeked > t.filled)) {
-        c.place = place;
-        adopt_nodes(t, c);
-        if (seq < 0) seq = c.peeked - 1;
-      }
-      t.filled = c.peeked;
-      if (seq >= 0) t.last_seq = seq;
-    }
-    forward_thread = t.record_function_id;
-    if (C10_UNLIKELY(t.flags[2])) category = Category(t.flags[2]);
-    // What the engine calls when its nodes are done (DDP's last averages).
-    else if (C10_UNLIKELY(!node && torch::autograd::get_current_graph_task_id() >= 0))
-      category = kBackward;
-    // It makes nothing that is differentiated: a number would make it another op's gradient.
-    if (C10_UNLIKELY(category == kBackward)) seq = -1;
-  } else {
-    category = kBackward;
-    int64_t number = int64_t(node->sequence_nr());
-    if (number >= 0) {  // 2⁶⁴−1: AccumulateGrad and the like, made by no op
-      forward_thread = node->thread_id();
-      seq = number;
-      Thread* maker = forward_thread < kMaxForwardThread
-          ? global().by_forward_thread[forward_thread].load(std::memory_order_acquire)
-          : nullptr;
-      if (maker && maker->nodes) {
-        NodeSlot& slot = maker->nodes[size_t(number) & (kNodes - 1)];
-        if (slot.seq.load(std::memory_order_acquire) == number) {
-          place = slot.place.load(std::memory_order_relaxed);
-          int64_t op = slot.op.load(std::memory_order_relaxed);
-          seq = op < 0 ? -1 : op & (kMaxSeq - 1);
-          if (op >= 0) forward_thread = uint64_t(op >> kSeqBits);
-        }
-      }
-    }
-    if (g_creating.load(std::memory_order_relaxed)) {
-      c.peeked = at::sequence_number::peek();
-      c.makes = true;
-    }
-  }
-  if (op.communication) category = kCommunication;
-  c.seq = seq;
-  c.forward_thread = forward_thread;
-  c.place = place;
+  bool forward = !node || (g_creating.load(std::memory_order_relaxed) == 0 && c10::GradMode::is_enabled());
+  Way way = forward ? forward_way(t, c, op, fn, node != nullptr) : backward_way(c, *node);
+  if (op.communication) way.category = kCommunication;
+  c.seq = way.seq;
+  c.forward_thread = way.forward_thread;
+  c.place = way.place;
   c.epoch = g_epoch.load(std::memory_order_relaxed);
-  uint64_t key = signature(hash_arguments<true>(c.op, op, args), category, place);
+  uint64_t key = signature(hash_arguments<true>(c.op, op, args), way.category, way.place);
   const CallSlot* call = find_call(t, key);
   bool told = call && c.epoch && call->epoch == c.epoch && !g_nvtx.load(std::memory_order_relaxed);
   int64_t number = told ? call->text : 0;
-  Text* text = C10_LIKELY(told) ? nullptr : find_text(t, c, fn, args, category, key);
+  Text* text = C10_LIKELY(told) ? nullptr : find_text(t, c, fn, args, way.category, key);
   if (c.canonical) ++t.inside;
   c.outer_place = t.place;
   c.outer_has_place = t.has_place;
   if (op.native && c.forward) {
-    t.place = place;
+    t.place = way.place;
     t.has_place = true;
   } else {
     t.has_place = false;
   }
   int64_t payload = -1;
-  if (seq >= 0 && seq < kMaxSeq && forward_thread && forward_thread < kMaxForwardThread)
-    payload = seq | int64_t(forward_thread) << kSeqBits;
+  if (way.seq >= 0 && way.seq < kMaxSeq && way.forward_thread && way.forward_thread < kMaxForwardThread)
+    payload = way.seq | int64_t(way.forward_thread) << kSeqBits;
   if (C10_LIKELY(told))
     record_push(t, c, number, payload);
   else
@@ -236,15 +252,9 @@ void output_piece(std::vector<std::string>& pieces, const IValue& value, const C
   pieces.push_back(same ? "]*" + std::to_string(values.size()) : "]");
 }
 
-// The text with outputs, and the outputs' own pieces. Null where the op raised: it has none, and the
-// next call like it may have.
-COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* result) {
-  if (outputs.empty() && c.op->returns > 0) return nullptr;
-  Slow slow(*c.thread);
-  Entry& entry = *c.entry;
+// `` -> f32[2]``, `` -> (f32[2], i64[2])``: what an op returned, in pieces.
+std::vector<std::string> output_pieces(const Context& c, c10::ArrayRef<IValue> outputs) {
   std::vector<std::string> shown;
-  std::string device;
-  for (const IValue& value : outputs) find_device(device, value);
   if (c.op->returns == 1 && outputs.size() == 1) {
     const IValue& value = outputs[0];
     if (value.isTensor() && value.toTensor().defined()) {
@@ -264,6 +274,18 @@ COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* resu
     shown.push_back(")");
   }
   if (shown.empty()) shown = {" -> (", ")"};
+  return shown;
+}
+
+// The text with outputs, and the outputs' own pieces. Null where the op raised: it has none, and the
+// next call like it may have.
+COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* result) {
+  if (outputs.empty() && c.op->returns > 0) return nullptr;
+  Slow slow(*c.thread);
+  Entry& entry = *c.entry;
+  std::vector<std::string> shown = output_pieces(c, outputs);
+  std::string device;
+  for (const IValue& value : outputs) find_device(device, value);
   bool late = !entry.has_device && !device.empty();  // a factory: the result tells where it ran
   if (result) {
     auto told = shown;

@@ -92,7 +92,17 @@ namespace {
 using c10::IValue;
 
 // ------------------------------------------------------------------ constants shared with Python
+// Each has its counterpart in Python; tests/test_native_constants.py compares them all.
+// observer.py
+constexpr int kAbi = 7;
+constexpr size_t kCounts = 11;  // what opscope_counts writes
+constexpr char kLibraryMark = '\1';  // before a library's file
+// One op in so many is timed, to tell our own cost.
+constexpr uint32_t kTimedEvery = 64;
+// Likewise of what Python's hooks call. A prime, so that it is not always the same module of a model.
+constexpr int64_t kHookTimedEvery = 17;
 // core/recording_format.py
+constexpr size_t kRecordBytes = 16;
 constexpr int64_t kPayload = -2;
 constexpr int64_t kMarkBase = int64_t(1) << 48;
 constexpr int64_t kPopBase = -16;
@@ -117,27 +127,31 @@ constexpr int kMaxVariants = 32;
 constexpr int kFrames = 3;  // of the user; a library's comes before them
 constexpr int kFrameDepth = 100;
 constexpr size_t kMaxPlaces = 65536;
-
-// Autograd nodes remembered of each thread; a power of two.
+// dispatch.py: how the names begin of ops that are not recorded, that communicate, and whose results' sizes
+// depend on data.
+constexpr const char* kUnrecorded[] = {"prim::", "profiler::", "aten::is_same_size"};
+constexpr const char* kCommunicating[] = {"c10d::", "c10d_functional::", "_c10d_functional::", "_dtensor::"};
+constexpr const char* kDynamic[] = {
+    "aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero"};
+// state.py: autograd nodes remembered of each thread; a power of two.
 constexpr size_t kNodes = 1 << 17;
+// schema.CATEGORIES, and the numbers that they have in NVTX.
+enum Category { kNone, kForward, kBackward, kOptimizer, kInput, kCommunication };
+constexpr const char* kCategoryNames[] = {
+    nullptr, "forward", "backward", "optimizer", "input", "communication"};
+constexpr const char* kOtherCategoryNames[] = {"layer", "step", "phase", "spec", "result", "graph"};
+constexpr uint32_t kResultCategory = 10;
+
+// -------------------------------------------------------------------------- constants of our own
 // Records (16 bytes) of one block, and those that may wait before Python is asked to flush.
 constexpr int kBlock = 4096;
 constexpr int64_t kAskFlush = 32768;
 constexpr int64_t kMaxWaiting = int64_t(1) << 24;
-// One op in so many is timed, to tell our own cost.
-constexpr uint32_t kTimedEvery = 64;
+// What took so long that another process ran meanwhile counts once, and not for all calls.
 constexpr int64_t kLongestSample = 100'000;
-// Likewise of what Python's hooks call. A prime, so that it is not always the same module of a model.
-constexpr int64_t kHookTimedEvery = 17;
 constexpr int64_t kLongestHook = 100'000;
 // Python's: how a builtin is called.
 constexpr int kFastcall = 0x80, kOneArgument = 0x08;
-
-enum Category { kNone, kForward, kBackward, kOptimizer, kInput, kCommunication };
-constexpr const char* kCategoryNames[] = {
-    nullptr, "forward", "backward", "optimizer", "input", "communication"};
-// schema.CATEGORY_ID; "result" is the last but one.
-constexpr uint32_t kResultCategory = 10;
 
 int64_t now() {
   timespec time;
@@ -238,6 +252,7 @@ struct Block {
   std::atomic<int> used{0};
   std::atomic<Block*> next{nullptr};
   int64_t records[kBlock][2];
+  static_assert(sizeof records[0] == kRecordBytes);
 };
 
 Spares<Block>& blocks() {
