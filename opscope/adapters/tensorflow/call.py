@@ -10,7 +10,7 @@ from tensorflow.python.framework import dtypes, op_def_registry, tensor_shape
 from tensorflow.python.ops import resource_variable_ops
 
 from opscope.core.rangetext import clean_value
-from opscope.core.schema import DTYPE_NAMES, Arg, Dim, ParamValue, TensorSpec
+from opscope.core.schema import DTYPE_NAMES, Arg, Dim, Frame, OpCall, ParamValue, TensorSpec
 
 _NAMES: Final = {
     **DTYPE_NAMES,
@@ -109,6 +109,32 @@ def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:
     if value is None or value in ("", []):
         return None
     return name, clean_value(value)
+
+
+def node_call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
+    """The call of a graph's node, without what the graph around it tells."""
+    told = ((name, _attribute(value)) for name, value in op.node_def.attr.items())
+    return OpCall(
+        op.type,
+        arguments(op.inputs),
+        tuple(tensor_spec(one) for one in op.outputs),
+        parameters(op.type, told),
+        device_name(op.device),
+        frames,
+    )
+
+
+def _attribute(value: Any) -> Any:
+    """An AttrValue that is a number, a text or a list of these; None for any other."""
+    kind = value.WhichOneof("value")
+    if kind in ("s", "i", "f", "b"):
+        return getattr(value, kind)
+    if kind == "list":
+        for field in ("i", "f", "b", "s"):
+            items = getattr(value.list, field)
+            if items:
+                return list(items)
+    return None
 
 
 def device_name(name: str | None) -> str | None:

@@ -10,9 +10,10 @@ from typing import Any, Final
 from opscope.adapters.shared import scopes
 from opscope.adapters.shared.source import Sources
 from opscope.core import node_names
-from opscope.core.schema import Arg, Frame, OpCall, ParamValue
+from opscope.core.schema import Frame, OpCall, ParamValue
 
-from .call import arguments, device_name, parameters, tensor_spec
+from .call import node_call, tensor_spec
+from .fusion import chains, fused_call
 
 #: Ops whose functions are inlined into the graph that calls them, the caller's name before theirs.
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -24,19 +25,6 @@ _BODIES: Final = {
 _CASES: Final = frozenset({"Case", "StatelessCase"})
 #: Never kernels of their own.
 _UNTOLD: Final = frozenset({"NoOp"})
-#: Ops that Grappler and oneDNN fuse onto the end of another, keeping the last one's name …
-_FOLLOWERS_NAMES: Final = """
-    BiasAdd Add AddV2 Relu Relu6 Elu LeakyRelu Tanh Sigmoid Mul Maximum FusedBatchNorm
-    FusedBatchNormV2 FusedBatchNormV3 Sub Cast Identity
-"""
-_FOLLOWERS: Final = frozenset(_FOLLOWERS_NAMES.split())
-#: … and those that such a chain begins with: as the fused kernel's name has it.
-_ROOTS: Final = {
-    **{name: name for name in ("Conv2D", "Conv3D", "MatMul", "DepthwiseConv2dNative")},
-    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), "BatchMatMul"),
-    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), "BatchNorm"),
-}
-_CHAIN: Final = 4
 #: What the name of a function's result cannot have.
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 #: Functions within functions deeper than this are left out.
@@ -70,6 +58,76 @@ class _Gradient:
     graph: Any
 
 
+class _Walk:
+    """A graph on the way through a program's: what all its nodes share."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        graph: Any,
+        prefix: str,
+        gradient: _Gradient | None,
+        layer: str | None,
+        backward: bool,
+        depth: int,
+    ) -> None:
+        self.graph = graph
+        #: Before the names of its nodes, where it is inlined into another.
+        self.prefix = prefix
+        self.gradient = gradient
+        #: The layer that calls it, and whether that is backward work.
+        self.layer = layer
+        self.backward = backward
+        self.depth = depth
+        self.operations = graph.get_operations()
+        #: Nodes by number → the name of the one that they differentiate.
+        self._forward = {
+            number: name
+            for before, after, name in nodes.pairs(graph)
+            for number in range(before, after)
+        }
+        self._taped = {number for span in nodes.taped(graph) for number in range(*span)}
+        self._layers = scopes.layers(graph)
+        self._made = _made_for_ops(self.operations)
+        #: What stands before the names of a function's nodes that a node of this graph called.
+        self.called: dict[str, str] = {}
+
+    def is_backward(self, number: int) -> bool:
+        """Whether a tape made the node, or what calls the graph is backward work."""
+        return self.backward or number in self._taped
+
+    def layer_of(self, op: Any) -> str | None:
+        """The layer in whose scope the node is, else that of the call; None where its name tells it."""
+        mine = _layer(op.name, self._layers) or self.layer
+        return _without_op(op.name, self._made) if mine is None else mine
+
+    def differentiated(self, number: int, op: Any) -> tuple[Any, Any, list[tuple[str, ParamValue]]]:
+        """The node that this one differentiates, its graph, and the parameters that tell of it."""
+        if number in self._forward:
+            name = self._forward[number]
+            return _operation(self.graph, name), self.graph, [("forward", self.prefix + name)]
+        found = None if self.gradient is None else _differentiated(op.name, self.gradient)
+        if self.gradient is None or found is None:
+            return None, None, []
+        graph = self.gradient.graph
+        return _operation(graph, found), graph, [*_differentiates(found, self.gradient)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node as it is told, and what those that run with it or within it have of it."""
+
+    op: Any
+    key: str
+    call: OpCall
+    #: The node that it differentiates.
+    source: Any
+    layer: str | None
+    backward: bool
+    #: The parameter of a node that a tape made and that differentiates no other.
+    of_tape: tuple[tuple[str, ParamValue], ...]
+
+
 class Nodes:
     """Describes graphs. ``graph`` finds a function's, ``forward`` names what a function differentiates."""
 
@@ -84,14 +142,14 @@ class Nodes:
         self._sources = sources
         self._graph = graph
         self._forward = forward
-        self._pairs = pairs
-        self._taped = taped
+        self.pairs = pairs
+        self.taped = taped
 
     def calls(self, graph: Any, name: str) -> Iterator[tuple[str, OpCall]]:
         """Key and call of each node of function ``name`` and of the functions inlined into it."""
         function = self._forward(name)
         gradient = None if function is None else self._gradient(function, function, "")
-        yield from self._calls(graph, "", gradient, None, False, 0)
+        yield from self._calls(_Walk(self, graph, "", gradient, None, False, 0))
 
     def differentiates(self, function: str) -> Iterator[tuple[str, ParamValue]]:
         """The parameter that tells which function this one differentiates, if any."""
@@ -105,7 +163,7 @@ class Nodes:
         return backward and updates
 
     def _does(self, graph: Any, depth: int) -> tuple[bool, bool]:
-        backward, updates = bool(self._pairs(graph)), False
+        backward, updates = bool(self.pairs(graph)), False
         for op in graph.get_operations():
             backward = backward or _TAPE.match(op.name) is not None
             updates = updates or op.type.startswith(_UPDATES)
@@ -126,93 +184,72 @@ class Nodes:
         nodes = frozenset(op.name for op in graph.get_operations())
         return _Gradient(told, prefix, nodes, graph)
 
-    def _calls(
-        self,
-        graph: Any,
-        prefix: str,
-        gradient: _Gradient | None,
-        layer: str | None,
-        backward: bool,
-        depth: int,
-    ) -> Iterator[tuple[str, OpCall]]:
-        """``backward``: what calls this graph is backward work."""
-        forward = {
-            number: name
-            for before, after, name in self._pairs(graph)
-            for number in range(before, after)
-        }
-        taped = {number for span in self._taped(graph) for number in range(*span)}
-        layers = scopes.layers(graph)
-        called: dict[str, str] = {}
-        operations = graph.get_operations()
-        made = _made_for_ops(operations)
-
-        def layer_of(op: Any) -> str | None:
-            mine = _layer(op.name, layers) or layer
-            return _without_op(op.name, made) if mine is None else mine
-
-        for number, op in enumerate(operations):
+    def _calls(self, walk: _Walk) -> Iterator[tuple[str, OpCall]]:
+        for number, op in enumerate(walk.operations):
             if op.type in _UNTOLD:
                 continue
-            key = prefix + op.name
-            more: list[tuple[str, ParamValue]] = []
-            of: tuple[Any, str] | None = None
-            if number in forward:
-                of = graph, forward[number]
-                more.append(("forward", prefix + forward[number]))
-            elif gradient is not None:
-                node = _differentiated(op.name, gradient)
-                if node is not None:
-                    of = gradient.graph, node
-                    more += _differentiates(node, gradient)
-            source = None if of is None else _operation(*of)
-            call = _call(op, self._frames(op if source is None else source))
-            mine = layer_of(op)
-            if source is not None and of is not None:
-                # as of an eager op: where the op stands that it differentiates, not the tape's end
-                mine = _layer(source.name, scopes.layers(of[0])) or mine or _scope(source.name)
-            back = backward or number in taped
-            of_tape = ((DIRECTION, "backward"),) if back and not more else ()
-            more += of_tape
-            if mine is not None:
-                more.append(("layer", mine))
-            if op.type in _CALLS:
-                more += [(FUNCTION, _called(op)), *self.differentiates(_called(op))]
-                called[_called(op)] = f"{key}/"
-            call = replace(call, params=(*call.params, *more))
-            if op.type == "Placeholder":  # runs as the argument that it stands for
-                call = OpCall("_Arg", (), call.outputs)
-            yield key, call
-            for root, chain in _chain(op):
-                fused = tuple(prefix + one.name for one in chain)
-                one = _fused(chain, call, fused)
-                one = replace(one, params=(*one.params, *of_tape))
-                # the kernel bears the last node's name, and is the work of the one it begins with
-                theirs = layer_of(chain[-1]) if source is None else mine
-                one = replace(
-                    one,
-                    params=(
-                        *one.params,
-                        ("layer", _scope(chain[-1].name) if theirs is None else theirs),
-                    ),
-                    frames=self._frames(chain[-1]) if source is None else call.frames,
-                )
-                yield f"{key}:{root}", one
-            for name, inner in _inner(op, key) if depth < _DEPTH else ():
-                body = self._graph(name)
-                if body is not None:
-                    function = self._forward(name)
-                    place = None if function is None else called.get(function)
-                    within = (
-                        None
-                        if function is None or place is None
-                        else self._gradient(function, None, place)
-                    )
-                    yield from self._calls(body, inner, within, mine or None, back, depth + 1)
-
-        for one in getattr(graph, "outputs", ()):
+            node = self._node(walk, number, op)
+            yield node.key, node.call
+            yield from self._fused(walk, node)
+            yield from self._within(walk, node)
+        for one in getattr(walk.graph, "outputs", ()):
             name = _UNUSUAL.sub("_", one.op.name).lower()
-            yield f"{prefix}{name}_retval_RetVal", OpCall("_Retval", (tensor_spec(one),), ())
+            yield f"{walk.prefix}{name}_retval_RetVal", OpCall("_Retval", (tensor_spec(one),), ())
+
+    def _node(self, walk: _Walk, number: int, op: Any) -> _Node:
+        key = walk.prefix + op.name
+        source, graph, more = walk.differentiated(number, op)
+        call = node_call(op, self._frames(op if source is None else source))
+        layer = walk.layer_of(op)
+        if source is not None:
+            # as of an eager op: where the op stands that it differentiates, not the tape's end
+            layer = _layer(source.name, scopes.layers(graph)) or layer or _scope(source.name)
+        backward = walk.is_backward(number)
+        of_tape = ((DIRECTION, "backward"),) if backward and not more else ()
+        more += of_tape
+        if layer is not None:
+            more.append(("layer", layer))
+        if op.type in _CALLS:
+            more += [(FUNCTION, _called(op)), *self.differentiates(_called(op))]
+            walk.called[_called(op)] = f"{key}/"
+        call = replace(call, params=(*call.params, *more))
+        if op.type == "Placeholder":  # runs as the argument that it stands for
+            call = OpCall("_Arg", (), call.outputs)
+        return _Node(op, key, call, source, layer, backward, of_tape)
+
+    def _fused(self, walk: _Walk, node: _Node) -> Iterator[tuple[str, OpCall]]:
+        """The kernels that may run the node together with those before it."""
+        for root, chain in chains(node.op):
+            inside = tuple(walk.prefix + one.name for one in chain)
+            call = fused_call(chain, node.call, inside)
+            first = chain[-1]
+            # the kernel bears the last node's name, and is the work of the one it begins with
+            layer = walk.layer_of(first) if node.source is None else node.layer
+            told = ("layer", _scope(first.name) if layer is None else layer)
+            yield (
+                f"{node.key}:{root}",
+                replace(
+                    call,
+                    params=(*call.params, *node.of_tape, told),
+                    frames=self._frames(first) if node.source is None else node.call.frames,
+                ),
+            )
+
+    def _within(self, walk: _Walk, node: _Node) -> Iterator[tuple[str, OpCall]]:
+        """The nodes of the functions that the node runs."""
+        if walk.depth >= _DEPTH:
+            return
+        for name, prefix in _inner(node.op, node.key):
+            body = self._graph(name)
+            if body is None:
+                continue
+            function = self._forward(name)
+            place = None if function is None else walk.called.get(function)
+            gradient = (
+                None if function is None or place is None else self._gradient(function, None, place)
+            )
+            layer, depth = node.layer or None, walk.depth + 1
+            yield from self._calls(_Walk(self, body, prefix, gradient, layer, node.backward, depth))
 
     def _frames(self, op: Any) -> tuple[Frame, ...]:
         if self._sources is None:
@@ -282,56 +319,6 @@ def _differentiated(name: str, gradient: _Gradient) -> str | None:
         if path[at + len(_GRAD) :][:1] in ("", "/") and path[:at] in gradient.nodes:
             return path[:at]
     return None
-
-
-def _call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
-    told = ((name, _attribute(value)) for name, value in op.node_def.attr.items())
-    return OpCall(
-        op.type,
-        arguments(op.inputs),
-        tuple(tensor_spec(one) for one in op.outputs),
-        parameters(op.type, told),
-        device_name(op.device),
-        frames,
-    )
-
-
-def _attribute(value: Any) -> Any:
-    """An AttrValue that is a number, a text or a list of these; None for any other."""
-    kind = value.WhichOneof("value")
-    if kind in ("s", "i", "f", "b"):
-        return getattr(value, kind)
-    if kind == "list":
-        for field in ("i", "f", "b", "s"):
-            items = getattr(value.list, field)
-            if items:
-                return list(items)
-    return None
-
-
-def _chain(op: Any) -> Iterator[tuple[str, list[Any]]]:
-    """Chains of ops that end in ``op`` and may run as one kernel under its name, last op first."""
-    chain = [op]
-    while chain[-1].type in _FOLLOWERS and len(chain) <= _CHAIN:
-        before = [one.op for one in chain[-1].inputs]
-        likely = [one for one in before if one.type in _FOLLOWERS or one.type in _ROOTS]
-        if not likely:
-            return
-        chain.append(likely[0])
-        root = _ROOTS.get(likely[0].type)
-        if root is not None:
-            yield root, list(chain)
-
-
-def _fused(chain: list[Any], last: OpCall, inside: tuple[str, ...]) -> OpCall:
-    """One call for the chain: its first op's inputs, what the others add, the last one's result."""
-    root = chain[-1]
-    produced = {one.name for op in chain for one in op.outputs}
-    more = [one for op in reversed(chain[:-1]) for one in op.inputs if one.name not in produced]
-    first = _call(root, ())
-    given: tuple[Arg, ...] = (*first.inputs, *arguments(more))
-    params = (*first.params, ("fused", inside))
-    return OpCall(root.type, given, last.outputs, params, last.device, last.frames)
 
 
 def _called(op: Any) -> str:

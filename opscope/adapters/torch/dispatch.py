@@ -190,45 +190,13 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         except AttributeError:
             state = self.threads.current()
         node = _node()
-        seq = -1
-        thread = 0
-        made = False
         # Grad mode is on in a node when a checkpoint computes its forward again (or the backward
         # pass builds a graph of its own): those are forward ops.
-        if node is None or (not self.creating and _grad_enabled()):
-            if state.works is not None:
-                category = state.works
-            elif node is None and _graph_task() >= 0:
-                category = "backward"  # what the engine calls when its nodes are done
-            elif state.optimizing and not _grad_enabled():
-                category = "optimizer"
-            elif state.wait or worker._worker_info is not None:
-                category = "input"
-            else:
-                category = "forward"
-            peeked = _next_seq()
-            # The autograd kernel above us has made its node before it called us. Others count too
-            # (a view written in place gets one more, after the op), so only an op with an input
-            # that requires grad takes it.
-            if peeked != state.peeked and category != "backward" and _requires_grad(args):
-                made = True
-                seq = peeked - 1
-                thread = state.number
-            try:
-                source = NOWHERE if self._sources is None else self._sources.find(_frame(2))
-            except ValueError:  # below us is no Python: a thread of TorchScript's
-                source = NOWHERE
+        forward = node is None or (not self.creating and _grad_enabled())
+        if forward:
+            category, source, seq, thread = self._forward_way(state, node is not None, args)
         else:
-            category = "backward"
-            source = NOWHERE
-            number = node._sequence_nr()
-            if number != NO_SEQ:
-                maker = self.threads.maker(number, node)
-                if maker is not None:
-                    seq, thread = maker.aliases.get(number, number), maker.number
-                    forward = maker.nodes.get(number)
-                    if forward is not None:
-                        source = forward.source
+            category, source, seq, thread = self._backward_way(node)
         if info.category is not None:
             category = info.category
         key: list[Any] = [info, category, source]
@@ -243,12 +211,52 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
                 entry = self._enter(key, info, category, source, args, kwargs or {})
         except Unsigned:
             entry = self._prepare(info, category, source, args, kwargs or {}, dynamic=True)
-        if made:
-            self._made(state, peeked, entry)
+        if forward and seq >= 0:  # it made a node, the latest of this thread
+            self._made(state, seq + 1, entry)
         elif node is not None and self.creating and category == "backward":
             self._made_in_backward(state, args, entry)
         self.emitter.push(entry.prepared, seq, thread)
         return entry
+
+    def _forward_way(
+        self, state: ThreadState, in_node: bool, args: Any
+    ) -> tuple[str, Source, int, int]:
+        """Direction, place, number and forward thread of a forward op; number -1: it made no node."""
+        if state.works is not None:
+            category = state.works
+        elif not in_node and _graph_task() >= 0:
+            category = "backward"  # what the engine calls when its nodes are done
+        elif state.optimizing and not _grad_enabled():
+            category = "optimizer"
+        elif state.wait or worker._worker_info is not None:
+            category = "input"
+        else:
+            category = "forward"
+        seq, thread = -1, 0
+        peeked = _next_seq()
+        # The autograd kernel above us has made its node before it called us. Others count too
+        # (a view written in place gets one more, after the op), so only an op with an input
+        # that requires grad takes it.
+        if peeked != state.peeked and category != "backward" and _requires_grad(args):
+            seq, thread = peeked - 1, state.number
+        try:
+            source = NOWHERE if self._sources is None else self._sources.find(_frame(3))
+        except ValueError:  # below us is no Python: a thread of TorchScript's
+            source = NOWHERE
+        return category, source, seq, thread
+
+    def _backward_way(self, node: Any) -> tuple[str, Source, int, int]:
+        """Likewise of an op that the autograd node runs: those of the op that made the node."""
+        source, seq, thread = NOWHERE, -1, 0
+        number = node._sequence_nr()
+        if number != NO_SEQ:
+            maker = self.threads.maker(number, node)
+            if maker is not None:
+                seq, thread = maker.aliases.get(number, number), maker.number
+                forward = maker.nodes.get(number)
+                if forward is not None:
+                    source = forward.source
+        return "backward", source, seq, thread
 
     def _made(self, state: ThreadState, peeked: int, entry: Entry) -> None:
         nodes = state.nodes

@@ -1,0 +1,49 @@
+"""Chains of a graph's nodes that Grappler and oneDNN may run as one kernel, and the call of such a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from opscope.core.schema import Arg, OpCall
+
+from .call import arguments, node_call
+
+#: Ops that Grappler and oneDNN fuse onto the end of another, keeping the last one's name …
+_FOLLOWERS_NAMES: Final = """
+    BiasAdd Add AddV2 Relu Relu6 Elu LeakyRelu Tanh Sigmoid Mul Maximum FusedBatchNorm
+    FusedBatchNormV2 FusedBatchNormV3 Sub Cast Identity
+"""
+_FOLLOWERS: Final = frozenset(_FOLLOWERS_NAMES.split())
+#: … and those that such a chain begins with: as the fused kernel's name has it.
+_ROOTS: Final = {
+    **{name: name for name in ("Conv2D", "Conv3D", "MatMul", "DepthwiseConv2dNative")},
+    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), "BatchMatMul"),
+    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), "BatchNorm"),
+}
+_CHAIN: Final = 4
+
+
+def chains(op: Any) -> Iterator[tuple[str, list[Any]]]:
+    """Chains of ops that end in ``op`` and may run as one kernel under its name, last op first."""
+    chain = [op]
+    while chain[-1].type in _FOLLOWERS and len(chain) <= _CHAIN:
+        before = [one.op for one in chain[-1].inputs]
+        likely = [one for one in before if one.type in _FOLLOWERS or one.type in _ROOTS]
+        if not likely:
+            return
+        chain.append(likely[0])
+        root = _ROOTS.get(likely[0].type)
+        if root is not None:
+            yield root, list(chain)
+
+
+def fused_call(chain: list[Any], last: OpCall, inside: tuple[str, ...]) -> OpCall:
+    """One call for the chain: its first op's inputs, what the others add, the last one's result."""
+    root = chain[-1]
+    produced = {one.name for op in chain for one in op.outputs}
+    more = [one for op in reversed(chain[:-1]) for one in op.inputs if one.name not in produced]
+    first = node_call(root, ())
+    given: tuple[Arg, ...] = (*first.inputs, *arguments(more))
+    params = (*first.params, ("fused", inside))
+    return OpCall(root.type, given, last.outputs, params, last.device, last.frames)
