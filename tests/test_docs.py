@@ -167,11 +167,3 @@ def test_every_page_of_the_documentation_is_reached_from_its_first():
             here = [link.partition("#")[0] for link in links(page) if not re.match(r"\w+:", link)]
             waiting += [(page.parent / link).resolve() for link in here if link]
     assert set((ROOT / "docs").rglob("*.md")) <= reached
-
-
-def test_every_column_of_the_reports_is_documented():
-    text = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
-    from opscope.reports.content import COLUMNS
-
-    for name, meaning in COLUMNS.items():
-        assert f"| `{name}` | {meaning} |" in text, "run scripts/column_docs.py"

@@ -38,7 +38,7 @@ def _options(
 
 
 app.command("run", context_settings={"allow_interspersed_args": False})(run_command.run)
-app.command("report")(report.report)
+app.command("report", cls=report.Command)(report.report)
 app.command("ops")(ops.ops)
 app.command("kernels")(kernels.kernels)
 app.command("doctor")(doctor.doctor)

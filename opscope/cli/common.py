@@ -188,11 +188,11 @@ class Listing:
         if csv or json:
             raw(ordered.select(keys), csv, top)
             return
-        from opscope.reports import console
+        from opscope.reports.tables import totals
 
         rows = (TOP if top is None else top) or None
         keys = keys if chosen else self.shown.split(",")
-        show([console.totals(self.title, ordered, keys, rows, self.empty)], width)
+        show([totals(self.title, ordered, keys, rows, self.empty)], width)
 
 
 def split(text: str) -> list[str]:

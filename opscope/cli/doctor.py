@@ -25,6 +25,10 @@ from . import common, gaps
 _WITHOUT_ADAPTER = ("mindspore", "onnxruntime", "tensorrt")
 
 
+#: The reports that say what a profile lacks.
+_EXPLAINING = ("unattributed", "missing", "notes")
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One thing looked at: whether it works, what was found, and what to do where it does not."""
@@ -52,7 +56,8 @@ def doctor(
 
     And how to make the rest work, or why it is not there.
     """
-    from opscope.reports.console import columns, frame_table
+    from opscope.reports import console
+    from opscope.reports.columns import columns
     from opscope.reports.layout import Table
 
     if ops:
@@ -66,11 +71,7 @@ def doctor(
         profile = common.load(file, gpu, strict)
         held, closing = gaps.tables(profile), gaps.advice(profile)
         if not json:
-            more = [
-                frame_table("Unattributed", profile.unattributed(), "nothing: all has its op"),
-                frame_table("Without known cost", profile.missing_costs(), "nothing: all is known"),
-                frame_table("Notes", profile.notes(), "none"),
-            ]
+            more = console.tables(profile, _EXPLAINING, None)
             lines = [f"{row['reason']}: {row['advice']}" for row in closing]
             more[0] = replace(more[0], footnotes=(*more[0].footnotes, *lines))
             common.show(
@@ -85,9 +86,9 @@ def doctor(
             return
         import json as encoder
 
-        from opscope.reports import content, files
+        from opscope.reports import files, registry
 
-        reports = content.frames(profile, ("unattributed", "missing", "notes"))
+        reports = registry.frames(profile, _EXPLAINING)
         common.emit(
             encoder.dumps(
                 {"tables": held, "advice": closing, **encoder.loads(files.as_json(reports))},

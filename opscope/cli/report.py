@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from . import common
 
-_SHOWN = "summary,by_kind,by_op"
-_WRITTEN = (
-    "summary,unattributed,gaps,by_kind,by_op,by_layer,by_source,by_dtype,range,detail,kernel,roofline,roofline_kernel,roofline_layer,roofline_step,"
-    "utilization,compiled,memory,memory_by_op,communication,collectives,groups,meshes,clocks,"
-    "missing,own_costs,notes"
-)
+
+class Command(TyperCommand):
+    """The command, whose help names the reports. They are looked up when the help is shown: every command
+    of the application is built at every start."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, the names of the reports in it."""
+        from opscope.reports.registry import divisions, reports
+
+        *words, last = divisions()
+        named = {
+            "reports": f"Comma-separated: {', '.join(reports())}.",
+            "by": f"The summary, and the time by {', '.join(words)} or {last}.",
+        }
+        for option in self.params:
+            if option.name in named:
+                option.help = named[option.name]  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
 
 
 def report(
@@ -24,19 +37,14 @@ def report(
         str | None,
         typer.Option(
             "--reports",
-            help="Comma-separated: summary, unattributed, gaps, by_kind, by_op, by_layer, by_source,"
-            " by_dtype, range, detail, kernel, roofline (by op; also"
-            " roofline_kernel, roofline_layer, roofline_step), utilization, compiled, memory,"
-            " memory_by_op, communication, collectives, groups, meshes, clocks, missing, own_costs,"
-            " notes.",
+            help="The reports, comma-separated.",
         ),
     ] = None,
     by: Annotated[
         str | None,
         typer.Option(
             "--by",
-            help="The summary, and the time by kind (of work), op, shape, layer, source, dtype, range or"
-            " kernel.",
+            help="The summary, and the time divided so.",
             metavar="WHAT",
             show_default=False,
         ),
@@ -65,16 +73,20 @@ def report(
 
     In CSV, JSON and Parquet times are nanoseconds, sizes bytes, and what is not known is null.
     """
-    from opscope.reports import console, content, files
+    from opscope.reports import console, files, registry
 
     if by is not None and reports is not None:
         common.fail("--by and --reports: both say which reports are given, and one can")
-    default = _WRITTEN if json or formats or output_path is not None else _SHOWN
+    default = reports is None and by is None
     try:
-        chosen = common.split(default if reports is None else reports)
-        names = content.resolve(chosen if by is None else ["summary", *content.divided(by)])
+        if by is not None:
+            names = registry.resolve(["summary", *registry.divided(by)])
+        elif reports is not None:
+            names = registry.resolve(common.split(reports))
+        else:  # the tables have a first screen of their own
+            names = [one.name for one in registry.reports().values() if one.written]
         kinds = files.resolve(common.split(formats or ""))
-    except (content.UnknownReport, files.UnknownFormat) as error:
+    except (registry.UnknownReport, files.UnknownFormat) as error:
         common.fail(str(error))
     if not names:
         common.fail("--reports names no report")
@@ -84,8 +96,8 @@ def report(
     profile = common.load(file, gpu, strict, lean=screen)
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
-        frames = content.frames(profile, names, top or None)
-        if by is None and reports is None:
+        frames = registry.frames(profile, names, top or None)
+        if default:
             empty = [name for name, frame in frames.items() if frame.is_empty()]
             frames = {name: frame for name, frame in frames.items() if name not in empty}
             if empty:
@@ -99,10 +111,10 @@ def report(
         for path in made:
             common.say(f"wrote {path}")
     if json:
-        common.emit(files.as_json(content.frames(profile, names, top or None)))
+        common.emit(files.as_json(registry.frames(profile, names, top or None)))
     elif not kinds:
         rows = (common.TOP if top is None else top) or None
-        if by is None and reports is None:
+        if default:
             common.show(console.first_screen(profile, rows, enough=top is None), width)
         else:
             common.show(console.tables(profile, names, rows), width)

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .registry import reports
 from .suggest import unknown
 
 if TYPE_CHECKING:
     import polars as pl
 
 FORMATS: Final = ("csv", "json", "parquet")
-#: Reports that are one row: an object in JSON, where the others are lists of objects.
-_SINGLE: Final = frozenset({"summary"})
 
 
 class UnknownFormat(ValueError):
@@ -103,7 +102,8 @@ def _move(made: Path, to: Path) -> Path:
 
 def _value(name: str, frame: pl.DataFrame) -> Any:
     rows = [_clean(row) for row in frame.to_dicts()]
-    return (rows[0] if rows else None) if name in _SINGLE else rows
+    report = reports().get(name)
+    return (rows[0] if rows else None) if report is not None and report.single else rows
 
 
 def _clean(value: Any) -> Any:

@@ -269,3 +269,17 @@ def layer_patterns(layers: Sequence[str]) -> dict[str, str]:
             )
             made[layer] = "".join(a + b for a, b in zip_longest(between, own, fillvalue=""))
     return made
+
+
+# ---------------------------------------------------------------------------------- source lines
+
+
+def short_source(frames: object) -> str:
+    """The innermost line without its folders, and the next where that is in another file:
+    ``train.py:42``, ``bert.py:364 < train.py:42``."""
+    places = [
+        place.strip('"').replace("\\", "/").rpartition("/")[2]
+        for place in units.text(frames).split(" < ")[:2]
+    ]
+    files = {place.rpartition(":")[0] for place in places}
+    return " < ".join(places[: len(files)])

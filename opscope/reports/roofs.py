@@ -1,4 +1,4 @@
-"""Rooflines and FLOPs utilization as tables, with what a reader must know of the device below them."""
+"""Rooflines as tables, with what a reader must know of the device below them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from . import units
 from .layout import Table
+from .report import Report, View
+from .tables import listed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -13,15 +15,8 @@ if TYPE_CHECKING:
     from opscope.core.perf.devices.peaks import Device
     from opscope.profile import Profile
 
-#: The roofline reports, by what their rows are.
-GROUPS: Final = {
-    "roofline": "op",
-    "roofline_kernel": "kernel",
-    "roofline_layer": "layer",
-    "roofline_step": "step",
-}
 #: What is shown; the files have the sums of FLOPs and bytes as well.
-_SHOWN: Final = (
+SHOWN: Final = (
     "calls",
     "duration",
     "ideal_time",
@@ -34,25 +29,19 @@ _SHOWN: Final = (
     "over",
     "over_reason",
 )
-_KEYS: Final = {"op": ("op",), "kernel": ("name", "op"), "layer": ("layer",), "step": ("step",)}
+EMPTY: Final = "no op that launched work has a known cost, such as where the trace has no shapes"
 #: Dtypes whose peaks are printed, where the device has them.
 _DTYPES: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f6", "f4", "i8")
-#: Below this share the FLOPs utilization is a lower bound that must be called one.
-_ALMOST_ALL: Final = 0.98
 
 
-def roofline(profile: Profile, report: str, top: int | None) -> Table:
-    """One of ``GROUPS``: the rows by time, and the device's peaks and doubts below them."""
-    from .console import totals
-
-    by = GROUPS[report]
+def roofline(report: Report, profile: Profile, view: View) -> Table:
+    """The rows by time, of steps in their order, and the device's peaks and doubts below them."""
     device, why = profile.device
     against = f"against {device.name}" if device is not None else f"no roof: {why}"
-    frame = profile.efficiency(by)
-    if by == "step":
+    frame = report.frame(profile)
+    if "step" in frame.columns:
         frame = frame.sort("step", nulls_last=True)
-    empty = "no op that launched work has a known cost, such as where the trace has no shapes"
-    table = totals(f"Roofline by {by}, {against}", frame, (*_KEYS[by], *_SHOWN), top, empty)
+    table = listed(report, frame, view, f"{report.title}, {against}")
     notes = list(table.footnotes)
     if device is not None:
         notes += about(device)
@@ -108,37 +97,3 @@ def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:
             "data was in cache, the timer is too coarse, or the algorithm needs fewer multiplications"
         )
     return lines
-
-
-def utilization(profile: Profile, top: int | None = None) -> Table:
-    """MFU and HFU of each step, and how much of the step's time they know."""
-    from .console import frame_table
-
-    frame = profile.utilization()
-    device, why = profile.device
-    against = f", against {device.name}" if device is not None else f", no peak: {why}"
-    table = frame_table(
-        f"FLOPs utilization by step{against}", frame, "no steps in this profile", top
-    )
-    notes = list(table.footnotes)
-    if len(frame):
-        notes.append(
-            "MFU: model FLOPs, forward and backward once, over the dense peak of the dtype of most of them "
-            "and the wall time; HFU: with what was computed again (activation checkpointing, the scores "
-            "in an attention's backward)"
-        )
-        if device is not None and "tf32" in device.tensor and (frame["dtype"] == "f32").any():
-            notes.append("f32 is held against TF32's peak, which it has where TF32 is allowed")
-        low = frame["known"].min()
-        if isinstance(low, float) and low < _ALMOST_ALL:
-            notes.append(
-                f"at least: the FLOPs of only {units.share(low)} of a step's kernel time are known "
-                "(--reports missing has the rest)"
-            )
-        if frame["done_flops"].null_count() == len(frame):
-            notes.append(
-                "no step has an op whose FLOPs are known, such as where the trace has no shapes"
-            )
-    if device is not None and device.note:
-        notes.append(f"warning: {device.note}")
-    return Table(table.title, table.columns, table.rows, notes)

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import opscope.cli.app as application
-from opscope.reports.content import BY, REPORTS
+from opscope.reports.registry import divisions, reports
 
 DLRM = "kineto/ddp_rank3of8_a100_stacks.json.gz"
 QWEN = "kineto/qwen1.5_0.5b_h100.json.gz"
@@ -94,7 +94,7 @@ def test_the_first_screen_fits_and_shows_no_row_twice(report, shared, name, widt
     assert len(set(names)) == len(names), "two ops look the same"
 
 
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("by", divisions())
 def test_each_division_shows_the_summary_and_itself_and_has_the_same_rows_as_json(
     report, shared, by
 ):
@@ -102,9 +102,9 @@ def test_each_division_shows_the_summary_and_itself_and_has_the_same_rows_as_jso
     assert status == 0
     assert out.startswith("Summary\n")
     made = json.loads(report(shared / QWEN, "--by", by, "--json")[1])
-    assert list(made) == ["summary", BY[by]]
+    assert list(made) == ["summary", divisions()[by].name]
     cut = json.loads(report(shared / QWEN, "--by", by, "--json", "--top", 1)[1])
-    assert cut[BY[by]] == made[BY[by]][:1]
+    assert cut[divisions()[by].name] == made[divisions()[by].name][:1]
 
 
 def test_by_kind_of_json_is_the_table_of_the_screen(report, shared):
@@ -124,7 +124,10 @@ def test_a_division_that_does_not_exist_is_answered_with_those_that_do(report, s
 
 
 def test_every_division_is_a_report():
-    assert set(BY.values()) <= set(REPORTS)
+    assert {one.name for one in divisions().values()} <= set(reports())
+    assert list(divisions()) == [
+        "kind", "op", "shape", "layer", "source", "dtype", "range", "kernel"
+    ]  # fmt: skip
 
 
 def test_layers_and_lines_keep_what_tells_them_apart(report, shared):

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.reports.console import summary
+from opscope.reports.catalogue.summary import summary
 
 #: file → communication share (of the window of the steps) and overlap, in percent, computed apart
 COMMUNICATION = {

@@ -95,7 +95,7 @@ def test_rounds_that_are_even_are_told_by_what_they_are_counted(recorded):
 
 
 def test_an_eager_loop_has_no_steps_until_it_tells_them(recorded):
-    from opscope.reports import console
+    from opscope.reports.catalogue.summary import summary
 
     w = tf.Variable(tf.ones((3, 1)))
 
@@ -106,10 +106,10 @@ def test_an_eager_loop_has_no_steps_until_it_tells_them(recorded):
 
     profile = recorded(lambda: [program() for _ in range(2)])
     assert steps(profile) == []
-    (told,) = [one for one in console.summary(profile).footnotes if "step" in one]
+    (told,) = [one for one in summary(profile).footnotes if "step" in one]
     assert told.startswith("no steps were told: opscope.step()")
     looked = recorded(lambda: tf.matmul(tf.constant(X), w), "looked.opscope")  # no training
-    assert not any("step" in one for one in console.summary(looked).footnotes)
+    assert not any("step" in one for one in summary(looked).footnotes)
 
 
 def test_what_does_not_train_is_no_step(recorded):

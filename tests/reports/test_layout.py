@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.reports import units
-from opscope.reports.console import totals
 from opscope.reports.layout import PIPED_WIDTH, Column, Table, lines, write
+from opscope.reports.tables import totals
 
 COLUMNS = [
     Column("time", "time", units.time),

@@ -6,7 +6,8 @@ import pytest
 
 from opscope.core.perf.devices.unnamed import name_devices
 from opscope.profile import Profile
-from opscope.reports import roofs
+from opscope.reports.console import tables
+from opscope.reports.registry import reports
 
 PRODUCT = "aten::mm(f32[1024,1024], f32[1024,1024])"
 #: 2·1024³ FLOP on an A100's TF32 peak of 156 TFLOP/s (ns).
@@ -39,13 +40,19 @@ def program(trace_of, *kernels, device=NAMED, steps=1):
     return Profile(trace_of(ranges=ranges, calls=calls, kernels=ran, **tables))
 
 
+def table_of(profile, report="roofline"):
+    """The report as the terminal shows it, with all of its rows."""
+    (table,) = tables(profile, [report], None)
+    return table
+
+
 def notes(profile, report="roofline"):
-    return " | ".join(roofs.roofline(profile, report, None).footnotes)
+    return " | ".join(table_of(profile, report).footnotes)
 
 
 def test_the_device_s_peaks_and_where_they_are_from(trace_of):
     profile = program(trace_of, (GEMM, 40_000))
-    table = roofs.roofline(profile, "roofline", None)
+    table = table_of(profile)
     assert table.title == "Roofline by op, against A100 40GB"
     said = notes(profile)
     assert "tf32 156 TFLOP/s" in said
@@ -65,8 +72,8 @@ def test_a_device_that_does_not_fit_its_name_is_warned_of(trace_of):
 
 def test_without_a_device_there_is_no_roof_and_the_title_says_why(trace_of):
     profile = program(trace_of, (GEMM, 40_000), device=None)
-    assert "no roof: the trace names no device" in roofs.roofline(profile, "roofline", None).title
-    assert "no peak" in roofs.utilization(profile).title
+    assert "no roof: the trace names no device" in table_of(profile).title
+    assert "no peak" in table_of(profile, "utilization").title
     assert profile.utilization()["mfu"].to_list() == [None]
     assert name_devices(profile.trace, "A100 40GB") == 1
 
@@ -85,15 +92,15 @@ def test_what_is_above_is_explained(trace_of):
     assert profile.efficiency("op")["over_reason"].to_list() == ["fast algorithm"]
 
 
-@pytest.mark.parametrize("report", roofs.GROUPS)
+@pytest.mark.parametrize("report", [name for name in reports() if name.startswith("roofline")])
 def test_every_grouping(trace_of, report):
-    table = roofs.roofline(program(trace_of, (GEMM, 40_000), steps=3), report, None)
+    table = table_of(program(trace_of, (GEMM, 40_000), steps=3), report)
     assert len(table.rows) == (3 if report == "roofline_step" else 1)
 
 
 def test_steps_are_in_order(trace_of):
     profile = program(trace_of, (GEMM, 40_000), steps=12)
-    table = roofs.roofline(profile, "roofline_step", None)
+    table = table_of(profile, "roofline_step")
     assert [row["step"] for row in table.rows] == list(range(12))
 
 
@@ -109,7 +116,7 @@ def test_a_kernel_has_the_op_s_efficiency_and_its_share_of_the_roof(trace_of):
 
 def test_utilization_says_what_it_is_of(trace_of):
     profile = program(trace_of, (GEMM, 40_000), ("triton_poi_0", 10_000))
-    table = roofs.utilization(profile)
+    table = table_of(profile, "utilization")
     said = " | ".join(table.footnotes)
     assert "MFU: model FLOPs" in said
     assert "f32 is held against TF32's peak" in said

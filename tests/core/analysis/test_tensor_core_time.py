@@ -7,7 +7,7 @@ import pytest
 from opscope.core.perf import entries
 from opscope.core.perf.tensorcore import MATRIX_FAMILIES, WITHOUT_PRODUCTS
 from opscope.profile import Profile
-from opscope.reports import console
+from opscope.reports.catalogue.summary import summary
 
 MM, ADD = "aten::mm(f16[64,64], f16[64,64])", "aten::add(f16[64], f16[64])"
 SECRET, GEMM = "_fwd_kernel", "ampere_h16816gemm_128x128_nn"
@@ -56,7 +56,7 @@ def test_what_nothing_tells_is_null_and_its_time_is_told(ran):
     assert (row["tensor_core_time"], row["tensor_core_undetermined_time"]) == (50, 45)
     by_name = dict(profile.kernel_totals().select("name", "tensor_core").cast({"name": str}).rows())
     assert by_name[SECRET] is None
-    lines = {line["what"]: line for line in console.summary(profile).rows}
+    lines = {line["what"]: line for line in summary(profile).rows}
     assert lines["Tensor Cores"]["value"] == "50.0 %"
     assert lines["Tensor Cores"]["remark"].endswith("of 45.0 % (45 ns) nothing tells")
 

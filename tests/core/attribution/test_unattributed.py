@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opscope.profile import Profile
-from opscope.reports.console import summary
+from opscope.reports.catalogue.summary import summary
 
 COMPILING, REST = "inside steps, compiling a program", "inside steps, outside any op"
 

@@ -8,7 +8,7 @@ import pytest
 import opscope
 from opscope.core.schema import OpCall
 from opscope.profile import Profile
-from opscope.reports.console import summary
+from opscope.reports.catalogue.summary import summary
 
 
 class Sized:

@@ -16,7 +16,7 @@ from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.profile import Profile
 from opscope.readers.recording.reader import collect
-from opscope.reports import console
+from opscope.reports.catalogue.summary import summary
 
 
 def test_one_call_in_so_many_is_timed_and_stands_for_the_others(monkeypatch):
@@ -137,7 +137,7 @@ def made(costs):
 
 
 def told(profile):
-    rows = console.summary(profile).rows
+    rows = summary(profile).rows
     return next((row["remark"] for row in rows if row["what"] == "opscope itself"), None)
 
 
@@ -158,7 +158,7 @@ def test_the_share_is_of_the_time_that_all_processes_recorded():
     profile = made(pl.DataFrame(stepping, schema=names, orient="row"))
     assert profile.summary()["own_steps_share"].item() == pytest.approx(60 / 300)
     assert told(profile) == "in all, by its own clock; 20.0 % of the steps' time"
-    assert console.summary(profile).footnotes == [
+    assert summary(profile).footnotes == [
         "opscope itself leaves out what the framework takes to call it"
     ]
 
@@ -168,4 +168,4 @@ def test_a_trace_that_does_not_tell_has_no_figure():
     assert row["own_time"] is None
     assert row["own_share"] is None
     assert told(Profile(Trace.of({}))) is None
-    assert console.summary(Profile(Trace.of({}))).footnotes == []
+    assert summary(Profile(Trace.of({}))).footnotes == []

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import opscope
-from opscope.reports.console import summary
+from opscope.reports.catalogue.summary import summary
 
 
 def event(cat, name, ts, dur, pid, tid, **args):

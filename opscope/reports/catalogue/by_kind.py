@@ -1,0 +1,73 @@
+"""The time by kind of work: matrix products, attention, copies …"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from opscope.frames import FRAMES
+from opscope.reports import units
+from opscope.reports.grouped import WORTH, and_others
+from opscope.reports.layout import Column, Table
+from opscope.reports.names import kernel
+from opscope.reports.report import Report, View
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: Characters of the bar of what took all of the time.
+_BAR: Final = 24
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+
+
+def bar(share: object) -> str:
+    """A share of one as a bar of at most 24 characters, to an eighth of one."""
+    if not isinstance(share, float) or share <= 0:
+        return ""
+    whole, rest = divmod(round(min(share, 1.0) * _BAR * 8), 8)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else "")) or "▏"
+
+
+def kinds(report: Report, profile: Profile, view: View) -> Table:
+    """The kinds of work by their share of the time, each with the op that has most of it."""
+    frame = report.frame(profile)
+    of = "CPU time" if profile.cpu_only else "device time"
+    whole = int(frame["device_time"].sum())
+    title = f"{report.title}: {units.time(whole)} of {of}, by kind of work"
+    keys = [
+        Column("share", "share", units.share),
+        Column("bar", ""),
+        Column("device_time", "time", units.time),
+        Column("kind", "kind"),
+        Column("calls", "calls" if profile.cpu_only else "kernels", units.count, rank=4),
+        Column("op", "mostly", flexible=True, rank=3, least=24, parts="words"),
+    ]
+    if frame.is_empty():
+        return Table(report.title, keys, (), (report.empty,))
+    rows = [
+        row | {"bar": bar(row["share"]), "op": and_others(kernel(row["op"]), row["ops"])}
+        for row in (frame if view.first or view.top is None else frame.head(view.top)).to_dicts()
+    ]
+    return Table(title, keys, rows, _means(rows))
+
+
+def _means(rows: list[dict[str, Any]]) -> list[str]:
+    """What the kinds are that a name alone does not explain."""
+    # loads Polars
+    from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNKNOWN
+    from opscope.core.perf.kinds import kinds as known
+
+    told = {row["kind"] for row in rows if row["share"] >= WORTH}
+    return [f"{name}: {known()[name].means}" for name in (COPIES, OTHER, UNKNOWN, NO_OP) if name in told]  # fmt: skip
+
+
+REPORT = Report(
+    name="by_kind",
+    order=40,
+    title="Where the time went",
+    holds=FRAMES['totals_by("kind")'],
+    frame=lambda profile: profile.totals_by("kind"),
+    empty="not known: no time of any op was recorded",
+    table=kinds,
+    first=True,
+    by="kind",
+)

@@ -1,0 +1,41 @@
+"""What torch.compile made: regions, their kernels, what these fuse, graphs and breaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from opscope.frames import FRAMES
+from opscope.reports import units
+from opscope.reports.report import Report, View
+from opscope.reports.tables import listed
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+    from opscope.reports.layout import Table
+
+#: How notes of the adapter begin that tell what the compiler counted.
+_COUNTED: Final = "torch.compile: "
+
+
+def regions(report: Report, profile: Profile, view: View) -> Table:
+    """The compiled regions, and below them what the compiler counted."""
+    table = listed(report, report.frame(profile), view)
+    told = [
+        f"{units.text(row['what']).removeprefix(_COUNTED)}: {units.count(row['how_many'])}"
+        for row in profile.notes().to_dicts()
+        if units.text(row["what"]).startswith(_COUNTED)
+    ]
+    return replace(table, footnotes=[*told, *table.footnotes])
+
+
+REPORT = Report(
+    name="compiled",
+    order=170,
+    title="Compiled regions",
+    holds=FRAMES["compiled()"],
+    frame=lambda profile: profile.compiled(),
+    empty="nothing that torch.compile made ran in this profile",
+    shown=["region", "direction", "share", "time", "calls", "name", "fused", "source"],
+    table=regions,
+)

@@ -1,0 +1,101 @@
+"""The ops by device time, each distinct call apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from opscope.frames import FRAMES
+from opscope.reports import units
+from opscope.reports.grouped import EMPTY
+from opscope.reports.names import layer_patterns
+from opscope.reports.report import Report, View
+from opscope.reports.tables import listed, running
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+    from opscope.reports.layout import Table
+
+
+def ops(report: Report, profile: Profile, view: View) -> Table:
+    """The ops by device time, most first (self time where the device is the CPU).
+
+    Layers that differ in a number alone, such as the blocks of a transformer, are one row.
+    """
+    from opscope.core.analysis.windows import OUTSIDE_WINDOW  # loads Polars
+
+    frame, outside = report.frame(profile), 0
+    if len(profile.trace["windows"]):
+        frame, outside = _captured(frame, OUTSIDE_WINDOW)
+    frame = _over_layers(frame).sort("device_time", descending=True, nulls_last=True)
+    table = listed(report, running(frame), view)
+    notes = list(table.footnotes)
+    without = sum(profile.summary()["device_unattributed_time"].drop_nulls())
+    if without and len(frame) and not profile.cpu_only:
+        notes.append(f"shares are of the ops' time; {units.time(without)} have no op (--by op)")
+    if outside:
+        notes.append(f"{outside:,} recorded calls are not in this table: {OUTSIDE_WINDOW}")
+    return replace(table, footnotes=notes)
+
+
+def _captured(frame: pl.DataFrame, reason: str) -> tuple[pl.DataFrame, int]:
+    """The totals of ops without those of this ``reason``, and how many calls these are."""
+    outside = (frame["reason"].cast(str) == reason).fill_null(False)
+    return frame.filter(~outside), int(frame["calls"].filter(outside).sum())
+
+
+def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
+    """Equal calls of layers that differ only in a number, added up; ``h.*.mlp (24)`` is 24 of them."""
+    import polars as pl
+
+    from opscope.core.tables.columns import known_sum
+
+    keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]
+    sums = ["share", "device_time", "self_time", "cpu_time", "calls", "kernels", "flops", "bytes"]
+    many = pl.col("layer").n_unique()
+    patterns = layer_patterns(frame["layer"].drop_nulls().unique().cast(pl.String).to_list())
+    starred = pl.col("layer").replace_strict(patterns, default=None, return_dtype=pl.String)
+    return (
+        frame.lazy()
+        .with_columns(pl.col("layer", "source").cast(pl.String))
+        .with_columns((starred if patterns else pl.col("layer")).alias("pattern"))
+        .group_by(*keys, "pattern", maintain_order=True)
+        .agg(
+            *map(known_sum, sums),
+            pl.when(many > 1)
+            .then(pl.format("{} ({})", pl.col("pattern").first(), many))
+            .otherwise(pl.col("layer").first())
+            .alias("layer"),
+            pl.col("source").first(),
+        )
+        .collect()
+    )
+
+
+REPORT = Report(
+    name="detail",
+    order=100,
+    title="Top ops, each shape apart",
+    holds=FRAMES["op_totals()"],
+    frame=lambda profile: profile.op_totals(),
+    empty=EMPTY,
+    shown=[
+        "share",
+        "running",
+        "device_time",
+        "calls",
+        "op",
+        "direction",
+        "inputs",
+        "outputs",
+        "layer",
+        "flops",
+        "source",
+    ],
+    table=ops,
+    by="shape",
+    by_order=55,
+    aliases=("op", "ops"),
+)

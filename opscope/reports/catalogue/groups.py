@@ -1,0 +1,15 @@
+"""Which ranks make up each process group."""
+
+from __future__ import annotations
+
+from opscope.frames import FRAMES
+from opscope.reports.report import Report
+
+REPORT = Report(
+    name="groups",
+    order=220,
+    title="Process groups",
+    holds=FRAMES["groups()"],
+    frame=lambda profile: profile.groups(),
+    empty="none: no rank told of one while it was recorded",
+)

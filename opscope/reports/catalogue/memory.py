@@ -1,0 +1,25 @@
+"""The most memory in use, by process and device."""
+
+from __future__ import annotations
+
+from opscope.frames import FRAMES
+from opscope.reports.report import Report
+
+REPORT = Report(
+    name="memory",
+    order=180,
+    title="Memory",
+    holds=FRAMES["memory()"],
+    frame=lambda profile: profile.memory(),
+    empty="memory was not recorded (opscope run --memory)",
+    shown=[
+        "process",
+        "device",
+        "peak_memory",
+        "reserved",
+        "in_use",
+        "allocated",
+        "released",
+        "allocations",
+    ],
+)

@@ -1,0 +1,18 @@
+"""How near each step comes to what the device can do."""
+
+from __future__ import annotations
+
+from opscope.frames import FRAMES
+from opscope.reports.report import Report
+from opscope.reports.roofs import EMPTY, SHOWN, roofline
+
+REPORT = Report(
+    name="roofline_step",
+    order=150,
+    title="Roofline by step",
+    holds=FRAMES['efficiency("step")'],
+    frame=lambda profile: profile.efficiency("step"),
+    empty=EMPTY,
+    shown=("step", *SHOWN),
+    table=roofline,
+)

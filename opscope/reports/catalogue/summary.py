@@ -1,0 +1,293 @@
+"""The figures that every report begins with, attributed and unattributed time among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from opscope.frames import FRAMES
+from opscope.reports import units
+from opscope.reports.layout import Column, Table
+from opscope.reports.report import Report
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+
+
+def summary(profile: Profile) -> Table:
+    """The figures that every report begins with, attributed and unattributed time among them."""
+    row = _first(profile.summary())
+    on_cpu = profile.cpu_only
+    lines: list[tuple[str, str, str]] = []
+
+    def line(what: str, value: str, remark: str = "") -> None:
+        lines.append((what, value, remark))
+
+    counts = [
+        _plural(row.get("steps"), "step"),
+        _plural(row.get("processes"), "process", "processes"),
+        "" if on_cpu else _plural(row.get("devices"), "device"),
+    ]
+    line("wall time", units.time(row.get("wall_time")), ", ".join(filter(None, counts)))
+    if (on_cpu or row.get("kernel_time") is not None) and row.get("window_time") is not None:
+        line("  captured", units.time(row["window_time"]), _window(profile, row))
+    if on_cpu:
+        told = row.get("kernel_time") is not None
+        what = "ops, and steps outside any op" if told else "neither ops nor steps"
+        line("CPU time", units.time(row.get("kernel_time")), f"no GPU was recorded: {what}")
+    else:
+        line("device busy", units.time(row.get("device_busy")), _of_wall(row))
+        for what, value, remark in _ran(row):
+            line(what, value, remark)
+    whole = row.get("device_time")
+    for what in ("attributed", "unattributed"):
+        part = row.get(f"device_{what}_time")
+        line(f"  {what}", units.time(part), _of(part, whole))
+    for gap in profile.unattributed().to_dicts():
+        line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
+        for what, part in _parts_of(profile.gaps(), gap):
+            line(f"      {what}", units.time(part.get("time")), _gap(part, on_cpu))
+    if not on_cpu:
+        line(
+            "launched", units.share(row.get("launched_share")), "of device time has a launch record"
+        )
+    for one in profile.trace.origin.get("captures", ()):
+        line("shapes from", "", _capture(one))
+    known = "of op time" if on_cpu else "of launched device time"
+    line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row))
+    line("bytes known", units.share(row.get("bytes_share")), known)
+    if not on_cpu:
+        line("Tensor Cores", _tensor_share(row), _tensor_remark(row))
+    if row.get("own_time") is not None:
+        line("opscope itself", units.time(row["own_time"]), _own(row))
+    for peak in _peaks(profile):
+        line(*peak)
+    files, read = row.get("files"), row.get("files_read")
+    return Table(
+        "Summary" if read == files else f"Summary of {read} of {files} files",
+        [
+            Column("what", "", str, flexible=True, least=44, rank=-1),
+            Column("value", "", str),
+            Column("remark", "", _blank, flexible=True, least=24),
+        ],
+        [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
+        [*_told(profile), *_stepless(profile, row), *_left_out(row)],
+        headings=False,
+    )
+
+
+def _stepless(profile: Profile, row: Mapping[str, Any]) -> list[str]:
+    """What to do where a training was recorded whose steps nothing tells."""
+    if row.get("steps"):
+        return []
+    ours = any(
+        str(one).startswith("opscope.") for one in profile.trace["ranges"]["domain"].unique()
+    )
+    if not ours or {"backward", "optimizer"}.isdisjoint(profile.distinct("direction")):
+        return []
+    return ["no steps were told: opscope.step() at the beginning of each iteration tells them"]
+
+
+def _left_out(row: Mapping[str, Any]) -> list[str]:
+    """What no clock of ours sees; benchmarks/torch_overhead.py measures the whole."""
+    if row.get("own_time") is None:
+        return []
+    return ["opscope itself leaves out what the framework takes to call it"]
+
+
+def _own(row: Mapping[str, Any]) -> str:
+    if row.get("own_steps_share") is not None:
+        return f"in all, by its own clock; {units.share(row['own_steps_share'])} of the steps' time"
+    return f"{units.share(row.get('own_share'))} of the time recorded, by its own clock"
+
+
+def _peaks(profile: Profile) -> list[tuple[str, str, str]]:
+    """For the summary: of each device that any process used, the highest peak of a process."""
+    frame = profile.memory().sort("device", "peak_memory", descending=[False, True])
+    made = []
+    for rows in frame.partition_by("device", maintain_order=True):
+        row = rows.row(0, named=True)
+        number = row["device"]
+        what = "CPU" if number == -1 else "GPU" if number is None else f"GPU {number}"
+        # what was there before a recording began is not in it
+        remark = "of tensors made while it was recorded" if row["device"] == -1 else ""
+        if row["reserved"]:
+            remark = f"{units.size(row['reserved'])} reserved"
+        if len(rows) > 1:
+            remark = ", ".join(filter(None, (remark, f"the highest of {len(rows)} processes")))
+        made.append((f"peak memory, {what}", units.size(row["peak_memory"]), remark))
+    return made
+
+
+def _window(profile: Profile, row: Mapping[str, Any]) -> str:
+    """Of which steps there are kernels (operations), and why of no others."""
+    windows = profile.trace["windows"].filter(profile.trace["windows"]["source"].is_not_null())
+    gives = "ops" if profile.cpu_only else "kernels"
+    told = windows.select("first_step", "last_step", "ended").drop_nulls().unique().rows()
+    if len(told) == 1 and row.get("steps"):
+        first, last, ended = told[0]
+        return f"{gives} of steps {first} to {last} only, {ended}"
+    steps = f"{row.get('window_steps') or 0:,} of {_plural(row.get('steps'), 'step')}"
+    whys = sorted(set(windows["ended"].drop_nulls().to_list()))
+    return f"{gives} of {steps if row.get('steps') else 'this time'} only: {'; '.join(whys)}"
+
+
+def _first(frame: pl.DataFrame) -> dict[str, Any]:
+    rows = frame.head(1).to_dicts()
+    return rows[0] if rows else {}
+
+
+def _blank(value: object) -> str:
+    return str(value or "")
+
+
+def _plural(number: object, one: str, many: str | None = None) -> str:
+    if not isinstance(number, int):
+        return ""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _of_wall(row: Mapping[str, Any]) -> str:
+    window, devices = row.get("window_time"), row.get("devices")
+    busy, wall = row.get("device_busy"), row.get("wall_time") if window is None else window
+    if busy is None or not wall or not devices:
+        return ""
+    what = "wall time" if window is None else "time captured"
+    return f"{units.share(busy / (wall * devices))} of the {what}" + (
+        " of each device, on average" if devices > 1 else ""
+    )
+
+
+def _file(path: object) -> str:
+    return str(path).replace("\\", "/").rpartition("/")[2] if path else "another file"
+
+
+def _capture(one: Mapping[str, Any]) -> str:
+    """Which file was loaded for its shapes, and which one replays the CUDA graphs that it captures."""
+    own = [_plural(one["kernels"], "kernel")]
+    if one["copies"]:
+        own.append(_plural(one["copies"], "copy or set", "copies and sets"))
+    counted = f"its own {' and '.join(own)} are not counted"
+    return f"{_file(one['path'])}, whose graphs {_file(one['of'])} replays; {counted}"
+
+
+def _of(part: int | None, whole: int | None) -> str:
+    """A share, from the times: one minus another share would round."""
+    return units.share(part / whole) if part is not None and whole else ""
+
+
+def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The lines that say what the device's time is made of: kernels, and copies and sets."""
+    whole, kernels = row.get("device_time"), row.get("kernel_time")
+    if kernels is None or whole is None:
+        return [("kernel time", units.UNKNOWN, "kernels were not captured")]
+    lines = [("device time", units.time(whole), "kernels, copies and sets")]
+    named = {"kernel": "  kernel time", "copy or set": "  copy time"}
+    of_kernels, of_all = row.get("attributed_time"), row.get("device_attributed_time")
+    # null in what a stranger's profile stored
+    others = None if of_kernels is None or of_all is None else of_all - of_kernels
+    attributed = (of_kernels, others)
+    counts = (row.get("kernels"), row.get("copies"))
+    for (one, what), time, known, count in zip(
+        named.items(), (kernels, whole - kernels), attributed, counts, strict=True
+    ):
+        remark = [_plural(count, one, "copies and sets" if one != "kernel" else None)]
+        if time and known is not None:
+            remark.append(f"{units.share(known / time)} attributed")
+        if count or one == "kernel":
+            lines.append((what, units.time(time), ", ".join(remark)))
+    return lines
+
+
+def _among_kernels(row: Mapping[str, Any]) -> str:
+    """The share among kernels, where copies, whose FLOPs are known to be none, make it another."""
+    share = row.get("kernel_flops_share")
+    if share is None or not row.get("copies"):
+        return ""
+    return f"; {units.share(share)} of launched kernel time"
+
+
+def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:
+    share = "" if gap.get("share") is None else units.share(gap["share"])
+    if on_cpu:
+        return share
+    kernels = _plural(gap.get("kernels") or None, "kernel")
+    copies = _plural(gap.get("copies") or None, "copy or set", "copies and sets")
+    return ", ".join(filter(None, (share, kernels, copies)))
+
+
+#: Parts of a gap that the summary names.
+_PARTS: Final = 3
+
+
+def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The largest parts of what has one reason and the rest in one, where something tells them apart."""
+    parts = [row for row in gaps.to_dicts() if row["reason"] == gap["reason"]]
+    named = [(_part(row), row) for row in parts]
+    if not any(name for name, _ in named):
+        return []
+    most = (
+        len(named) if len(named) <= _PARTS + 1 else _PARTS
+    )  # a line for one more names it as well
+    shown: list[tuple[str, Mapping[str, Any]]] = [
+        (name or "no phase, no range", row) for name, row in named[:most]
+    ]
+    rest = parts[most:]
+    if rest:
+        sums = {
+            key: sum(row[key] for row in rest)
+            if all(row[key] is not None for row in rest)
+            else None
+            for key in ("kernels", "copies", "time", "share")
+        }
+        shown.append((f"{len(rest)} more (--reports gaps)", sums))
+    return shown
+
+
+def _part(row: Mapping[str, Any]) -> str:
+    """``in 'evaluate', backward, off the CPU: futex``; nothing where nothing is told."""
+    inside = [f"in {units.text(row['range'])!r}" if row["range"] else ""]
+    told = (units.text(row[key]) if row[key] else "" for key in ("phase", "state"))
+    return ", ".join(filter(None, (*inside, *told)))
+
+
+def _tensor_share(row: Mapping[str, Any]) -> str:
+    used, whole = row.get("tensor_core_time"), row.get("kernel_time")
+    return units.share(used / whole if used is not None and whole else None)
+
+
+def _tensor_remark(row: Mapping[str, Any]) -> str:
+    """What the share is of, and how much more it may be."""
+    said = "of kernel time is in kernels that use them"
+    rest, whole = row.get("tensor_core_undetermined_time"), row.get("kernel_time")
+    if not rest or not whole:
+        return said
+    return f"{said}; of {units.share(rest / whole)} ({units.time(rest)}) nothing tells"
+
+
+def _told(profile: Profile) -> list[str]:
+    """The warnings of whoever read the trace, equal ones once; ``opscope doctor FILE`` has them all."""
+    counts: dict[tuple[str, str], int] = {}
+    for row in profile.notes().to_dicts():
+        if row["severity"] != "info":
+            key = (row["severity"], row["what"])
+            counts[key] = counts.get(key, 0) + (row["how_many"] or 1)
+    return [
+        f"{severity}: {units.text(what)}" + (f" ({units.count(times)})" if times > 1 else "")
+        for (severity, what), times in sorted(counts.items())
+    ]
+
+
+REPORT = Report(
+    name="summary",
+    order=10,
+    title="Summary",
+    holds=FRAMES["summary()"],
+    frame=lambda profile: profile.summary(),
+    empty="nothing is known",
+    table=lambda report, profile, view: summary(profile),
+    first=True,
+    single=True,
+)

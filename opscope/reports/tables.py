@@ -1,0 +1,80 @@
+"""Frames as tables: the first rows, the columns that are shown, and which of these go first for lack of room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from opscope import frames
+
+from . import units
+from .columns import columns
+from .layout import Column, Table
+from .report import Report, View
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+
+
+def table(report: Report, profile: Profile, view: View) -> Table:
+    """The report as the terminal shows it."""
+    if report.table is not None:
+        return report.table(report, profile, view)
+    return listed(report, report.frame(profile), view)
+
+
+def listed(report: Report, frame: pl.DataFrame, view: View, title: str | None = None) -> Table:
+    """``frame``, which is the report's, with the columns that the report shows."""
+    return totals(
+        report.title if title is None else title,
+        frame,
+        report.shown or frame.columns,
+        view.top,
+        report.empty,
+        report.holds.columns,
+        report.forms,
+    )
+
+
+def totals(
+    title: str,
+    frame: pl.DataFrame,
+    keys: Sequence[str],
+    top: int | None,
+    empty: str,
+    documented: Iterable[frames.Column] = (),
+    forms: Iterable[Column] = (),
+) -> Table:
+    """The first ``top`` rows of a frame (None: all) with the columns named, in that order.
+
+    ``documented`` and ``forms`` say how to show columns, as ``columns.columns`` takes them.
+    """
+    if frame.is_empty():
+        return Table(title, columns(keys, documented, forms), (), (empty,))
+    shown = frame if top is None else frame.head(top)
+    notes = []
+    if len(shown) < len(frame):
+        notes.append(f"{len(shown)} of {len(frame):,} rows; --top 0 shows all")
+    rows = shown.select([key for key in keys if key in frame.columns]).to_dicts()
+    if any(row.get("flops", 0) is None for row in rows):
+        notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
+    ranks = {"outputs": 9, "bytes": 8, "tensor_core": 7, "source": 6, "direction": 4}
+    ranks |= {"rated": 9, "intensity": 8, "attained_bandwidth": 7, "over_reason": 6}
+    if keys[0] != "layer":
+        ranks["layer"] = 5
+    ranks |= {next((key for key in ("name", "op") if key in keys), ""): -1}  # what a row is about
+    shown_columns = [
+        replace(column, rank=ranks.get(column.key, 0))
+        for column in columns(keys, documented, forms)
+        if column.key in frame.columns
+    ]
+    return Table(title, shown_columns, rows, notes)
+
+
+def running(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the shares of each row and all above it added up, as ``running``."""
+    share = frame["share"].fill_null(0).cum_sum().clip(upper_bound=1.0)
+    return frame.with_columns(share.set(frame["share"].is_null(), None).alias("running"))
