@@ -23,17 +23,19 @@ _LAZY = {"annotate": "core.capture.session", "load": "profile"}
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module(f"{__name__}.errors")
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, "errors"})
 
 
 def init(
@@ -46,7 +48,7 @@ def init(
 ) -> None:
     """Observe every framework that is imported, now or later; twice is once.
 
-    With ``frameworks`` only those, and an ``opscope.adapters.AdapterError`` where one of them
+    With ``frameworks`` only those, and an opscope.errors.AdapterError where one of them
     cannot be observed. ``shapes``: arguments and results of ops; ``source``: the user's lines;
     ``layers``: the modules they run in; ``steps``: iterations and their phases; ``memory``: each
     allocation of a tensor's memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``. With neither an
@@ -113,7 +115,7 @@ def capture(
     ``force`` replaces the profile ``path``; not given, it is so in IPython and notebooks alone, where a
     cell is run again and what loads ``path`` means the last run.
     Entering it raises FileExistsError where ``path`` exists and not ``force``, ValueError on an
-    unknown backend, and opscope.core.capture.session.SessionError while another capture runs.
+    unknown backend, and opscope.errors.SessionError while another capture runs.
     """
     from .backends.profile_capture import capture as record
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from inspect import cleandoc
 from types import MappingProxyType
 from typing import Final
 
@@ -75,7 +76,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "own_time": "time that opscope itself took while it recorded: all parts, threads and processes",
         "start": "when it began",
         "end": "when it ended",
-        "duration": "end - start",
+        "duration": "end - start of what ran, added up; of an op its kernels, copies and sets, without a GPU self time",
         "call_start": "when the CUDA call that launched it began",
         "call_end": "when the CUDA call that launched it ended",
         "cpu_time": "time on the host between begin and end of the op",
@@ -161,16 +162,16 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "files_read": "files that could be read",
         "depth": "how many ops are around it",
         "registers": "registers of a thread",
-        "calls": "calls of the op; of a kernel its executions",
+        "calls": "how often it ran: calls of an op, executions of a kernel, entries of a range",
         "shapes": "different inputs the op was called with; the row shows those with most of its time",
         "layers": "layers; the row shows the one with most of its time",
         "sources": "source lines; the row shows the one with most of its time",
         "ops": "ops; the row shows the one with most of its time",
         "serving": "kernels that only serve another, such as a split-K reduction",
         "main": "kernels that do the op's own work",
-        "allocations": "allocations",
+        "allocations": "allocations seen",
         "collectives": "collectives, sends and receives",
-        "size": "ranks of the group",
+        "size": "ranks of the group; of a mesh, along this dimension",
         "world_size": "ranks of the job",
         "how_many": "records that it is about",
     },
@@ -180,7 +181,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "forward_op_id": "op_id of the forward op whose gradient this computes",
         "process": "the process's number in this profile",
         "thread": "the thread's number in its process",
-        "device": "the GPU's number in its process",
+        "device": "the device's number in its process; -1 is the CPU",
         "context": "the CUDA context",
         "stream": "the CUDA stream",
         "correlation": "the CUPTI correlation id, which ties it to its launch within the process",
@@ -199,7 +200,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "one_in": "one call in so many was timed; null: calls times the usual cost of one",
     },
     "text": {
-        "op": "the operator, named as its framework names it",
+        "op": "the operator, named as its framework names it; of several, the one with most of the row's time",
         "op_type": "the op's family: gemm, conv, attention …",
         "direction": "forward, backward, optimizer, input or communication",
         "layer": "path of the module that called the op",
@@ -214,20 +215,20 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "reason": "why it has no op, from a closed list; null where it has one",
         "why": "why the cost is not known",
         "lacks": "what is not known of the cost: FLOPs, bytes, or both",
-        "kind": "kind of work: matrix products, attention … (reports.md)",
+        "kind": "kind of work: matrix products, attention …; of several, the one with most of the row's time",
         "name": "the kernel's name",
         "grid": "the grid's size: x,y,z",
         "block": "the block's size: x,y,z",
         "src_kind": "memory that is read: device, pinned, pageable, managed, array, host",
         "dst_kind": "memory that is written, likewise",
         "tc_reason": "why Tensor Cores are not used, where they could be",
-        "dtype": "the dtype of most matrix FLOPs",
+        "dtype": "the dtype of most matrix FLOPs, whose peak is taken",
         "note": "what the cost model remarks on this call",
-        "bound": "what binds most of its time: tensor, vector, memory or latency",
-        "over_reason": "why most calls above their roof are: cache-resident, timer resolution, fast algorithm, or modelling error",
+        "bound": "what binds it, most of its time: tensor, vector, memory or latency",
+        "over_reason": "why it, or most of its calls, is above the roof: cache-resident, timer resolution, fast algorithm, or modelling error",
         "region": "the compiled region, by the number of its compilation",
         "fused": "the ops that a generated kernel does",
-        "group": "the process group's name",
+        "group": "the process group's name; of a mesh, the group of those that differ in this coordinate alone",
         "members": "ranks of the group: 0-3, 0-6:2 (every second), 0,3,5",
         "ranks": "ranks of the group, written as members are",
         "reduction": "what the ranks' values become: sum, avg, max …; null where it is not recorded",
@@ -243,7 +244,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "yes/no": {
         "leaf": "whether no op is inside it",
         "canonical": "whether its FLOPs and bytes count: one op of a nest does, so that they may be added up",
-        "tensor_core": "whether it uses Tensor Cores (matrix cores on AMD); null where neither name nor op says so",
+        "tensor_core": "whether it, or any of its kernels, uses Tensor Cores (matrix cores on AMD); null where neither name nor op says so",
         "tc_eligible": "whether the op's family could use Tensor Cores in some dtype",
         "tc_ready": "whether the op as it stands can use Tensor Cores",
         "inferred": "whether its op was inferred from an order rather than read from the trace",
@@ -278,39 +279,18 @@ _RATED = f"calls duration matrix_flops vector_flops bytes {_RATES}"
 
 _NO_TIME = ("text", "why the device time is not known; null where it is")
 _OP_KERNELS = ("count", "kernels that the op and the ops inside it launched")
-_MOST_OP = ("text", "the op with most of the row's time; a kernel's name where no op is known")
-_OWN_KERNELS = ("count", "kernels that the op launched")
-_ALL_KERNELS = ("ns", "time of the kernels of all calls; without a GPU, self time of the ops")
+_KERNEL_S_OP = ("text", "the op that the kernel most often belongs to")
 _OF_DEVICE = ("fraction", "time / all device time")
-_BY_REASON = ("text", "why the row has no op, from a closed list; null where it has one")
-_KINDS = "one row per {}, by device time; what has no op is one row per reason"
-_ON_DEVICE = (
-    "number",
-    "the device's number in its process; -1 is the CPU, null a GPU without a number",
-)
+_BY_TIME = "one row per {}, by device time; what has no op is one row per reason"
 
 
 def _totals(by: str, key: str, row: str, usual: str) -> Frame:
-    kind = ("text", "kind of work that most of the row's time is")
-    op = WORDS["op"] if by == "op" else Column("op", *_MOST_OP)
-    named = columns(f"{key} kind {usual} {_SUMS}", kind=kind, reason=_BY_REASON)
-    return Frame(
-        f'totals_by("{by}")',
-        _KINDS.format(row),
-        tuple(op if one.name == "op" else one for one in named),
-    )
+    return Frame(f'totals_by("{by}")', _BY_TIME.format(row), columns(f"{key} kind {usual} {_SUMS}"))
 
 
-def _rated(by: str, row: str, keys: str) -> Frame:
-    calls = ("count", "executions of the kernel" if by == "kernel" else "calls of the ops")
-    op = ("text", "the op that the kernel most often belongs to") if by == "kernel" else None
-    changed = {"op": op} if op else {}
+def _rated(by: str, row: str) -> Frame:
     return Frame(
-        f'efficiency("{by}")',
-        f"one row per {row}, by duration; several names give one row per combination"
-        if by != "kernel"
-        else f"one row per {row}, by duration",
-        columns(f"{keys} {_RATED}", calls=calls, duration=_ALL_KERNELS, **changed),
+        f'efficiency("{by}")', f"one row per {row}, by duration", columns(f"{by} {_RATED}")
     )
 
 
@@ -349,19 +329,10 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "kernels()",
-        "one row per kernel execution",
+        "one row per kernel execution, with its part, by duration, of its op's FLOPs and bytes",
         columns(
             f"{_RUN} name correlation grid block registers shared_memory graph graph_node {_LAUNCHED}"
             f" {_COST} tensor_core tc_eligible tc_ready tc_reason reason inferred",
-            **{
-                name: (unit, f"the kernel's part, by duration, of its op's {name}")
-                for name, unit in (
-                    ("matrix_flops", "FLOP"),
-                    ("vector_flops", "FLOP"),
-                    ("flops", "FLOP"),
-                    ("bytes", "bytes"),
-                )
-            },
         ),
     )
     yield Frame(
@@ -379,7 +350,6 @@ def _frames() -> Iterator[Frame]:
         columns(
             f"op op_type direction layer source {_CALL} calls kernels cpu_time self_time device_time {_COST}"
             " share reason",
-            kernels=_OWN_KERNELS,
             reason=_NO_TIME,
         ),
     )
@@ -388,8 +358,7 @@ def _frames() -> Iterator[Frame]:
         "one row per kernel name, by time",
         columns(
             "name calls total mean min max share op tensor_core flops bytes",
-            calls=("count", "executions of the kernel"),
-            op=("text", "the op that the kernel most often belongs to"),
+            op=_KERNEL_S_OP,
         ),
     )
     yield Frame(
@@ -401,12 +370,17 @@ def _frames() -> Iterator[Frame]:
             calls=("count", "kernels; without a GPU, calls of the op"),
         ),
     )
-    kinds = 'one row per kind of work, by device time; kinds: see "Kinds of work" in reports.md'
-    kernels_or_calls = ("count", "kernels; without a GPU, calls of the ops")
     yield Frame(
         'totals_by("kind")',
-        kinds,
-        columns("kind device_time share running calls op ops", op=_MOST_OP, calls=kernels_or_calls),
+        "one row per kind of work, by device time",
+        columns(
+            "kind device_time share running calls op ops",
+            op=(
+                "text",
+                "the op with most of the row's time; a kernel's name, or a reason, where no op is known",
+            ),
+            calls=("count", "kernels; without a GPU, calls of the ops"),
+        ),
     )
     yield _totals(
         "op", "op direction", "op and direction", "inputs layer source shapes layers sources"
@@ -419,7 +393,6 @@ def _frames() -> Iterator[Frame]:
         "one row per user range: what ran in it, innermost; the row without a range is what ran in none",
         columns(
             "range device_time share calls kernels copies matrix_flops vector_flops flops bytes",
-            calls=("count", "times that the range was entered"),
         ),
     )
     yield Frame(
@@ -459,19 +432,22 @@ def _frames() -> Iterator[Frame]:
         ),
     )
     yield Frame("efficiency()", "one row per execution of an op that counts", _EACH_RATED)
-    yield _rated("op", "op name", "op")
-    yield _rated("kernel", "kernel name", "name op")
-    yield _rated("layer", "layer", "layer")
-    yield _rated("direction", "direction", "direction")
-    yield _rated("step", "step", "step")
-    yield _rated("range", "user range", "range")
+    yield _rated("op", "op name")
+    yield Frame(
+        'efficiency("kernel")',
+        "one row per kernel name, by duration",
+        columns(f"name op {_RATED}", op=_KERNEL_S_OP),
+    )
+    yield _rated("layer", "layer")
+    yield _rated("direction", "direction")
+    yield _rated("step", "step")
+    yield _rated("range", "user range")
     yield Frame(
         "utilization()",
         "one row per step and process",
         columns(
             "step process time done_flops model_flops dtype peak mfu hfu known",
             time=("ns", "wall time of the step"),
-            dtype=("text", "the dtype of most matrix FLOPs, whose peak is taken"),
         ),
     )
     yield Frame(
@@ -489,7 +465,6 @@ def _frames() -> Iterator[Frame]:
         "one row per process and device: the most memory in use",
         columns(
             "process device peak_memory peak_time reserved in_use allocated released allocations",
-            device=_ON_DEVICE,
         ),
     )
     yield Frame(
@@ -497,13 +472,8 @@ def _frames() -> Iterator[Frame]:
         "one row per process, device and op that allocated memory",
         columns(
             "process device at_peak share op direction layer source allocations bytes reason",
-            device=_ON_DEVICE,
             share=("fraction", "at_peak / the device's peak"),
             bytes=("bytes", "all that the op allocated"),
-            reason=(
-                "text",
-                "why the memory has no op: allocated outside any op, in use before the first event",
-            ),
         ),
     )
     yield Frame(
@@ -538,8 +508,6 @@ def _frames() -> Iterator[Frame]:
         "one row per process and dimension of a DeviceMesh",
         columns(
             "process mesh index dimension size coordinate group device",
-            size=("count", "ranks along this dimension"),
-            group=("text", "the process group of those that differ in this coordinate alone"),
             device=("text", "kind of device: cuda, cpu"),
         ),
     )
@@ -557,7 +525,6 @@ def _frames() -> Iterator[Frame]:
         columns(
             "process part time calls one_in span steps_span steps_time",
             time=("ns", "time that this part took; parts do not overlap"),
-            calls=("count", "calls of this part"),
         ),
     )
     yield Frame(
@@ -571,19 +538,7 @@ _EACH_RATED: Final = columns(
     "op_id op inputs direction layer step range replay duration tensor_core fast_algorithm kernels serving main"
     " over_link matrix_flops vector_flops masked_flops bytes bytes_read bytes_written dtype note intensity"
     " attained_flops attained_bandwidth attainable_flops ideal_time efficiency bound over_reason incomplete",
-    duration=("ns", "time of the op's kernels, copies and sets; without a GPU, self time"),
     kernels=("count", "kernels, copies and sets of this execution"),
-    tensor_core=(
-        "yes/no",
-        "whether any of its kernels uses Tensor Cores; null where that is not known",
-    ),
-    bound=("text", "what binds it: tensor, vector, memory or latency"),
-    over_reason=(
-        "text",
-        "why it is above its roof: cache-resident, timer resolution, fast algorithm, or modelling error; else null",
-    ),
-    efficiency=("fraction", "ideal_time / duration; 1 is the roof"),
-    op_id=("number", "the op, as in ops()"),
 )
 
 #: Every frame that a Profile returns, by the call that returns it.
@@ -597,10 +552,6 @@ def describe(facade: type) -> None:
         if method.__doc__ is None:  # python -OO
             continue
         wide = max(len(column.name) for column in frame.columns)
-        lines = [
-            f"            {column.name:<{wide}}  {column.unit}: {column.meaning}"
-            for column in frame.columns
-        ]
-        method.__doc__ = "\n".join(
-            (method.__doc__.rstrip(), "", f"        ``{frame.call}``: {frame.row}.", "", *lines, "")
-        )
+        lines = [f"    {one.name:<{wide}}  {one.unit}: {one.meaning}" for one in frame.columns]
+        said = (cleandoc(method.__doc__), "", f"``{frame.call}``: {frame.row}.", "", *lines)
+        method.__doc__ = "\n".join(said)

@@ -45,6 +45,7 @@ from opscope.core.tables.columns import as_text, distinct_values, pieces, rename
 from opscope.core.tables.trace import Trace
 from opscope.readers.profile import profile_folder
 
+from .frames import describe
 from .profile_html import page
 
 Path: TypeAlias = "str | PathLike[str]"
@@ -71,15 +72,15 @@ _STORED: Final[Mapping[str, str | None]] = {
 
 
 class Profile:
-    """A trace, attributed. Every method's frame is worked out when first asked for, then kept.
+    """A trace whose kernels have their ops; ``opscope.load`` returns it.
 
-    Their text columns are String. Where a frame has many millions of rows, ``categories=True`` gives it
-    with Categorical ones, as it is kept: 4 bytes a value for 16.
-
-    ``stored`` are frames that ``save`` left: they are taken as they are.
+    Its methods return Polars frames, each made at the first call and then kept. Times are integer ns, sizes
+    bytes, shares fractions of 1; what is not known is null. Text columns are String. Of frames with many
+    millions of rows ``categories=True`` gives Categorical text, which takes 4 bytes a value instead of 16.
     """
 
     def __init__(self, trace: Trace, stored: Mapping[str, pl.DataFrame] | None = None) -> None:
+        """``stored``: frames that ``save`` left, which are used as they are."""
         self.trace = trace
         self._stored = stored or {}
         self._path: str | None = None
@@ -149,21 +150,32 @@ class Profile:
         return kept[1]
 
     def ops(self, *, categories: bool = False) -> pl.DataFrame:
-        """One row per op instance; see ``core.analysis.op_frame.ops_frame``."""
+        """Every op instance, with its times, layer, source line, shapes and cost.
+
+        FLOPs and bytes stand at one op of each nest (``canonical``), so that columns may be added up.
+        """
         return self._ops_frame if categories else self._out("ops", self._ops_frame)
 
     def kernels(self, *, categories: bool = False) -> pl.DataFrame:
-        """One row per kernel execution; see ``core.analysis.kernels.kernels_frame``."""
+        """Every kernel execution, with the op that launched it; ``reason`` says why one has no op.
+
+        An op's FLOPs and bytes are split over its kernels by duration, so that columns may be added up.
+        """
         frame = self._frame("kernels", lambda: kernels_frame(self._ops, self._executed))
         return frame if categories else self._out("kernels", frame)
 
     def memops(self, *, categories: bool = False) -> pl.DataFrame:
-        """One row per copy or set; see ``core.analysis.kernels.memops_frame``."""
+        """Every copy and set, with the op that asked for it; ``reason`` says why one has no op."""
         frame = self._frame("memops", lambda: memops_frame(self._ops))
         return frame if categories else self._out("memops", frame)
 
     def summary(self) -> pl.DataFrame:
-        """One row; see ``core.analysis.summary.summary``."""
+        """The whole profile in one row.
+
+        ``device_attributed_time`` and ``device_unattributed_time`` add up to ``device_time`` exactly. Without
+        a GPU the device is the CPU: its time is the ops' self time and thread time inside steps outside any
+        op. Where a window of a longer run was captured, times of kernels are the window's.
+        """
         return self._frame("summary", self._summary)
 
     def _summary(self) -> pl.DataFrame:
@@ -171,7 +183,11 @@ class Profile:
         return summary(self.attribution.trace, self._executed, self._executed_memops, ops)
 
     def op_totals(self) -> pl.DataFrame:
-        """One row per distinct op, by device time; see ``core.analysis.totals.op_totals``."""
+        """Distinct ops by device time, the most first, each distinct call apart.
+
+        A nest's time is counted once. Calls outside the window in which kernels were captured are rows of
+        their own, with a device time of null and the reason.
+        """
         return self._given("op_totals", lambda: totals.op_totals(self._op_sums))
 
     @cached_property
@@ -186,17 +202,22 @@ class Profile:
         return self._op_sums
 
     def kinds(self) -> pl.DataFrame:
-        """One row per kind of work (matrix products, attention …), op and direction: see
-        ``core.analysis.kinds.op_kinds``."""
+        """Device time by kind of work (matrix products, attention …), op and direction.
+
+        Where an op does not say its kind, the names of its kernels do. The times add up to the device's.
+        """
         return self._given("kinds", self._kinds)
 
     def _kinds(self) -> pl.DataFrame:
         return op_kinds(self._ops, self._summed, self._kept("unattributed"))
 
     def totals_by(self, by: str, *, layers: Mapping[str, str] | None = None) -> pl.DataFrame:
-        """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``, what has no op beside it:
-        see ``core.analysis.grouped``. Layers of one name in ``layers`` are one. Raises ValueError for
-        another ``by``."""
+        """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``, and what has no op by reason.
+
+        A row that adds up several inputs, layers, source lines or ops shows the one with most of its time
+        and counts them. ``layers`` maps layers to names under which they are added up. Raises ValueError for
+        another ``by``.
+        """
         if by not in BY:
             raise ValueError(f"by {by!r}: it can be {', '.join(BY)}")
         if by == "kind":
@@ -207,15 +228,15 @@ class Profile:
         return totals_by(summed, self._kept("unattributed"), self._kept("kinds"), by)
 
     def distinct(self, column: str) -> list[str]:
-        """The distinct texts of a column of ``op_totals`` (``layer``, ``direction`` …), A first."""
+        """The distinct texts of a column of ``op_totals()`` (``layer``, ``direction`` …), sorted."""
         return sorted(distinct_values(self._summed[column]).drop_nulls().cast(pl.String))
 
     def kernel_totals(self) -> pl.DataFrame:
-        """One row per kernel name, by time."""
+        """Kernels by name and total time, the most first."""
         return self._given("kernel_totals", lambda: totals.kernel_totals(self._executed))
 
     def unattributed(self) -> pl.DataFrame:
-        """One row per reason for which time has no op: see ``core.analysis.totals.unattributed``."""
+        """Why device time has no op: one row per reason, from a closed list, by time."""
         return self._given("unattributed", self._unattributed)
 
     def _unattributed(self) -> pl.DataFrame:
@@ -225,8 +246,10 @@ class Profile:
         return totals.unattributed(self._executed, self._executed_memops)
 
     def gaps(self) -> pl.DataFrame:
-        """What ``unattributed`` counts by reason, by user range, phase and the thread's state too: see
-        ``core.analysis.gaps``."""
+        """Device time without an op, as in ``unattributed()``, by user range, phase and thread state too.
+
+        Without a GPU it is thread time inside steps, outside any op.
+        """
         return self._given("gaps", self._gaps)
 
     def _gaps(self) -> pl.DataFrame:
@@ -236,13 +259,16 @@ class Profile:
         return gaps(self._ops)
 
     def range_totals(self) -> pl.DataFrame:
-        """One row per user range, by time: see ``core.analysis.by_range.range_totals``."""
+        """The user's ranges by the device time of what ran in them, innermost."""
         frame = self._ops_frame if self.cpu_only else None
         return self._given("range_totals", lambda: range_totals(self._ops, self._executed, frame))
 
     def missing_costs(self) -> pl.DataFrame:
-        """The ops whose FLOPs or bytes are not known, by device time: see
-        ``core.analysis.coverage.missing_costs``."""
+        """The ops whose FLOPs or bytes are not known, by device time, and why.
+
+        The shares of those without FLOPs add up to 1 − the summary's ``flops_share``; kernels without a launch
+        record are listed besides.
+        """
         return self._given(
             "missing_costs",
             lambda: missing_costs(self._ops, self._executed, self._executed_memops),
@@ -253,39 +279,51 @@ class Profile:
         return distributed.exchanged(self.attribution)
 
     def communication(self) -> pl.DataFrame:
-        """One row per process: communication's share of the time, how much of it is hidden, and how
-        long the process waited for others; see ``core.analysis.distributed.communication``."""
+        """Of each process: communication's share of the time, how much of it other work hides, and how long
+        it waited for other ranks.
+
+        Times are those inside the window from the first captured step to the last; on a GPU those of
+        kernels, without one those of ops.
+        """
         return self._given(
             "communication", lambda: distributed.communication(self.attribution, self._exchanged)
         )
 
     def collectives(self) -> pl.DataFrame:
-        """One row per process group, kind of collective, dtype and reduction: bytes, time, waiting,
-        bandwidth."""
+        """Collectives by process group, kind, dtype and reduction, all ranks added up, by time.
+
+        The bus bandwidth is defined as by nccl-tests.
+        """
         return self._given("collectives", lambda: distributed.collectives(self._exchanged))
 
     def groups(self) -> pl.DataFrame:
-        """One row per process and process group: its ranks; see ``core.tables.ranks.groups``."""
+        """The process groups that each process is a member of, and their ranks."""
         return ranks.groups(self.trace)
 
     def meshes(self) -> pl.DataFrame:
-        """One row per process and dimension of a device mesh; see ``core.tables.ranks.meshes``."""
+        """The dimensions of each DeviceMesh, and where each process lies along them.
+
+        ``coordinate`` and ``group`` are null where the process is not in the mesh.
+        """
         return ranks.meshes(self.trace)
 
     def clocks(self) -> pl.DataFrame:
-        """One row per machine: how its clock was put on the first's, and to within what (ns)."""
+        """How each machine's clock was put on the first machine's, and how exactly."""
         return as_text(distributed.clocks(self.trace))
 
     @cached_property
     def device(self) -> tuple[Device | None, str | None]:
-        """The device's limits, or why they are not known; its ``note`` says what does not fit."""
+        """The device's limits (dense peaks in FLOP/s, bandwidth in bytes/s) and None, or None and why they are not
+        known. Its ``note`` says what about the trace does not fit."""
         on_gpu = any(len(self.trace[table]) for table in ("kernels", "memops"))
         return trace_device(self.trace["devices"], on_gpu)
 
     def efficiency(self, *by: str) -> pl.DataFrame:
-        """The roofline of every op that counts; with ``by`` (``op``, ``layer``, ``direction``,
-        ``step``, ``range``, or ``kernel`` alone) its sums: see ``core.analysis.efficiency``. Efficiencies are
-        null without a device.
+        """The roofline: how near ops come to what the device can do.
+
+        Without ``by``, every execution of an op whose cost counts; with ``op``, ``layer``, ``direction``,
+        ``step``, ``range`` or several of these, or ``kernel`` alone, sums of these. Efficiencies are null where
+        the device is not known.
         """
         found = self._efficiency
         if by == ("kernel",):
@@ -300,7 +338,7 @@ class Profile:
         )
 
     def utilization(self) -> pl.DataFrame:
-        """Model and hardware FLOPs utilization (MFU, HFU), one row per step and process."""
+        """Model and hardware FLOPs utilization (MFU, HFU) of each step and process."""
         found = step_utilization(
             # in a step outside the window nobody knows what CUDA graphs replayed
             captured_steps(self.trace, ended_steps(self.attribution.trace["ranges"])),
@@ -313,23 +351,27 @@ class Profile:
         return as_text(found)
 
     def own_costs(self) -> pl.DataFrame:
-        """What opscope itself cost, a row for each part and process: ``schema.TABLES`` says how."""
+        """What opscope itself took while it recorded, by process and part."""
         return self.trace["own_costs"]
 
     def memory(self) -> pl.DataFrame:
-        """One row per process and device: the most memory in use; see ``core.analysis.memory``."""
+        """The most memory in use, by process and device; no row where memory was not recorded."""
         return self._given("memory", lambda: memory_peaks(self.trace))
 
     def memory_by_op(self) -> pl.DataFrame:
-        """One row per op that allocated memory: what of it was in use at the peak, and all of it."""
+        """The ops that allocated memory, by what of it was in use at the device's peak.
+
+        Over all rows of a device ``at_peak`` adds up to the peak exactly; it is null where the source gives
+        no addresses or does not number the device.
+        """
         return self._given("memory_by_op", lambda: memory_by_op(self._ops))
 
     def compiled(self) -> pl.DataFrame:
-        """One row per compiled region and what ran in it; see ``core.analysis.regions``."""
+        """What ran in each region that torch.compile made: its kernels, and the ops that they fuse."""
         return self._given("compiled", lambda: compiled_regions(self._ops))
 
     def notes(self) -> pl.DataFrame:
-        """What the reader of the trace had to tell: severity, what, how_many."""
+        """What the reader of the trace found: what is missing, inferred or wrong in it."""
         return self.trace["notes"]
 
     def save(self, path: Path, *, force: bool | None = None) -> None:
@@ -402,6 +444,9 @@ class Profile:
         return frame if fits else None
 
 
+describe(Profile)
+
+
 @cache
 def _schema(name: str) -> Mapping[str, pl.DataType]:
     """The columns of a frame: what a trace in which nothing happened on a GPU gives."""
@@ -423,8 +468,8 @@ def load(
     ``gpu`` (``"H100 SXM"``) names devices that the trace does not name. ``lean`` leaves out columns of
     which no total is made, how kernels were launched among them (grid, registers …), where that saves
     much: half of what there is to read of an Nsight Systems export's kernels. Raises
-    opscope.readers.errors.BadInput, naming the file and what is wrong with it, and
-    opscope.core.perf.devices.unnamed.UnknownDevice where ``gpu`` is none that is known.
+    opscope.errors.BadInput, naming the file and what is wrong with it, and
+    opscope.errors.UnknownDevice where ``gpu`` is none that is known.
     """
     if isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile":
         trace, stored, meta = profile_folder.read(path)

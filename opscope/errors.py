@@ -1,0 +1,37 @@
+"""The errors that opscope raises on purpose, each under a name that stays.
+
+Importing this loads none of the code that raises them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .adapters import AdapterError as AdapterError
+    from .core.capture.session import SessionError as SessionError
+    from .core.perf.devices.unnamed import UnknownDevice as UnknownDevice
+    from .readers.errors import BadInput as BadInput
+
+#: Where each is defined; imported when it is first asked for.
+_DEFINED: Final = {
+    "AdapterError": "adapters",
+    "BadInput": "readers.errors",
+    "SessionError": "core.capture.session",
+    "UnknownDevice": "core.perf.devices.unnamed",
+}
+__all__ = ["AdapterError", "BadInput", "SessionError", "UnknownDevice"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _DEFINED.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    package = __name__.rpartition(".")[0]
+    value = globals()[name] = getattr(import_module(f"{package}.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,199 @@
+"""Write docs/api.md from the public docstrings and columns. Usage: python scripts/make_api_doc.py [--check]"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import opscope
+from opscope import errors
+from opscope.frames import FRAMES, UNITS, Frame
+from opscope.profile import Profile
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+#: Attributes of a profile that are not frames and stay.
+HELD = ("cpu_only", "device", "distinct", "save")
+#: Its trace: what is in the tables follows the profile format, how it is held may change.
+HELD_PROVISIONALLY = ("trace",)
+#: What other parts of opscope need of a profile, and nobody else.
+HELD_WITHIN = ("attribution", "save_as")
+#: Names that are public and may still change, by module.
+PROVISIONAL: dict[str, tuple[str, ...]] = {
+    "opscope.callbacks.keras": ("StepRange",),
+    "opscope.callbacks.lightning": ("OpscopeCallback", "OpscopeProfiler"),
+    "opscope.callbacks.transformers": ("OpscopeCallback",),
+    "opscope.core.perf": ("op", "Cost"),
+    "opscope.core.perf.shapes": ("cost", "need", "promote", "result", "sizes"),
+    "opscope.core.schema": ("OpCall", "TensorSpec"),
+    "opscope.core.rangetext": ("format_call", "parse"),
+}
+HEAD = """# The Python interface
+
+This page is written by `scripts/make_api_doc.py` from the docstrings and from the documented columns; `help()` shows
+the same.
+
+| | what | what a release may do with it |
+|---|---|---|
+| public | the functions of `opscope`, `opscope.errors`, a profile's methods with the names, units and meanings of their columns; the commands with their options, exit codes and JSON; the [profile format](profile-format.md) | add to it; what is changed or taken away works for one more version, with a warning |
+| provisional | what stands under [provisional](#provisional) | change it, and say so in the changelog |
+| not public | everything else: modules, classes and functions that this page does not name, whether or not they begin with an underscore | change it without a word |
+
+New columns may be added to a frame: ask for columns by name.
+"""
+UNITS_HEAD = "\n## Units\n\n| unit | it is |\n|---|---|\n"
+PROFILE_HEAD = "\n## A profile\n\n"
+PROVISIONAL_HEAD = """
+## Provisional
+
+`profile.trace` has the trace's tables by name (`profile.trace["ranges"]`): Polars frames as the
+[profile format](profile-format.md) describes them. Frameworks are observed by adapters that the entry point
+`opscope.adapters` names. [adding-an-op.md](adding-an-op.md) shows `opscope.core.perf` in use.
+
+| name | what it is |
+|---|---|
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    return "".join(
+        (
+            HEAD,
+            "\n## opscope\n",
+            *(entry(f"opscope.{name}", getattr(opscope, name)) for name in opscope.__all__),
+            "\n## opscope.errors\n\nImport them from there: `from opscope.errors import BadInput`.\n",
+            *(entry(f"opscope.errors.{name}", getattr(errors, name)) for name in errors.__all__),
+            PROFILE_HEAD,
+            prose(described(Profile)),
+            "\n",
+            *(held(name) for name in HELD),
+            *frames(),
+            UNITS_HEAD,
+            *(f"| {unit} | {means} |\n" for unit, means in UNITS.items()),
+            PROVISIONAL_HEAD,
+            *provisional(),
+        )
+    )
+
+
+def entry(name: str, what: Any) -> str:
+    """A function, or a class by how it is made, with its docstring."""
+    if inspect.isclass(what) and issubclass(what, Exception):
+        base = what.__mro__[1].__name__
+        return f"\n### {name}\n\nA {base}. {prose(described(what))}\n"
+    return f"\n### {name}\n\n```text\n{name}{signature(what)}\n```\n\n{prose(described(what))}\n"
+
+
+def held(name: str) -> str:
+    """A property or a method of a profile that returns no frame."""
+    what = inspect.getattr_static(Profile, name)
+    call = f"profile.{name}" + (signature(what) if inspect.isfunction(what) else "")
+    return f"\n### {call}\n\n{prose(described(what))}\n"
+
+
+def frames() -> Iterator[str]:
+    """The methods that return frames, in the order of the documented frames, with their columns."""
+    methods: dict[str, list[Frame]] = {}
+    for frame in FRAMES.values():
+        methods.setdefault(frame.method, []).append(frame)
+    for name, several in methods.items():
+        method = getattr(Profile, name)
+        # what stands after the first such line is the columns', which follow as tables
+        said = described(method).partition("\n``")[0].rstrip()
+        yield f"\n### profile.{name}{signature(method)}\n\n{prose(said)}\n"
+        for n, frame in enumerate(several):
+            alike = next((one for one in several[:n] if one.columns[1:] == frame.columns[1:]), None)
+            if alike is not None:
+                own, other = frame.columns[0].name, alike.columns[0].name
+                yield f"\n`{frame.call}`: {frame.row}; the columns of `{alike.call}` with `{own}` for `{other}`.\n"
+                continue
+            yield f"\n`{frame.call}`: {frame.row}.\n\n| column | unit | meaning |\n|---|---|---|\n"
+            for column in frame.columns:
+                meaning = column.meaning.replace("|", "\\|")
+                yield f"| `{column.name}` | {column.unit} | {meaning} |\n"
+
+
+def provisional() -> Iterator[str]:
+    """A row for each provisional name: the first sentence of its docstring."""
+    for module, names in PROVISIONAL.items():
+        for name in names:
+            said = " ".join(docstring(module, name).split("\n\n")[0].split())
+            yield f"| `{module}.{name}` | {prose(said).replace('|', chr(92) + '|')} |\n"
+
+
+def docstring(module: str, name: str) -> str:
+    """The docstring of ``module.name`` from the source: the library that it needs may not be here."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise LookupError(f"there is no {module}")
+    for node in ast.parse(Path(spec.origin).read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return ast.get_docstring(node) or ""
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == name:
+                    package = (
+                        module if spec.submodule_search_locations else module.rpartition(".")[0]
+                    )
+                    there = ("." * node.level) + (node.module or "")
+                    return docstring(importlib.util.resolve_name(there, package), name)
+    raise LookupError(f"{module} has no {name}")
+
+
+def described(what: Any) -> str:
+    """The docstring without its indentation. Raises ValueError where there is none."""
+    text = inspect.getdoc(what)
+    if not text:
+        raise ValueError(f"{what} has no docstring")
+    return text
+
+
+def signature(what: Callable[..., Any]) -> str:
+    """Its parameters without ``self``, with types and defaults as the source writes them."""
+    found = inspect.signature(what)
+    parts, named = [], False
+    for one in found.parameters.values():
+        if one.name == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and not named:
+            parts.append("*")
+        named = named or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
+        star = "*" if one.kind is one.VAR_POSITIONAL else ""
+        kind = "" if one.annotation is one.empty else f": {annotation(one.annotation)}"
+        default = "" if one.default is one.empty else f" = {one.default!r}"
+        parts.append(f"{star}{one.name}{kind}{default}")
+    gives = found.return_annotation
+    back = "" if gives is found.empty or inspect.isclass(what) else f" -> {annotation(gives)}"
+    return f"({', '.join(parts)}){back}"
+
+
+def annotation(what: Any) -> str:
+    """A type as a reader knows it."""
+    text = what if isinstance(what, str) else getattr(what, "__name__", str(what))
+    return re.sub(r"\bPath\b", "str | os.PathLike[str]", text)
+
+
+def prose(text: str) -> str:
+    """A docstring as Markdown: its double backquotes are single ones there."""
+    return re.sub(r"``(.+?)``", r"`\1`", text, flags=re.DOTALL)
+
+
+def main() -> int:
+    """Write the page, or with ``--check`` say whether it is what the docstrings say."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        same = PAGE.is_file() and PAGE.read_text("utf-8") == text
+        print("up to date" if same else f"{PAGE} is not: run scripts/make_api_doc.py")
+        return 0 if same else 1
+    PAGE.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
