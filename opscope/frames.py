@@ -67,7 +67,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "device_attributed_time": "device_time whose op is known",
         "device_unattributed_time": "device_time whose op is not known; both add up to device_time exactly",
         "window_time": "time during which kernels were captured, where that is a window of a longer run; else null",
-        "device_busy": "time in which at least one kernel, copy or set ran, summed over devices",
+        "device_busy": "time in which at least one kernel, copy or set ran, summed over devices; without a GPU, an op, summed over processes",
         "kernel_time": "durations of all kernels added up; without a GPU, device_time",
         "attributed_time": "kernel_time whose op is known",
         "unattributed_time": "kernel_time whose op is not known; both add up to kernel_time exactly",
@@ -162,7 +162,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "files_read": "files that could be read",
         "depth": "how many ops are around it",
         "registers": "registers of a thread",
-        "calls": "how often it ran: calls of an op, executions of a kernel, entries of a range",
+        "calls": "how often it ran: calls of an op, executions of a kernel",
         "shapes": "different inputs the op was called with; the row shows those with most of its time",
         "layers": "layers; the row shows the one with most of its time",
         "sources": "source lines; the row shows the one with most of its time",
@@ -187,7 +187,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "correlation": "the CUPTI correlation id, which ties it to its launch within the process",
         "graph": "the CUDA graph that it was replayed from",
         "graph_node": "the CUDA graph's node",
-        "replay": "which replay of a CUDA graph; -1 outside of graphs",
+        "replay": "the CUDA call that replayed the CUDA graph it is in, by its place among the calls; -1 outside of CUDA graphs",
         "peer": "the other device of a copy between two",
         "seq": "PyTorch's autograd sequence number",
         "step": "the step's number",
@@ -393,6 +393,7 @@ def _frames() -> Iterator[Frame]:
         "one row per user range: what ran in it, innermost; the row without a range is what ran in none",
         columns(
             "range device_time share calls kernels copies matrix_flops vector_flops flops bytes",
+            calls=("count", "kernels, copies and sets; without a GPU, ops"),
         ),
     )
     yield Frame(
@@ -539,6 +540,9 @@ _EACH_RATED: Final = columns(
     " over_link matrix_flops vector_flops masked_flops bytes bytes_read bytes_written dtype note intensity"
     " attained_flops attained_bandwidth attainable_flops ideal_time efficiency bound over_reason incomplete",
     kernels=("count", "kernels, copies and sets of this execution"),
+    attained_flops=("FLOP/s", "(matrix_flops - masked_flops + vector_flops) / duration"),
+    attained_bandwidth=("bytes/s", "bytes / duration"),
+    intensity=("FLOP/byte", "(matrix_flops - masked_flops + vector_flops) / bytes"),
 )
 
 #: Every frame that a Profile returns, by the call that returns it.
