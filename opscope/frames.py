@@ -1,7 +1,7 @@
 """The columns of every frame that a Profile returns: unit and meaning, in one place.
 
-``WORDS`` is the vocabulary: a column's name has one unit and one meaning wherever it stands. The few frames
-that use a name otherwise say so themselves, in ``FRAMES``. The documentation and the reports read both.
+``WORDS`` is the vocabulary: a column's name has one unit and one meaning wherever it stands. The few
+frames that use a name otherwise say so themselves, in ``FRAMES``. Documentation and reports read both.
 """
 
 from __future__ import annotations
@@ -63,20 +63,34 @@ def _words() -> Iterator[Column]:
 _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "ns": {
         "wall_time": "time from the first event to the last",
-        "device_time": "time of kernels, copies and sets, of an op those that it launched; without a GPU, self time",
+        "device_time": (
+            "time of kernels, copies and sets, of an op those that it launched; without a GPU,"
+            " self time"
+        ),
         "device_attributed_time": "device_time whose op is known",
         "device_unattributed_time": "device_time whose op is not known; both add up to device_time exactly",
-        "window_time": "time during which kernels were captured, where that is a window of a longer run; else null",
-        "device_busy": "time in which at least one kernel, copy or set ran, summed over devices; without a GPU, an op, summed over processes",
+        "window_time": (
+            "time during which kernels were captured, where that is a window of a longer run;"
+            " else null"
+        ),
+        "device_busy": (
+            "time in which at least one kernel, copy or set ran, summed over devices; without a"
+            " GPU, an op, summed over processes"
+        ),
         "kernel_time": "durations of all kernels added up; without a GPU, device_time",
         "attributed_time": "kernel_time whose op is known",
         "unattributed_time": "kernel_time whose op is not known; both add up to kernel_time exactly",
         "tensor_core_time": "time in kernels that use Tensor Cores (matrix cores on AMD)",
-        "tensor_core_undetermined_time": "time in kernels of which neither name nor op says whether they use Tensor Cores",
+        "tensor_core_undetermined_time": (
+            "time in kernels of which neither name nor op says whether they use Tensor Cores"
+        ),
         "own_time": "time that opscope itself took while it recorded: all parts, threads and processes",
         "start": "when it began",
         "end": "when it ended",
-        "duration": "end - start of what ran, added up; of an op its kernels, copies and sets, without a GPU self time",
+        "duration": (
+            "end - start of what ran, added up; of an op its kernels, copies and sets, without a"
+            " GPU self time"
+        ),
         "call_start": "when the CUDA call that launched it began",
         "call_end": "when the CUDA call that launched it ended",
         "cpu_time": "time on the host between begin and end of the op",
@@ -89,8 +103,14 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "ideal_time": "time at the roof: the least that its FLOPs and bytes take on this device",
         "peak_time": "when the peak was reached for the first time",
         "window": "from the first step's start to the last one's end; without steps, all that ran",
-        "communication_time": "time inside the window during which the process was in a collective; null where only calls were seen",
-        "computation_time": "time inside the window during which anything else ran: kernels, or ops where there are none",
+        "communication_time": (
+            "time inside the window during which the process was in a collective; null where only"
+            " calls were seen"
+        ),
+        "computation_time": (
+            "time inside the window during which anything else ran: kernels, or ops where there"
+            " are none"
+        ),
         "overlap_time": "time inside the window of both at once",
         "waiting_time": "time in collectives beyond that of the rank that spent least in each",
         "offset_ns": "what was added to its times",
@@ -146,7 +166,10 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "over": "part of the rated duration in calls above their roof",
         "mfu": "model FLOPs utilization: model_flops / (time · peak); null where the peak is not known",
         "hfu": "hardware FLOPs utilization: done_flops / (time · peak)",
-        "known": "part of the step's kernel time whose FLOPs are known; below 1, mfu and hfu are lower bounds",
+        "known": (
+            "part of the step's kernel time whose FLOPs are known; below 1, mfu and hfu are lower"
+            " bounds"
+        ),
         "communication_share": "communication_time / window",
         "overlap": "part of all communication, outside the window too, during which something else ran",
     },
@@ -187,7 +210,10 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "correlation": "the CUPTI correlation id, which ties it to its launch within the process",
         "graph": "the CUDA graph that it was replayed from",
         "graph_node": "the CUDA graph's node",
-        "replay": "the CUDA call that replayed the CUDA graph it is in, by its place among the calls; -1 outside of CUDA graphs",
+        "replay": (
+            "the CUDA call that replayed the CUDA graph it is in, by its place among the calls;"
+            " -1 outside of CUDA graphs"
+        ),
         "peer": "the other device of a copy between two",
         "seq": "PyTorch's autograd sequence number",
         "step": "the step's number",
@@ -200,11 +226,17 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "one_in": "one call in so many was timed; null: calls times the usual cost of one",
     },
     "text": {
-        "op": "the operator, named as its framework names it; of several, the one with most of the row's time",
+        "op": (
+            "the operator, named as its framework names it; of several, the one with most of the"
+            " row's time"
+        ),
         "op_type": "the op's family: gemm, conv, attention …",
         "direction": "forward, backward, optimizer, input or communication",
         "layer": "path of the module that called the op",
-        "source": "file and line: of the library that holds the model if any, then the user's, innermost first",
+        "source": (
+            "file and line: of the library that holds the model if any, then the user's,"
+            " innermost first"
+        ),
         "range": "the user's innermost range (annotate, record_function, NVTX)",
         "phase": "input, forward, backward, optimizer, or as the program calls it",
         "state": "what the thread did: running, or why it was off the CPU; null where it was not recorded",
@@ -225,10 +257,16 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "dtype": "the dtype of most matrix FLOPs, whose peak is taken",
         "note": "what the cost model remarks on this call",
         "bound": "what binds it, most of its time: tensor, vector, memory or latency",
-        "over_reason": "why it, or most of its calls, is above the roof: cache-resident, timer resolution, fast algorithm, or modelling error",
+        "over_reason": (
+            "why it, or most of its calls, is above the roof: cache-resident, timer resolution,"
+            " fast algorithm, or modelling error"
+        ),
         "region": "the compiled region, by the number of its compilation",
         "fused": "the ops that a generated kernel does",
-        "group": "the process group's name; of a mesh, the group of those that differ in this coordinate alone",
+        "group": (
+            "the process group's name; of a mesh, the group of those that differ in this"
+            " coordinate alone"
+        ),
         "members": "ranks of the group: 0-3, 0-6:2 (every second), 0,3,5",
         "ranks": "ranks of the group, written as members are",
         "reduction": "what the ranks' values become: sum, avg, max …; null where it is not recorded",
@@ -244,12 +282,18 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "yes/no": {
         "leaf": "whether no op is inside it",
         "canonical": "whether its FLOPs and bytes count: one op of a nest does, so that they may be added up",
-        "tensor_core": "whether it, or any of its kernels, uses Tensor Cores (matrix cores on AMD); null where neither name nor op says so",
+        "tensor_core": (
+            "whether it, or any of its kernels, uses Tensor Cores (matrix cores on AMD); null"
+            " where neither name nor op says so"
+        ),
         "tc_eligible": "whether the op's family could use Tensor Cores in some dtype",
         "tc_ready": "whether the op as it stands can use Tensor Cores",
         "inferred": "whether its op was inferred from an order rather than read from the trace",
         "fast_algorithm": "whether a kernel's name shows Winograd or FFT, which multiply less often",
-        "over_link": "whether most of its time moved data to the host or another device, so that it has no roof",
+        "over_link": (
+            "whether most of its time moved data to the host or another device, so that it has no"
+            " roof"
+        ),
         "incomplete": "whether the trace lacks some of its kernels, so that it has no roof",
     },
 }
@@ -305,8 +349,8 @@ def _frames() -> Iterator[Frame]:
             " steps processes devices kernels copies files files_read own_time own_share own_steps_share",
             device_time=(
                 "ns",
-                "durations of all kernels, copies and sets added up; without a GPU, the ops' self time and thread"
-                " time inside steps outside any op",
+                "durations of all kernels, copies and sets added up; without a GPU, the ops' self time and"
+                " thread time inside steps outside any op",
             ),
         ),
     )
@@ -320,8 +364,8 @@ def _frames() -> Iterator[Frame]:
             device=("text", "the device that the call names: cpu, cuda:0 …"),
             device_time=(
                 "ns",
-                "durations of the kernels, copies and sets that the op and the ops inside it launched; without a"
-                " GPU, self_time; null where they were not captured",
+                "durations of the kernels, copies and sets that the op and the ops inside it launched;"
+                " without a GPU, self_time; null where they were not captured",
             ),
             kernels=_OP_KERNELS,
             reason=_NO_TIME,
@@ -346,7 +390,8 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "op_totals()",
-        "one row per distinct op (name, direction, layer, source line, inputs, outputs, parameters), by device time",
+        "one row per distinct op (name, direction, layer, source line, inputs, outputs, parameters),"
+        " by device time",
         columns(
             f"op op_type direction layer source {_CALL} calls kernels cpu_time self_time device_time {_COST}"
             " share reason",
@@ -536,8 +581,8 @@ def _frames() -> Iterator[Frame]:
 
 
 _EACH_RATED: Final = columns(
-    "op_id op inputs direction layer step range replay duration tensor_core fast_algorithm kernels serving main"
-    " over_link matrix_flops vector_flops masked_flops bytes bytes_read bytes_written dtype note intensity"
+    "op_id op inputs direction layer step range replay duration tensor_core fast_algorithm kernels"
+    " serving main over_link matrix_flops vector_flops masked_flops bytes bytes_read bytes_written dtype note intensity"
     " attained_flops attained_bandwidth attainable_flops ideal_time efficiency bound over_reason incomplete",
     kernels=("count", "kernels, copies and sets of this execution"),
     attained_flops=("FLOP/s", "(matrix_flops - masked_flops + vector_flops) / duration"),

@@ -266,8 +266,8 @@ class Profile:
     def missing_costs(self) -> pl.DataFrame:
         """The ops whose FLOPs or bytes are not known, by device time, and why.
 
-        The shares of those without FLOPs add up to 1 − the summary's ``flops_share``; kernels without a launch
-        record are listed besides.
+        The shares of those without FLOPs add up to 1 − the summary's ``flops_share``; kernels without a
+        launch record are listed besides.
         """
         return self._given(
             "missing_costs",
@@ -313,8 +313,8 @@ class Profile:
 
     @cached_property
     def device(self) -> tuple[Device | None, str | None]:
-        """The device's limits (dense peaks in FLOP/s, bandwidth in bytes/s) and None, or None and why they are not
-        known. Its ``note`` says what about the trace does not fit."""
+        """The device's limits (dense peaks in FLOP/s, bandwidth in bytes/s) and None, or None and why they
+        are not known. Its ``note`` says what about the trace does not fit."""
         on_gpu = any(len(self.trace[table]) for table in ("kernels", "memops"))
         return trace_device(self.trace["devices"], on_gpu)
 
@@ -322,8 +322,8 @@ class Profile:
         """The roofline: how near ops come to what the device can do.
 
         Without ``by``, every execution of an op whose cost counts; with ``op``, ``layer``, ``direction``,
-        ``step``, ``range`` or several of these, or ``kernel`` alone, sums of these. Efficiencies are null where
-        the device is not known.
+        ``step``, ``range`` or several of these, or ``kernel`` alone, sums of these. Efficiencies are null
+        where the device is not known.
         """
         found = self._efficiency
         if by == ("kernel",):

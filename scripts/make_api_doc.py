@@ -1,4 +1,4 @@
-"""Write docs/api.md from the public docstrings and columns. Usage: python scripts/make_api_doc.py [--check]"""
+"""Write docs/api.md from docstrings and columns. Usage: python scripts/make_api_doc.py [--check]"""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ PROVISIONAL: dict[str, tuple[str, ...]] = {
 }
 HEAD = """# The Python interface
 
-This page is written by `scripts/make_api_doc.py` from the docstrings and from the documented columns; `help()` shows
-the same.
+This page is written by `scripts/make_api_doc.py` from the docstrings and from the documented columns;
+`help()` shows the same.
 
-| | what | what a release may do with it |
-|---|---|---|
-| public | the functions of `opscope`, `opscope.errors`, a profile's methods with the names, units and meanings of their columns; the commands with their options, exit codes and JSON; the [profile format](profile-format.md) | add to it; what is changed or taken away works for one more version, with a warning |
-| provisional | what stands under [provisional](#provisional) | change it, and say so in the changelog |
-| not public | everything else: modules, classes and functions that this page does not name, whether or not they begin with an underscore | change it without a word |
+- **Public and stable**: the functions of `opscope`; `opscope.errors`; a profile's methods, with the names,
+  units and meanings of their columns; the commands with their options, exit codes and JSON; the
+  [profile format](profile-format.md). A release may add to them. What it changes or takes away works for
+  one more version, with a warning.
+- **Provisional**: what stands under [provisional](#provisional). A release may change it, and its changelog
+  says so.
+- **Not public**: every module, class and function that this page does not name, with an underscore or
+  without. A release may change it without a word.
 
 New columns may be added to a frame: ask for columns by name.
 """
@@ -111,7 +114,8 @@ def frames() -> Iterator[str]:
             alike = next((one for one in several[:n] if one.columns[1:] == frame.columns[1:]), None)
             if alike is not None:
                 own, other = frame.columns[0].name, alike.columns[0].name
-                yield f"\n`{frame.call}`: {frame.row}; the columns of `{alike.call}` with `{own}` for `{other}`.\n"
+                columns = f"the columns of `{alike.call}` with `{own}` for `{other}`"
+                yield f"\n`{frame.call}`: {frame.row}; {columns}.\n"
                 continue
             yield f"\n`{frame.call}`: {frame.row}.\n\n| column | unit | meaning |\n|---|---|---|\n"
             for column in frame.columns:

@@ -1,4 +1,4 @@
-"""Write the tables of docs/reports.md from the reports. Usage: python scripts/make_reports_doc.py [--check]"""
+"""Write the tables of docs/reports.md. Usage: python scripts/make_reports_doc.py [--check]"""
 
 from __future__ import annotations
 

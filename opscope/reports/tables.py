@@ -1,4 +1,4 @@
-"""Frames as tables: the first rows, the columns that are shown, and which of these go first for lack of room."""
+"""Frames as tables: the first rows, the columns that are shown, and which of these give way first."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ def _means(rows: list[dict[str, Any]]) -> list[str]:
     from opscope.core.perf.kinds import kinds as known
 
     told = {row["kind"] for row in rows if row["share"] >= WORTH}
-    return [f"{name}: {known()[name].means}" for name in (COPIES, OTHER, UNKNOWN, NO_OP) if name in told]  # fmt: skip
+    puzzling = (COPIES, OTHER, UNKNOWN, NO_OP)
+    return [f"{name}: {known()[name].means}" for name in puzzling if name in told]
 
 
 REPORT = Report(
