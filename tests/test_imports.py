@@ -140,3 +140,10 @@ def test_what_init_exports_exists():
     assert {"init", "shutdown", "annotate", "step", "wrap", "capture", "load"} <= set(dir(opscope))
     for name in opscope.__all__:
         assert callable(getattr(opscope, name))
+
+
+def test_a_capture_loads_no_tables():
+    """A program is recorded without Polars; only its profile, at the end, needs them."""
+    names = ("recorder", "kineto", "xplane", "profile_capture")
+    code = "; ".join(f"import opscope.backends.{name}" for name in names)
+    assert loaded(code) & {*FRAMEWORKS, "polars", "pyarrow"} == set()
