@@ -1,1 +1,1 @@
-"""Which op launched each kernel, and the layer, step and direction that the op is in: one rule a file."""
+"""Attribution, a rule a file: kernel → launch → the op that launched it."""

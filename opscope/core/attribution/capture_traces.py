@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.attribution.attribute import launching_calls
 from opscope.core.attribution.cuda_graphs import replayed
+from opscope.core.attribution.launching_calls import launching_calls
 from opscope.core.dialects.launches import GRAPH_LAUNCH
 from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE

@@ -19,7 +19,7 @@ from opscope.core.dialects import nccl
 from opscope.core.group_specs import group_size, members_of
 from opscope.core.schema import DTYPE_BITS, ParamValue
 from opscope.core.tables.columns import compact
-from opscope.core.tables.interpret import Meaning
+from opscope.core.tables.interpret import Meaning, More
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.ranks import groups
 from opscope.core.tables.trace import Trace
@@ -45,26 +45,29 @@ _FIELDS: Final[Mapping[str, str]] = {
 
 def add_parameters(
     trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_], kernel_op: NDArray[np.int32]
-) -> None:
-    """Give each collective's range the reading with what is recorded of it.
+) -> Meaning:
+    """``meaning`` with what is recorded of each collective.
 
     ``kernel_op``: the op row of each kernel, which tells for an op whose range has no record itself.
     """
     talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
     rows = np.flatnonzero(is_op & talks[meaning.reading])
     if not len(rows):
-        return
-    _add_sizes(trace, meaning, rows)
-    _add_records(trace, meaning, rows, kernel_op)
-    _add_world(trace, meaning, rows)
+        return meaning
+    # what a call has already stays: the group's own size before a record's, the job's last
+    meaning = _with_sizes(trace, meaning, rows)
+    meaning = _with_records(trace, meaning, rows, kernel_op)
+    return _with_world(trace, meaning, rows)
 
 
-def _add_records(trace: Trace, meaning: Meaning, rows: Ints, kernel_op: NDArray[np.int32]) -> None:
+def _with_records(
+    trace: Trace, meaning: Meaning, rows: Ints, kernel_op: NDArray[np.int32]
+) -> Meaning:
     """What each range's record, or that of its first kernel, tells."""
     records = _records(trace, rows, kernel_op)
     known = np.flatnonzero(records.is_not_null().to_numpy())
     if not len(known):
-        return
+        return meaning
     rows, records = rows[known], records.gather(known)
     codes, texts = compact(records.cast(pl.Categorical))
     fields = [_object(text) for text in texts]
@@ -72,36 +75,36 @@ def _add_records(trace: Trace, meaning: Meaning, rows: Ints, kernel_op: NDArray[
     ranks = _communicators(fields, codes, process)
     keys = np.stack((meaning.reading[rows], codes, process), axis=1)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    made = np.empty(len(distinct), np.int32)
+    made, more = np.empty(len(distinct), np.int32), More(meaning)
     known_as: dict[tuple[int, _Params], int] = {}  # records differ in their numbers, few in more
     for place, (old, code, owner) in enumerate(distinct.tolist()):
         told = _told(fields[code], owner, ranks)
         if (old, told) not in known_as:
-            known_as[old, told] = _with(meaning, old, told) if meaning.readings[old].call else old
+            known_as[old, told] = _with(more, old, told) if meaning.readings[old].call else old
         made[place] = known_as[old, told]
-    meaning.reading[rows] = made[inverse.reshape(-1)]
+    return more.meaning(rows, made[inverse.reshape(-1)])
 
 
-def _add_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> None:
+def _with_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
     """``ranks``, how many take part, where the call names a process group that a spec tells of."""
     told = groups(trace).drop_nulls("size").select("process", "group", "size").rows()
     sizes = {(process, group): size for process, group, size in told}
     if not sizes:
-        return
+        return meaning
     process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
     keys, inverse = np.unique(
         np.stack((meaning.reading[rows], process), axis=1), axis=0, return_inverse=True
     )
-    made = np.empty(len(keys), np.int32)
+    made, more = np.empty(len(keys), np.int32), More(meaning)
     for place, (old, owner) in enumerate(keys.tolist()):
         call = meaning.readings[old].call
         name = call and next(filter(None, map(call.param, ("process_group", "group_name"))), None)
         size = sizes.get((owner, str(name)))
-        made[place] = old if size is None else _with(meaning, old, (("ranks", size),))
-    meaning.reading[rows] = made[inverse.reshape(-1)]
+        made[place] = old if size is None else _with(more, old, (("ranks", size),))
+    return more.meaning(rows, made[inverse.reshape(-1)])
 
 
-def _add_world(trace: Trace, meaning: Meaning, rows: Ints) -> None:
+def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
     """``world_size``, the job's, where no call of a process tells of a group that is smaller.
 
     It goes with the calls whose own group the trace does not tell.
@@ -109,7 +112,7 @@ def _add_world(trace: Trace, meaning: Meaning, rows: Ints) -> None:
     told = trace["processes"].select("process", "world_size").drop_nulls().rows()
     worlds: dict[int, int] = {process: size for process, size in told if size > 0}
     if not worlds:
-        return
+        return meaning
     process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
     keys, inverse = np.unique(
         np.stack((meaning.reading[rows], process), axis=1), axis=0, return_inverse=True
@@ -119,11 +122,11 @@ def _add_world(trace: Trace, meaning: Meaning, rows: Ints) -> None:
     for owner, size in zip(keys[:, 1].tolist(), sizes, strict=True):
         if size not in (None, 1, worlds.get(owner)):
             worlds.pop(owner, None)
-    made = keys[:, 0].astype(np.int32)
+    made, more = keys[:, 0].astype(np.int32), More(meaning)
     for place, owner in enumerate(keys[:, 1].tolist()):
         if owner in worlds and calls[place] is not None and sizes[place] is None:
-            made[place] = _with(meaning, int(made[place]), (("world_size", worlds[owner]),))
-    meaning.reading[rows] = made[inverse.reshape(-1)]
+            made[place] = _with(more, int(made[place]), (("world_size", worlds[owner]),))
+    return more.meaning(rows, made[inverse.reshape(-1)])
 
 
 def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Series:
@@ -180,17 +183,16 @@ def _told(
     return told
 
 
-def _with(meaning: Meaning, old: int, told: _Params) -> int:
+def _with(more: More, old: int, told: _Params) -> int:
     """The number of reading ``old`` with those parameters that its call does not have yet."""
-    reading = meaning.readings[old]
+    reading = more.reading(old)
     call = reading.call
     assert call is not None
     new = tuple((key, value) for key, value in told if call.param(key) is None)
     if not new:
         return old
-    meaning.readings.append(replace(reading, call=replace(call, params=(*call.params, *new))))
-    meaning.texts.append(meaning.texts[old])
-    return len(meaning.readings) - 1
+    told_call = replace(call, params=(*call.params, *new))
+    return more.add(replace(reading, call=told_call), more.text(old))
 
 
 def _kineto(fields: Mapping[str, Any]) -> _Params:

@@ -343,15 +343,10 @@ def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:
     return Found(np.append(table[:, 0], max(end, int(flat[-1]) + 1)), confidence, "function")
 
 
-def with_steps(
-    trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_]
-) -> tuple[Trace, pl.DataFrame | None]:
-    """``trace`` with a range (category ``step``) for each inferred step after all others, and what
-    ``inferred_steps`` found; ``meaning`` gets their readings. The trace itself where there are none."""
+def with_steps(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> tuple[Trace, Meaning]:
+    """``trace`` with a range (category ``step``) for each step that ``inferred_steps`` found, after all
+    others, and ``meaning`` with their readings."""
     ranges = trace["ranges"]
-    found = inferred_steps(ranges, meaning, is_op)
-    if found is None:
-        return trace, None
     many, begin = len(found), next_range_id(ranges)
     told = pl.format(
         'inferred":true,"confidence":{},"by":"{}"', pl.col("confidence").round(3), "by"
@@ -371,11 +366,11 @@ def with_steps(
     )
     numbers = found["step"].unique().sort().to_list()
     place = len(meaning.readings) + np.searchsorted(numbers, found["step"].to_numpy())
-    meaning.readings += [Reading("step", step=number) for number in numbers]
-    meaning.texts += [f"step {number}" for number in numbers]
-    meaning.reading = np.concatenate((meaning.reading, place.astype(np.int32)))
-    meaning.seq, meaning.fwd_thread = (
-        column.extend_constant(None, many) for column in (meaning.seq, meaning.fwd_thread)
+    longer = Meaning(
+        (*meaning.readings, *(Reading("step", step=number) for number in numbers)),
+        (*meaning.texts, *(f"step {number}" for number in numbers)),
+        np.concatenate((meaning.reading, place.astype(np.int32))),
+        *(column.extend_constant(None, many) for column in (meaning.seq, meaning.fwd_thread)),
     )
     ranges = pl.concat([ranges, conform("ranges", added)])
-    return trace.replace(ranges=ranges), found
+    return trace.replace(ranges=ranges), longer

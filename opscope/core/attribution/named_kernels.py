@@ -8,84 +8,85 @@ where the trace has the launches; else it has no length, for no CPU time of it i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.attribution.known import NamedOps
 from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall
 from opscope.core.tables.intervals import NONE, Ints
-from opscope.core.tables.trace import Trace, next_range_id, table_schema
+from opscope.core.tables.trace import Trace, conform, next_range_id
 
 _TF_OP: Final = re.compile(r"[^\s:]+:[A-Za-z_]\w*\Z")
 #: Who executed: the ops of one stream follow each other.
 _STREAM: Final = ("process", "device", "stream")
 
 
-@dataclass(slots=True)
-class Named:
-    """A trace with ranges for the ops that kernels name, from row ``first`` on.
+def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps]:
+    """``trace`` with a range for each execution of an op that kernels name; and which has which.
 
-    ``op``: per kernel the row of its op's range, -1 for one that names none. ``inferred``: it is
-    only known from other kernels of its name.
-    """
-
-    trace: Trace
-    first: int
-    op: NDArray[np.int32]
-    inferred: NDArray[np.bool_]
-
-
-def named_ranges(trace: Trace, link: NDArray[np.int32]) -> Named:
-    """``trace`` with a range for each execution of an op that kernels name; all others as they were.
-
-    ``link`` gives for each kernel the row of ``calls`` that launched it, or -1.
+    ``link`` gives for each kernel the row of ``calls`` that launched it, or -1. A kernel that names none
+    has the op of its namesakes, inferred.
     """
     kernels, ranges = trace["kernels"], trace["ranges"]
     op = np.full(len(kernels), NONE, np.int32)
     told = kernels["op_key"].is_not_null().to_numpy()
     if not told.any():
-        return Named(trace, len(ranges), op, np.zeros(len(kernels), bool))
-    kernels = _by_name(kernels)
-    rows = np.flatnonzero(kernels["op_key"].is_not_null().to_numpy())
-    execution = _executions(kernels[rows])
+        return trace, NamedOps(op, np.zeros(len(kernels), bool), len(ranges))
+    keyed = _by_name(kernels)
+    rows = np.flatnonzero(keyed["op_key"].is_not_null().to_numpy())
+    keyed = keyed[rows]
+    execution = _executions(keyed)
     op[rows] = len(ranges) + execution
-    call = link[rows]
+    made = (
+        _spans(keyed, link[rows], trace["calls"], execution)
+        .join(_texts(trace, keyed), on=["process", "key"], how="left", nulls_equal=True)
+        .sort("execution")
+    )
+    whole = pl.concat([ranges, _as_ranges(made, ranges)])
+    return trace.replace(ranges=whole), NamedOps(op, (op >= 0) & ~told, len(ranges))
+
+
+def _spans(
+    kernels: pl.DataFrame, call: NDArray[np.int32], calls: pl.DataFrame, execution: Ints
+) -> pl.DataFrame:
+    """Per execution its process, key, and the thread, start and end (ns) of its launches ``call``.
+
+    Without a launch it begins and ends with its first kernel's start.
+    """
     launched = call >= 0
-    calls = trace["calls"]
-    start = kernels["start"].gather(rows).to_numpy().copy()
-    end = start.copy()
-    thread = pl.Series("thread", [None], dtype=pl.Int64).new_from_index(0, len(rows))
+    start = kernels["start"].to_numpy()
+    end = start
+    thread = pl.Series("thread", [None], dtype=pl.Int64).new_from_index(0, len(kernels))
     if launched.any():
         at = pl.Series(np.where(launched, call, 0))
         start = np.where(launched, calls["start"].gather(at).to_numpy(), start)
         end = np.where(launched, calls["end"].gather(at).to_numpy(), start)
         thread = calls["thread"].gather(at).zip_with(pl.Series(launched), thread)
-    made = (
-        pl.DataFrame(
-            {
-                "execution": execution,
-                "process": kernels["process"].gather(rows),
-                "thread": thread,
-                "start": start,
-                "end": end,
-                "key": kernels["op_key"].gather(rows).cast(pl.String),
-            }
-        )
-        .group_by("execution")
-        .agg(
-            pl.col("process", "key").first(),
-            pl.col("thread").drop_nulls().first(),
-            pl.col("start").min(),
-            pl.col("end").max(),
-        )
-        .sort("execution")
-        .join(_texts(trace, kernels[rows]), on=["process", "key"], how="left", nulls_equal=True)
-        .sort("execution")
+    each = pl.DataFrame(
+        {
+            "execution": execution,
+            "process": kernels["process"],
+            "thread": thread,
+            "start": start,
+            "end": end,
+            "key": kernels["op_key"].cast(pl.String),
+        }
     )
+    of_execution = each.group_by("execution").agg(
+        pl.col("process", "key").first(),
+        pl.col("thread").drop_nulls().first(),
+        pl.col("start").min(),
+        pl.col("end").max(),
+    )
+    return of_execution.sort("execution")
+
+
+def _as_ranges(made: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the table of ranges, numbered on from those of ``ranges``."""
     begin = next_range_id(ranges)
     added = made.select(
         (pl.int_range(pl.len(), dtype=pl.Int64) + begin).alias("id"),
@@ -98,13 +99,7 @@ def named_ranges(trace: Trace, link: NDArray[np.int32]) -> Named:
         "text",
         pl.lit("pushpop").alias("kind"),
     )
-    schema = table_schema("ranges")
-    whole = added.select(
-        pl.col(name).cast(dtype) if name in added.columns else pl.lit(None, dtype).alias(name)
-        for name, dtype in schema.items()
-    )
-    inferred = (op >= 0) & ~told
-    return Named(trace.replace(ranges=pl.concat([ranges, whole])), len(ranges), op, inferred)
+    return conform("ranges", added)
 
 
 def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:

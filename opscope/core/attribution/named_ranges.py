@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.attribution.known import Note
 from opscope.core.attribution.node_gradients import forward_graph, pair_gradients, told_backward
 from opscope.core.attribution.node_runs import runs_of
 from opscope.core.attribution.specs import Specs, is_hlo
@@ -16,7 +17,7 @@ from opscope.core.dialects import Reading, hlo
 from opscope.core.rangetext import format_call
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.tables.columns import pairs
-from opscope.core.tables.interpret import ROLE, Meaning
+from opscope.core.tables.interpret import ROLE, Meaning, More
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 
@@ -24,14 +25,22 @@ from opscope.core.tables.trace import Trace
 _KEEPS_ROWS: Final = re.compile(
     r"Conv|MatMul|Pool|BiasAdd(?!Grad)|Relu|Elu|Gelu|Sigmoid|Tanh|Softmax|BatchNorm|LayerNorm|Dropout|"
     r"\A_?(Cast|Identity|Add|AddV2|Sub|Mul|Div|RealDiv|DivNoNan|Maximum|Minimum|Select|SelectV2|Neg|"
-    r"Square|Bitcast|Bitwise\w+|Sqrt|Rsqrt|Exp|Log|Abs|Pow|Less|LessEqual|Greater|GreaterEqual|Equal|NotEqual|Logical\w+)\Z"
+    r"Square|Bitcast|Bitwise\w+|Sqrt|Rsqrt|Exp|Log|Abs|Pow|Less|LessEqual|Greater|GreaterEqual|Equal|"
+    r"NotEqual|Logical\w+)\Z"
 )
 #: What the names of functions that tf.data runs have in them.
 _DATASET: Final = "_Dataset_"
+_WHOSE_UNKNOWN: Final = (
+    "ops on threads of their own while several graphs with a node of that name ran: whose they are is "
+    "not known, and so are their shapes"
+)
+_BY_LATEST_SPEC: Final = (
+    "ranges with no run of their graph around them were explained by the latest spec of their name"
+)
 
 
-def merge_specs(trace: Trace, meaning: Meaning) -> None:
-    """Give each range that carries only a name the call that its spec tells, and pair them.
+def merge_specs(trace: Trace, meaning: Meaning) -> tuple[Meaning, tuple[Note, ...]]:
+    """``meaning`` where each range that carries only a name has the call that its spec tells; and notes.
 
     A range's graph is the one that it names itself, else that of the innermost run range (category
     ``graph``) open at its start, on its thread or else in its process. What was inferred from the
@@ -40,7 +49,7 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
     wanted = np.array([_is_bare(reading) for reading in meaning.readings], bool)
     rows = np.flatnonzero(wanted[meaning.reading]) if wanted.any() else np.empty(0, np.int64)
     if not len(rows) or not (trace.has("specs") or (meaning.role == ROLE["spec"]).any()):
-        return
+        return meaning, ()
     specs = Specs.of(trace, meaning)
     ranges = trace["ranges"]
     run, unsure = runs_of(ranges, meaning, rows, specs.keys_of)
@@ -56,36 +65,26 @@ def merge_specs(trace: Trace, meaning: Meaning) -> None:
     )
     inferred &= ~unsure
     known = np.flatnonzero((spec >= 0) & ~unsure)
-    if unsure.any():
-        trace.note(
-            "warning",
-            "ops on threads of their own while several graphs with a node of that name ran: whose "
-            "they are is not known, and so are their shapes",
-            int(unsure.sum()),
-        )
+    notes = (Note("warning", _WHOSE_UNKNOWN, int(unsure.sum())),) if unsure.any() else ()
     if not len(known):
-        return
-    pair_gradients(specs, meaning, ranges, rows[known], spec[known], run[known])
+        return meaning, notes
+    meaning = pair_gradients(specs, meaning, ranges, rows[known], spec[known], run[known])
     which, told, inverse = pairs(own[known], spec[known])
     each = zip(which.tolist(), told.tolist(), strict=True)
-    made = np.array([_explained(meaning, specs, *pair) for pair in each], np.int32)
-    meaning.reading[rows[known]] = made[inverse]
+    more = More(meaning)
+    made = np.array([_explained(more, specs, *pair) for pair in each], np.int32)
     if inferred.any():
-        trace.note(
-            "info",
-            "ranges with no run of their graph around them were explained by the latest spec "
-            "of their name",
-            int(inferred.sum()),
-        )
+        notes = (*notes, Note("info", _BY_LATEST_SPEC, int(inferred.sum())))
+    return more.meaning(rows[known], made[inverse]), notes
 
 
 def _is_bare(reading: Reading) -> bool:
     return reading.key is not None and (reading.call is None or reading.call.outputs is None)
 
 
-def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
-    """The place of the reading that has the spec's call; made once per pair."""
-    reading, call = meaning.readings[old], specs.calls[spec]
+def _explained(more: More, specs: Specs, old: int, spec: int) -> int:
+    """The number of the reading that has the spec's call; made once per pair."""
+    reading, call = more.reading(old), specs.calls[spec]
     if call is None:
         return old
     layer, direction = call.param("layer"), reading.direction
@@ -107,9 +106,8 @@ def _explained(meaning: Meaning, specs: Specs, old: int, spec: int) -> int:
         direction = direction or "backward"
     if _DATASET in specs.table["graph"][spec]:
         direction = "input"
-    meaning.readings.append(replace(reading, role="op", call=call, direction=direction))
-    meaning.texts.append(format_call(call, None))
-    return len(meaning.readings) - 1
+    reading = replace(reading, role="op", call=call, direction=direction)
+    return more.add(reading, format_call(call, None))
 
 
 def _as_ran(call: OpCall, inputs: tuple[Arg, ...]) -> OpCall:

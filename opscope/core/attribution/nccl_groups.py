@@ -9,14 +9,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.schema import OpCall, ParamValue
-from opscope.core.tables.interpret import Meaning
+from opscope.core.tables.interpret import Meaning, More
 
 _MOST_NAMED = 8
 _MOST_PEERS = 64
 
 
-def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]) -> None:
-    """Let each ``ncclGroupEnd`` range mean the calls of its group, such as ``ncclSend+ncclRecv``.
+def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]) -> Meaning:
+    """``meaning`` where each ``ncclGroupEnd`` range means the calls of its group, such as ``ncclSend+ncclRecv``.
 
     Groups nest, and only the outermost end launches; the calls of a group are those between the
     outermost start and end on one thread.
@@ -24,7 +24,7 @@ def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
     name = [r.call.name if r.role == "op" and r.call is not None else "" for r in meaning.readings]
     is_nccl = np.array([n.startswith("nccl") and ":" not in n for n in name], bool)
     if "ncclGroupEnd" not in name:
-        return
+        return meaning
     rows = np.flatnonzero(is_op & is_nccl[meaning.reading])
     calls = pl.DataFrame(
         {
@@ -55,23 +55,24 @@ def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
         .filter(pl.col("members") != "")
     )
     ends = groups["end"].to_numpy()
+    more, changed = More(meaning), meaning.reading[ends]
     for members in groups["members"].unique():  # distinct groups, not events
-        of = ends[(groups["members"] == members).to_numpy()]
+        mine = (groups["members"] == members).to_numpy()
         calls_of = [meaning.readings[int(number)].call for number in members.split("+")]
-        for old in np.unique(meaning.reading[of]):
-            here = of[meaning.reading[of] == old]
-            meaning.reading[here] = _group(meaning, int(old), [c for c in calls_of if c])
+        for old in np.unique(meaning.reading[ends[mine]]):
+            new = _group(more, int(old), [call for call in calls_of if call])
+            changed[mine & (meaning.reading[ends] == old)] = new
+    return more.meaning(ends, changed)
 
 
-def _group(meaning: Meaning, end: int, members: list[OpCall]) -> int:
+def _group(more: More, end: int, members: list[OpCall]) -> int:
     names = [call.name for call in members]
     distinct = list(dict.fromkeys(names))
-    more = "" if len(distinct) <= _MOST_NAMED else "+…"
+    cut = "" if len(distinct) <= _MOST_NAMED else "+…"
     counts = tuple((name, names.count(name)) for name in distinct[:_MOST_NAMED])
-    call = OpCall("+".join(distinct[:_MOST_NAMED]) + more, params=(*counts, *_together(members)))
-    meaning.readings.append(replace(meaning.readings[end], call=call, direction="communication"))
-    meaning.texts.append(meaning.texts[end])
-    return len(meaning.readings) - 1
+    call = OpCall("+".join(distinct[:_MOST_NAMED]) + cut, params=(*counts, *_together(members)))
+    reading = replace(more.reading(end), call=call, direction="communication")
+    return more.add(reading, more.text(end))
 
 
 def _together(members: list[OpCall]) -> tuple[tuple[str, ParamValue], ...]:

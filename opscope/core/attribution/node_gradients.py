@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -18,8 +19,8 @@ from opscope.core.tables.intervals import NONE, Ints
 
 def pair_gradients(
     specs: Specs, meaning: Meaning, ranges: pl.DataFrame, rows: Ints, spec: Ints, run: Ints
-) -> None:
-    """Number forward ops and the ops that differentiate them alike, apart for each run.
+) -> Meaning:
+    """``meaning`` where forward ops and the ops that differentiate them have one number in each run.
 
     Without runs the k-th time that a key is met stands for the k-th run.
     """
@@ -33,10 +34,10 @@ def pair_gradients(
     )
     is_back = backward[meaning.reading[rows]] | differentiates[spec]
     if not is_back.any():
-        return
+        return meaning
     forward = _forward_rows(specs, np.unique(spec[is_back]))
     if not forward:
-        return
+        return meaning
     # A spec may stand twice in a trace (when built, and as the capture starts): number its name.
     names = specs.table.select(pl.struct(SAME).rank("dense").cast(pl.Int64)).to_series().to_numpy()
     names = _with_fused(specs, _of_functions(specs, names.copy()), np.unique(spec))
@@ -50,9 +51,12 @@ def pair_gradients(
     seq = turn * (int(names.max(initial=0)) + 1) + pair
     own_seq = meaning.seq.gather(rows).is_not_null().to_numpy()
     chosen = ~unpaired & ~own_seq
-    meaning.seq = _scatter(meaning.seq, rows[chosen], seq[chosen])
     many = np.full(int(chosen.sum()), GRAPH_THREAD)
-    meaning.fwd_thread = _scatter(meaning.fwd_thread, rows[chosen], many)
+    return replace(
+        meaning,
+        seq=_scatter(meaning.seq, rows[chosen], seq[chosen]),
+        fwd_thread=_scatter(meaning.fwd_thread, rows[chosen], many),
+    )
 
 
 def _turn_of_forward(

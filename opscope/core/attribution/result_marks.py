@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from opscope.core.rangetext import RangeTextError, format_call, parse_result
 from opscope.core.tables.columns import pairs
-from opscope.core.tables.interpret import ROLE, Meaning
+from opscope.core.tables.interpret import ROLE, Meaning, More
 from opscope.core.tables.intervals import nest
 from opscope.core.tables.lanes import lanes
 
 
-def merge_results(ranges: pl.DataFrame, meaning: Meaning, ops: NDArray[np.bool_]) -> None:
-    """Give each op range that holds a result mark the reading with those outputs.
+def merge_results(ranges: pl.DataFrame, meaning: Meaning, ops: NDArray[np.bool_]) -> Meaning:
+    """``meaning`` with the outputs that its result mark tells for each op range that holds one.
 
     The mark goes out just before the pop, on the same thread and in the same domain, so it belongs
     to the innermost range open there. Readings are made once per distinct (text, result).
     """
     marks = np.flatnonzero(meaning.role == ROLE["result"])
     if not len(marks):
-        return
+        return meaning
     on = lanes(ranges).of.astype(np.int64) << 32
     keys = on + ranges["domain"].to_physical().fill_null(0).to_numpy()
     start, end = ranges["start"].to_numpy(), ranges["end"].to_numpy()
@@ -39,16 +39,18 @@ def merge_results(ranges: pl.DataFrame, meaning: Meaning, ops: NDArray[np.bool_]
     rows, of_mark = np.concatenate(held_row), np.concatenate(held_mark)
     ops_of, marks_of, inverse = pairs(meaning.reading[rows], meaning.reading[of_mark])
     each = zip(ops_of.tolist(), marks_of.tolist(), strict=True)
-    made = np.array([_joined(meaning, op, mark) for op, mark in each], np.int32)
-    meaning.reading[rows] = made[inverse]
+    more = More(meaning)
+    made = np.array([_joined(more, op, mark) for op, mark in each], np.int32)
+    return more.meaning(rows, made[inverse])
 
 
-def _joined(meaning: Meaning, op: int, mark: int) -> int:
-    reading = meaning.readings[op]
+def _joined(more: More, op: int, mark: int) -> int:
+    """The number of the reading of ``op`` with the outputs of ``mark``."""
+    reading = more.reading(op)
     if reading.call is None or reading.call.outputs is not None:
         return op
     try:
-        told = parse_result(meaning.texts[mark])
+        told = parse_result(more.text(mark))
     except RangeTextError:
         return op
     call = replace(
@@ -57,6 +59,4 @@ def _joined(meaning: Meaning, op: int, mark: int) -> int:
         device=told.device or reading.call.device,
         truncated=reading.call.truncated or told.truncated,
     )
-    meaning.readings.append(replace(reading, call=call))
-    meaning.texts.append(format_call(call, None))
-    return len(meaning.readings) - 1
+    return more.add(replace(reading, call=call), format_call(call, None))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from opscope.core.dialects import Reading, own
 from opscope.core.tables.columns import combined, compact, distinct_values, gather
+from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
 
 #: The dialects in the order in which they are asked; a text that none knows is a user range.
@@ -33,16 +34,16 @@ ROLES: Final = (
 ROLE: Final = {name: number for number, name in enumerate(ROLES)}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Meaning:
-    """The ranges of a trace, understood.
+    """The ranges of a trace, understood. It is not altered; ``More`` makes another with more readings.
 
     ``reading``: for each range row its place in ``readings``. ``seq``, ``fwd_thread``: per row,
     null where unknown, from the columns or else from the text.
     """
 
-    readings: list[Reading]
-    texts: list[str]
+    readings: tuple[Reading, ...]
+    texts: tuple[str, ...]
     reading: NDArray[np.int32]
     seq: pl.Series
     fwd_thread: pl.Series
@@ -52,6 +53,43 @@ class Meaning:
         """The role (a place in ROLES) of each range row."""
         roles: NDArray[np.uint8] = np.array([ROLE[r.role] for r in self.readings], np.uint8)
         return roles[self.reading]
+
+
+class More:
+    """Readings to add to those of a meaning; a new reading's number goes on from the last."""
+
+    def __init__(self, meaning: Meaning) -> None:
+        self._meaning = meaning
+        self._readings: list[Reading] = []
+        self._texts: list[str] = []
+
+    def add(self, reading: Reading, text: str) -> int:
+        """The number of the new reading."""
+        self._readings.append(reading)
+        self._texts.append(text)
+        return len(self._meaning.readings) + len(self._readings) - 1
+
+    def reading(self, number: int) -> Reading:
+        """The reading of that number, old or new."""
+        old = self._meaning.readings
+        return old[number] if number < len(old) else self._readings[number - len(old)]
+
+    def text(self, number: int) -> str:
+        """The text of the reading of that number, old or new."""
+        old = self._meaning.texts
+        return old[number] if number < len(old) else self._texts[number - len(old)]
+
+    def meaning(self, rows: Ints, numbers: NDArray[np.integer[Any]]) -> Meaning:
+        """The meaning with the new readings, where range ``rows`` have the readings ``numbers``."""
+        meaning = self._meaning
+        reading = meaning.reading.copy()
+        reading[rows] = numbers
+        return replace(
+            meaning,
+            readings=(*meaning.readings, *self._readings),
+            texts=(*meaning.texts, *self._texts),
+            reading=reading,
+        )
 
 
 def interpret(trace: Trace) -> Meaning:
@@ -67,10 +105,9 @@ def interpret(trace: Trace) -> Meaning:
     reading, kinds = combined([ranges["domain"], ranges["category"], text])
     distinct = list(zip(*(column.to_list() for column in kinds), strict=True))
     modules = [import_module(f"opscope.core.dialects.{name}") for name in DIALECTS]
-    readings = [_read(modules, domain, kind, words or "") for domain, kind, words in distinct]
     return Meaning(
-        readings,
-        [words or "" for _, _, words in distinct],
+        tuple(_read(modules, domain, kind, words or "") for domain, kind, words in distinct),
+        tuple(words or "" for _, _, words in distinct),
         reading,
         seq,
         ranges["fwd_thread"],

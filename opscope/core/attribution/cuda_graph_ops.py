@@ -1,0 +1,61 @@
+"""Rule 5: what a CUDA graph runs belongs to the op that captured its node, not to the one that replayed it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.core.attribution.compiled_regions import REGION_NAMES
+from opscope.core.attribution.cuda_graphs import Replayed
+from opscope.core.attribution.known import Flags, Launched, Nests, Rows
+from opscope.core.attribution.reasons import HAS_OP, NO_LAUNCH, NO_RANGES, OF_GRAPH, OUTSIDE
+from opscope.core.tables.columns import at
+from opscope.core.tables.interpret import Meaning
+
+
+def compiled_regions(meaning: Meaning) -> Flags:
+    """Per range row: whether it is a region that torch.compile made."""
+    names = [r.call.name if r.role == "op" and r.call is not None else "" for r in meaning.readings]
+    return np.array([name.startswith(REGION_NAMES) for name in names], bool)[meaning.reading]
+
+
+def captured_ops(
+    replay: Replayed,
+    launched: Launched,
+    call_op: Rows,
+    why: NDArray[np.uint8],
+    nests: Nests,
+    is_region: Flags,
+) -> tuple[Launched, int]:
+    """``launched`` with the op that captured each node that ran, or the reason why none is known.
+
+    A compiled region that replays its own graph is the one exception: where the capture is not in
+    the trace it has the kernels (rule 6), and they are marked as inferred: the second says how many.
+    """
+    op = at(call_op, replay.call)
+    for key, nested in nests.items():
+        if nested is None:
+            continue
+        tree, rows = nested
+        here = replay.has_node & (replay.node_process == key[0]) & (replay.node_thread == key[1])
+        op[here] = at(rows, tree.innermost(replay.node_time[here]))
+    replaying = launched.op[replay.rows]
+    region = (op < 0) & at(is_region, replaying, False)
+    op = np.where(region, replaying, op)
+    reason = np.where(replay.call >= 0, at(why, replay.call, OUTSIDE), OF_GRAPH[replay.why])
+    reason[replay.has_node] = OUTSIDE if nests else NO_RANGES
+    reason[launched.call[replay.rows] < 0] = NO_LAUNCH
+    found = replace(
+        launched,
+        op=launched.op.copy(),
+        reason=launched.reason.copy(),
+        inferred=launched.inferred.copy(),
+        replay=launched.replay.copy(),
+    )
+    found.op[replay.rows] = op
+    found.reason[replay.rows] = np.where(op >= 0, HAS_OP, reason)
+    found.inferred[replay.rows] = (replay.inferred | region) & (op >= 0)
+    found.replay[replay.rows] = launched.call[replay.rows]
+    return found, int(region.sum())

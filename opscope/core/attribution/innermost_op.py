@@ -1,0 +1,83 @@
+"""Rule 2: a launch's op is the innermost op range that is open on its thread when the call starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.attribution.cuda_graphs import Replayed
+from opscope.core.attribution.known import Flags, Nests, Rows
+from opscope.core.tables.columns import at
+from opscope.core.tables.intervals import NONE, Ints, Nest, nest
+from opscope.core.tables.lanes import lanes
+
+#: Threads whose nesting is worked out at once: each holds some columns of its ranges.
+_WORKERS: Final = 4
+
+
+def used_calls(many: int, links: Mapping[str, Rows], replays: Mapping[str, Replayed]) -> Flags:
+    """Which of ``many`` calls launched something, or put something into a CUDA graph."""
+    used = np.zeros(many, bool)
+    for link in links.values():
+        used[link[link >= 0]] = True
+    for replay in replays.values():
+        used[replay.call[replay.call >= 0]] = True
+    return used
+
+
+def open_ops(
+    ranges: pl.DataFrame, ops: Flags, calls: pl.DataFrame, used: Flags, keep: bool
+) -> tuple[Rows, Rows, Nests]:
+    """Per range row the op that encloses it, per used call row the innermost op open at its start.
+
+    Every thread with op ranges is a key of the last; its nest is only there where ``keep``.
+    """
+    parent = np.full(len(ranges), NONE, np.int32)
+    call_op = np.full(len(calls), NONE, np.int32)
+    nests: dict[tuple[int, ...], tuple[Nest, Ints] | None] = {}
+    launches = dict(lanes(calls).rows(used)) if used.any() else {}
+
+    def one(lane: tuple[tuple[int, int], Ints]) -> None:
+        key, rows = lane
+        tree = nest(*(ranges[name].gather(rows).to_numpy() for name in ("start", "end")))
+        placed = rows[tree.order]
+        parent[placed] = at(placed, tree.parent)
+        nests[key] = (tree, rows) if keep else None
+        if key in launches:
+            time = calls["start"].gather(launches[key]).to_numpy()
+            call_op[launches[key]] = at(rows, tree.innermost(time))
+
+    if ops.any():
+        with ThreadPoolExecutor(
+            min(_WORKERS, os.cpu_count() or 1)
+        ) as pool:  # NumPy lets go of the GIL
+            for _ in pool.map(one, lanes(ranges).rows(ops)):
+                pass
+    return parent, call_op, nests
+
+
+def with_open_ranges(
+    ranges: pl.DataFrame, chosen: Flags, calls: pl.DataFrame, used: Flags, call_op: Rows
+) -> Rows:
+    """``call_op`` with the ``chosen`` start/end ranges where no push/pop range holds the call.
+
+    These may end on another thread, so only their process and their time count.
+    """
+    if not chosen.any():
+        return call_op
+    found: Rows = call_op.copy()
+    missing = np.flatnonzero(used & (call_op < 0))
+    process = calls["process"].fill_null(NONE).to_numpy()[missing]
+    time = calls["start"].to_numpy()[missing]
+    theirs = ranges["process"].fill_null(NONE).to_numpy()
+    for number in np.unique(process):
+        rows = np.flatnonzero(chosen & (theirs == number))
+        start, end = (ranges[name].gather(rows).to_numpy() for name in ("start", "end"))
+        here = process == number
+        found[missing[here]] = at(rows, nest(start, end).innermost(time[here]))
+    return found

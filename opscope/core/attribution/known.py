@@ -1,0 +1,111 @@
+"""What is known of a trace while the rules go over it. Nothing in it is altered; a rule returns another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribution.cuda_graphs import Replayed
+from opscope.core.tables.interpret import Meaning
+from opscope.core.tables.intervals import Ints, Nest
+from opscope.core.tables.trace import Trace
+
+Flags: TypeAlias = NDArray[np.bool_]
+#: Row numbers of a table, -1 for none.
+Rows: TypeAlias = NDArray[np.int32]
+#: Per (process, thread) with op ranges: their nesting, and the range row of each interval.
+Nests: TypeAlias = "Mapping[tuple[int, ...], tuple[Nest, Ints] | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the user must know of an inference: a row of the trace's ``notes``."""
+
+    severity: str
+    what: str
+    how_many: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """For each row of ``kernels`` or ``memops``: its call, its op (rows, -1 for none), the reason.
+
+    ``reason`` is a place in REASONS. ``call`` is a row of ``calls``, ``op`` a row of ``ranges``.
+    ``inferred``: only the order of events tells, no identifier does. ``replay``: the call that
+    replayed the graph which the kernel is part of, -1 for every other: each replay does all the
+    work of the op that was captured once.
+    """
+
+    call: Rows
+    op: Rows
+    reason: NDArray[np.uint8]
+    inferred: Flags
+    replay: Rows
+
+    def part(self, rows: slice) -> Launched:
+        """The same of some rows."""
+        return Launched(
+            self.call[rows],
+            self.op[rows],
+            self.reason[rows],
+            self.inferred[rows],
+            self.replay[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOps:
+    """Per kernel the range row of the op that it names (-1: none), and whether that is inferred.
+
+    The ranges from row ``first`` on were made of kernels.
+    """
+
+    op: Rows
+    inferred: Flags
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the rules have found so far; a column that no rule has found yet is empty.
+
+    ``links``: by table (``kernels``, ``memops``) the row of each row's launching call, -1 for none.
+    ``used``: per call whether it launched something, or put it into a CUDA graph. ``call_op``: per call
+    the op open at its start, ``why``: its place in REASONS. ``is_op``: per range row; ``nested``: the ops
+    that a thread pushes and pops; ``parent``: the op row that encloses each. ``replays``: by table
+    what CUDA graphs executed.
+    """
+
+    trace: Trace
+    meaning: Meaning
+    links: Mapping[str, Rows] = field(default_factory=dict)
+    named: NamedOps = field(default_factory=lambda: NamedOps(no_rows(), no_flags(), 0))
+    is_op: Flags = field(default_factory=lambda: no_flags())
+    nested: Flags = field(default_factory=lambda: no_flags())
+    replays: Mapping[str, Replayed] = field(default_factory=dict)
+    used: Flags = field(default_factory=lambda: no_flags())
+    parent: Rows = field(default_factory=lambda: no_rows())
+    call_op: Rows = field(default_factory=lambda: no_rows())
+    nests: Nests = field(default_factory=dict)
+    why: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    launched: Mapping[str, Launched] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+    @classmethod
+    def of(cls, trace: Trace) -> Known:
+        """A trace of which nothing is known yet."""
+        nothing = pl.Series(dtype=pl.Int64)
+        return cls(trace, Meaning((), (), no_rows(), nothing, nothing))
+
+
+def no_rows() -> Rows:
+    return np.empty(0, np.int32)
+
+
+def no_flags() -> Flags:
+    return np.empty(0, bool)

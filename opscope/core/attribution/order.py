@@ -1,0 +1,292 @@
+"""The rules in the order in which they are applied, and why each comes where it does.
+
+A rule takes what is known and returns what is known after it; only ``gives`` differs. ``number`` is the
+rule's in ARCHITECTURE.md. Rules 3, 4 and 6 (what encloses an op, its direction, compiled regions) ask
+nothing of kernels: analysis asks them of the ops that it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from opscope.core.attribution.collectives import add_parameters
+from opscope.core.attribution.cuda_graph_ops import captured_ops, compiled_regions
+from opscope.core.attribution.cuda_graphs import replayed
+from opscope.core.attribution.inferred_steps import inferred_steps, with_steps
+from opscope.core.attribution.innermost_op import open_ops, used_calls, with_open_ranges
+from opscope.core.attribution.known import Known, Note
+from opscope.core.attribution.launching_calls import launching_calls
+from opscope.core.attribution.named_kernels import named_ranges
+from opscope.core.attribution.named_ranges import merge_specs
+from opscope.core.attribution.nccl_groups import name_groups
+from opscope.core.attribution.op_ranges import op_ranges
+from opscope.core.attribution.ops_named_by_kernels import take_named
+from opscope.core.attribution.reasons import launched_by, why_calls_have_none
+from opscope.core.attribution.result_marks import merge_results
+from opscope.core.tables.interpret import interpret
+from opscope.core.tables.intervals import NONE
+
+#: What is said of kernels of CUDA graphs that only something else than an identifier ties to their ops.
+GIVEN_TO_REGION: Final = (
+    "what CUDA graphs without node ids ran was given to the compiled region that replayed the graph "
+    "(inferred): which of its ops each is of, the trace does not tell"
+)
+GIVEN_BY_ORDER: Final = (
+    "what CUDA graphs without node ids ran was tied to its ops by the order of the launches that were "
+    "captured (inferred)"
+)
+STEPS_INFERRED: Final = (
+    "steps that nothing told, inferred from what repeats ({by}; confidence {confidence:.2f}): opscope.step() "
+    "at the beginning of each iteration tells them"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``apply`` changes no column of what is known but ``gives``, and reads none but ``needs``."""
+
+    number: str
+    finds: str
+    apply: Callable[[Known], Known]
+    needs: tuple[str, ...]
+    gives: tuple[str, ...]
+    after: str
+
+
+def _launches(known: Known) -> Known:
+    trace = known.trace
+    links = {name: launching_calls(trace[name], trace["calls"]) for name in ("kernels", "memops")}
+    return replace(known, links=links)
+
+
+def _name_ops(known: Known) -> Known:
+    trace, named = named_ranges(known.trace, known.links["kernels"])
+    return replace(known, trace=trace, named=named)
+
+
+def _read_texts(known: Known) -> Known:
+    return replace(known, meaning=interpret(known.trace))
+
+
+def _explain_nodes(known: Known) -> Known:
+    meaning, notes = merge_specs(known.trace, known.meaning)
+    return replace(known, meaning=meaning, notes=known.notes + notes)
+
+
+def _choose_ops(known: Known) -> Known:
+    is_op, nested = op_ranges(known.trace["ranges"], known.meaning, known.named.first)
+    return replace(known, is_op=is_op, nested=nested)
+
+
+def _find_captures(known: Known) -> Known:
+    replays = replayed(known.trace, known.links)
+    used = used_calls(len(known.trace["calls"]), known.links, replays)
+    return replace(known, replays=replays, used=used)
+
+
+def _find_innermost(known: Known) -> Known:
+    ranges, calls = known.trace["ranges"], known.trace["calls"]
+    keep = any(bool(replay.has_node.any()) for replay in known.replays.values())
+    parent, call_op, nests = open_ops(ranges, known.nested, calls, known.used, keep)
+    return replace(known, parent=parent, call_op=call_op, nests=nests)
+
+
+def _find_start_end(known: Known) -> Known:
+    ranges, calls = known.trace["ranges"], known.trace["calls"]
+    chosen = known.is_op & ~known.nested
+    return replace(
+        known, call_op=with_open_ranges(ranges, chosen, calls, known.used, known.call_op)
+    )
+
+
+def _give_reasons(known: Known) -> Known:
+    calls, any_ops = known.trace["calls"], bool(known.is_op.any())
+    why = why_calls_have_none(calls, known.used, known.call_op, known.nests.keys(), any_ops)
+    launched = {name: launched_by(link, known.call_op, why) for name, link in known.links.items()}
+    return replace(known, why=why, launched=launched)
+
+
+def _add_results(known: Known) -> Known:
+    return replace(known, meaning=merge_results(known.trace["ranges"], known.meaning, known.nested))
+
+
+def _add_collectives(known: Known) -> Known:
+    op = known.launched["kernels"].op
+    return replace(known, meaning=add_parameters(known.trace, known.meaning, known.is_op, op))
+
+
+def _name_groups(known: Known) -> Known:
+    return replace(known, meaning=name_groups(known.trace["ranges"], known.meaning, known.is_op))
+
+
+def _follow_graphs(known: Known) -> Known:
+    if not known.replays:
+        return known
+    is_region = compiled_regions(known.meaning)
+    launched, by_region, by_order = dict(known.launched), 0, 0
+    for name, replay in known.replays.items():
+        launched[name], regions = captured_ops(
+            replay, launched[name], known.call_op, known.why, known.nests, is_region
+        )
+        by_region += regions
+        by_order += int(replay.inferred.sum())
+    notes = (Note("warning", GIVEN_TO_REGION, by_region), Note("info", GIVEN_BY_ORDER, by_order))
+    said = tuple(note for note in notes if note.how_many)
+    return replace(known, launched=launched, notes=known.notes + said)
+
+
+def _take_named(known: Known) -> Known:
+    kernels, memops, is_op = take_named(
+        known.trace["ranges"],
+        known.named,
+        known.launched["kernels"],
+        known.launched["memops"],
+        known.is_op,
+    )
+    return replace(known, launched={"kernels": kernels, "memops": memops}, is_op=is_op)
+
+
+def _infer_steps(known: Known) -> Known:
+    steps = inferred_steps(known.trace["ranges"], known.meaning, known.is_op)
+    if steps is None:
+        return known
+    trace, meaning = with_steps(known.trace, known.meaning, steps)
+    by = ", ".join(steps["by"].unique().sort())
+    said = STEPS_INFERRED.format(by=by, confidence=float(steps["confidence"].to_numpy().min()))
+    return replace(
+        known,
+        trace=trace,
+        meaning=meaning,
+        is_op=np.append(known.is_op, np.zeros(len(steps), bool)),
+        parent=np.append(known.parent, np.full(len(steps), NONE, known.parent.dtype)),
+        notes=(*known.notes, Note("info", said, len(steps))),
+    )
+
+
+#: Rule by rule; ``after`` says why it comes after the one before.
+RULES: Final = (
+    Rule(
+        "1",
+        "the call that launched each kernel, copy and set",
+        _launches,
+        needs=("trace",),
+        gives=("links",),
+        after="nothing comes before it: ids alone tell",
+    ),
+    Rule(
+        "0",
+        "a range for each execution of an op that kernels name",
+        _name_ops,
+        needs=("trace", "links"),
+        gives=("trace", "named"),
+        after="such a range is as long as the launches of its kernels",
+    ),
+    Rule(
+        "texts",
+        "what each range means",
+        _read_texts,
+        needs=("trace",),
+        gives=("meaning",),
+        after="the ranges of rule 0 have texts, too, and no range is added until steps are",
+    ),
+    Rule(
+        "4a",
+        "the calls of ranges that carry only the name of a prepared graph's node",
+        _explain_nodes,
+        needs=("trace", "meaning", "notes"),
+        gives=("meaning", "notes"),
+        after="whether a range is such, and the specs that are marks, are in the texts",
+    ),
+    Rule(
+        "ops",
+        "which ranges are ops",
+        _choose_ops,
+        needs=("trace", "meaning", "named"),
+        gives=("is_op", "nested"),
+        after="a range that a spec explains is an op from then on",
+    ),
+    Rule(
+        "5",
+        "the calls that captured what CUDA graphs ran",
+        _find_captures,
+        needs=("trace", "links"),
+        gives=("replays", "used"),
+        after="it needs no op; it must come before rule 2, as their ops are asked for as well",
+    ),
+    Rule(
+        "2",
+        "the innermost op open when each call starts",
+        _find_innermost,
+        needs=("trace", "nested", "replays", "used"),
+        gives=("parent", "call_op", "nests"),
+        after="only calls that launched or captured something are looked up",
+    ),
+    Rule(
+        "2",
+        "the op of calls that only a start/end range holds",
+        _find_start_end,
+        needs=("trace", "is_op", "nested", "used", "call_op"),
+        gives=("call_op",),
+        after="a start/end range, which may end on another thread, counts where no other holds",
+    ),
+    Rule(
+        "8",
+        "each kernel's op, or why it has none",
+        _give_reasons,
+        needs=("trace", "links", "is_op", "used", "call_op", "nests"),
+        gives=("why", "launched"),
+        after="a call has a reason where no range of either kind holds it",
+    ),
+    Rule(
+        "results",
+        "outputs that were not known when a range was pushed",
+        _add_results,
+        needs=("trace", "meaning", "nested"),
+        gives=("meaning",),
+        after="it needs the ops and nothing of kernels; rule 7 adds to the calls as they are then",
+    ),
+    Rule(
+        "7",
+        "sizes, peers, ranks and communicators of collectives",
+        _add_collectives,
+        needs=("trace", "meaning", "is_op", "launched"),
+        gives=("meaning",),
+        after="some records are the first kernel's, so it must be known which kernels an op launched",
+    ),
+    Rule(
+        "7",
+        "the calls that each ncclGroupEnd launched",
+        _name_groups,
+        needs=("trace", "meaning", "is_op"),
+        gives=("meaning",),
+        after="a group has the sizes and peers of its calls, which the rule before has told",
+    ),
+    Rule(
+        "5",
+        "the op that captured each node of a CUDA graph",
+        _follow_graphs,
+        needs=("meaning", "replays", "call_op", "why", "nests", "launched", "notes"),
+        gives=("launched", "notes"),
+        after="until here a replayed kernel has the op that replayed it, which may be a compiled region",
+    ),
+    Rule(
+        "0",
+        "kernels that name an op have that one",
+        _take_named,
+        needs=("trace", "named", "launched", "is_op"),
+        gives=("launched", "is_op"),
+        after="what a kernel names counts for more than who launched or captured it",
+    ),
+    Rule(
+        "steps",
+        "steps that nothing told, from what repeats",
+        _infer_steps,
+        needs=("trace", "meaning", "is_op", "parent", "notes"),
+        gives=("trace", "meaning", "is_op", "parent", "notes"),
+        after="what repeats are ops, those that only kernels name too; its ranges come after all others",
+    ),
+)

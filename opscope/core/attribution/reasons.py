@@ -1,0 +1,56 @@
+"""Rule 8: what has no op has a reason from a closed list."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribution.known import Flags, Launched, Rows
+from opscope.core.tables.intervals import NONE
+from opscope.core.tables.lanes import lanes
+
+#: Why a kernel or copy has no op: a closed list; the first means that it has one.
+REASONS: Final = (
+    None,
+    "no launch record",
+    "the launching thread has no op ranges",
+    "launched outside any op range",
+    "the trace has no op ranges",
+    "replayed from a CUDA graph whose capture is not in the trace",
+    "names no op, as kernels of the trace do",
+    "replayed from a CUDA graph that runs nodes at once and does not number them",
+    "replayed from a CUDA graph that any of several captures may have made",
+)
+HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES, NO_CAPTURE, UNNAMED = range(7)
+#: By ``Replayed.why``.
+OF_GRAPH: Final = np.array([NO_CAPTURE, NO_CAPTURE, 7, 8], np.uint8)
+
+
+def why_calls_have_none(
+    calls: pl.DataFrame,
+    used: Flags,
+    call_op: Rows,
+    with_ranges: Collection[tuple[int, ...]],
+    any_ops: bool,
+) -> NDArray[np.uint8]:
+    """Per call row its place in REASONS. ``with_ranges``: the (process, thread) that have op ranges."""
+    why = np.full(len(calls), HAS_OP if any_ops else NO_RANGES, np.uint8)
+    missing = used & (call_op < 0)
+    if any_ops and missing.any():
+        for key, rows in lanes(calls).rows(missing):
+            why[rows] = OUTSIDE if key in with_ranges else NO_RANGES_ON_THREAD
+    return why
+
+
+def launched_by(link: Rows, call_op: Rows, why: NDArray[np.uint8]) -> Launched:
+    """What a table's rows have of their launching calls ``link``: op, or reason."""
+    op = np.full(len(link), NONE, np.int32)
+    reason = np.full(len(link), NO_LAUNCH, np.uint8)
+    has = link >= 0
+    op[has], reason[has] = call_op[link[has]], why[link[has]]
+    none = np.full(len(link), NONE, np.int32)
+    return Launched(link, op, reason, np.zeros(len(link), bool), none)
