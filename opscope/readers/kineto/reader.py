@@ -13,6 +13,8 @@ rows of one (process, fwd_thread, seq) are an op and its backward node.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -41,15 +43,7 @@ _KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
 def read(path: str | PathLike[str]) -> Trace:
     """The trace in a Kineto JSON file, plain, gzip or zstd. Raises BadInput."""
     file = KinetoFile(Path(path))
-    columns = Columns()
-    metrics: list[dict[str, Any]] = []
-    for events in file.blocks():
-        try:
-            columns.add(events)
-        except Inexact:  # times that doubles do not hold to the ns
-            columns.add(decode_events(file.body, exact=True) or [])
-        if b"cuda_profiler_range" in file.body:
-            metrics += decode_metrics(file.body, "cuda_profiler_range")
+    columns, metrics = _decoded(file)
     unpaired = links.pair(columns)
     number = links.numbers(columns.places)
     left_out = other.left_out(columns, number)
@@ -60,30 +54,17 @@ def read(path: str | PathLike[str]) -> Trace:
     files = links.processes(columns, number)
     base = _base(file.meta)
     placed = links.Placed(columns, number, files, base, member_ranks(file.meta))
-    tables = {"processes": process_row(file.meta, columns, files, Path(path).name)}
     calls = device.calls(placed)
-    tables["threads"] = threads(columns, number, files)
-    tables["clocks"] = pl.DataFrame(
-        {
-            "clock_domain": [0],
-            "kind": ["unix" if base or _is_unix(columns) else "unknown"],
-            "to_unix_ns": [0 if base or _is_unix(columns) else None],
-        }
-    )
-    tables["ranges"] = ranges(placed)
-    recovered = lost = 0
+    tables = {
+        "processes": process_row(file.meta, columns, files, Path(path).name),
+        "threads": threads(columns, number, files),
+        "clocks": _clock(bool(base) or _is_unix(columns)),
+        "ranges": ranges(placed),
+    }
+    ran = _Executed({})
     if _traced_gpu(columns, file.meta) or left_out:
-        tables["calls"] = calls
-        tables["kernels"], recovered = device.kernels(placed, calls)
-        tables["memops"] = device.memops(placed, calls)
-        tables["syncs"] = device.syncs(placed, calls)
-        if not len(tables["kernels"]):
-            lost = int(matching(calls["name"], LAUNCH).sum())
-    unread = left_out if "kernels" in tables and not len(tables["kernels"]) else {}
-    if lost or unread:  # CUPTI's range profiler, which counts, lets none be recorded
-        del tables["kernels"]
-        if not len(tables["memops"]):
-            del tables["memops"]
+        ran = _executed(placed, calls, bool(left_out))
+        tables |= ran.tables
     tables["devices"] = devices(file.meta, files, tables)
     if len(columns["memory"]):
         tables["allocations"] = device.allocations(placed)
@@ -101,25 +82,74 @@ def read(path: str | PathLike[str]) -> Trace:
         "version": str(file.meta.get("schemaVersion", "")),
         "paths": [str(path)],
         "resolution_ns": 1 if columns.fractional else 1000,
-        **({"gpu": True} if lost or unread else {}),
+        **({"gpu": True} if ran.unseen else {}),
     }
     trace = sound_trace(tables, origin)
     if empty:
         trace.note("warning", "the profiler recorded nothing: the trace is without an event")
-    _notes(trace, file, columns, unpaired, recovered)
-    if lost:
-        trace.note(
-            "warning", "kernels were launched and none is in the file: they were not captured", lost
-        )
-    for category, count in sorted(left_out.items()):
-        what = f"events of category {category!r} are left out: they may have run on a device"
-        trace.note("warning", what, count)
-    for category, count in sorted(taken.items()):
-        what = f"events of category {category!r} ran on a device: they are taken for kernels"
-        trace.note("info", what, count)
+    _note_damage(trace, file, columns, unpaired, ran.recovered)
+    _note_devices(trace, ran.lost, left_out, taken)
     if unlinked:
         trace.note("warning", unlinked, len(columns["metrics"]))
     return trace
+
+
+def _decoded(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]]]:
+    """The file's events as columns, and those of CUPTI's range profiler as they are."""
+    columns = Columns()
+    metrics: list[dict[str, Any]] = []
+    for events in file.blocks():
+        try:
+            columns.add(events)
+        except Inexact:  # times that doubles do not hold to the ns
+            columns.add(decode_events(file.body, exact=True) or [])
+        if b"cuda_profiler_range" in file.body:
+            metrics += decode_metrics(file.body, "cuda_profiler_range")
+    return columns, metrics
+
+
+def _clock(is_unix: bool) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "clock_domain": [0],
+            "kind": ["unix" if is_unix else "unknown"],
+            "to_unix_ns": [0 if is_unix else None],
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Executed:
+    """What a GPU did. ``recovered``: kernels linked by flow arrows; ``lost``: launches where no kernel was
+    recorded; ``unseen``: whether kernels ran of which the file has none."""
+
+    tables: dict[str, pl.DataFrame]
+    recovered: int = 0
+    lost: int = 0
+    unseen: bool = False
+
+
+def _executed(placed: links.Placed, calls: pl.DataFrame, left_out: bool) -> _Executed:
+    """The tables of the GPU's side; without that of kernels where they ran and were not recorded.
+
+    ``left_out``: whether there are events that may have run on a device and are not read.
+    """
+    kernels, recovered = device.kernels(placed, calls)
+    tables = {
+        "calls": calls,
+        "kernels": kernels,
+        "memops": device.memops(placed, calls),
+        "syncs": device.syncs(placed, calls),
+    }
+    if len(kernels):
+        return _Executed(tables, recovered)
+    lost = int(matching(calls["name"], LAUNCH).sum())
+    unseen = bool(lost) or left_out
+    if unseen:  # CUPTI's range profiler, which counts, lets none be recorded
+        del tables["kernels"]
+        if not len(tables["memops"]):
+            del tables["memops"]
+    return _Executed(tables, recovered, lost, unseen)
 
 
 def _base(meta: dict[str, Any]) -> int:
@@ -142,7 +172,23 @@ def _traced_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
     )
 
 
-def _notes(trace: Trace, file: KinetoFile, columns: Columns, unpaired: int, recovered: int) -> None:
+def _note_devices(trace: Trace, lost: int, left_out: dict[str, int], taken: dict[str, int]) -> None:
+    """What is said of kernels that are not there, and of events that may be some."""
+    if lost:
+        trace.note(
+            "warning", "kernels were launched and none is in the file: they were not captured", lost
+        )
+    for category, count in sorted(left_out.items()):
+        what = f"events of category {category!r} are left out: they may have run on a device"
+        trace.note("warning", what, count)
+    for category, count in sorted(taken.items()):
+        what = f"events of category {category!r} ran on a device: they are taken for kernels"
+        trace.note("info", what, count)
+
+
+def _note_damage(
+    trace: Trace, file: KinetoFile, columns: Columns, unpaired: int, recovered: int
+) -> None:
     for what, count, severity in (
         ("events that are damaged JSON were left out", file.skipped, "warning"),
         ("blocks of the file had damaged text, which was repaired", file.repaired, "warning"),
