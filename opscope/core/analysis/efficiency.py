@@ -76,42 +76,19 @@ def op_efficiency(
 
 
 def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """One row per time that an op which counts took device time: place (in ``ops.rows``), replay,
-    duration (ns), tensor_core (null where a kernel's name hides it), fast_algorithm, over_link (most of
-    the time went by collectives, or copies to or from the host or another device), kernels (copies and sets among
-    them), serving (those of them that only serve another), main (all others but copies and sets)."""
+    """One row per time that an op which counts took device time.
+
+    place (in ``ops.rows``), replay, duration (ns), tensor_core (null where a kernel's name hides it),
+    fast_algorithm, over_link (most of the time went by collectives, or copies to or from the host or
+    another device), kernels (copies and sets among them), serving (those of them that only serve another),
+    main (all others but copies and sets).
+    """
     if not ops.on_device:
-        counted = frame.with_row_index("place").filter(
-            pl.col("canonical") & (pl.col("device_time") > 0)
-        )
-        return counted.select(
-            pl.col("place").cast(pl.Int64),
-            pl.lit(-1, pl.Int32).alias("replay"),
-            pl.col("device_time").alias("duration"),
-            pl.lit(None, pl.Boolean).alias("tensor_core"),
-            pl.lit(False).alias("fast_algorithm"),
-            pl.lit(False).alias("over_link"),
-            pl.lit(1, pl.Int64).alias("kernels"),
-            pl.lit(0, pl.Int64).alias("serving"),
-            pl.lit(1, pl.Int64).alias("main"),
-        )
-    codes, names = compact(kernels["name"])
-    fast = pl.Series([kernel_names.fast_algorithm(name or "") for name in names], dtype=pl.Boolean)
-    serving = pl.Series([kernel_names.helps(name or "") for name in names], dtype=pl.Boolean)
-    serves = gather(serving, codes).alias("serving")
-    marks = (
-        kernels["tensor_core"],
-        gather(fast, codes).alias("fast_algorithm"),
-        serves,
-    )
+        return _on_the_cpu(frame)
     trace, attribution = ops.attribution.trace, ops.attribution
     ran = pl.concat(
         [
-            _ran(ops, trace["kernels"], attribution.kernels).with_columns(
-                *marks,
-                (~serves).alias("main"),
-                pl.Series("over_link", matching(kernels["name"], COLLECTIVES)),
-            ),
+            _ran(ops, trace["kernels"], attribution.kernels).with_columns(_by_name(kernels)),
             _ran(ops, trace["memops"], attribution.memops).with_columns(
                 pl.lit(False).alias("tensor_core"),
                 pl.lit(False).alias("fast_algorithm"),
@@ -143,6 +120,39 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
     )
     place = pl.Series("place", np.searchsorted(ops.rows, done["row"].to_numpy()), dtype=pl.Int64)
     return done.select(place, pl.exclude("row"))
+
+
+def _on_the_cpu(frame: pl.DataFrame) -> pl.DataFrame:
+    """Where the CPU is the device an op runs once, as one kernel would."""
+    counted = frame.with_row_index("place").filter(
+        pl.col("canonical") & (pl.col("device_time") > 0)
+    )
+    return counted.select(
+        pl.col("place").cast(pl.Int64),
+        pl.lit(-1, pl.Int32).alias("replay"),
+        pl.col("device_time").alias("duration"),
+        pl.lit(None, pl.Boolean).alias("tensor_core"),
+        pl.lit(False).alias("fast_algorithm"),
+        pl.lit(False).alias("over_link"),
+        pl.lit(1, pl.Int64).alias("kernels"),
+        pl.lit(0, pl.Int64).alias("serving"),
+        pl.lit(1, pl.Int64).alias("main"),
+    )
+
+
+def _by_name(kernels: pl.DataFrame) -> list[pl.Series]:
+    """What each kernel's name tells of it, each distinct name read once."""
+    codes, names = compact(kernels["name"])
+    fast = pl.Series([kernel_names.fast_algorithm(name or "") for name in names], dtype=pl.Boolean)
+    serving = pl.Series([kernel_names.helps(name or "") for name in names], dtype=pl.Boolean)
+    serves = gather(serving, codes).alias("serving")
+    return [
+        kernels["tensor_core"],
+        gather(fast, codes).alias("fast_algorithm"),
+        serves,
+        (~serves).alias("main"),
+        pl.Series("over_link", matching(kernels["name"], COLLECTIVES)),
+    ]
 
 
 def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -60,72 +60,158 @@ def linked_costs(
 
     Only ops whose own FLOPs or bytes are not known are completed, and only where that makes them so.
     """
-    meaning = attribution.meaning
-    reading = meaning.reading
-    place = reading.copy()
-    unknown = (catalogue["matrix_flops"].is_null() | catalogue["bytes"].is_null()).to_numpy()
-    calls = [reading.call or _NO_CALL for reading in meaning.readings]
-    wanting = [call if gone else _NO_CALL for call, gone in zip(calls, unknown, strict=True)]
+    ops = _Ops.of(attribution, catalogue, forward_of, target)
+    place = ops.reading.copy()
+    for way in _WAYS:
+        rows, numbers, added = _priced(ops, catalogue, way(ops))
+        place[rows] = numbers
+        if len(added):
+            catalogue = pl.concat([catalogue, added])
+    return catalogue, place
 
-    def ops_that(wanted: Iterable[bool]) -> Ints:
+
+@dataclass(frozen=True, slots=True)
+class _Ops:
+    """The ops of a trace. ``calls``: each reading's; ``unknown``: whether its FLOPs or bytes are not known."""
+
+    attribution: Attribution
+    calls: list[OpCall]
+    unknown: NDArray[np.bool_]
+    forward_of: ForwardOf
+    target: tensorcore.Target | None
+
+    @classmethod
+    def of(
+        cls,
+        attribution: Attribution,
+        catalogue: pl.DataFrame,
+        forward_of: ForwardOf,
+        target: tensorcore.Target | None,
+    ) -> _Ops:
+        unknown = (catalogue["matrix_flops"].is_null() | catalogue["bytes"].is_null()).to_numpy()
+        calls = [reading.call or _NO_CALL for reading in attribution.meaning.readings]
+        return cls(attribution, calls, unknown, forward_of, target)
+
+    @property
+    def reading(self) -> Numbers:
+        return self.attribution.meaning.reading
+
+    def that(self, wanted: Iterable[bool]) -> Ints:
+        """The rows of the ops whose readings are ``wanted``."""
         chosen = np.array(list(wanted), bool)
         if not chosen.any():  # the rule: not all ops are looked at for each kind of call
             return np.empty(0, np.int64)
-        return np.flatnonzero(attribution.is_op & chosen[reading])
+        return np.flatnonzero(self.attribution.is_op & chosen[self.reading])
 
-    rows = ops_that(call is not _NO_CALL and perf.wants_forward(call.name) for call in wanting)
-    forward = _lookups(attribution, calls, rows, forward_of(rows))
-    forward = _shaped_around(attribution, calls, forward)
+    def wanting(self, wanted: Callable[[str], bool]) -> Ints:
+        """The rows of the ops whose cost is not known and whose name is ``wanted``."""
+        each = zip(self.calls, self.unknown, strict=True)
+        return self.that(
+            bool(gone) and call is not _NO_CALL and wanted(call.name) for call, gone in each
+        )
 
-    def costs(change: Callable[[OpCall, OpCall], OpCall]) -> Costing:
+    def costs(self, change: Callable[[OpCall, OpCall], OpCall]) -> Costing:
+        """The costs of calls as the call that completes each changes them."""
+
         def changed(one: OpCall, other: OpCall) -> OpCall:
             return replace(change(one, other), truncated=one.truncated or other.truncated)
 
         return lambda own, others: perf.columns(
-            [changed(one, calls[other]) for one, other in zip(own, others, strict=True)],
-            target=target,
+            [changed(one, self.calls[other]) for one, other in zip(own, others, strict=True)],
+            target=self.target,
         )
 
-    def complete(rows: Ints, others: Ints | Numbers, cost: Costing) -> pl.DataFrame:
-        kept = others >= 0
-        rows, others = rows[kept], others[kept]
-        return _complete(catalogue, place, rows, reading[rows], others, cost, calls)
 
-    catalogue = complete(
-        rows,
-        at(reading, forward),
-        lambda own, others: perf.columns(
-            own, forwards=[calls[other] for other in others], target=target
-        ),
-    )
-    nodes = ops_that(_gives_outputs(one) for one in meaning.readings)
-    origin = _lookups(attribution, calls, nodes, forward_of(nodes))
-    origin = np.where(at(unknown, at(reading, origin), False), origin, NONE)
-    catalogue = complete(origin[origin >= 0], reading[nodes[origin >= 0]], costs(_with_outputs))
-    spread = ops_that(call.name == "aten::div" for call in calls)
-    means = np.array([call.name.startswith("MeanBackward") for call in calls], bool)
-    node = attribution.climb(spread, attribution.is_op & means[reading])
-    catalogue = complete(spread, at(reading, node), costs(_divided_gradient))
-    rows = ops_that(call.name == "aten::sum" for call in wanting)
-    forward = forward_of(_returning(attribution, calls, rows))
-    catalogue = complete(rows, at(reading, forward), costs(_summed_gradient))
-    rows = ops_that(_OVER_LISTS.match(call.name) is not None for call in wanting)
-    catalogue = complete(
-        rows,
-        _elements(attribution, rows),
-        lambda own, kinds: perf.columns(
-            [_of_elements(*pair) for pair in zip(own, kinds, strict=True)], target=target
-        ),
-    )
-    return catalogue, place
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Op rows, what completes each (a reading or another number, -1: nothing), and what the two cost."""
+
+    rows: Ints
+    others: Ints | Numbers
+    cost: Costing
+
+
+def _by_forward(ops: _Ops) -> _Pairs:
+    """A gradient whose cost needs its forward's call."""
+    rows = ops.wanting(perf.wants_forward)
+    forward = _lookups(ops.attribution, ops.calls, rows, ops.forward_of(rows))
+    forward = _shaped_around(ops.attribution, ops.calls, forward)
+
+    def cost(own: list[OpCall], others: list[int]) -> pl.DataFrame:
+        forwards = [ops.calls[other] for other in others]
+        return perf.columns(own, forwards=forwards, target=ops.target)
+
+    return _Pairs(rows, at(ops.reading, forward), cost)
+
+
+def _by_gradient(ops: _Ops) -> _Pairs:
+    """A forward whose results are as large as what its backward node takes."""
+    nodes = ops.that(map(_gives_outputs, ops.attribution.meaning.readings))
+    origin = _lookups(ops.attribution, ops.calls, nodes, ops.forward_of(nodes))
+    lacks = at(ops.unknown, at(ops.reading, origin), False) & (origin >= 0)
+    return _Pairs(origin[lacks], ops.reading[nodes[lacks]], ops.costs(_with_outputs))
+
+
+def _by_mean(ops: _Ops) -> _Pairs:
+    """A division within a mean's backward node."""
+    rows = ops.that(call.name == "aten::div" for call in ops.calls)
+    means = np.array([call.name.startswith("MeanBackward") for call in ops.calls], bool)
+    node = ops.attribution.climb(rows, ops.attribution.is_op & means[ops.reading])
+    return _Pairs(rows, at(ops.reading, node), ops.costs(_divided_gradient))
+
+
+def _by_engine(ops: _Ops) -> _Pairs:
+    """A sum by which autograd brings a gradient to the shape of its forward's input."""
+    rows = ops.wanting(lambda name: name == "aten::sum")
+    forward = ops.forward_of(_returning(ops.attribution, ops.calls, rows))
+    return _Pairs(rows, at(ops.reading, forward), ops.costs(_summed_gradient))
+
+
+def _by_kernels(ops: _Ops) -> _Pairs:
+    """An op over lists whose kernels' names tell the type of their elements."""
+    rows = ops.wanting(lambda name: _OVER_LISTS.match(name) is not None)
+
+    def cost(own: list[OpCall], kinds: list[int]) -> pl.DataFrame:
+        typed = [_of_elements(*pair) for pair in zip(own, kinds, strict=True)]
+        return perf.columns(typed, target=ops.target)
+
+    return _Pairs(rows, _elements(ops.attribution, rows), cost)
+
+
+#: In this order: where two complete one op, the later counts.
+_WAYS: Final = (_by_forward, _by_gradient, _by_mean, _by_engine, _by_kernels)
+
+
+def _priced(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, Ints, pl.DataFrame]:
+    """The op rows whose cost becomes known, each one's place in the catalogue, and what that is longer by.
+
+    Each distinct pair of a reading and what completes it is costed once.
+    """
+    kept = pairs.others >= 0
+    rows, others = pairs.rows[kept], pairs.others[kept]
+    if not len(rows):
+        return rows, rows, catalogue.clear()
+    # one number for a pair: rows of two columns sort at a fraction of the speed
+    span = int(others.max()) + 1
+    keys = ops.reading[rows].astype(np.int64) * span + others
+    distinct, which = np.unique(keys, return_inverse=True)
+    own, completing = np.divmod(distinct, span)
+    found = pairs.cost([ops.calls[number] for number in own.tolist()], completing.tolist())
+    # what had its FLOPs already has gained only if its bytes are known now
+    bare = catalogue["matrix_flops"].is_null().gather(own)
+    better = found["matrix_flops"].is_not_null() & (bare | found["bytes"].is_not_null())
+    known = better.to_numpy()
+    placed = np.where(known, len(catalogue) + np.cumsum(known) - 1, NONE)[which]
+    gained = placed >= 0
+    return rows[gained], placed[gained], found.filter(pl.Series(known))
 
 
 def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints) -> Ints:
     """``forward`` with the marker around an op in its place where the op itself has no shapes.
 
     PyProf's and DLProf's markers give shapes at the API's level. One stands in for an op of its own
-    family, and only where no other of these ops is inside it: what several of them share of its sizes, it does
-    not tell.
+    family, and only where no other of these ops is inside it: what several of them share of its sizes,
+    it does not tell.
     """
     distinct, which = np.unique(forward[forward >= 0], return_inverse=True)
     reading = attribution.meaning.reading
@@ -254,36 +340,6 @@ def _of_elements(call: OpCall, kind: int) -> OpCall:
 
     inputs = (typed(arg) if isinstance(arg, tuple) else arg for arg in call.inputs)
     return replace(call, inputs=tuple(inputs))
-
-
-def _complete(
-    catalogue: pl.DataFrame,
-    place: Numbers,
-    rows: Ints,
-    own: Numbers,
-    others: Ints | Numbers,
-    cost: Costing,
-    calls: list[OpCall],
-) -> pl.DataFrame:
-    """Costs of distinct pairs of a reading and what completes it, appended where they are known.
-
-    ``place`` is changed for the rows whose cost became known.
-    """
-    if not len(rows):
-        return catalogue
-    # one number for a pair: rows of two columns sort at a fraction of the speed
-    span = int(others.max()) + 1
-    distinct, which = np.unique(own.astype(np.int64) * span + others, return_inverse=True)
-    pairs = np.divmod(distinct, span)
-    found = cost([calls[number] for number in pairs[0].tolist()], pairs[1].tolist())
-    # what had its FLOPs already has gained only if its bytes are known now
-    bare = catalogue["matrix_flops"].is_null().gather(pairs[0])
-    better = found["matrix_flops"].is_not_null() & (bare | found["bytes"].is_not_null())
-    known = better.to_numpy()
-    number = np.where(known, len(catalogue) + np.cumsum(known) - 1, NONE)
-    placed = number[which]
-    place[rows[placed >= 0]] = placed[placed >= 0]
-    return pl.concat([catalogue, found.filter(pl.Series(known))])
 
 
 def _gives_outputs(reading: Reading) -> bool:

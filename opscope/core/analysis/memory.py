@@ -81,29 +81,8 @@ def memory_by_op(ops: Ops) -> pl.DataFrame:
     events = _ordered(ops.attribution.trace).with_row_index("row")
     if events.is_empty():
         return pl.DataFrame(schema=BY_OP)
-    first = pl.col("row").get(pl.col("total").arg_max()).over(_PLACE)
-    until = pl.col("row").shift(-1).over(*_PLACE, "address")
-    # without a device's number several allocators may be in one list
-    known = pl.col("address").is_not_null() & pl.col("device").is_not_null()
-    events = events.with_columns(first.alias("peak_row")).with_columns(
-        pl.when(known)
-        .then(
-            (pl.col("row") <= pl.col("peak_row"))
-            & (until.fill_null(len(events)) > pl.col("peak_row"))
-        )
-        .alias("held")
-    )
-    blocks = events.filter(pl.col("bytes") > 0)
-    found = _open_ops(ops, blocks)
-    distinct, place = np.unique(found[found >= 0], return_inverse=True)
-    code = np.full(len(found), NONE, np.int32)
-    code[found >= 0] = place
-    about = ops.describe(distinct)
-    columns = (about.call["op"], about.direction, about.layer, about.source)
-    blocks = blocks.with_columns(
-        *(gather(column, code).alias(name) for name, column in zip(_OP, columns, strict=True)),
-        pl.when(pl.Series(found < 0)).then(pl.lit(OUTSIDE)).alias("reason"),
-    )
+    events = _with_held(events)
+    blocks = _with_ops(ops, events.filter(pl.col("bytes") > 0))
     size = pl.col("bytes")
     rows = blocks.group_by(*_PLACE, *_OP, "reason").agg(
         pl.when(pl.col("held").is_not_null().all())
@@ -113,20 +92,7 @@ def memory_by_op(ops: Ops) -> pl.DataFrame:
         size.sum(),
     )
     peak = events.group_by(_PLACE).agg(pl.col("total").max().alias("peak"))
-    seen = rows.group_by(_PLACE).agg(
-        pl.col("at_peak").sum().alias("seen"), pl.col("at_peak").is_null().any().alias("unknown")
-    )
-    rest = (
-        peak.join(seen, on=_PLACE, how="left", nulls_equal=True)
-        .filter(~pl.col("unknown").fill_null(False))
-        .select(
-            *_PLACE,
-            (pl.col("peak") - pl.col("seen").fill_null(0)).alias("at_peak"),
-            pl.lit(BEFORE).alias("reason"),
-        )
-        .filter(pl.col("at_peak") != 0)
-    )
-    whole = pl.concat([rows, rest], how="diagonal_relaxed").join(
+    whole = pl.concat([rows, _from_before(rows, peak)], how="diagonal_relaxed").join(
         peak, on=_PLACE, how="left", nulls_equal=True
     )
     return (
@@ -142,6 +108,53 @@ def memory_by_op(ops: Ops) -> pl.DataFrame:
             nulls_last=True,
         )
         .select(*BY_OP)
+    )
+
+
+def _with_held(events: pl.DataFrame) -> pl.DataFrame:
+    """The changes with ``held``: whether the block that it begins was in use at its device's peak."""
+    first = pl.col("row").get(pl.col("total").arg_max()).over(_PLACE)
+    until = pl.col("row").shift(-1).over(*_PLACE, "address")
+    # without a device's number several allocators may be in one list
+    known = pl.col("address").is_not_null() & pl.col("device").is_not_null()
+    return events.with_columns(first.alias("peak_row")).with_columns(
+        pl.when(known)
+        .then(
+            (pl.col("row") <= pl.col("peak_row"))
+            & (until.fill_null(len(events)) > pl.col("peak_row"))
+        )
+        .alias("held")
+    )
+
+
+def _with_ops(ops: Ops, blocks: pl.DataFrame) -> pl.DataFrame:
+    """The blocks with what is shown of the op that allocated each, or the reason why there is none."""
+    found = _open_ops(ops, blocks)
+    distinct, place = np.unique(found[found >= 0], return_inverse=True)
+    code = np.full(len(found), NONE, np.int32)
+    code[found >= 0] = place
+    about = ops.describe(distinct)
+    columns = (about.call["op"], about.direction, about.layer, about.source)
+    return blocks.with_columns(
+        *(gather(column, code).alias(name) for name, column in zip(_OP, columns, strict=True)),
+        pl.when(pl.Series(found < 0)).then(pl.lit(OUTSIDE)).alias("reason"),
+    )
+
+
+def _from_before(rows: pl.DataFrame, peak: pl.DataFrame) -> pl.DataFrame:
+    """Per device what of the peak no row has: it was in use before the recording began."""
+    seen = rows.group_by(_PLACE).agg(
+        pl.col("at_peak").sum().alias("seen"), pl.col("at_peak").is_null().any().alias("unknown")
+    )
+    return (
+        peak.join(seen, on=_PLACE, how="left", nulls_equal=True)
+        .filter(~pl.col("unknown").fill_null(False))
+        .select(
+            *_PLACE,
+            (pl.col("peak") - pl.col("seen").fill_null(0)).alias("at_peak"),
+            pl.lit(BEFORE).alias("reason"),
+        )
+        .filter(pl.col("at_peak") != 0)
     )
 
 

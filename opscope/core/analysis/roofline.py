@@ -7,7 +7,7 @@ which is attained over attainable (S. Williams, A. Waterman, D. Patterson, "Roof
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -52,40 +52,9 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
     ``modelling error``). ``tick_ns`` is the resolution of the durations, ``kernels`` (1 where absent)
     how many were added up.
     """
-    masked = pl.col("masked_flops") if "masked_flops" in frame.columns else pl.lit(0)
-    fast = pl.col("fast_algorithm") if "fast_algorithm" in frame.columns else pl.lit(False)
-    on_tensor = (
-        pl.col("tensor_core").cast(pl.Boolean)
-        if "tensor_core" in frame.columns
-        else pl.lit(None, pl.Boolean)
-    )
-    dtypes = frame["dtype"].unique().drop_nulls().cast(pl.String).to_list()
-    seconds = pl.col("duration") / 1e9
-    matrix = pl.col("matrix_flops") - masked
-    work = matrix + pl.col("vector_flops")
-    ideal_matrix = pl.when(matrix > 0).then(matrix / _peak(device, dtypes, on_tensor) * 1e9)
-    ideal_vector = pl.col("vector_flops") / _vector_peak(device, dtypes) * 1e9
-    ideal_vector = pl.when(pl.col("vector_flops") > 0).then(ideal_vector).otherwise(0.0)
-    off_tensor = _on_vector_units(device, dtypes, on_tensor) & (matrix > 0)
-    bandwidth = device.bandwidth if device is not None else None
-    ideal_bytes = pl.col("bytes") / pl.lit(bandwidth, pl.Float64) * 1e9
-    linked = pl.col("over_link") if "over_link" in frame.columns else pl.lit(False)
     timed = frame.with_columns(
-        # what is no work for the tensor units is the vector units', after their own
-        pl.when((matrix > 0) & ~off_tensor).then(ideal_matrix).otherwise(0.0).alias("_tensor"),
-        pl.when(off_tensor)
-        .then(ideal_matrix + ideal_vector)
-        .otherwise(ideal_vector)
-        .alias("_vector"),
-        pl.when(linked)
-        .then(None)
-        .when(pl.col("bytes") > 0)
-        .then(ideal_bytes)
-        .otherwise(pl.when(pl.col("bytes").is_null()).then(None).otherwise(0.0))
-        .alias("_memory"),
-        (work / pl.col("bytes")).alias("intensity"),
-        pl.when(pl.col("duration") > 0).then(work / seconds).alias("attained_flops"),
-        pl.when(pl.col("duration") > 0).then(pl.col("bytes") / seconds).alias("attained_bandwidth"),
+        *_ideal_times(frame, device),
+        *_attained(frame.columns),
         _working_set_fits(device, frame.columns).alias("_cached"),
     )
     # an unknown part of the roof leaves the whole unknown: a null in a maximum must not vanish
@@ -98,11 +67,72 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
         .then(pl.col("ideal_time") / pl.col("duration"))
         .alias("efficiency"),
         pl.when(pl.col("ideal_time") > 0)
-        .then(work / pl.col("ideal_time") * 1e9)
+        .then(_work(frame.columns) / pl.col("ideal_time") * 1e9)
         .alias("attainable_flops"),
     )
+    return (
+        rated.with_columns(_bound().alias("bound"))
+        .with_columns(_why_over(frame.columns, tick_ns).alias("over_reason"))
+        .drop("_tensor", "_vector", "_memory", "_cached")
+        .select(*frame.columns, *ADDED)
+    )
+
+
+def _given(columns: Sequence[str], name: str, otherwise: int | bool | None) -> pl.Expr:
+    """The column, or that value where the frame has none."""
+    return pl.col(name) if name in columns else pl.lit(otherwise)
+
+
+def _matrix(columns: Sequence[str]) -> pl.Expr:
+    """The matrix FLOPs that a mask does not spare."""
+    return pl.col("matrix_flops") - _given(columns, "masked_flops", 0)
+
+
+def _work(columns: Sequence[str]) -> pl.Expr:
+    return _matrix(columns) + pl.col("vector_flops")
+
+
+def _ideal_times(frame: pl.DataFrame, device: Device | None) -> tuple[pl.Expr, ...]:
+    """``_tensor``, ``_vector``, ``_memory``: the least time (ns) that each unit must take; null: not known."""
+    on_tensor = _given(frame.columns, "tensor_core", None).cast(pl.Boolean)
+    dtypes = frame["dtype"].unique().drop_nulls().cast(pl.String).to_list()
+    matrix, vector, moved = _matrix(frame.columns), pl.col("vector_flops"), pl.col("bytes")
+    ideal_matrix = pl.when(matrix > 0).then(matrix / _peak(device, dtypes, on_tensor) * 1e9)
+    ideal_vector = (
+        pl.when(vector > 0).then(vector / _vector_peak(device, dtypes) * 1e9).otherwise(0.0)
+    )
+    off_tensor = _on_vector_units(device, dtypes, on_tensor) & (matrix > 0)
+    bandwidth = pl.lit(device.bandwidth if device is not None else None, pl.Float64)
+    return (
+        # what is no work for the tensor units is the vector units', after their own
+        pl.when((matrix > 0) & ~off_tensor).then(ideal_matrix).otherwise(0.0).alias("_tensor"),
+        pl.when(off_tensor)
+        .then(ideal_matrix + ideal_vector)
+        .otherwise(ideal_vector)
+        .alias("_vector"),
+        pl.when(_given(frame.columns, "over_link", False))
+        .then(None)
+        .when(moved > 0)
+        .then(moved / bandwidth * 1e9)
+        .otherwise(pl.when(moved.is_null()).then(None).otherwise(0.0))
+        .alias("_memory"),
+    )
+
+
+def _attained(columns: Sequence[str]) -> tuple[pl.Expr, ...]:
+    """What the work came to in the time that it took."""
+    work, moved, seconds = _work(columns), pl.col("bytes"), pl.col("duration") / 1e9
+    return (
+        (work / moved).alias("intensity"),
+        pl.when(pl.col("duration") > 0).then(work / seconds).alias("attained_flops"),
+        pl.when(pl.col("duration") > 0).then(moved / seconds).alias("attained_bandwidth"),
+    )
+
+
+def _bound() -> pl.Expr:
+    """The unit whose ideal time is the longest, or latency."""
     latency = (pl.col("ideal_time") < LATENCY_NS) & (pl.col("efficiency") < LATENCY_EFFICIENCY)
-    bound = (
+    return (
         pl.when(pl.col("efficiency").is_null())
         .then(None)
         .when(latency)
@@ -113,13 +143,16 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
         .then(pl.lit("tensor"))
         .otherwise(pl.lit("vector"))
     )
+
+
+def _why_over(columns: Sequence[str], tick_ns: int) -> pl.Expr:
+    """Why an efficiency is above 1; null where it is not."""
     # each kernel's duration was rounded once
-    rounded = pl.col("kernels") if "kernels" in frame.columns else pl.lit(1)
-    longest = pl.col("duration") + rounded * tick_ns
-    over = (
+    longest = pl.col("duration") + _given(columns, "kernels", 1) * tick_ns
+    return (
         pl.when(pl.col("efficiency").is_null() | (pl.col("efficiency") <= 1))
         .then(None)
-        .when(fast)
+        .when(_given(columns, "fast_algorithm", False))
         .then(pl.lit("fast algorithm"))
         .when((pl.col("bound") == "memory") & pl.col("_cached"))
         .then(pl.lit("cache-resident"))
@@ -127,15 +160,9 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
         .then(pl.lit("timer resolution"))
         .otherwise(pl.lit("modelling error"))
     )
-    return (
-        rated.with_columns(bound.alias("bound"))
-        .with_columns(over.alias("over_reason"))
-        .drop("_tensor", "_vector", "_memory", "_cached")
-        .select(*frame.columns, *ADDED)
-    )
 
 
-def _working_set_fits(device: Device | None, columns: list[str]) -> pl.Expr:
+def _working_set_fits(device: Device | None, columns: Sequence[str]) -> pl.Expr:
     """Whether the larger of what is read and what is written is within twice the largest cache.
 
     Reads may be what the op before left there, writes may stay there, and an op in place has one

@@ -172,7 +172,9 @@ def _traced_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
     )
 
 
-def _note_devices(trace: Trace, lost: int, left_out: dict[str, int], taken: dict[str, int]) -> None:
+def _note_devices(
+    trace: Trace, lost: int, left_out: Mapping[str, int], taken: Mapping[str, int]
+) -> None:
     """What is said of kernels that are not there, and of events that may be some."""
     if lost:
         trace.note(

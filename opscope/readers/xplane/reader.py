@@ -131,29 +131,10 @@ def _process(
                 for events in space.batches(plane, line, HOST_STATS):
                     host.add(plane, line, events)
     low = min((line.time for plane in planes for line in plane.lines), default=0)
-    pid = _pid(planes) if pid is None else pid
     made: dict[str, pl.DataFrame] = {
-        "processes": pl.DataFrame(
-            {
-                "process": [0],
-                "host": [space.hosts[0] if space.hosts else None],
-                "pid": [pid],
-                "start_time": [None],
-                "clock_domain": [0],
-                "framework": [programs.framework],
-                "versions": [programs.versions],
-            },
-            schema_overrides={"pid": pl.Int64, "start_time": pl.Int64, "host": pl.String},
-        ),
-        "clocks": pl.DataFrame(
-            {
-                "clock_domain": [0],
-                "kind": ["xplane"],
-                # newer profilers count from their start, older ones write Unix times
-                "to_unix_ns": [start if low < 1 << 59 else 0],
-            },
-            schema_overrides={"to_unix_ns": pl.Int64},
-        ),
+        "processes": _process_row(space, programs, _pid(planes) if pid is None else pid),
+        # newer profilers count from their start, older ones write Unix times
+        "clocks": _clock(start if low < 1 << 59 else 0),
         "specs": programs.specs(),
         **host.tables(),
     }
@@ -178,6 +159,28 @@ def _process(
     if not host.notes() and _may_lack_buffers(trace):
         trace.note("info", MAYBE_NOTE)
     return trace
+
+
+def _process_row(space: Space | JsonSpace, programs: Programs, pid: int | None) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "process": [0],
+            "host": [space.hosts[0] if space.hosts else None],
+            "pid": [pid],
+            "start_time": [None],
+            "clock_domain": [0],
+            "framework": [programs.framework],
+            "versions": [programs.versions],
+        },
+        schema_overrides={"pid": pl.Int64, "start_time": pl.Int64, "host": pl.String},
+    )
+
+
+def _clock(to_unix_ns: int | None) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"clock_domain": [0], "kind": ["xplane"], "to_unix_ns": [to_unix_ns]},
+        schema_overrides={"to_unix_ns": pl.Int64},
+    )
 
 
 def _may_lack_buffers(trace: Trace) -> bool:
