@@ -147,7 +147,7 @@ def _from_forward(name: str, entry: Entry, forward: OpCall) -> Cost | None:
 
     A product in the backward of a product is one of its two gradients, which cost the same.
     """
-    if "backward" in name:
+    if entry.backward:
         found, _ = backward_costs(forward)
     elif entry.family == "gemm" and op_type(forward.name) == "gemm":
         found, _ = input_grad(forward)
@@ -161,7 +161,7 @@ def wants_forward(name: str) -> bool:
     entry = entry_of(name)
     if grad_model(name) is not None:
         return True
-    return entry is not None and ("backward" in name or entry.family == "gemm")
+    return entry is not None and (entry.backward or entry.family == "gemm")
 
 
 def input_grad(forward: OpCall) -> tuple[Cost | None, str | None]:

@@ -9,8 +9,9 @@ returns 0 for what it does not know.
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from typing import Final
 from opscope.core.schema import OpCall, ParamValue
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+_NO_VARIANTS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ class Entry:
     """One registered op: its family (``gemm``, ``conv`` …), its model, the source of the formula.
 
     ``sparse``: the model holds for sparse tensors too. Any other takes an element for each place of a
-    tensor's sizes, and is not asked about a sparse one (``sparse.stored_cost``).
+    tensor's sizes, and is not asked about a sparse one (``sparse.stored_cost``). ``variants``: what sets
+    this op apart from others of its model, as it was registered.
     """
 
     name: str
@@ -100,6 +103,12 @@ class Entry:
     source: str
     view: bool = False
     sparse: bool = False
+    variants: frozenset[str] = frozenset()
+
+    @property
+    def backward(self) -> bool:
+        """Whether it differentiates another: PyTorch's names of such ops say so."""
+        return "backward" in self.name
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -113,20 +122,50 @@ _BACKWARD: dict[str, BackwardModel] = {}
 
 
 def op(
-    *names: str, family: str, source: str = "", view: bool = False, sparse: bool = False
+    *names: str,
+    family: str,
+    source: str = "",
+    view: bool = False,
+    sparse: bool = False,
+    variants: Mapping[str, str] = _NO_VARIANTS,
 ) -> Callable[[Model], Model]:
-    """Register a model for the named ops. Raises ValueError where a name is taken."""
+    """Register a model for the named ops. Raises ValueError where a name is taken.
+
+    ``variants``: which of the names differ in their formula, by what the model calls the difference:
+    names, or patterns of names with ``*``, apart by blanks. The model asks ``variant(call, "…")``, so what a
+    name stands for is said here and nowhere else. Raises ValueError for a pattern that no name fits.
+    """
 
     def register(model: Model) -> Model:
+        of = _variants(names, variants)
         for name in names:
             if name in _ENTRIES:
                 raise ValueError(f"{name} already has a cost model")
             text = source or (model.__doc__ or "").strip().splitlines()[0]
-            _ENTRIES[name] = Entry(name, family, model, text, view, sparse)
+            _ENTRIES[name] = Entry(name, family, model, text, view, sparse, of[name])
         lookup.cache_clear()
         return model
 
     return register
+
+
+def _variants(names: Sequence[str], variants: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """For each name the variants whose patterns it fits."""
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for which, patterns in variants.items():
+        for pattern in words(patterns):
+            fitting = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+            if not fitting:
+                raise ValueError(f"variant {which!r}: none of the names is {pattern}")
+            for name in fitting:
+                found[name].add(which)
+    return {name: frozenset(of) for name, of in found.items()}
+
+
+def variant(call: OpCall, which: str) -> bool:
+    """Whether the call's op, by any of its spellings, was registered as the variant ``which``."""
+    entry = lookup(call.name)
+    return entry is not None and which in entry.variants
 
 
 def with_forward(*names: str) -> Callable[[GradModel], GradModel]:

@@ -12,7 +12,7 @@ import re
 from math import ceil, gcd, log2
 
 from opscope.core.perf.ops.fft import transform_flops
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     as_ints,
     broadcast,
@@ -43,14 +43,19 @@ _ELEMENTWISE = words(
 )
 
 
-@op(*(f"hlo::{name}" for name in _ELEMENTWISE), family="elementwise", source="one an element (XLA)")
+@op(
+    *(f"hlo::{name}" for name in _ELEMENTWISE),
+    family="elementwise",
+    source="one an element (XLA)",
+    variants={"select": "hlo::select"},
+)
 def elementwise(call: OpCall) -> Cost:
     """One FLOP for each element of the result."""
     found = tensors(call)
     need(call, 0, "operand")
     out = result(call, broadcast(*map(sizes, found)), promote(found))
     each = 0 if call.name in ("hlo::real", "hlo::imag", "hlo::complex") else 1
-    dtype = found[-1].dtype if "select" in call.name else found[0].dtype
+    dtype = found[-1].dtype if variant(call, "select") else found[0].dtype
     return cost(distinct_tensors(call), [out], vector=each * numel(out), dtype=dtype)
 
 
@@ -172,7 +177,11 @@ def reduce(call: OpCall) -> Cost:
 
 
 @op(
-    "hlo::reduce-window", "hlo::select-and-scatter", family="pooling", source="k − 1 a result (XLA)"
+    "hlo::reduce-window",
+    "hlo::select-and-scatter",
+    family="pooling",
+    source="k − 1 a result (XLA)",
+    variants={"scatter": "hlo::select-and-scatter"},
 )
 def reduce_window(call: OpCall) -> Cost:
     """k − 1 operations for each result; select-and-scatter adds each source besides."""
@@ -181,9 +190,9 @@ def reduce_window(call: OpCall) -> Cost:
     out = output(call)
     if size is None or out is None:
         raise CannotKnow("the window is not recorded")
-    places = tensors(call)[1] if "scatter" in call.name and len(tensors(call)) > 1 else out
+    places = tensors(call)[1] if variant(call, "scatter") and len(tensors(call)) > 1 else out
     flops = (product(size) - 1) * numel(places)
-    if "scatter" in call.name:
+    if variant(call, "scatter"):
         flops += numel(places)
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 
@@ -202,31 +211,31 @@ def nothing(call: OpCall) -> Cost:
 @op(*(f"hlo::{name}" for name in words(
         "copy convert transpose reshape broadcast concatenate pad reverse slice dynamic-slice "
         "copy-start copy-done iota reduce-precision dynamic-reshape")),
-    family="copy", source="result written, as much read")  # fmt: skip
+    family="copy", source="result written, as much read", variants={"done": "hlo::copy-done", "slice": "hlo::slice hlo::dynamic-slice", "iota": "hlo::iota"})  # fmt: skip
 def copy(call: OpCall) -> Cost:
     """What is taken is read and written once."""
     out = output(call)
-    if out is None or call.name.endswith("-done"):
+    if out is None or variant(call, "done"):
         return cost(None, None, reason="the result is not recorded") if out is None else Cost()
     found = distinct_tensors(call)
-    if "slice" in call.name and found:
+    if variant(call, "slice") and found:
         return cost([span(found[0], numel(out))], [out])
-    return cost(found if "iota" not in call.name else [], [out])
+    return cost(found if not variant(call, "iota") else [], [out])
 
 
 @op("hlo::dynamic-update-slice", "hlo::gather", "hlo::scatter", family="index",
-    source="the elements touched (XLA)")  # fmt: skip
+    source="the elements touched (XLA)", variants={"gather": "hlo::gather", "dynamic": "hlo::dynamic-update-slice", "scatter": "hlo::scatter"})  # fmt: skip
 def touch(call: OpCall) -> Cost:
     """The update is read and written in place; gather reads what it writes; scatter adds once each."""
     found = tensors(call)
     x = need(call, 0, "operand")
     out = output(call)
-    if "gather" in call.name:
+    if variant(call, "gather"):
         if out is None:
             raise CannotKnow("the result is not recorded")
         return cost([span(x, min(numel(out), numel(x))), *found[1:2]], [out])
-    update = found[1] if "dynamic" in call.name else found[-1]
-    added = numel(update) if "scatter" in call.name else 0
+    update = found[1] if variant(call, "dynamic") else found[-1]
+    added = numel(update) if variant(call, "scatter") else 0
     return cost([update], [span(x, numel(update))], vector=added, dtype=x.dtype)
 
 
@@ -281,13 +290,19 @@ def rng(call: OpCall) -> Cost:
     return cost([], out, reason="the result is not recorded")
 
 
-@op("hlo::cholesky", "hlo::triangular-solve", family="linalg", source="n³/3; n²·k")
+@op(
+    "hlo::cholesky",
+    "hlo::triangular-solve",
+    family="linalg",
+    source="n³/3; n²·k",
+    variants={"cholesky": "hlo::cholesky"},
+)
 def solve(call: OpCall) -> Cost:
     """LAPACK's leading terms."""
     a = need(call, 0, "matrix")
     shape = sizes(a)
     n, batch = shape[-1], product(shape[:-2])
-    if "cholesky" in call.name:
+    if variant(call, "cholesky"):
         return cost([a], [a], matrix=batch * (n**3 // 3), dtype=a.dtype)
     b = need(call, 1, "right-hand side")
     k = numel(b) // max(batch * n, 1)

@@ -9,7 +9,7 @@ counts need no attribute at all.
 from __future__ import annotations
 
 from opscope.core.perf.ops.fft import transform_flops
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -88,12 +88,13 @@ def fused_activation(call: OpCall) -> Cost:
     "SwigluGrad",
     family="activation",
     source="SiLU 5 and a product; gradient 12",
+    variants={"grad": "SwigluGrad"},
 )
 def swiglu(call: OpCall) -> Cost:
     """Half of the input gates the other half."""
     found = tensors(call)
     x = need(call, 0, "input")
-    back = "Grad" in call.name
+    back = variant(call, "grad")
     whole = found[1] if back and len(found) > 1 else x
     half = numel(whole) // 2
     out: Part = output(call) or (whole if back else TensorSpec(x.dtype, (half,)))
@@ -101,13 +102,13 @@ def swiglu(call: OpCall) -> Cost:
 
 
 @op("ReduceL1", "ReduceSumSquare", "ReduceLogSum", family="reduction",
-    source="an absolute value or a square an element, inputs − outputs additions; a logarithm a result")  # fmt: skip
+    source="an absolute value or a square an element, inputs − outputs additions; a logarithm a result", variants={"log_sum": "ReduceLogSum"})  # fmt: skip
 def reduce_more(call: OpCall) -> Cost:
     """ONNX's reductions that compute an element before they add it, or the result after."""
     x = need(call, 0, "input")
     out = need_output(call, "the trace does not record which dimensions are reduced")
-    each = 1 if "LogSum" in call.name else 2
-    after = numel(out) if "LogSum" in call.name else 0
+    each = 1 if variant(call, "log_sum") else 2
+    after = numel(out) if variant(call, "log_sum") else 0
     flops = max(each * numel(x) - numel(out), 0) + after
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 
@@ -116,13 +117,12 @@ def reduce_more(call: OpCall) -> Cost:
     *words("SegmentSum SegmentSumV2 SegmentMean SegmentMax SegmentMaxV2 SegmentMin SegmentMinV2 "
            "SegmentProd SegmentProdV2 UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd"),
     family="reduction",
-    source="inputs − outputs operations; a mean divides",
-)  # fmt: skip
+    source="inputs − outputs operations; a mean divides", variants={"mean": "SegmentMean"})  # fmt: skip
 def segments(call: OpCall) -> Cost:
     """Rows of one segment are brought together."""
     x = need(call, 0, "data")
     out = need_output(call, "how many segments there are is data that no trace records")
-    divided = numel(out) if "Mean" in call.name else 0
+    divided = numel(out) if variant(call, "mean") else 0
     flops = max(numel(x) - numel(out), 0) + divided
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 
@@ -133,17 +133,16 @@ def segments(call: OpCall) -> Cost:
            "SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseSegmentSumGradV2 "
            "SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2"),
     family="embedding",
-    source="an addition an element gathered, but the first of its segment; a mean divides",
-)  # fmt: skip
+    source="an addition an element gathered, but the first of its segment; a mean divides", variants={"grad": "*Grad*", "sum": "*Sum*"})  # fmt: skip
 def sparse_segments(call: OpCall) -> Cost:
     """The rows of the indices, added by segment."""
     x, indices = need(call, 0, "data"), need(call, 1, "indices")
     out = need_output(call, "how many segments there are is data that no trace records")
     width = product(sizes(x)[1:])
     gathered = numel(indices) * width
-    back = "Grad" in call.name
+    back = variant(call, "grad")
     added = gathered if back else max(gathered - numel(out), 0)
-    scaled = 0 if "Sum" in call.name else gathered if back else numel(out)
+    scaled = 0 if variant(call, "sum") else gathered if back else numel(out)
     return cost(
         [span(x, min(gathered, numel(x))), *tensors(call)[1:3]],
         [out],
@@ -167,13 +166,13 @@ def scatter_nd(call: OpCall) -> Cost:
 
 
 @op("DFT", "STFT", "Rfft", "Irfft", "FFTND", "IFFTND", "RFFTND", "IRFFTND", "FFT3D", "IFFT3D", "RFFT3D",
-    "IRFFT3D", "BatchFFT3D", "BatchIFFT3D", family="fft", source="5·N·log2 N a complex transform")  # fmt: skip
+    "IRFFT3D", "BatchFFT3D", "BatchIFFT3D", family="fft", source="5·N·log2 N a complex transform", variants={"nd": "*ND", "irfft": "Irfft* IRFFT*", "3d": "*3D*"})  # fmt: skip
 def transform(call: OpCall) -> Cost:
     """Over the last three dimensions, the last, or ONNX's ``axis``; real ones half."""
     x, out = need(call, 0, "input"), output(call)
-    if out is None or call.name == "STFT" or call.name.endswith("ND"):
+    if out is None or call.name == "STFT" or variant(call, "nd"):
         raise CannotKnow("the length of the transform is data that no trace records")
-    shape = sizes(out) if call.name.startswith(("Irfft", "IRFFT")) else sizes(x)
+    shape = sizes(out) if variant(call, "irfft") else sizes(x)
     if call.name == "DFT":  # the last dimension holds real and imaginary parts
         axis = as_ints(call.param("axis"))
         real = shape[-1] == 1
@@ -183,7 +182,7 @@ def transform(call: OpCall) -> Cost:
         real = "R" in call.name.upper().replace("BATCH", "").replace("IRFFT", "R").replace(
             "RFFT", "R"
         )
-        points = product(shape[-3:]) if "3D" in call.name else shape[-1]
+        points = product(shape[-3:]) if variant(call, "3d") else shape[-1]
     batch = product(shape) // max(points, 1)
     dtype = x.dtype
     return cost([x], [out], vector=transform_flops(batch, points, real), dtype=dtype)
@@ -203,14 +202,14 @@ def take(call: OpCall) -> Cost:
 
 @op(*words("Assign AssignVariableOp StridedSliceAssign ResourceStridedSliceAssign "
            "TensorStridedSliceUpdate"),
-    family="copy", source="the value read, as many elements written")  # fmt: skip
+    family="copy", source="the value read, as many elements written", variants={"tensor": "TensorStridedSliceUpdate"})  # fmt: skip
 def assign(call: OpCall) -> Cost:
     """The value is the last operand; a copy of the whole besides where the result is a new tensor."""
     found = tensors(call)
     if len(found) < 2:
         raise CannotKnow(NO_SHAPES)
     target, value = found[0], found[-1]
-    if call.name.startswith("Tensor"):
+    if variant(call, "tensor"):
         return cost([target, value], [output(call) or target])
     return cost([value], [span(target, numel(value))])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -30,7 +30,7 @@ def channels_last(
     layout = call.param("data_format", call.param("format"))
     if isinstance(layout, str) and layout:
         return layout.endswith("C")
-    return call.name.startswith("Nhwc") or weights_last(call, x, w, out)
+    return variant(call, "nhwc") or weights_last(call, x, w, out)
 
 
 def weights_last(
@@ -43,11 +43,11 @@ def weights_last(
     """
     if call.param("pad_mode") is not None or call.param("kernel_shape") is not None:
         return False
-    if "Conv2D" not in call.name and "Conv3D" not in call.name and "Conv2d" not in call.name:
+    if not variant(call, "tensorflow"):
         return False
     channels = (x[-1], x[1]) if len(x) > 1 else (1, 1)
     results = (out.shape[-1], out.shape[1]) if out is not None and len(out.shape) > 1 else None
-    depthwise = "epthwise" in call.name  # a channel has as many results as there are multipliers
+    depthwise = variant(call, "depthwise")  # a channel has as many results as there are multipliers
     first, last = (
         any(c % max(inner, 1) == 0 for c in channels) and (results is None or outer in results)
         for inner, outer in ((w[1], w[0]), (w[-2], w[-1] * (w[-2] if depthwise else 1)))
@@ -66,7 +66,16 @@ _FORWARD = words(
 )
 
 
-@op(*_FORWARD, family="conv", source="2·outputs·(weights an output channel)")
+@op(
+    *_FORWARD,
+    family="conv",
+    source="2·outputs·(weights an output channel)",
+    variants={
+        "nhwc": "NhwcConv NhwcFusedConv",
+        "depthwise": "*epthwise*",
+        "tensorflow": "*Conv2D* *Conv3D* *Conv2d*",
+    },
+)
 def conv(call: OpCall) -> Cost:
     """2 FLOPs for each output and each weight of its channel."""
     operands = [t for t in tensors(call) if len(t.shape) >= 3]
@@ -83,7 +92,7 @@ def _weights_per_output(
     call: OpCall, x: tuple[int, ...], w: tuple[int, ...], out: TensorSpec
 ) -> int:
     last = weights_last(call, x, w, out)
-    if "epthwise" in call.name:
+    if variant(call, "depthwise"):
         # TensorFlow [k…, C, multiplier]; MindSpore [1 or C, 1, k…]
         return product(w[:-2]) if last else product(w[2:])
     return product(w[:-1]) if last else product(w[1:])
@@ -119,7 +128,7 @@ def _conv_result(call: OpCall, x: TensorSpec, w: TensorSpec) -> TensorSpec:
     known = OpCall("conv", params=tuple(params))  # type: ignore[arg-type]
     out, _ = windows(known, spatial, kernel)
     channels = ws[-1] if behind else ws[0]
-    if "epthwise" in call.name:
+    if variant(call, "depthwise"):
         channels = ws[-1] * ws[-2] if behind else xs[1]
     shape = (xs[0], *out, channels) if last else (xs[0], channels, *out)
     return TensorSpec(x.dtype, shape)
@@ -149,13 +158,19 @@ def conv_transpose(call: OpCall) -> Cost:
     ),
     family="conv",
     source="as the forward: 2·(output gradient)·(weights an output channel)",
+    variants={
+        "filter": "*Filter*",
+        "with_bias": "*WithBias",
+        "depthwise": "*epthwise*",
+        "tensorflow": "*Conv2D* *Conv3D* *Conv2d*",
+    },
 )
 def conv_backprop(call: OpCall) -> Cost:
     """The forward's multiply-adds. The gradient is the last operand of these, or MindSpore's first."""
     operands = [t for t in tensors(call) if len(t.shape) >= 3]
     if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
-    by_filter, biased = "Filter" in call.name, call.name.endswith("WithBias")
+    by_filter, biased = variant(call, "filter"), variant(call, "with_bias")
     out = need_output(call)
     x = operands[0] if by_filter else out
     w = out if by_filter else operands[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -30,48 +30,54 @@ def _window(call: OpCall) -> int:
 
 
 @op(*words("MaxPool MaxPoolV2 MaxPool3D MaxPoolWithArgmax AvgPool AvgPool3D AveragePool LpPool"),
-    family="pooling", source="k − 1 comparisons an output, or k − 1 additions and a division")  # fmt: skip
+    family="pooling", source="k − 1 comparisons an output, or k − 1 additions and a division", variants={"max": "*Max*"})  # fmt: skip
 def pool(call: OpCall) -> Cost:
     """The window's operations for each output."""
     x, out = need(call, 0, "input"), need_output(call)
-    each = _window(call) - (1 if "Max" in call.name else 0)
+    each = _window(call) - (1 if variant(call, "max") else 0)
     return cost([x], outputs(call) or [out], vector=each * numel(out), dtype=x.dtype)
 
 
-@op("GlobalAveragePool", "GlobalMaxPool", family="pooling", source="inputs, or inputs − outputs")
+@op(
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    family="pooling",
+    source="inputs, or inputs − outputs",
+    variants={"max": "GlobalMaxPool"},
+)
 def global_pool(call: OpCall) -> Cost:
     """All positions of each channel."""
     x = need(call, 0, "input")
     shape = sizes(x)
     out = output(call) or TensorSpec(x.dtype, (*shape[:2], *(1,) * (len(shape) - 2)))
-    flops = max(numel(x) - (numel(out) if "Max" in call.name else 0), 0)
+    flops = max(numel(x) - (numel(out) if variant(call, "max") else 0), 0)
     return cost([x], [out], vector=flops, dtype=x.dtype)
 
 
 @op(*words("MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad MaxPoolGradWithArgmax AvgPoolGrad AvgPool3DGrad"),
     family="pooling",
-    source="an addition an output gradient, k comparisons where no index says where; a mean k + 1")  # fmt: skip
+    source="an addition an output gradient, k comparisons where no index says where; a mean k + 1", variants={"argmax": "MaxPoolGradWithArgmax"})  # fmt: skip
 def pool_grad(call: OpCall) -> Cost:
     """The gradient goes where the maximum was, which is sought again unless an index tells it (as
     TensorFlow's own profiler counts), or to all of the window."""
     found = tensors(call)
-    grad = found[-1] if "Argmax" not in call.name else found[min(1, len(found) - 1)]
+    grad = found[-1] if not variant(call, "argmax") else found[min(1, len(found) - 1)]
     if not found:
         raise CannotKnow(NO_SHAPES)
-    each = 1 if "Argmax" in call.name else _window(call) + 1
+    each = 1 if variant(call, "argmax") else _window(call) + 1
     out = outputs(call)
     return cost(found, out, vector=each * numel(grad), dtype=grad.dtype,
                 reason=NO_OUTPUTS)  # fmt: skip
 
 
 @op("Dilation2D", "Dilation2DBackpropInput", "Dilation2DBackpropFilter", family="pooling",
-    source="an addition and a comparison a tap (TensorFlow's profiler: 2·k an output)")  # fmt: skip
+    source="an addition and a comparison a tap (TensorFlow's profiler: 2·k an output)", variants={"backprop": "Dilation2DBackpropInput Dilation2DBackpropFilter"})  # fmt: skip
 def dilation(call: OpCall) -> Cost:
     """The largest of the sums of window and filter; a gradient finds it again and adds once."""
     x, w = need(call, 0, "input"), need(call, 1, "filter")
     taps = product(sizes(w)[:-1])
     found, out = tensors(call), need_output(call)
-    back = "Backprop" in call.name and len(found) > 2
+    back = variant(call, "backprop") and len(found) > 2
     places = numel(found[2]) if back else numel(out)
     flops = 2 * taps * places + (places if back else 0)
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
@@ -80,13 +86,15 @@ def dilation(call: OpCall) -> Cost:
 @op(*words("ResizeBilinear ResizeNearestNeighbor ResizeBicubic Resize Upsample CropAndResize "
            "ResizeBilinearV2 ResizeNearestNeighborV2 ResizeBilinearGrad ResizeNearestNeighborGrad "
            "ResizeBicubicGrad"),
-    family="interpolation", source="bilinear 7 an output, bicubic 35, nearest none")  # fmt: skip
+    family="interpolation", source="bilinear 7 an output, bicubic 35, nearest none", variants={"grad": "*Grad*"})  # fmt: skip
 def resize(call: OpCall) -> Cost:
     """The taps of each output."""
     x, out = need(call, 0, "input"), need_output(call)
     mode = str(call.param("mode", call.name)).lower()
     each = 35 if "cubic" in mode else 0 if "nearest" in mode else 7
-    if "Grad" in call.name:  # a product and a sum for each tap of each gradient; nearest adds alone
+    if variant(
+        call, "grad"
+    ):  # a product and a sum for each tap of each gradient; nearest adds alone
         return cost([x], [out], vector={35: 32, 0: 1, 7: 8}[each] * numel(x), dtype=x.dtype)
     return cost([x], [out], vector=each * max(numel(out), 0), dtype=x.dtype)
 
@@ -109,9 +117,9 @@ def roi_align(call: OpCall) -> Cost:
 
 
 @op("AdjustContrast", "AdjustContrastv2", "RGBToHSV", "HSVToRGB", "AdjustHue", "AdjustSaturation",
-    family="elementwise", source="contrast 4 an element; a colour space there 6, and back")  # fmt: skip
+    family="elementwise", source="contrast 4 an element; a colour space there 6, and back", variants={"contrast": "AdjustContrast AdjustContrastv2", "adjust": "*Adjust*"})  # fmt: skip
 def colours(call: OpCall) -> Cost:
     """Contrast: mean 1, subtract, scale, add; hue and saturation go to HSV, change, and come back."""
     x = need(call, 0, "image")
-    each = 4 if "Contrast" in call.name else 13 if "Adjust" in call.name else 6
+    each = 4 if variant(call, "contrast") else 13 if variant(call, "adjust") else 6
     return cost([x], [output(call) or x], vector=each * numel(x), dtype=x.dtype)

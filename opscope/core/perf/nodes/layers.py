@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opscope.core.perf.ops.attention import causal_pairs
 from opscope.core.perf.ops.optimizer import apply_update
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     Part,
@@ -165,13 +165,13 @@ def attention_of_data(call: OpCall) -> Cost:
 
 
 @op("LSTM", "GRU", "RNN", "CudnnRNN", "CudnnRNNV2", "CudnnRNNV3", family="recurrent",
-    source="2 a weight and token")  # fmt: skip
+    source="2 a weight and token", variants={"cudnn": "Cudnn*"})  # fmt: skip
 def recurrent(call: OpCall) -> Cost:
     """ONNX: input [T, B, I], weights [D, G·H, I] and [D, G·H, H]."""
     found = tensors(call)
     x = need(call, 0, "input")
     matrices = [t for t in found[1:3] if len(t.shape) == 3]
-    if len(matrices) < 2 or call.name.startswith("Cudnn"):
+    if len(matrices) < 2 or variant(call, "cudnn"):
         raise CannotKnow("the weights are packed in one buffer")
     tokens = product(sizes(x)[:-1])
     units = sizes(matrices[1])[0] * sizes(matrices[1])[2]
@@ -191,16 +191,18 @@ def recurrent(call: OpCall) -> Cost:
            "GRUBlockCell GRUBlockCellGrad BasicLSTMCell DynamicRNN"),
     family="recurrent",
     source="2 a weight and token; gates LSTM 22, GRU 17 a unit; gradients twice",
+    variants={"whole_run": "Block* Dynamic*", "gru": "GRU*", "gradient": "*Grad*", "lstm": "*LSTM*",
+              "whole_gradient": "BlockLSTMGrad*", "lstm_cell_gradient": "LSTMBlockCellGrad"},
 )  # fmt: skip
 def block_cell(call: OpCall) -> Cost:
     """Input [B, I] or [T, B, I], one weight [I + H, 4·H] (GRU: [I + H, 2·H] and [I + H, H])."""
     found = tensors(call)
-    whole = call.name.startswith(("Block", "Dynamic"))
+    whole = variant(call, "whole_run")
     x = next((t for t in found if len(t.shape) == (3 if whole else 2)), None)
     if x is None:
         raise CannotKnow("the trace has no shape for the input")
     inner = sizes(x)[-1]
-    gru = call.name.startswith("GRU")
+    gru = variant(call, "gru")
     flat = [sizes(t) for t in found if t is not x and len(t.shape) == 2]
     units = {w[1] for w in flat if w[0] == sizes(x)[-2]}  # those of the states, [B, H]
     gates_of = (1, 2) if gru else (4,)
@@ -209,16 +211,16 @@ def block_cell(call: OpCall) -> Cost:
         raise CannotKnow("the trace has no shape for the weights, or several that could be them")
     hidden = shapes[0][0] - inner
     tokens = product(sizes(x)[:-1])
-    times = 2 if "Grad" in call.name else 1
+    times = 2 if variant(call, "gradient") else 1
     # a gradient has the products of its data alone: the weights' are an op of their own
     matrix = 2 * tokens * sum(map(product, shapes))
-    if "BlockLSTMGrad" in call.name:
+    if variant(call, "whole_gradient"):
         matrix *= 2
-    gates = 22 if "LSTM" in call.name else 17
+    gates = 22 if variant(call, "lstm") else 17
     return cost(
         distinct_tensors(call),
         outputs(call),
-        matrix=matrix if "CellGrad" not in call.name or "GRU" in call.name else 0,
+        matrix=0 if variant(call, "lstm_cell_gradient") else matrix,
         vector=times * gates * hidden * tokens,
         dtype=x.dtype,
         reason=NO_OUTPUTS,

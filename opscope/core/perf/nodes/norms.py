@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     cost,
@@ -20,14 +20,14 @@ from opscope.core.schema import OpCall, TensorSpec
 
 @op(*words("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx BatchNormalization "
            "BatchNorm BatchNormWithActivation _MklFusedBatchNormV3 InstanceNormalization"),
-    family="norm", source="training 7 an element, evaluation 4")  # fmt: skip
+    family="norm", source="training 7 an element, evaluation 4", variants={"instance": "InstanceNormalization"})  # fmt: skip
 def batch_norm(call: OpCall) -> Cost:
     """Statistics 4, normalise 1, affine 2; evaluation: subtract, multiply, affine."""
     x = need(call, 0, "input")
     training = call.param("is_training", call.param("training_mode"))
     if training is None:  # TensorFlow trains unless told, ONNX and deployed graphs do not
         training = call.name not in ("BatchNormalization",)
-    each = 7 if training or call.name.startswith("Instance") else 4
+    each = 7 if training or variant(call, "instance") else 4
     return cost(tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)
 
 
@@ -43,12 +43,12 @@ def batch_norm_grad(call: OpCall) -> Cost:
 @op(*words("LayerNormalization LayerNorm SkipLayerNormalization EmbedLayerNormalization "
            "SimplifiedLayerNormalization SkipSimplifiedLayerNormalization GroupNormalization GroupNorm "
            "RMSNormalization RmsNorm"),
-    family="norm", source="layer 7 an element, root-mean-square 4; skip 1")  # fmt: skip
+    family="norm", source="layer 7 an element, root-mean-square 4; skip 1", variants={"simplified": "*Simplified*", "skip": "SkipLayerNormalization SkipSimplifiedLayerNormalization"})  # fmt: skip
 def layer_norm(call: OpCall) -> Cost:
     """Mean, variance, normalise, affine; the skip connection's addition besides."""
     x = need(call, 0, "input")
-    simple = "Simplified" in call.name or call.name[0] == "R"
-    each = (4 if simple else 7) + (1 if call.name.startswith("Skip") else 0)
+    simple = variant(call, "simplified") or call.name[0] == "R"
+    each = (4 if simple else 7) + (1 if variant(call, "skip") else 0)
     return cost(tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)
 
 
@@ -77,11 +77,11 @@ def normalisation(call: OpCall) -> Cost:
 
 
 @op("LRN", "LRNGrad", family="norm",
-    source="squares 1, the window's running sum 2, scale, add, power, divide 4; gradient 12")  # fmt: skip
+    source="squares 1, the window's running sum 2, scale, add, power, divide 4; gradient 12", variants={"grad": "LRNGrad"})  # fmt: skip
 def local_response(call: OpCall) -> Cost:
     """Each element divided by a power of its neighbourhood's energy."""
     x = need(call, 0, "input")
-    each = 12 if "Grad" in call.name else 7
+    each = 12 if variant(call, "grad") else 7
     return cost(distinct_tensors(call), [output(call) or x], vector=each * numel(x), dtype=x.dtype)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -39,11 +39,12 @@ def _flag(call: OpCall, *keys: str) -> bool:
     ),
     family="gemm",
     source="2·M·N·K with the transposes that the parameters give",
+    variants={"qlinear": "QLinearMatMul"},
 )
 def matmul(call: OpCall) -> Cost:
     """Operands in the order they are; what is added counts no FLOPs, a fused activation none."""
     operands = tensors(call)
-    if call.name.startswith("QLinear") or call.name in ("QGemm", "MatMulIntegerToFloat"):
+    if variant(call, "qlinear") or call.name in ("QGemm", "MatMulIntegerToFloat"):
         operands = [t for t in operands if len(t.shape) >= 2]  # scales and zero points between them
     if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
@@ -146,7 +147,7 @@ def sparse_dense(call: OpCall) -> Cost:
 
 
 @op("TridiagonalSolve", "TridiagonalMatMul", "BandedTriangularSolve", family="linalg",
-    source="Thomas: 3 a row to eliminate, 5 a row and right-hand side; product 5; 2·bands")  # fmt: skip
+    source="Thomas: 3 a row to eliminate, 5 a row and right-hand side; product 5; 2·bands", variants={"solve": "TridiagonalSolve BandedTriangularSolve"})  # fmt: skip
 def banded(call: OpCall) -> Cost:
     """Diagonals [..., 3, n] (or [..., bands, n]) and right-hand sides [..., n, k]."""
     a, b = need(call, 0, "diagonals"), tensors(call)[-1]
@@ -159,5 +160,5 @@ def banded(call: OpCall) -> Cost:
         bands = sizes(a)[-2] if len(sizes(a)) > 1 else 1
         flops = 2 * bands * rows * k
     else:
-        flops = (5 * k + 3 if "Solve" in call.name else 5 * k) * rows
+        flops = (5 * k + 3 if variant(call, "solve") else 5 * k) * rows
     return cost(distinct_tensors(call), [output(call) or b], vector=flops, dtype=b.dtype)

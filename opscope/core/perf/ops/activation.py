@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, word_of
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant, word_of
 from opscope.core.perf.shapes import (
     cost,
     distinct_tensors,
@@ -122,11 +122,12 @@ def activation(call: OpCall) -> Cost:
     "_C::gelu_tanh_and_mul",
     family="activation",
     source="the gate's activation and a multiply, an element of the half",
+    variants={"result_first": "_C::* vllm::*"},
 )
 def gated(call: OpCall) -> Cost:
     """Half of the input gates the other half: the activation and one multiplication an output."""
     found = tensors(call)
-    if call.name.startswith(("_C::", "vllm::")) and len(found) > 1:  # the result is the first
+    if variant(call, "result_first") and len(found) > 1:  # the result is the first
         out, x = found[0], found[1]
     else:
         x = need(call, 0, "operand")
@@ -139,13 +140,14 @@ def gated(call: OpCall) -> Cost:
     *(f"aten::{name}" for name in BACKWARD if name != "glu_backward"),
     family="activation",
     source="FLOPs an element: opscope.core.perf.ops.activation.BACKWARD",
+    variants={"weighted": "aten::prelu_backward aten::_prelu_kernel_backward"},
 )
 def activation_backward(call: OpCall) -> Cost:
     """A stated number of FLOPs an element; reads the gradient and what the forward kept."""
     grad, kept = need(call, 0, "gradient"), need(call, 1, "forward's tensor")
     word = word_of(call.name)
     each = _GELU_TANH_BACKWARD if word == "gelu_backward" and _tanh_form(call) else BACKWARD[word]
-    if "prelu" in word:
+    if variant(call, "weighted"):
         x, more = kept, tensors(call)[2:3]
         writes = outputs(call) or [x, *more]
         return cost([grad, x, *more], writes, vector=each * numel(grad), dtype=grad.dtype)

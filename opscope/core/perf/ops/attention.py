@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant
 from opscope.core.perf.shapes import (
     Part,
     cost,
@@ -132,14 +132,18 @@ def live_pairs(call: OpCall, queries: int, keys: int, bottom_right: bool) -> int
     "flex_attention",
     family="attention",
     source=_SOURCE,
+    variants={
+        "fused_sdp_choice": "aten::_fused_sdp_choice",
+        "flex": "higher_order::flex_attention flex_attention",
+    },
 )
 def sdpa(call: OpCall) -> Cost:
     """[B, H, N, d] operands; keys and values may have fewer heads (grouped-query)."""
-    if call.name.endswith("_fused_sdp_choice"):
+    if variant(call, "fused_sdp_choice"):
         return Cost()
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     heads, queries, keys, d_qk, d_v = _heads_first(q, k, v)
-    if "flex" in call.name and call.param("sparsity") is None and len(tensors(call)) > 3:
+    if variant(call, "flex") and call.param("sparsity") is None and len(tensors(call)) > 3:
         # the block mask's tensors are inputs; how many blocks are full is their content
         live = queries * keys
     else:
@@ -255,10 +259,11 @@ def _varlen(
     "aiter::_flash_attn_forward",
     family="attention",
     source=_SOURCE,
+    variants={"result_first": "*no_dropout_inplace *_attn_out"},
 )
 def flash(call: OpCall) -> Cost:
     """[B, N, H, d] operands, or packed [T, H, d] where the lengths follow from the sizes."""
-    if call.name.endswith(("no_dropout_inplace", "_attn_out")):  # the result is the first
+    if variant(call, "result_first"):  # the result is the first
         call = replace(call, inputs=(*call.inputs[1:],), outputs=call.inputs[:1])
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     every, live, d_qk, d_v = tokens_first(call, q, k, v)
@@ -299,6 +304,7 @@ def flash_backward(call: OpCall) -> Cost:
     "flash_attn::_flash_attn_with_kvcache",
     family="attention",
     source="2·pairs·(d_qk + d_v); the cached lengths are content",
+    variants={"kvcache": "flash_attn::_flash_attn_with_kvcache"},
 )
 def paged(call: OpCall) -> Cost:
     """One new token against the pages of its sequence.
@@ -307,7 +313,7 @@ def paged(call: OpCall) -> Cost:
     which is as long as the longest (``max_seq_len``).
     """
     found = tensors(call)
-    kvcache = "kvcache" in call.name
+    kvcache = variant(call, "kvcache")
     q = next((t for t in found if len(t.shape) == (4 if kvcache else 3)), None)
     lengths = call.param("seq_lens", call.param("context_lens"))
     longest = call.param("max_seq_len", call.param("max_context_len", call.param("max_seqlen_k")))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, with_forward
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant, with_forward
 from opscope.core.perf.shapes import (
     Part,
     Span,
@@ -35,7 +35,7 @@ _SOURCE = "2·N·prod(out)·O·(C/groups)·prod(k) (torch.utils.flop_counter)"
 
 def is_transposed(call: OpCall) -> bool:
     """By the op's name or its ``transposed`` parameter."""
-    return "transpose" in call.name or bool(call.param("transposed", False))
+    return variant(call, "transpose") or bool(call.param("transposed", False))
 
 
 def conv_flops(batch: int, spatial: Sequence[int], weight: Sequence[int]) -> int:
@@ -94,7 +94,12 @@ _FORWARD = (
 )
 
 
-@op(*_FORWARD, family="conv", source=_SOURCE)
+@op(
+    *_FORWARD,
+    family="conv",
+    source=_SOURCE,
+    variants={"relu": "*relu*", "add_relu": "*add_relu*", "transpose": "*transpose*"},
+)
 def convolution(call: OpCall) -> Cost:
     """2·N·prod(out)·prod(weight); transposed: 2·N·prod(in)·prod(weight)."""
     x, w = need(call, 0, "input"), need(call, 1, "weight")
@@ -103,12 +108,12 @@ def convolution(call: OpCall) -> Cost:
     out, touched = _output(call, x, spatial, weight, transposed)
     found = tensors(call)
     flops = conv_flops(batch, spatial if transposed else sizes(out)[-len(spatial) :], weight)
-    reads: list[Part] = [w, *(t for t in found[2:3] if "add_relu" not in call.name)]
+    reads: list[Part] = [w, *(t for t in found[2:3] if not variant(call, "add_relu"))]
     reads.append(span(x, numel(x) // max(product(spatial), 1) * touched))
     vector = 0
-    if "relu" in call.name:
-        vector = numel(out) * (2 if "add_relu" in call.name else 1)
-        if "add_relu" in call.name:
+    if variant(call, "relu"):
+        vector = numel(out) * (2 if variant(call, "add_relu") else 1)
+        if variant(call, "add_relu"):
             reads.extend(found[2:4])
     return cost(reads, [out], matrix=flops, vector=vector, dtype=promote([x, w]))
 
@@ -202,6 +207,7 @@ def deform_conv2d(call: OpCall) -> Cost:
     "aten::slow_conv_transpose2d_backward",
     family="conv",
     source=_SOURCE + " for each gradient that output_mask asks for",
+    variants={"transpose": "aten::slow_conv_transpose2d_backward"},
 )
 def convolution_backward(call: OpCall) -> Cost:
     """The data gradient and the weight gradient, each as many multiply-adds as the forward."""
@@ -219,6 +225,7 @@ def convolution_backward(call: OpCall) -> Cost:
     "aten::mps_convolution_transpose_backward",
     family="conv",
     source=_SOURCE + " for each gradient that output_mask asks for",
+    variants={"transpose": "*transpose*"},
 )
 def cudnn_convolution_backward(call: OpCall) -> Cost:
     """As convolution_backward, the input before the gradient."""
@@ -306,7 +313,12 @@ _BY_WEIGHT = (
 )
 
 
-@op(*_BY_INPUT, family="conv", source=_SOURCE)
+@op(
+    *_BY_INPUT,
+    family="conv",
+    source=_SOURCE,
+    variants={"transpose": "aten::cudnn_convolution_transpose_backward_input"},
+)
 def backward_input(call: OpCall) -> Cost:
     """2·N·prod(grad)·prod(weight); the data's size is a parameter, or the forward tells it."""
     grad, w = need(call, 0, "output gradient"), need(call, 1, "weight")
@@ -315,7 +327,7 @@ def backward_input(call: OpCall) -> Cost:
     size = ints_param(call, "self_size") or ints_param(call, "input_size")
     if recorded is None and size is not None:
         recorded = TensorSpec(grad.dtype, size)
-    if "transpose" in call.name:
+    if variant(call, "transpose"):
         if recorded is None:
             raise CannotKnow("the trace does not record the size of the input")
         spatial = sizes(recorded)[-len(spatial) :]
@@ -328,7 +340,12 @@ def backward_input(call: OpCall) -> Cost:
     )
 
 
-@op(*_BY_WEIGHT, family="conv", source=_SOURCE)
+@op(
+    *_BY_WEIGHT,
+    family="conv",
+    source=_SOURCE,
+    variants={"transpose": "aten::cudnn_convolution_transpose_backward_weight"},
+)
 def backward_weight(call: OpCall) -> Cost:
     """2·N·prod(grad)·prod(weight); the weight's size is a parameter, or the forward tells it."""
     grad, x = need(call, 0, "output gradient"), need(call, 1, "input")
@@ -338,7 +355,7 @@ def backward_weight(call: OpCall) -> Cost:
         recorded = TensorSpec(grad.dtype, size)
     if recorded is None:
         raise CannotKnow("the trace does not record the size of the weight")
-    found = gradients(grad, x, recorded, "transpose" in call.name)[1]
+    found = gradients(grad, x, recorded, variant(call, "transpose"))[1]
     return (
         found + _bias_gradient(grad, recorded, True)
         if call.param("bias_defined") is True
@@ -364,7 +381,7 @@ def backward_weight_of(call: OpCall, forward: OpCall) -> Cost:
 
 def _gradients_of(call: OpCall, forward: OpCall) -> tuple[Cost, Cost]:
     x, w = need(forward, 0, "input"), need(forward, 1, "weight")
-    return gradients(need(call, 0, "output gradient"), x, w, "transpose" in call.name)
+    return gradients(need(call, 0, "output gradient"), x, w, variant(call, "transpose"))
 
 
 @backward_of(*_FORWARD)
@@ -375,6 +392,6 @@ def conv_backward(call: OpCall) -> tuple[Cost, Cost]:
     out, _ = _output(call, x, spatial, weight, is_transposed(call))
     data, weights = gradients(out, x, w, is_transposed(call))
     found = tensors(call)
-    if len(found) > 2 and "add_relu" not in call.name and len(found[2].shape) == 1:
+    if len(found) > 2 and not variant(call, "add_relu") and len(found[2].shape) == 1:
         weights += _bias_gradient(out, w, True)
     return data, weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, word_of, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, word_of, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -43,13 +43,14 @@ _CASTS = {
     "aten::_copy_from_and_resize",
     family="copy",
     source="source read, destination written (a cast is no FLOP)",
+    variants={"copy_from": "aten::_copy_from aten::_copy_from_and_resize"},
 )
 def copy(call: OpCall) -> Cost:
     """The second operand is read, the first is written."""
     found = tensors(call)
     if len(found) < 2:
         raise CannotKnow(NO_SHAPES)
-    if "_copy_from" in call.name:
+    if variant(call, "copy_from"):
         found = [found[1], found[0], *found[2:]]
     return cost([found[1]], [found[0]])
 
@@ -111,11 +112,12 @@ def copy(call: OpCall) -> Cost:
     "prims::convert_element_type",
     family="copy",
     source="every element read and written once",
+    variants={"lu_unpack": "aten::lu_unpack"},
 )
 def clone(call: OpCall) -> Cost:
     """Every element read and written once; a cast is no FLOP."""
     x = need(call, 0, "input")
-    if "lu_unpack" in call.name:
+    if variant(call, "lu_unpack"):
         return cost(distinct_tensors(call), outputs(call), reason=NO_OUTPUTS)
     dtype = dtype_param(call, _CASTS.get(word_of(call.name), x.dtype))
     out = output(call) or TensorSpec(dtype, x.shape)
@@ -190,6 +192,7 @@ def item(call: OpCall) -> Cost:
     "aten::_sobol_engine_initialize_state",
     family="fill",
     source="every element written once",
+    variants={"new": "*new_*"},
 )
 def fill(call: OpCall) -> Cost:
     """The result is written; nothing is read."""
@@ -198,7 +201,7 @@ def fill(call: OpCall) -> Cost:
         size = ints_param(call, "size")
         first = next(iter(tensors(call)), None)
         dtype = dtype_param(call, first.dtype if first is not None else "?")
-        if first is not None and ("new_" not in call.name):
+        if first is not None and (not variant(call, "new")):
             out = TensorSpec(dtype, first.shape, first.minor_to_major, first.strides)
         elif size is not None:
             out = TensorSpec(dtype, size)
@@ -211,9 +214,6 @@ def fill(call: OpCall) -> Cost:
 
 
 #: Words in the names of ops whose result is more than their parts joined.
-_LARGER = ("_chunk", "_diag", "mesh", "prod", "pad_")
-
-
 @op(
     "aten::cat",
     "aten::_cat",
@@ -239,6 +239,9 @@ _LARGER = ("_chunk", "_diag", "mesh", "prod", "pad_")
     "fsdp::all_gather_copy_in",
     family="copy",
     source="every part read, the whole written",
+    variants={
+        "larger": "aten::_chunk_cat aten::block_diag aten::meshgrid aten::cartesian_prod aten::pad_sequence"
+    },
 )
 def cat(call: OpCall) -> Cost:
     """All parts are read and written once.
@@ -258,7 +261,7 @@ def cat(call: OpCall) -> Cost:
             found = cost(writes, writes)  # the parts are the whole, cut
             return replace(found, note="the parts are taken to be of the result's dtype")
         raise
-    if not writes and any(word in call.name for word in _LARGER):
+    if not writes and variant(call, "larger"):
         return cost(parts, None, reason=NO_OUTPUTS)
     size = call.param("element_size")
     if isinstance(size, int) and all(t.dtype == "?" for t in parts):
@@ -268,13 +271,13 @@ def cat(call: OpCall) -> Cost:
 
 
 @op("aten::_nested_sum_backward", "aten::_rowwise_prune", family="copy",
-    source="moved: repeated over each part, or kept rows")  # fmt: skip
+    source="moved: repeated over each part, or kept rows", variants={"prune": "aten::_rowwise_prune"})  # fmt: skip
 def as_recorded(call: OpCall) -> Cost:
     """How large the result is only the outputs tell: the parts' sizes and the mask are data."""
     found, made = distinct_tensors(call), outputs(call)
     if not found or not made:
         return cost(found or None, None, reason="how large the result is is data of the call")
-    return cost(made[:1] if "prune" in call.name else found[:1], made)
+    return cost(made[:1] if variant(call, "prune") else found[:1], made)
 
 
 @op(

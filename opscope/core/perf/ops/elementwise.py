@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from opscope.core.perf.registry import CannotKnow, Cost, in_place, op, word_of, words
+from opscope.core.perf.registry import CannotKnow, Cost, in_place, op, variant, word_of, words
 from opscope.core.perf.shapes import (
     Part,
     broadcast,
@@ -234,11 +234,12 @@ def ternary(call: OpCall) -> Cost:
     "aten::clamp_max",
     family="elementwise",
     source="one comparison an element and bound",
+    variants={"one_bound": "aten::clamp_min aten::clamp_max"},
 )
 def clamp(call: OpCall) -> Cost:
     """One comparison for each bound."""
     x = need(call, 0, "operand")
-    bounds = 1 if "_m" in call.name else 2
+    bounds = 1 if variant(call, "one_bound") else 2
     # a second tensor of that size, where no result is recorded, may be the place of the result
     told = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
     if bounds == 1 and len(tensors(call)) > 1 and told:  # the bound is a tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant
 from opscope.core.perf.shapes import (
     cost,
     int_param,
@@ -62,6 +62,7 @@ def _into_table(
     "aten::_embedding_bag_forward_only",
     family="embedding",
     source="an addition for each row but the first of a bag; a multiplication with weights",
+    variants={"with_positions": "aten::_embedding_bag aten::_embedding_bag_forward_only"},
 )
 def embedding_bag(call: OpCall) -> Cost:
     """Rows are added within a bag (mean divides besides), weighted where there are weights."""
@@ -86,7 +87,9 @@ def embedding_bag(call: OpCall) -> Cost:
     if call.param("mode", 0) in (1, "mean"):
         flops += bags * width
     writes = outputs(call) or [TensorSpec(weight.dtype, (bags, width))]
-    if outputs(call) is None and "_embedding_bag" in call.name:  # which bag, how many, the largest
+    if outputs(call) is None and variant(
+        call, "with_positions"
+    ):  # which bag, how many, the largest
         writes += [TensorSpec("i64", (n,)) for n in (count, bags, bags)]
     rows = span(weight, min(count, sizes(weight)[0]) * width)
     return cost([rows, *found[1:3], weights], writes, vector=flops, dtype=weight.dtype)
@@ -126,11 +129,11 @@ def embedding_renorm(call: OpCall) -> Cost:
 
 
 @op("aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward", family="copy",
-    sparse=True, source="the gradient's rows and the indices, kept as they are")  # fmt: skip
+    sparse=True, source="the gradient's rows and the indices, kept as they are", variants={"bag": "aten::_embedding_bag_sparse_backward"})  # fmt: skip
 def sparse_gradient(call: OpCall) -> Cost:
     """A sparse gradient is the rows with their indices; a bag's rows are written for each index."""
     found = tensors(call)
-    if len(found) < 2 or "bag" not in call.name:
+    if len(found) < 2 or not variant(call, "bag"):
         return Cost()
     grad, indices = found[0], found[1]
     rows = span(grad, numel(indices) * (sizes(grad)[-1] if sizes(grad) else 1))

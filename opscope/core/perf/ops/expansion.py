@@ -6,7 +6,7 @@ the way back is arithmetic.
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, op
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -70,6 +70,12 @@ def unfold_copy(call: OpCall) -> Cost:
     "aten::_nested_from_padded_and_nested_example",
     family="copy",
     source="the input read once, the larger result written",
+    variants={
+        "interleave": "aten::repeat_interleave",
+        "pad": "*pad*",
+        "repeat": "aten::repeat aten::repeat_interleave",
+        "tile": "aten::tile",
+    },
 )
 def widen(call: OpCall) -> Cost:
     """The input is read once, the result written."""
@@ -86,15 +92,15 @@ def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
     except CannotKnow:
         return None
     repeats = ints_param(call, "repeats") or ints_param(call, "dims")
-    if repeats is not None and ("repeat" in call.name or "tile" in call.name):
-        if "interleave" in call.name:
+    if repeats is not None and (variant(call, "repeat") or variant(call, "tile")):
+        if variant(call, "interleave"):
             return TensorSpec(x.dtype, (product(shape) * repeats[0],))
         rank = max(len(repeats), len(shape))
         left = (1,) * (rank - len(shape)) + shape
         right = (1,) * (rank - len(repeats)) + repeats
         return TensorSpec(x.dtype, tuple(a * b for a, b in zip(left, right, strict=True)))
     pads = ints_param(call, "pad") or ints_param(call, "padding")
-    if pads is not None and "pad" in call.name and len(pads) % 2 == 0:
+    if pads is not None and variant(call, "pad") and len(pads) % 2 == 0:
         grown = list(shape)
         for pair in range(min(len(pads) // 2, len(shape))):
             grown[-1 - pair] += pads[2 * pair] + pads[2 * pair + 1]
@@ -126,6 +132,12 @@ def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
     "aten::_reshape_alias_copy",
     family="copy",
     source="the gradient read, a whole tensor written",
+    variants={
+        "col2im": "aten::unfold_backward aten::col2im",
+        "scatter": "*_scatter*",
+        "backward": "*backward*",
+        "pad": "*pad*",
+    },
 )
 def spread_back(call: OpCall) -> Cost:
     """The part is read, the whole is written (zeros around it)."""
@@ -135,19 +147,19 @@ def spread_back(call: OpCall) -> Cost:
     out = output(call)
     size = ints_param(call, "input_sizes") or ints_param(call, "input_size")
     size = size or ints_param(call, "sizes")
-    if out is None and "_scatter" in call.name and "backward" not in call.name:
+    if out is None and variant(call, "scatter") and not variant(call, "backward"):
         out = found[0]
-    if out is None and "pad" in call.name and len(found) > 1:
+    if out is None and variant(call, "pad") and len(found) > 1:
         out = found[1]
     if out is None and size is not None:
         out = TensorSpec(found[0].dtype, size)
     # overlapping windows are added together: one addition an element that falls on another
     added = 0
-    if call.name.endswith(("col2im", "unfold_backward")):
+    if variant(call, "col2im"):
         added = numel(found[0])
-    elif "pad" in call.name and out is not None:  # what the padding repeated is added again
+    elif variant(call, "pad") and out is not None:  # what the padding repeated is added again
         added = max(numel(found[0]) - numel(out), 0)
-    reads = distinct_tensors(call)[: 1 if "pad" in call.name else 2]
+    reads = distinct_tensors(call)[: 1 if variant(call, "pad") else 2]
     return cost(
         reads,
         None if out is None else [out],

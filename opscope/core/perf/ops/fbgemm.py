@@ -8,8 +8,9 @@ is data: where the tables' widths differ, the mean width of a row is taken, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, with_forward
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, with_forward
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -25,23 +26,22 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import INTEGERS, OpCall, TensorSpec
 
-_OPTIMIZERS = (
-    "sgd",
-    "approx_sgd",
-    "adagrad",
-    "rowwise_adagrad",
-    "approx_rowwise_adagrad",
-    "rowwise_weighted_adagrad",
-    "rowwise_adagrad_with_counter",
-    "adam",
-    "partial_rowwise_adam",
-    "lamb",
-    "partial_rowwise_lamb",
-    "lars_sgd",
-    "none",
-)
-#: FLOPs a touched row's column of the update that the backward applies.
-_UPDATE = {"rowwise_adagrad": 4, "adagrad": 5, "sgd": 2, "adam": 12, "lamb": 18, "none": 0}
+#: The optimizers that a lookup's backward applies, and FLOPs a touched row's column of each.
+_UPDATE: Final = {
+    "sgd": 2,
+    "approx_sgd": 2,
+    "adagrad": 5,
+    "rowwise_adagrad": 4,
+    "approx_rowwise_adagrad": 4,
+    "rowwise_weighted_adagrad": 5,
+    "rowwise_adagrad_with_counter": 4,
+    "adam": 12,
+    "partial_rowwise_adam": 12,
+    "lamb": 18,
+    "partial_rowwise_lamb": 18,
+    "lars_sgd": 2,
+    "none": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def _note(found: Lookup) -> str:
 
 
 @op(
-    *(f"fbgemm::split_embedding_codegen_lookup_{name}_function" for name in _OPTIMIZERS),
-    *(f"fbgemm::split_embedding_codegen_lookup_{name}_function_pt2" for name in _OPTIMIZERS),
+    *(f"fbgemm::split_embedding_codegen_lookup_{name}_function" for name in _UPDATE),
+    *(f"fbgemm::split_embedding_codegen_lookup_{name}_function_pt2" for name in _UPDATE),
     "fbgemm::split_embedding_codegen_forward_unweighted_cuda",
     "fbgemm::split_embedding_codegen_forward_weighted_cuda",
     family="embedding",
@@ -130,16 +130,17 @@ def lookup(call: OpCall) -> Cost:
     )
 
 
-_NODES = tuple(f"torch::autograd::CppNode<SplitLookupFunction_{name}_Op>" for name in _OPTIMIZERS)
+_NODE = "torch::autograd::CppNode<SplitLookupFunction_{}_Op>"
+_UPDATE_OF: Final = {_NODE.format(name): flops for name, flops in _UPDATE.items()}
 
 
-@op(*_NODES, family="embedding", source="each index's gradient row added, touched rows updated")
+@op(*_UPDATE_OF, family="embedding", source="each index's gradient row added, touched rows updated")
 def lookup_backward(call: OpCall) -> Cost:
     """The gradient's shape alone does not tell how many indices there were."""
     raise CannotKnow("how many indices there were is in the forward's call, which is not linked")
 
 
-@with_forward(*_NODES)
+@with_forward(*_UPDATE_OF)
 def lookup_backward_of(call: OpCall, forward: OpCall) -> Cost:
     """Each index adds its bag's gradient to its row; the rows touched are updated.
 
@@ -150,7 +151,7 @@ def lookup_backward_of(call: OpCall, forward: OpCall) -> Cost:
     grad = need(call, 0, "gradient")
     picked = numel(found.indices)
     elements = round(picked * found.width)
-    update = next((n for word, n in _UPDATE.items() if word in call.name), 4)
+    update = _UPDATE_OF.get(call.name, 4)
     changed = round(min(picked, found.rows) * found.width)
     flops = elements * (2 if found.weighted else 1) + update * changed
     if found.weighted:  # the gradient of each index's weight: a product of two rows
@@ -186,7 +187,12 @@ _MOVES = (
 )  # fmt: skip
 
 
-@op(*_MOVES, family="copy", source="features read and written once")
+@op(
+    *_MOVES,
+    family="copy",
+    source="features read and written once",
+    variants={"permute": "*permute*", "recat": "*recat*", "node": "*CppNode*"},
+)
 def rearrange(call: OpCall) -> Cost:
     """Indices and embeddings change places; nothing is computed of the model's numbers."""
     found = distinct_tensors(call)
@@ -195,7 +201,7 @@ def rearrange(call: OpCall) -> Cost:
     recorded = outputs(call)
     if recorded is not None:
         return cost(found, recorded)
-    if "permute" in call.name or "recat" in call.name or "CppNode" in call.name:
+    if variant(call, "permute") or variant(call, "recat") or variant(call, "node"):
         data = max(found, key=numel)
         return cost(found, [data])
     return cost(found, None, reason=NO_OUTPUTS)
@@ -208,11 +214,12 @@ def rearrange(call: OpCall) -> Cost:
     "fb::asynchronous_complete_cumsum",
     family="scan",
     source="an addition an element",
+    variants={"complete": "*complete*"},
 )
 def cumsum(call: OpCall) -> Cost:
     """Running sums of the lengths."""
     x = need(call, 0, "lengths")
-    more = 1 if "complete" in call.name else 0
+    more = 1 if variant(call, "complete") else 0
     shape = sizes(x)
     out = TensorSpec(x.dtype, (*shape[:-1], (shape[-1] if shape else 0) + more))
     return cost([x], [out], vector=numel(x), dtype=x.dtype)
@@ -238,10 +245,10 @@ def jagged(call: OpCall) -> Cost:
 
 
 @op("fbgemm::batched_dense_vec_jagged_2d_mul", "fbgemm::jagged_jagged_bmm", family="gemm",
-    source="2 a multiply-add over the jagged rows")  # fmt: skip
+    source="2 a multiply-add over the jagged rows", variants={"bmm": "fbgemm::jagged_jagged_bmm"})  # fmt: skip
 def jagged_product(call: OpCall) -> Cost:
     """Every jagged row by a vector or matrix of the dense side."""
     x, y = need(call, 0, "first operand"), need(call, 1, "second operand")
     rows, wide = (x, y) if len(x.shape) == 2 else (y, x)
-    flops = 2 * numel(rows) * (sizes(wide)[-1] if "bmm" in call.name else 1)
+    flops = 2 * numel(rows) * (sizes(wide)[-1] if variant(call, "bmm") else 1)
     return cost([x, y], outputs(call), matrix=flops, dtype=x.dtype, reason=NO_OUTPUTS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, lookup, op
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, lookup, op, variant
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     Part,
@@ -66,6 +66,7 @@ def mm(call: OpCall) -> Cost:
     "aten::_addmm_activation",
     family="gemm",
     source=SOURCE,
+    variants={"adds": "aten::addmm aten::_addmm_activation"},
 )
 def addmm(call: OpCall) -> Cost:
     """2·M·N·K; what is added is read and counts no FLOPs."""
@@ -86,11 +87,16 @@ def addmm(call: OpCall) -> Cost:
     "_C::cutlass_scaled_mm",
     family="gemm",
     source=SOURCE,
+    variants={
+        "result_first": "vllm::cutlass_scaled_mm _C::cutlass_scaled_mm",
+        "int8_weight": "aten::_weight_int8pack_mm",
+        "int4_on_cpu": "aten::_weight_int4pack_mm_for_cpu",
+    },
 )
 def scaled_mm(call: OpCall) -> Cost:
     """2·M·N·K of two narrow matrices and their scales."""
     found = tensors(call)
-    if call.name.startswith(("_C::", "vllm::")) and len(found) > 2:  # the result comes first
+    if variant(call, "result_first") and len(found) > 2:  # the result comes first
         found = [*found[1:], found[0]]
         a, b, more = found[0], found[1], found[2:-1]
     else:
@@ -99,7 +105,9 @@ def scaled_mm(call: OpCall) -> Cost:
     left, right = sizes(a), sizes(b)
     if len(left) != 2 or len(right) not in (2, 4):
         raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
-    if "int8pack" in call.name or "_for_cpu" in call.name:  # the weight is [N, K], or [N, K/2]
+    if variant(call, "int8_weight") or variant(
+        call, "int4_on_cpu"
+    ):  # the weight is [N, K], or [N, K/2]
         right = right[::-1]
     out = output(call)
     if len(right) == 4:  # int4: tiles of the packed weight
@@ -121,10 +129,21 @@ def scaled_mm(call: OpCall) -> Cost:
     )
 
 
-@op("aten::bmm", "aten::baddbmm", "aten::addbmm", family="gemm", source=SOURCE)
+@op(
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::addbmm",
+    family="gemm",
+    source=SOURCE,
+    variants={
+        "adds": "aten::baddbmm aten::addbmm",
+        "addbmm": "aten::baddbmm aten::addbmm",
+        "baddbmm": "aten::baddbmm",
+    },
+)
 def bmm(call: OpCall) -> Cost:
     """2·B·M·N·K."""
-    plain = "add" not in call.name
+    plain = not variant(call, "adds")
     a, b = need(call, 0 if plain else 1, "matrices"), need(call, 1 if plain else 2, "matrices")
     left, right = sizes(a), sizes(b)
     if len(left) != 3 or len(right) != 3:
@@ -133,7 +152,7 @@ def bmm(call: OpCall) -> Cost:
     _same(left[2], right[1])
     more = None if plain or call.param("beta") == 0 else need(call, 0, "addend")
     out = (left[0], left[1], right[2])
-    if "addbmm" in call.name and "baddbmm" not in call.name:  # sums over the batch: K is B·K
+    if variant(call, "addbmm") and not variant(call, "baddbmm"):  # sums over the batch: K is B·K
         return product_cost(call, a, b, out[1:], left[0] * left[2], more)
     return product_cost(call, a, b, out, left[2], more)
 
@@ -163,28 +182,35 @@ def matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[i
     "aten::linalg_matmul",
     family="gemm",
     source=SOURCE,
+    variants={"vecdot": "aten::linalg_vecdot", "inner": "aten::inner"},
 )
 def matmul(call: OpCall) -> Cost:
     """2 per multiply-add, batch dimensions broadcast."""
     a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
     left, right = sizes(a), sizes(b)
-    if "vecdot" in call.name:
+    if variant(call, "vecdot"):
         both = broadcast(left, right)
         return product_cost(call, a, b, both[:-1], both[-1] if both else 1)
-    if "inner" in call.name and left and right:
+    if variant(call, "inner") and left and right:
         _same(left[-1], right[-1])
         return product_cost(call, a, b, (*left[:-1], *right[:-1]), left[-1])
     out, k = matmul_shape(left, right)
     return product_cost(call, a, b, out, k)
 
 
-@op("aten::addmv", "aten::addr", family="gemm", source=SOURCE)
+@op(
+    "aten::addmv",
+    "aten::addr",
+    family="gemm",
+    source=SOURCE,
+    variants={"outer": "aten::addr"},
+)
 def addmv(call: OpCall) -> Cost:
     """2·M·K; addr's outer product 2·M·N."""
     add, a, b = (need(call, n, "operand") for n in range(3))
     left, right = sizes(a), sizes(b)
     more = None if call.param("beta") == 0 else add
-    if "addr" in call.name:
+    if variant(call, "outer"):
         return product_cost(call, a, b, (left[0], right[0]), 1, more)
     _same(left[-1], right[-1])
     return product_cost(call, a, b, left[:-1], left[-1], more)
@@ -197,6 +223,7 @@ def addmv(call: OpCall) -> Cost:
     "mkl::_mkl_linear",
     family="gemm",
     source=SOURCE,
+    variants={"linear": "*linear*"},
 )
 def linear(call: OpCall) -> Cost:
     """2·batch·in·out, the weight [out, in]."""
@@ -210,7 +237,11 @@ def linear(call: OpCall) -> Cost:
     return product_cost(call, x, weight, (*shape[:-1], *w[:-1]), w[-1], bias)
 
 
-@op("aten::bilinear", family="gemm", source="2 per multiply-add")
+@op(
+    "aten::bilinear",
+    family="gemm",
+    source="2 per multiply-add",
+)
 def bilinear(call: OpCall) -> Cost:
     """x1ᵀ·A·x2 for each output: 2·B·out·in1·in2 and then 2·B·out·in2."""
     x1, x2, weight = (need(call, n, "operand") for n in range(3))
@@ -226,13 +257,18 @@ def bilinear(call: OpCall) -> Cost:
 
 
 @op(
-    "aten::outer", "aten::ger", "aten::kron", family="elementwise", source="one multiply an element"
+    "aten::outer",
+    "aten::ger",
+    "aten::kron",
+    family="elementwise",
+    source="one multiply an element",
+    variants={"kron": "aten::kron"},
 )
 def outer(call: OpCall) -> Cost:
     """One multiplication for each element of the result."""
     a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
     left, right = sizes(a), sizes(b)
-    if "kron" in call.name:
+    if variant(call, "kron"):
         rank = max(len(left), len(right))
         left = (1,) * (rank - len(left)) + left
         right = (1,) * (rank - len(right)) + right
@@ -263,11 +299,12 @@ def mm_plus_mm(call: OpCall) -> Cost:
     "fbgemm::grouped_gemm",
     family="gemm",
     source="2·M·N·K of each group; 2-D by 3-D sums the groups' M to the rows there are",
+    variants={"v2": "aten::_scaled_grouped_mm_v2"},
 )
 def grouped_mm(call: OpCall) -> Cost:
     """Groups share the ragged dimension, so that its whole length is what counts."""
     groups = lists(call)
-    if "_v2" not in call.name and len(groups) >= 2 and groups[0]:
+    if not variant(call, "v2") and len(groups) >= 2 and groups[0]:
         pairs = list(zip(groups[0], groups[1], strict=False))
         flops = 0
         for a, b in pairs:
@@ -320,7 +357,7 @@ def gemm_backward(call: OpCall) -> tuple[Cost, Cost]:
     """dA = dC·Bᵀ and dB = Aᵀ·dC: each as many multiply-adds as the forward, over the same three."""
     entry = lookup(call.name)
     assert entry is not None, "only registered ops have a backward model"
-    added = "add" in call.name
+    added = variant(call, "adds")
     a = need(call, 1 if added else 0, "first operand")
     b = need(call, 2 if added else 1, "second operand")
     flops = entry.model(call).matrix_flops
@@ -337,12 +374,13 @@ def gemm_backward(call: OpCall) -> tuple[Cost, Cost]:
     "aten::mkldnn_linear_backward_weights",
     family="gemm",
     source="2·M·N·K for the gradient",
+    variants={"input": "aten::mkldnn_linear_backward_input"},
 )
 def linear_gradient(call: OpCall) -> Cost:
     """One gradient of a linear layer, as many multiply-adds as its forward."""
     grad, other = need(call, 0, "gradient"), need(call, 1, "other operand")
     dtype = promote([grad, other])
-    if "input" in call.name:
+    if variant(call, "input"):
         w = need(call, 1, "weight")
         rows, (n, k) = numel(grad) // max(sizes(grad)[-1], 1), sizes(w)
         out = output(call) or Span(grad.dtype, rows * k)
@@ -361,7 +399,7 @@ def _result_elements(call: OpCall, a: TensorSpec, b: TensorSpec) -> int:
     if out is not None:
         return numel(out)
     left, right = sizes(a), sizes(b)
-    if "linear" in call.name:
+    if variant(call, "linear"):
         return product((*left[:-1], *right[:-1]))
     return product(matmul_shape(left, right)[0])
 
@@ -372,6 +410,7 @@ def _result_elements(call: OpCall, a: TensorSpec, b: TensorSpec) -> int:
     "aten::matmul_backward",
     family="gemm",
     source="2·M·N·K for each gradient that the mask asks for",
+    variants={"gradient_first": "aten::matmul_backward"},
 )
 def product_backward(call: OpCall) -> Cost:
     """Both gradients take as many multiply-adds as the forward; a bias is a sum over the rows."""
@@ -379,7 +418,7 @@ def product_backward(call: OpCall) -> Cost:
     if not isinstance(mask, tuple) or len(mask) < 2:
         raise CannotKnow("the trace does not record which gradients were asked for (output_mask)")
     x, grad, w = (need(call, n, "operand") for n in range(3))
-    if "matmul" in call.name:  # the gradient first, then both operands
+    if variant(call, "gradient_first"):  # then both operands
         x, grad = grad, x
     k = sizes(x)[-1] if sizes(x) else 1
     each, dtype = 2 * numel(grad) * k, promote([x, w])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, op
+from typing import Final
+
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant
 from opscope.core.perf.shapes import (
     NO_SHAPES,
     NO_SIZE,
@@ -30,6 +32,7 @@ from opscope.core.schema import OpCall, TensorSpec
     "aten::take_along_dim",
     family="index",
     source="no arithmetic; the elements picked, and the indices",
+    variants={"index_select": "aten::index_select"},
 )
 def gather(call: OpCall) -> Cost:
     """As many elements are read as are written."""
@@ -48,7 +51,7 @@ def gather(call: OpCall) -> Cost:
 
 
 def _gathered(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
-    if "index_select" not in call.name:
+    if not variant(call, "index_select"):
         return TensorSpec(x.dtype, sizes(index))
     shape = sizes(x)
     dim = as_ints(call.param("dim"))
@@ -107,6 +110,10 @@ def _slots(call: OpCall) -> tuple[object, ...]:
     return ()
 
 
+#: Overloads of aten::scatter that put the values together with what is there.
+_ADDING: Final = ("reduce", "reduce_out", "value_reduce", "value_reduce_out")
+
+
 @op(
     "aten::index_put",
     "aten::_index_put_impl",
@@ -123,24 +130,30 @@ def _slots(call: OpCall) -> tuple[object, ...]:
     "aten::_unsafe_masked_index_put_accumulate",
     family="index",
     source="the values read and written where they go; adding forms one addition a value",
+    variants={
+        "adds": "aten::index_add aten::scatter_add aten::index_reduce aten::scatter_reduce",
+        "fill": "aten::index_fill",
+        "in_place": "aten::_index_put_impl",
+        "by_mask": "aten::masked_scatter",
+    },
 )
 def scatter(call: OpCall) -> Cost:
     """The values touched; a copy of the whole besides where the op is not in place."""
     found = tensors(call)
-    adds = "add" in call.name or "reduce" in call.name or call.param("accumulate") is True
+    base, _, overload = call.name.partition(".")
+    adds = variant(call, "adds") or overload in _ADDING or call.param("accumulate") is True
     if len(found) < 2:
         if adds:
             raise CannotKnow(NO_SHAPES)
         return cost(None, None, reason=NO_SHAPES)
     x, values = found[0], found[-1]
     indices = found[1:-1] or found[1:2]
-    if "fill" in call.name or len(found) == 2:
+    if variant(call, "fill") or len(found) == 2:
         indices, values = found[1:2], found[1]
-    base = call.name.partition(".")[0]
-    in_place = base.endswith("_") or "_impl" in base
+    in_place = base.endswith("_") or variant(call, "in_place")
     try:
         count = max(numel(values), max(map(numel, indices), default=0))
-        if "fill" in call.name:
+        if variant(call, "fill"):
             dim = as_ints(call.param("dim"))
             shape = sizes(x)
             if dim is None:
@@ -156,7 +169,7 @@ def scatter(call: OpCall) -> Cost:
         reads.append(x)
     elif adds:
         reads.append(span(x, min(count, numel(x))))
-    whole = output(call) if base.endswith("masked_scatter") else None  # the mask may be the larger
+    whole = output(call) if variant(call, "by_mask") else None  # the mask may be the larger
     writes: list[Part] = [(whole or x) if not in_place else span(x, min(count, numel(x)))]
     return cost(reads, writes, vector=count if adds else 0, dtype=x.dtype)
 

@@ -6,7 +6,7 @@ taps, then one of four), Lanczos 83 (six rows of six taps, then one of six: 7·1
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, op
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant
 from opscope.core.perf.shapes import (
     NO_SIZE,
     cost,
@@ -50,7 +50,7 @@ def _each(name: str) -> int:
 
 
 @op(*(f"aten::{name}" for name in _NAMES), family="interpolation",
-    source="taps of each output: opscope.core.perf.ops.interpolation.TAPS")  # fmt: skip
+    source="taps of each output: opscope.core.perf.ops.interpolation.TAPS", variants={"antialias": "*_aa*", "nearest": "*nearest*"})  # fmt: skip
 def upsample(call: OpCall) -> Cost:
     """A stated number of FLOPs for each output element."""
     x = need(call, 0, "input")
@@ -72,12 +72,12 @@ def _resized(call: OpCall, x: TensorSpec, each: int) -> Cost:
             out = TensorSpec(x.dtype, (*shape[:2], *grown))
     if out is None:
         raise CannotKnow("the trace does not record the output's size")
-    if "_aa" in call.name:  # antialiasing widens the taps by the scale when shrinking
+    if variant(call, "antialias"):  # antialiasing widens the taps by the scale when shrinking
         shrink = product(
             max(a // max(b, 1), 1) for a, b in zip(shape[2:], sizes(out)[2:], strict=True)
         )
         each = each * shrink
-    if "nearest" in call.name:
+    if variant(call, "nearest"):
         return cost([span(x, min(numel(x), numel(out)))], [out])
     return cost([x], [out], vector=each * numel(out), dtype=x.dtype)
 
@@ -149,12 +149,12 @@ def grid_sample(call: OpCall) -> Cost:
 @op("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
     "aten::_grid_sampler_2d_cpu_fallback_backward",
     "aten::cudnn_grid_sampler_backward", family="interpolation",
-    source="four taps' gradients to input and grid")  # fmt: skip
+    source="four taps' gradients to input and grid", variants={"3d": "aten::grid_sampler_3d_backward"})  # fmt: skip
 def grid_sample_backward(call: OpCall) -> Cost:
     """A product and an addition for each tap to the input, and as many to the grid."""
     grad, x, grid = (need(call, n, "operand") for n in range(3))
     nearest = call.param("interpolation_mode") == 1
-    taps = 1 if nearest else 8 if "3d" in call.name else 4
+    taps = 1 if nearest else 8 if variant(call, "3d") else 4
     mask = call.param("output_mask")
     wanted = mask if isinstance(mask, tuple) and len(mask) == 2 else (True, True)
     parts = 2 * bool(wanted[0]) + 2 * (bool(wanted[1]) and not nearest)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, word_of, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, word_of, words
 from opscope.core.perf.shapes import (
     broadcast,
     cost,
@@ -92,7 +92,7 @@ def _real(dtype: str, flops: int) -> int:
 
 
 @op(*(f"aten::{name}" for name in FACTORS), family="linalg",
-    source="LAPACK Working Note 41: opscope.core.perf.ops.linalg.FACTORS")  # fmt: skip
+    source="LAPACK Working Note 41: opscope.core.perf.ops.linalg.FACTORS", variants={"native_call": "aten::_*"})  # fmt: skip
 def factorise(call: OpCall) -> Cost:
     """LAPACK's leading terms for each matrix of the batch."""
     x, batch, m, n = _matrix(call)
@@ -129,7 +129,7 @@ def factors(word: str, call: OpCall, x: TensorSpec, m: int, n: int) -> list[Tens
         found = [made(m, m if complete else small), made(m if complete else small, n)]
         return found if word == "qr" else [made(m, m), *found]
     if word in ("svd", "_linalg_svd"):
-        full = call.param("full_matrices", not call.name.startswith("aten::_")) is True
+        full = call.param("full_matrices", not variant(call, "native_call")) is True
         full = full and call.param("some") is not True
         found = [
             made(m, m if full else small),
@@ -150,7 +150,7 @@ def factors(word: str, call: OpCall, x: TensorSpec, m: int, n: int) -> list[Tens
         "ldl_factor": [x, made(n, dtype="i32")],
         "ldl_factor_ex": [x, made(n, dtype="i32"), info],
         "geqrf": [x, made(small)],
-        "det": [made(), x, pivots] if call.name.startswith("aten::_") else [made()],
+        "det": [made(), x, pivots] if variant(call, "native_call") else [made()],
         "slogdet": [made(), made(dtype=real)],
         "logdet": [made()],
         "matrix_rank": [made(dtype="i64")],
@@ -158,7 +158,7 @@ def factors(word: str, call: OpCall, x: TensorSpec, m: int, n: int) -> list[Tens
         "pinv": [made(n, m)],
         "pinverse": [made(n, m)],
     }
-    if word == "slogdet" and call.name.startswith("aten::_"):
+    if word == "slogdet" and variant(call, "native_call"):
         return [made(), made(dtype=real), x, pivots]
     return by_word.get(word, [x])
 
@@ -190,44 +190,52 @@ def ormqr(call: OpCall) -> Cost:
     "aten::_cholesky_solve_helper",
     family="linalg",
     source="LAPACK Working Note 41: factor where it is part of the op, then 2·n²·k (triangular n²·k)",
+    variants={
+        "right_side_first": "aten::cholesky_solve aten::_cholesky_solve_helper aten::lu_solve "
+        "aten::triangular_solve",
+        "right_side_last": "aten::linalg_ldl_solve aten::linalg_lu_solve",
+        "triangular": "aten::linalg_solve_triangular aten::triangular_solve",
+        "factored": "aten::cholesky_solve aten::_cholesky_solve_helper aten::lu_solve "
+        "aten::linalg_lu_solve aten::linalg_ldl_solve",
+        "least_squares": "aten::linalg_lstsq",
+        "factors_too": "aten::linalg_solve_ex aten::_linalg_solve_ex",
+        "matrix_too": "aten::_linalg_solve_ex",
+        "copy_too": "aten::triangular_solve",
+    },
 )
 def solve(call: OpCall) -> Cost:
     """n²·k a triangular system, 2·n²·k two of them, and the factorisation where it is included."""
     a, _, m, n = _matrix(call)
     b = need(call, 1, "right-hand side")
-    word = word_of(call.name)
-    if "ldl_solve" in word:
+    if variant(call, "right_side_first"):
+        a, b = b, a
+    elif variant(call, "right_side_last"):
         b = tensors(call)[-1]
-    if "cholesky_solve" in word or "lu_solve" in word or word.startswith("triangular_solve"):
-        if "linalg_lu_solve" not in word:  # right-hand side first in these
-            a, b = b, a
-        else:
-            b = tensors(call)[-1]
     left, right = sizes(a), sizes(b)
     m, n = left[-2], left[-1]
     vector = len(right) == 1 or len(right) == len(left) - 1
     k = 1 if vector else right[-1]
     batch = max(product(left[:-2]), product(right[:-2]) if not vector else 1)
-    if "triangular" in word:
+    if variant(call, "triangular"):
         flops = n * n * k
-    elif "cholesky_solve" in word or "lu_solve" in word or "ldl_solve" in word:
+    elif variant(call, "factored"):
         flops = 2 * n * n * k
-    elif "lstsq" in word:
+    elif variant(call, "least_squares"):
         flops = max(qr(m, n) + (4 * m * n - 2 * n * n) * k + n * n * k, 0)
     else:
         flops = lu(n, n) + 2 * n * n * k
     writes = outputs(call) or [b]
-    if outputs(call) is None and "solve_ex" in word:  # the factors are results as well
+    if outputs(call) is None and variant(call, "factors_too"):
         lead = left[:-2]
         found = [TensorSpec("i32", (*lead, n)), TensorSpec("i32", lead)]
-        writes = [b, *([a, *found] if call.name.startswith("aten::_") else found[1:])]
-    elif outputs(call) is None and "lstsq" in word:
+        writes = [b, *([a, *found] if variant(call, "matrix_too") else found[1:])]
+    elif outputs(call) is None and variant(call, "least_squares"):
         writes = [TensorSpec(b.dtype, (*right[:-2], n, k))]
         if m > n:  # what is left over of each right-hand side
             writes.append(TensorSpec(b.dtype, (*right[:-2], k)))
     elif outputs(call) is None and not vector and product(right[:-2]) < batch:
         writes = [TensorSpec(b.dtype, (*left[:-2], *right[-2:]))]
-    elif outputs(call) is None and word.startswith("triangular_solve"):
+    elif outputs(call) is None and variant(call, "copy_too"):
         writes = [b, a]
     reads = distinct_tensors(call)
     return cost(reads, writes, matrix=_real(a.dtype, batch * flops), dtype=a.dtype)
@@ -274,7 +282,11 @@ def as_matrix(call: OpCall) -> Cost:
     return cost([x], [output(call) or x], matrix=_real(x.dtype, 2 * n**3), dtype=x.dtype)
 
 
-@op("aten::_compute_linear_combination", family="linalg", source="2 per multiply-add")
+@op(
+    "aten::_compute_linear_combination",
+    family="linalg",
+    source="2 per multiply-add",
+)
 def linear_combination(call: OpCall) -> Cost:
     """Sums of m tensors with n rows of m coefficients each."""
     x, rows = need(call, 0, "tensors"), need(call, 1, "coefficients")

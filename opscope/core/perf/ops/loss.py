@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, word_of, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, word_of, words
 from opscope.core.perf.shapes import (
     as_ints,
     cost,
@@ -50,7 +50,7 @@ def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
     recorded = output(call)
     if recorded is None:
         none = call.param("reduction", 1) in (0, "none")
-        rows = "margin_loss" in call.name and "multi" in call.name
+        rows = variant(call, "margin_loss") and variant(call, "multi")
         kept = x.shape[:-1] if rows else x.shape
         recorded = TensorSpec(x.dtype, kept if none else ())
     return recorded, max(numel(x) - numel(recorded), 0)
@@ -60,6 +60,11 @@ def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
     *(f"aten::{name}" for name in ELEMENT),
     family="loss",
     source="FLOPs an element: opscope.core.perf.ops.loss.ELEMENT, and the reduction",
+    variants={
+        "forward": "aten::multilabel_margin_loss_forward",
+        "margin_loss": "*margin_loss*",
+        "multi": "*multi*",
+    },
 )
 def pointwise_loss(call: OpCall) -> Cost:
     """A stated number of FLOPs an element, and the reduction's additions."""
@@ -67,7 +72,7 @@ def pointwise_loss(call: OpCall) -> Cost:
     out, sums = _reduced(call, x)
     flops = ELEMENT[word_of(call.name)] * numel(x) + sums
     writes = outputs(call) or [out]
-    if outputs(call) is None and call.name.endswith("_forward"):  # whether each is a target
+    if outputs(call) is None and variant(call, "forward"):  # whether each is a target
         writes = [out, x]
     return cost(distinct_tensors(call), writes, vector=flops, dtype=x.dtype)
 
@@ -136,6 +141,7 @@ def cross_entropy(call: OpCall) -> Cost:
     "aten::cosine_embedding_loss",
     family="loss",
     source="distances of the pairs",
+    variants={"margin_loss": "aten::triplet_margin_loss"},
 )
 def embedding_loss(call: OpCall) -> Cost:
     """Two distances (triplet) at 3 an element, or one cosine at 6."""
@@ -187,6 +193,7 @@ def ctc_loss_backward(call: OpCall) -> Cost:
     "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction",
     family="gemm",
     source="2·T·V·H, as much for each gradient that is a result; cross entropy 5 an element",
+    variants={"no_reduction": "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction"},
 )
 def linear_cross_entropy(call: OpCall) -> Cost:
     """The logits are made a chunk at a time and never kept: input, weight and target come in."""
@@ -195,7 +202,7 @@ def linear_cross_entropy(call: OpCall) -> Cost:
     rows = numel(x) // max(wide, 1)
     logits = rows * (numel(w) // max(wide, 1))
     recorded = outputs(call)
-    if recorded is None and "no_reduction" not in call.name:
+    if recorded is None and not variant(call, "no_reduction"):
         raise CannotKnow("the trace does not record which gradients were asked for")
     gradients = sum(t.shape in (x.shape, w.shape) for t in (recorded or [])[1:])
     return cost(

@@ -6,7 +6,7 @@ subtraction is already made), scale and shift where there are a weight and a bia
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import Cost, backward_of, op
+from opscope.core.perf.registry import Cost, backward_of, op, variant
 from opscope.core.perf.shapes import (
     Part,
     as_ints,
@@ -49,6 +49,7 @@ def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
     "aten::_native_batch_norm_legit_functional",
     family="norm",
     source="training 5 an element and 1 each for weight and bias; evaluation 2 and those",
+    variants={"evaluation": "*no_training *no_update"},
 )
 def batch_norm(call: OpCall) -> Cost:
     """Training: statistics 4, normalise 1, affine 2; evaluation: subtract, multiply, affine 2."""
@@ -57,7 +58,7 @@ def batch_norm(call: OpCall) -> Cost:
     channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
     # evaluation is known by the parameter, or by the op's name; cuDNN's op is called in training
     evaluation = call.param("training", call.param("train", True)) is False
-    evaluation = evaluation or call.name.endswith(("no_training", "no_update"))
+    evaluation = evaluation or variant(call, "evaluation")
     affine = min(len(found) - 1, 2) if len(found) in (2, 3, 5) else 0
     each = (2 if evaluation else 5) + affine
     running = [] if evaluation else found[3:5]
@@ -101,13 +102,14 @@ def batch_norm_backward(call: OpCall) -> Cost:
     "aten::batch_norm_update_stats",
     family="norm",
     source="the parts of batch norm: 4, 4, 5 and 5 an element",
+    variants={"backward": "*backward*", "gather": "*gather*", "stats": "*stats*"},
 )
 def batch_norm_part(call: OpCall) -> Cost:
     """Synchronised batch norm's parts, as the whole one's count."""
     found = tensors(call)
     x = need(call, 0, "input")
-    each = 5 if "backward" in call.name else 4
-    small = "gather" in call.name or "stats" in call.name
+    each = 5 if variant(call, "backward") else 4
+    small = variant(call, "gather") or variant(call, "stats")
     recorded = outputs(call)
     if recorded is None and small:
         channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
@@ -125,6 +127,11 @@ def batch_norm_part(call: OpCall) -> Cost:
     "apex::fused_layer_norm",
     family="norm",
     source="5 an element and 1 each for weight and bias",
+    variants={
+        "native": "aten::native_layer_norm aten::native_group_norm",
+        "group": "aten::group_norm aten::native_group_norm",
+        "instance": "aten::instance_norm",
+    },
 )
 def layer_norm(call: OpCall) -> Cost:
     """Mean 1, subtract 1, square 1, add 1, multiply by 1/σ 1, weight 1, bias 1."""
@@ -133,14 +140,14 @@ def layer_norm(call: OpCall) -> Cost:
     found = tensors(call)
     affine = min(len(found) - 1, 2)
     over_last = call.param("normalized_shape")
-    if "group" in call.name or "instance" in call.name:
+    if variant(call, "group") or variant(call, "instance"):
         groups = call.param("num_groups", call.param("group", 1))
         rows = shape[0] * (int(groups) if isinstance(groups, int) else 1)
     else:
         weight = found[1] if len(found) > 1 else None
         over = as_ints(over_last) or (sizes(weight) if weight is not None else shape[-1:])
         rows = product(shape) // max(product(over), 1)
-    native = "native" in call.name
+    native = variant(call, "native")
     writes = _saved(call, x, rows if native else 0)
     return cost(distinct_tensors(call), writes, vector=(5 + affine) * product(shape), dtype=x.dtype)
 
@@ -150,6 +157,7 @@ def layer_norm(call: OpCall) -> Cost:
     "aten::native_group_norm_backward",
     family="norm",
     source="12 an element: x̂ again 2, dy·w 1, two sums 3, dx 4, dw 1, db 1 … ",
+    variants={"group": "aten::native_group_norm_backward"},
 )
 def layer_norm_backward(call: OpCall) -> Cost:
     """x̂ 2, dy·w 1, Σ 1, Σ·x̂ 2, dx 4, and the weight's and bias's gradients 2 where they are."""
@@ -160,7 +168,7 @@ def layer_norm_backward(call: OpCall) -> Cost:
     mask = call.param("output_mask")
     asked = mask if isinstance(mask, tuple) and len(mask) == 3 else (True, bool(small), bool(small))
     kept = small[0] if small else None
-    if kept is None and isinstance(call.param("C"), int) and "group" in call.name:
+    if kept is None and isinstance(call.param("C"), int) and variant(call, "group"):
         kept = TensorSpec(x.dtype, (int_param(call, "C"),))
     made = [t for t, want in zip((x, kept, kept), asked, strict=True) if want and t is not None]
     writes = outputs(call) or made
@@ -175,17 +183,18 @@ def layer_norm_backward(call: OpCall) -> Cost:
     "quack::_rmsnorm_fwd",
     family="norm",
     source="4 an element: square, add, multiply by 1/rms, weight",
+    variants={"result_first": "vllm::rms_norm _C::rms_norm", "aten_fused": "aten::_fused_rms_norm"},
 )
 def rms_norm(call: OpCall) -> Cost:
     """Square 1, add 1, multiply 1, and 1 for the weight; a root and a division a row left out."""
     found = tensors(call)
-    if call.name.startswith(("_C::", "vllm::")) and len(found) > 2:  # the result is the first
+    if variant(call, "result_first") and len(found) > 2:  # the result is the first
         out, x, weight = found[0], found[1], found[2]
         return cost([x, weight], [out], vector=4 * numel(x), dtype=x.dtype)
     x = need(call, 0, "input")
     weight_there = len(found) > 1
     writes = _saved(call, x, 0)
-    if call.name.startswith("aten::_fused") and outputs(call) is None:
+    if variant(call, "aten_fused") and outputs(call) is None:
         over = as_ints(call.param("normalized_shape")) or (
             sizes(found[1]) if weight_there else sizes(x)[-1:]
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant
 from opscope.core.perf.shapes import (
     cost,
     ints_param,
@@ -75,6 +75,7 @@ _MAX = [
     "quantized::max_pool2d",
     family="pooling",
     source="k − 1 comparisons an output (XLA counts the same, TensorFlow k)",
+    variants={"with_indices": "*with_indices*"},
 )
 def max_pool(call: OpCall) -> Cost:
     """k − 1 comparisons for each output."""
@@ -86,10 +87,11 @@ def max_pool(call: OpCall) -> Cost:
     *(f"aten::lp_pool{n}d" for n in "123"),
     family="pooling",
     source="k − 1 additions and a division an output",
+    variants={"lp_pool": "*lp_pool*"},
 )
 def avg_pool(call: OpCall) -> Cost:
     """k − 1 additions and one division for each output; a power mean squares and roots besides."""
-    if "lp_pool" in call.name:
+    if variant(call, "lp_pool"):
         single = _pool(call, per_window=0)
         return Cost(
             0,
@@ -125,7 +127,7 @@ def _pool(call: OpCall, per_window: int) -> Cost:
         seen = spatial
     flops = max(product(kernel) + per_window, 0) * numel(out)
     writes = [out]
-    if "with_indices" in call.name:
+    if variant(call, "with_indices"):
         writes.append(output(call, 1) or TensorSpec("i64", out.shape))
     touched = numel(x) // max(product(spatial), 1) * product(seen)
     return cost([span(x, touched)], writes, vector=flops, dtype=x.dtype)
@@ -177,6 +179,7 @@ def _adaptive_work(spatial: tuple[int, ...], out: tuple[int, ...]) -> int:
     "aten::mkldnn_adaptive_avg_pool2d",
     family="pooling",
     source="every window's elements: additions and a division, or comparisons",
+    variants={"max": "*max*"},
 )
 def adaptive_pool(call: OpCall) -> Cost:
     """The windows' elements; one fewer operation each for a maximum."""
@@ -190,7 +193,7 @@ def adaptive_pool(call: OpCall) -> Cost:
     out = recorded or TensorSpec(x.dtype, (*shape[:-rank], *spread(size, rank, 1)))
     planes = product(shape[:-rank])
     work = planes * _adaptive_work(spatial, sizes(out)[-rank:])
-    maximum = "max" in call.name
+    maximum = variant(call, "max")
     writes = [out]
     if maximum:
         writes.append(output(call, 1) or TensorSpec("i64", out.shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from opscope.core.perf.registry import Cost, also, as_name, lookup, op, words
+from opscope.core.perf.registry import Cost, also, as_name, lookup, op, variant, words
 from opscope.core.perf.shapes import cost, need, numel, span
 from opscope.core.schema import OpCall
 
@@ -83,12 +83,12 @@ also("aten::split_copy", "static_runtime::fused_equally_split")
 
 
 @op("static_runtime::signed_log1p", "static_runtime::clamp_nan_to_num", family="elementwise",
-    source="an element: sign, magnitude, log1p, product 4; a bound 1 each and nan_to_num 3")  # fmt: skip
+    source="an element: sign, magnitude, log1p, product 4; a bound 1 each and nan_to_num 3", variants={"log1p": "static_runtime::signed_log1p"})  # fmt: skip
 def runtime_elementwise(call: OpCall) -> Cost:
     """Two elementwise functions that Static Runtime fuses."""
     x = need(call, 0, "operand")
     bounds = sum(call.param(key) is not None for key in ("min", "max"))
-    each = 4 if "log1p" in call.name else bounds + 3
+    each = 4 if variant(call, "log1p") else bounds + 3
     return cost([x], [x], vector=each * numel(x), dtype=x.dtype)
 
 

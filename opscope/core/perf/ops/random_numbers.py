@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, in_place, op, word_of
+from opscope.core.perf.registry import (
+    CannotKnow,
+    Cost,
+    backward_of,
+    in_place,
+    op,
+    variant,
+    word_of,
+)
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SIZE,
@@ -67,6 +75,7 @@ _FROM = (
     *(f"aten::{name}" for name in DRAWS),
     family="random",
     source="FLOPs an element: opscope.core.perf.ops.random_numbers.DRAWS",
+    variants={"like": "*_like*", "philox": "aten::_philox_normal aten::_philox_uniform"},
 )
 def draw(call: OpCall) -> Cost:
     """A stated number of FLOPs for each number drawn."""
@@ -76,7 +85,7 @@ def draw(call: OpCall) -> Cost:
     if out is None:
         if found:
             shape = broadcast(*map(sizes, found[:2])) if len(found) > 1 else found[0].shape
-            if in_place(call.name) or "_like" in call.name or "_philox" in call.name:
+            if in_place(call.name) or variant(call, "like") or variant(call, "philox"):
                 shape = found[0].shape
             out = TensorSpec(dtype_param(call, found[0].dtype), tuple(shape))
         elif size is not None:
@@ -91,11 +100,11 @@ def draw(call: OpCall) -> Cost:
 
 
 @op("aten::_philox_key_split", "aten::_philox_key_fold_in", family="random",
-    source="integer arithmetic of the generator, no FLOP")  # fmt: skip
+    source="integer arithmetic of the generator, no FLOP", variants={"split": "aten::_philox_key_split"})  # fmt: skip
 def split_key(call: OpCall) -> Cost:
     """Keys made from a key."""
     key = need(call, 0, "key")
-    many = int_param(call, "num_splits", 1) if "split" in call.name else 1
+    many = int_param(call, "num_splits", 1) if variant(call, "split") else 1
     return cost([key], [output(call) or Span(key.dtype, many * numel(key))])
 
 
@@ -104,7 +113,7 @@ SOBOL_BITS: Final = 30
 
 
 @op("aten::_sobol_engine_draw", "aten::_sobol_engine_ff", family="random",
-    source="Bratley and Fox, Algorithm 659: an exclusive-or a point and dimension, and a scaling of what is drawn")  # fmt: skip
+    source="Bratley and Fox, Algorithm 659: an exclusive-or a point and dimension, and a scaling of what is drawn", variants={"draw": "aten::_sobol_engine_draw"})  # fmt: skip
 def sobol(call: OpCall) -> Cost:
     """Each point is the one before with one column of direction numbers; skipped ones are not written."""
     quasi, state = need(call, 0, "state"), need(call, 1, "direction numbers")
@@ -113,7 +122,7 @@ def sobol(call: OpCall) -> Cost:
     # which columns is the place of the lowest zero bit: of n numbers in a row at most log2(n) + 1
     columns = min(points.bit_length(), SOBOL_BITS) * numel(quasi)
     reads: list[Part] = [quasi, span(state, min(columns, numel(state)))]
-    if "draw" not in call.name:
+    if not variant(call, "draw"):
         return cost(reads, [quasi], vector=count, dtype=quasi.dtype)
     out = output(call) or TensorSpec(dtype_param(call, "f32"), (count,))
     return cost(reads, [out, quasi], vector=2 * count, dtype=out.dtype)
@@ -138,10 +147,16 @@ def philox_rand(call: OpCall) -> Cost:
     return cost([], [out], vector=2 * numel(out), dtype=out.dtype)
 
 
-@op("aten::multinomial", "aten::randperm", family="random", source="a cumulative sum and a search")
+@op(
+    "aten::multinomial",
+    "aten::randperm",
+    family="random",
+    source="a cumulative sum and a search",
+    variants={"randperm": "aten::randperm"},
+)
 def multinomial(call: OpCall) -> Cost:
     """A running sum of the weights; a permutation is a sort of random keys and counts none."""
-    if "randperm" in call.name:
+    if variant(call, "randperm"):
         out = output(call)
         return cost([], None if out is None else [out], reason=NO_OUTPUTS)
     weights = need(call, 0, "weights")
@@ -167,6 +182,7 @@ def multinomial(call: OpCall) -> Cost:
     "aten::dropout3d",
     family="dropout",
     source="2 an element: compare, scale",
+    variants={"native": "aten::native_dropout", "fused": "aten::_fused_dropout"},
 )
 def dropout(call: OpCall) -> Cost:
     """A comparison and a scaling an element; nothing in evaluation."""
@@ -175,7 +191,7 @@ def dropout(call: OpCall) -> Cost:
         return Cost()
     writes = outputs(call)
     if writes is None:
-        native = "native" in call.name or "fused" in call.name
+        native = variant(call, "native") or variant(call, "fused")
         writes = [x, TensorSpec("bool", sizes(x))] if native else [x]
     return cost([x], writes, vector=2 * numel(x), dtype=x.dtype)
 

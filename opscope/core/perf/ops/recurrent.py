@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from opscope.core.perf.api import cost as cost_of
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, lookup, op, variant
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -38,16 +38,24 @@ KINDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 #: cudnnRNNMode_t: RELU, TANH, LSTM, GRU.
 _MODES: Final = ("rnn", "rnn", "lstm", "gru")
 #: One layer in one direction: input, both matrices, both biases, the states (which are matrices too).
-_ONEDNN: Final = "mkldnn_rnn_layer"
+_ONEDNN: Final = "aten::mkldnn_rnn_layer"
+#: The ops whose name tells their kind; of the others a parameter does.
+_KIND_OF: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "aten::lstm": "lstm", "aten::_lstm_mps": "lstm", "aten::lstm_cell": "lstm",
+        "aten::gru": "gru", "aten::gru_cell": "gru",
+        "aten::rnn_tanh": "rnn", "aten::rnn_relu": "rnn",
+        "aten::rnn_tanh_cell": "rnn", "aten::rnn_relu_cell": "rnn",
+    }
+)  # fmt: skip
 _SOURCE = "2 a weight and token; gates LSTM 22, GRU 17, RNN 3 a unit and token"
 
 
 def _kind(call: OpCall) -> str:
-    for kind in KINDS:
-        if kind in call.name.lower().rsplit("::", 1)[-1].replace("_cudnn_rnn", "").replace(
-            "miopen_rnn", ""
-        ):
-            return kind
+    entry = lookup(call.name)
+    kind = None if entry is None else _KIND_OF.get(entry.name)
+    if kind is not None:
+        return kind
     mode = as_ints(call.param("mode"))
     if mode and 0 <= mode[0] < 4:
         return _MODES[mode[0]]
@@ -57,11 +65,11 @@ def _kind(call: OpCall) -> str:
 def _weights(call: OpCall) -> list[TensorSpec]:
     """The weight matrices of all layers: of oneDNN's layer its two, else the two-dimensional tensors of
     the list of weights, or where no list was recorded those after the input."""
-    if _ONEDNN in call.name:
+    if variant(call, "onednn"):
         return tensors(call)[1:3]
     told = lists(call)
     if told:
-        weights = [t for t in told[0 if "_rnn" in call.name else -1] if len(t.shape) == 2]
+        weights = [t for t in told[0 if variant(call, "lists_first") else -1] if len(t.shape) == 2]
         if weights:
             return weights
     found = [t for t in tensors(call)[1:] if len(t.shape) == 2]
@@ -81,11 +89,15 @@ def _weights(call: OpCall) -> list[TensorSpec]:
     "aten::_lstm_mps",
     family="recurrent",
     source=_SOURCE,
+    variants={
+        "lists_first": "aten::_cudnn_rnn aten::miopen_rnn aten::mkldnn_rnn_layer",
+        "onednn": _ONEDNN,
+    },
 )
 def layer(call: OpCall) -> Cost:
     """All layers and both directions: their weight matrices are all among the inputs."""
     x = need(call, 0, "input")
-    kind = "lstm" if _ONEDNN in call.name else _kind(call)
+    kind = "lstm" if variant(call, "onednn") else _kind(call)
     gates, each = KINDS[kind]
     shape = sizes(x)
     tokens = product(shape[:-1])
@@ -130,12 +142,13 @@ def _from_parameters(call: OpCall, gates: int, features: int, tokens: int) -> tu
     "aten::rnn_relu_cell",
     family="recurrent",
     source=_SOURCE,
+    variants={"lstm": "aten::lstm_cell"},
 )
 def cell(call: OpCall) -> Cost:
     """One step: both weight matrices for each entry of the batch."""
     x = need(call, 0, "input")
     _, each = KINDS[_kind(call)]
-    states = 2 if "lstm" in call.name else 1
+    states = 2 if variant(call, "lstm") else 1
     matrices = [t for t in tensors(call)[1 + states :] if len(t.shape) == 2]
     if len(matrices) < 2:
         raise CannotKnow("the trace has no shapes for the weights")
@@ -161,11 +174,12 @@ def cell(call: OpCall) -> Cost:
     "aten::_thnn_differentiable_gru_cell_backward",
     family="activation",
     source="the gates' arithmetic alone: LSTM 22, GRU 17 a unit; backward twice that",
+    variants={"backward": "*backward*", "lstm": "*lstm*"},
 )
 def gates_only(call: OpCall) -> Cost:
     """The pointwise part; the products are ops of their own."""
-    backward = "backward" in call.name
-    gates, each = KINDS["lstm" if "lstm" in call.name else "gru"]
+    backward = variant(call, "backward")
+    gates, each = KINDS["lstm" if variant(call, "lstm") else "gru"]
     x = need(call, 0, "gates")
     units = numel(x) if backward else numel(x) // gates
     out = output(call)
@@ -184,12 +198,13 @@ def gates_only(call: OpCall) -> Cost:
     "aten::mkldnn_rnn_layer_backward",
     family="recurrent",
     source="twice the forward: data and weight gradients",
+    variants={"onednn": f"{_ONEDNN}_backward"},
 )
 def layer_backward(call: OpCall) -> Cost:
     """Data gradients and weight gradients, each as many multiply-adds as the forward."""
     forward = layer(OpCall(call.name.replace("_backward", ""), call.inputs, None, call.params))
     writes = outputs(call)
-    if writes is None and _ONEDNN in call.name:  # the gradients of all that the forward took
+    if writes is None and variant(call, "onednn"):  # the gradients of all that the forward took
         writes = tensors(call)[:7]
     return cost(
         distinct_tensors(call),

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from opscope.core.perf.ops.elementwise import elementwise_cost
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, word_of, words
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant, word_of, words
 from opscope.core.perf.shapes import (
     as_ints,
     axes,
@@ -160,7 +160,12 @@ SCANS: Final = words(
 )
 
 
-@op(*(f"aten::{name}" for name in SCANS), family="scan", source="n − 1 operations a row")
+@op(
+    *(f"aten::{name}" for name in SCANS),
+    family="scan",
+    source="n − 1 operations a row",
+    variants={"log_sum": "aten::logcumsumexp aten::_logcumsumexp"},
+)
 def scan(call: OpCall) -> Cost:
     """One operation for each element but the first of its row (logcumsumexp: 4)."""
     x = need(call, 0, "operand")
@@ -170,7 +175,7 @@ def scan(call: OpCall) -> Cost:
         raise CannotKnow("the trace does not record the dimension of the scan")
     length = shape[axes(dim, len(shape))[0]] if shape else 1
     rows = product(shape) // max(length, 1)
-    each = 4 if "exp" in call.name else 1
+    each = 4 if variant(call, "log_sum") else 1
     kind = "i64" if x.dtype in _COUNTED and word_of(call.name) in ("cumsum", "cumprod") else x.dtype
     out = result(call, shape, dtype_param(call, kind))
     writes = [out]
@@ -215,13 +220,14 @@ def norm_backward(call: OpCall) -> Cost:
     "aten::_euclidean_dist",
     family="reduction",
     source="3 an element of each pair",
+    variants={"own_pairs": "aten::pdist aten::_pdist_forward"},
 )
 def distances(call: OpCall) -> Cost:
     """Subtract, square, add for each pair and coordinate, a root a pair."""
     a = need(call, 0, "operand")
     word, left = word_of(call.name), sizes(a)
     found = tensors(call)
-    if "pdist" in word:
+    if variant(call, "own_pairs"):
         pairs = left[0] * (left[0] - 1) // 2
         out = TensorSpec(a.dtype, (pairs,))
         return cost([a], [out], vector=pairs * 3 * left[-1], dtype=a.dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from opscope.core.perf.registry import CannotKnow, Cost, also, op
+from opscope.core.perf.registry import CannotKnow, Cost, also, op, variant
 from opscope.core.perf.shapes import cost, need, numel, product, sizes
 from opscope.core.schema import COMPLEX, OpCall, TensorSpec
 
@@ -54,10 +54,10 @@ GATED: Final = {"glu_jvp": 4 + 5, "glu_backward_jvp": 4 + 2 + 3 + 3 + 6}
 
 
 @op(*(f"aten::{name}" for name in GATED), family="activation",
-    source="FLOPs an element of the half: opscope.core.perf.ops.second_order.GATED")  # fmt: skip
+    source="FLOPs an element of the half: opscope.core.perf.ops.second_order.GATED", variants={"backward": "aten::glu_backward_jvp"})  # fmt: skip
 def gated(call: OpCall) -> Cost:
     """The derivative along a direction of a gated linear unit, or of its gradient."""
-    jvp = "backward" not in call.name
+    jvp = not variant(call, "backward")
     names = ("result", "input", "tangent") if jvp else (
         "gradient of the input", "gradient", "input", "gradient's tangent", "tangent")  # fmt: skip
     found = [need(call, place, what) for place, what in enumerate(names)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import cost, need, output, outputs, product, sizes, tensors
 from opscope.core.schema import OpCall, TensorSpec
 
@@ -31,6 +31,7 @@ _PAGES: Final = "which pages are read is data that no trace records"
     "aiter::wrapper_mha_batch_prefill",
     family="attention",
     source="2·pairs·(d_qk + d_v) where the lengths follow: packed alike, or one sequence",
+    variants={"batch_prefill": "aiter::mha_batch_prefill aiter::wrapper_mha_batch_prefill"},
 )
 def packed_attention(call: OpCall) -> Cost:
     """Queries [T, H, d] packed; keys packed alike, or in pages of a cache."""
@@ -60,7 +61,7 @@ def packed_attention(call: OpCall) -> Cost:
 
 def _in_pages(call: OpCall, q: TensorSpec, k: TensorSpec) -> bool:
     """Keys of a cache have a page's dimension; of pages of one token only the function's name tells."""
-    return len(k.shape) > len(q.shape) or "batch_prefill" in call.name
+    return len(k.shape) > len(q.shape) or variant(call, "batch_prefill")
 
 
 def _packed_queries(q: TensorSpec) -> tuple[int, int, int]:
@@ -99,6 +100,7 @@ def of_the_cache(call: OpCall) -> Cost:
     "sgl_kernel::merge_state_v2",
     family="attention",
     source="3 an element of the result: two products by a weight and a sum",
+    variants={"c": "_C::merge_attn_states"},
 )
 def merge_states(call: OpCall) -> Cost:
     """Two parts of one attention, each with the logarithm of its sum, become one.
@@ -109,6 +111,6 @@ def merge_states(call: OpCall) -> Cost:
     parts = [t for t in found if len(t.shape) == 3]
     if len(parts) < 3:
         raise CannotKnow("the trace has no shapes for the two parts and their result")
-    result = parts[0] if call.name.startswith("_C::") else parts[2]
+    result = parts[0] if variant(call, "c") else parts[2]
     reads = [t for t in found if t is not result]
     return cost(reads, [result], vector=3 * product(sizes(result)), dtype=result.dtype)

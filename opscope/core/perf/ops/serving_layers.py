@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import cost, distinct_tensors, int_param, need, numel, tensors
 from opscope.core.schema import FLOATS, OpCall, TensorSpec
 
@@ -25,6 +25,7 @@ class Layer(NamedTuple):
     writes: tuple[int, ...]
     input: int
     family: str
+    residual: bool = False  #: whether a residual may follow, which the sum overwrites
 
 
 _LAYERS: Final = (
@@ -35,7 +36,7 @@ _LAYERS: Final = (
     (Layer(_NORM - 1, (0,), 1, "norm"), "_C::rms_norm_weightless"),
     (Layer(_NORM + _SCALE, (0,), 1, "norm"), "_C::rms_norm_static_fp8_quant"),
     (
-        Layer(_NORM + _FIND, (0, 3), 1, "norm"),
+        Layer(_NORM + _FIND, (0, 3), 1, "norm", residual=True),
         "_C::rms_norm_dynamic_per_token_quant _C::rms_norm_per_block_quant",
     ),
     (Layer(_NORM + _ADD + _SCALE, (0, 2), 1, "norm"), "_C::fused_add_rms_norm_static_fp8_quant"),
@@ -70,9 +71,9 @@ def _layer(call: OpCall) -> Cost:
     overwritten = layer.input in layer.writes
     reads = [t for n, t in enumerate(found) if n not in layer.writes or overwritten]
     each = layer.each
-    if "dynamic_per_token" in call.name or "per_block" in call.name:
+    if layer.residual:
         residual = [t for t in found[4:] if t.shape == x.shape]
-        writes += residual  # overwritten with the sum
+        writes += residual
         each += _ADD * len(residual)
     return cost(reads, writes, vector=each * numel(x), dtype=x.dtype)
 
@@ -105,11 +106,12 @@ def quantize_tensor(call: OpCall) -> Cost:
     "sgl_kernel::scaled_fp4_quant",
     family="quantize",
     source="4 an element: the largest of each 16, scale, round, clamp",
+    variants={"sgl_kernel": "sgl_kernel::scaled_fp4_quant"},
 )
 def quantize_fp4(call: OpCall) -> Cost:
     """Two elements to a byte, and a scale for each 16 (padded to tiles)."""
     found = tensors(call)
-    if call.name.startswith("sgl_kernel::") or (found and found[0].dtype not in FLOATS):
+    if variant(call, "sgl_kernel") or (found and found[0].dtype not in FLOATS):
         result, x, scales = (need(call, n, "operand") for n in range(3))
         writes = [result, scales]
     else:
@@ -175,14 +177,18 @@ def norm_and_rotate(call: OpCall) -> Cost:
     "_C_cache_ops::concat_mla_q",
     family="copy",
     source="two parts of each token, written side by side",
+    variants={
+        "mla": "_C_cache_ops::concat_and_cache_mla",
+        "sgl_kernel": "sgl_kernel::concat_mla_k",
+    },
 )
 def concat_mla(call: OpCall) -> Cost:
     """Only the new tokens' places of a cache are written."""
     found = distinct_tensors(call)
-    parts = found[1:3] if "sgl_kernel" in call.name else found[:2]
+    parts = found[1:3] if variant(call, "sgl_kernel") else found[:2]
     if len(parts) < 2:
         raise CannotKnow("the trace has no shapes for the parts")
-    if call.name.endswith("_mla"):
+    if variant(call, "mla"):
         return cost(parts, parts)
-    result = found[0] if "sgl_kernel" in call.name else need(call, 2, "result")
+    result = found[0] if variant(call, "sgl_kernel") else need(call, 2, "result")
     return cost(parts, [result])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     Part,
     Span,
@@ -167,6 +167,7 @@ def scaled_product(call: OpCall) -> Cost:
     "sgl_kernel::moe_wna16_marlin_gemm",
     family="gemm",
     source="2·M·N·K of a weight in Marlin's tiles, which hide N: the result, size_n or the scales tell it",
+    variants={"moe": "*moe*"},
 )
 def marlin(call: OpCall) -> Cost:
     """[M, K] by tiles of a packed weight; of experts' weights each token by its top_k.
@@ -184,7 +185,7 @@ def marlin(call: OpCall) -> Cost:
         elements = numel(out)
     else:
         columns = int_param(call, "size_n", None if scales is None else sizes(scales)[-1])
-        each = int_param(call, "top_k") if "moe" in call.name else 1
+        each = int_param(call, "top_k") if variant(call, "moe") else 1
         elements = product(rows) * each * columns
     # the scales, zeros and orders of the weight; the workspace of locks is small
     return cost(

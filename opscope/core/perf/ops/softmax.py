@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import Cost, backward_of, op
+from opscope.core.perf.registry import Cost, backward_of, op, variant
 from opscope.core.perf.shapes import (
     as_ints,
     axes,
@@ -40,13 +40,14 @@ def _rows(call: OpCall, shape: tuple[int, ...]) -> int:
     family="softmax",
     source="5 an element less 2 a row (max n−1, subtract n, exp n, add n−1, divide n); "
     "log-softmax subtracts the row's logarithm in the place of dividing: 1 a row more",
+    variants={"log": "*log*"},
 )
 def softmax(call: OpCall) -> Cost:
     """max n−1, subtract n, exp n, sum n−1, divide (or subtract the logarithm) n, each row."""
     x = need(call, 0, "input")
     shape = sizes(x)
     rows = _rows(call, shape)
-    flops = max(5 * product(shape) - (1 if "log" in call.name else 2) * rows, 0)
+    flops = max(5 * product(shape) - (1 if variant(call, "log") else 2) * rows, 0)
     kind = "f32" if call.param("half_to_float") is True else dtype_param(call, x.dtype)
     reads = [x, *(t for t in tensors(call)[1:2] if t.dtype == "bool")]
     return cost(reads, [result(call, shape, kind)], vector=flops, dtype=x.dtype)

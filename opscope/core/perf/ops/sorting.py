@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, log2
 
-from opscope.core.perf.registry import CannotKnow, Cost, op
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant
 from opscope.core.perf.shapes import (
     as_ints,
     axes,
@@ -47,14 +47,20 @@ def _row(call: OpCall, shape: tuple[int, ...]) -> tuple[int, int]:
     "aten::unique_dim_consecutive",
     family="sort",
     source="n·⌈log2 n⌉ comparisons a row",
+    variants={
+        "unique": "*unique*",
+        "consecutive": "aten::unique_consecutive aten::unique_dim_consecutive",
+        "argsort": "aten::argsort",
+        "msort": "aten::msort",
+    },
 )
 def sort(call: OpCall) -> Cost:
     """n·⌈log2 n⌉ comparisons for each row."""
     x = need(call, 0, "input")
     shape = sizes(x)
-    whole = "unique" in call.name
+    whole = variant(call, "unique")
     length, rows = (product(shape), 1) if whole else _row(call, shape)
-    flops = product(shape) if "consecutive" in call.name else _comparisons(length, rows)
+    flops = product(shape) if variant(call, "consecutive") else _comparisons(length, rows)
     writes = outputs(call)
     if writes is None and whole:
         return cost(
@@ -67,8 +73,8 @@ def sort(call: OpCall) -> Cost:
     places = TensorSpec("i64", x.shape)
     plain = (
         [x, places]
-        if "argsort" not in call.name and "msort" not in call.name
-        else ([places] if "argsort" in call.name else [x])
+        if not variant(call, "argsort") and not variant(call, "msort")
+        else ([places] if variant(call, "argsort") else [x])
     )
     return cost([x], writes or plain, vector=flops, dtype=x.dtype)
 
@@ -78,6 +84,7 @@ def sort(call: OpCall) -> Cost:
     "aten::kthvalue",
     family="sort",
     source="one comparison an element, k·⌈log2 k⌉ a row",
+    variants={"kthvalue": "aten::kthvalue"},
 )
 def topk(call: OpCall) -> Cost:
     """A selection pass over each row, then the k found are sorted."""
@@ -85,7 +92,7 @@ def topk(call: OpCall) -> Cost:
     shape = sizes(x)
     _, rows = _row(call, shape)
     recorded = output(call)
-    k = 1 if "kthvalue" in call.name else int_param(call, "k", -1)
+    k = 1 if variant(call, "kthvalue") else int_param(call, "k", -1)
     if k < 0:
         if recorded is None:
             raise CannotKnow("the trace does not record k")
@@ -125,18 +132,23 @@ def quantile(call: OpCall) -> Cost:
     "aten::histogram",
     family="sort",
     source="⌈log2 (bounds + 1)⌉ comparisons an element; a histogram 3",
+    variants={
+        "search": "aten::searchsorted",
+        "bucket": "aten::bucketize",
+        "bincount": "aten::bincount",
+    },
 )
 def search(call: OpCall) -> Cost:
     """A binary search for each value, or the place in evenly spaced bins (subtract, divide, add)."""
     first = need(call, 0, "input")
     found = tensors(call)
-    if "search" in call.name or "bucket" in call.name:
+    if variant(call, "search") or variant(call, "bucket"):
         second = need(call, 1, "boundaries")
-        values, bounds = (second, first) if "search" in call.name else (first, second)
+        values, bounds = (second, first) if variant(call, "search") else (first, second)
         steps = ceil(log2(max(sizes(bounds)[-1], 1) + 1)) if sizes(bounds) else 0
         out = output(call) or TensorSpec("i32" if call.param("out_int32") else "i64", values.shape)
         return cost([values, bounds], [out], vector=steps * numel(values), dtype=values.dtype)
-    each = 1 if "bincount" in call.name else 3
+    each = 1 if variant(call, "bincount") else 3
     writes = outputs(call)
     return cost(
         found,
@@ -154,6 +166,7 @@ def search(call: OpCall) -> Cost:
     "aten::histogramdd",
     family="sort",
     source="3 a coordinate, or ⌈log2 (bounds + 1)⌉ comparisons; edges: 2 comparisons",
+    variants={"bin_edges": "aten::_histogramdd_bin_edges"},
 )
 def histogram(call: OpCall) -> Cost:
     """The place of each coordinate in its bins, and one addition a point."""
@@ -161,7 +174,7 @@ def histogram(call: OpCall) -> Cost:
     shape = sizes(x)
     points = product(shape[:-1])
     edges = next((one for one in lists(call) if one), None)
-    if "bin_edges" in call.name:
+    if variant(call, "bin_edges"):
         flops = 2 * product(shape)
     elif edges:
         flops = points * (1 + sum(ceil(log2(max(numel(t), 1) + 1)) for t in edges))

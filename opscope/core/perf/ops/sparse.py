@@ -7,7 +7,7 @@ makes needless is in ``masked_flops``.
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     cost,
     distinct_tensors,
@@ -171,24 +171,29 @@ def _structured(
     "aten::_sparse_semi_structured_addmm",
     family="gemm",
     source="2·M·N·K as the dense product, half of it behind the 2:4 pattern",
+    variants={
+        "linear": "aten::_sparse_semi_structured_linear",
+        "cslt": "aten::_cslt_sparse_mm",
+        "addmm": "aten::_sparse_semi_structured_addmm",
+    },
 )
 def structured_product(call: OpCall) -> Cost:
     """The dense operand tells K: its rows, or a linear layer's input features."""
     out = output(call)
-    if "linear" in call.name:
+    if variant(call, "linear"):
         x, w = need(call, 0, "input"), need(call, 1, "weight")
         shape = sizes(x)
         if not shape or len(sizes(w)) != 2:
             raise CannotKnow("not a linear layer")
         out = out or TensorSpec(x.dtype, (*shape[:-1], sizes(w)[0]))
         return _structured(call, w, x, out, shape[-1])
-    at = {"_mm": (0, 2), "addmm": (1, 3)}["addmm" if "addmm" in call.name else "_mm"]
-    if "cslt" in call.name:
+    at = {"_mm": (0, 2), "addmm": (1, 3)}["addmm" if variant(call, "addmm") else "_mm"]
+    if variant(call, "cslt"):
         at = (0, 1)
     kept, dense = need(call, at[0], "compressed matrix"), need(call, at[1], "dense matrix")
     if len(sizes(dense)) != 2:
         raise CannotKnow("not matrices")
-    if out is None and "cslt" not in call.name:
+    if out is None and not variant(call, "cslt"):
         out = TensorSpec(dense.dtype, (sizes(kept)[0], sizes(dense)[1]))
     return _structured(call, kept, dense, out, sizes(dense)[0])
 

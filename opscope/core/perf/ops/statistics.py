@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, op
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -23,7 +23,13 @@ from opscope.core.perf.shapes import (
 from opscope.core.schema import OpCall, TensorSpec
 
 
-@op("aten::cov", "aten::corrcoef", family="gemm", source="2·V²·N, the mean taken off 2 an element")
+@op(
+    "aten::cov",
+    "aten::corrcoef",
+    family="gemm",
+    source="2·V²·N, the mean taken off 2 an element",
+    variants={"corr": "aten::corrcoef"},
+)
 def covariance(call: OpCall) -> Cost:
     """The centred rows' products with each other; a correlation divides by both deviations."""
     x = need(call, 0, "input")
@@ -37,7 +43,7 @@ def covariance(call: OpCall) -> Cost:
         distinct_tensors(call),
         [out],
         matrix=2 * square * count,
-        vector=2 * product(shape) + square * (3 if "corr" in call.name else 1),
+        vector=2 * product(shape) + square * (3 if variant(call, "corr") else 1),
         dtype=x.dtype,
     )
 
@@ -50,13 +56,14 @@ def covariance(call: OpCall) -> Cost:
     "aten::gradient",
     family="elementwise",
     source="a difference an element; a trapezoid 3, with abscissas 4; a gradient 2",
+    variants={"diff": "aten::diff", "gradient": "aten::gradient"},
 )
 def differences(call: OpCall) -> Cost:
     """Neighbours subtracted (once for each order), or added and scaled by their distance."""
     x = need(call, 0, "input")
-    if "diff" in call.name:
+    if variant(call, "diff"):
         each = int_param(call, "n", 1)
-    elif "gradient" in call.name:
+    elif variant(call, "gradient"):
         each = 2 * max(len(outputs(call) or [x]), 1)
     else:
         each = 4 if len(tensors(call)) > 1 else 3
@@ -115,6 +122,7 @@ def norm_except_dim(call: OpCall) -> Cost:
     "aten::_foreach_powsum",
     family="reduction",
     source="a comparison an element; a power and an addition an element",
+    variants={"powsum": "aten::_foreach_powsum"},
 )
 def foreach_reduction(call: OpCall) -> Cost:
     """Each tensor of the list to one number."""
@@ -123,5 +131,5 @@ def foreach_reduction(call: OpCall) -> Cost:
         raise CannotKnow("the trace has no shapes for the list of tensors")
     outs = [TensorSpec(t.dtype, ()) for t in found]
     count = sum(map(numel, found))
-    flops = 2 * count if "powsum" in call.name else max(count - len(found), 0)
+    flops = 2 * count if variant(call, "powsum") else max(count - len(found), 0)
     return cost(found, outputs(call) or outs, vector=flops, dtype=found[0].dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opscope.core.perf.api import cost as cost_of
-from opscope.core.perf.registry import CannotKnow, Cost, op
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant
 from opscope.core.perf.shapes import cost, int_param, need, outputs, promote, sizes, tensors
 from opscope.core.schema import OpCall, TensorSpec
 
@@ -14,6 +14,7 @@ from opscope.core.schema import OpCall, TensorSpec
     "aten::multi_head_attention_forward",
     family="attention",
     source="projections as gemm, attention as SDPA",
+    variants={"native_call": "aten::_*"},
 )
 def multi_head(call: OpCall) -> Cost:
     """Three projections in, attention over heads, one projection out."""
@@ -21,7 +22,7 @@ def multi_head(call: OpCall) -> Cost:
     qs, ks = sizes(q), sizes(k)
     if len(qs) != 3:
         raise CannotKnow("the layer's inner sizes are not recorded")
-    first = call.name.startswith("aten::_")  # [B, N, E]; the function's default is [N, B, E]
+    first = variant(call, "native_call")  # [B, N, E]; the function's default is [N, B, E]
     batch, queries, keys = (qs[0], qs[1], ks[1]) if first else (qs[1], qs[0], ks[0])
     embed = qs[2]
     projections = 2 * batch * embed * embed * (2 * queries + 2 * keys)
