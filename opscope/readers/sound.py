@@ -13,7 +13,8 @@ import polars as pl
 from opscope.core.schema import TABLES
 from opscope.core.tables.trace import Trace, table_schema
 
-#: No time is beyond, ns: Unix time reaches it in 2043, and sums of three such times stay in 64 bits.
+#: No time is beyond, ns: Unix time reaches it in 2043, and sums of three such times stay in 64
+#: bits.
 LATEST: Final = 1 << 61
 #: Nothing lasts longer, ns: 104 days. A thousand of them add up within 64 bits.
 LONGEST: Final = 1 << 53

@@ -14,14 +14,14 @@ import polars as pl
 
 from opscope.core.perf.devices.peaks import Device
 
-#: A kernel's start, its ramp and its drain take of this order (ns); work that ideally takes less and
-#: is far from its roof is bound by latency, not by a unit.
+#: A kernel's start, its ramp and its drain take of this order (ns); work that ideally takes less
+#: and is far from its roof is bound by latency, not by a unit.
 LATENCY_NS: Final = 2_000
 LATENCY_EFFICIENCY: Final = 0.5
 #: Fewer clock ticks than this and the measured time itself is too coarse to judge by.
 COARSE_TICKS: Final = 10
-#: A working set of up to so many times the last cache (L2, or what is behind it) may come from there
-#: in part.
+#: A working set of up to so many times the last cache (L2, or what is behind it) may come from
+#: there in part.
 CACHE_FACTOR: Final = 2
 
 #: Dtypes that libraries compute on vector units where they choose no tensor kernel.

@@ -35,7 +35,8 @@ LEAST: Final = 3
 ALIKE: Final = 0.9
 #: Optimizers, or functions, that may take turns.
 ROUND: Final = 8
-#: Ops of a process beyond which iterations are not compared: a fifth of the time in which 1.2 M are attributed.
+#: Ops of a process beyond which iterations are not compared: a fifth of the time in which 1.2 M are
+#: attributed.
 MAX_OPS: Final = 2_000_000
 #: Operations of a function tried as the one that begins a step.
 _TRIED: Final = 16

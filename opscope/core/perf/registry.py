@@ -141,7 +141,7 @@ def op(
         for name in names:
             if name in _ENTRIES:
                 raise ValueError(f"{name} already has a cost model")
-            text = source or (model.__doc__ or "").strip().splitlines()[0]
+            text = source or (model.__doc__ or "").strip().partition("\n")[0]
             _ENTRIES[name] = Entry(name, family, model, text, view, sparse, of[name])
         lookup.cache_clear()
         return model
@@ -309,7 +309,8 @@ _API_TO_ATEN: Final[Mapping[str, str]] = MappingProxyType(
 )
 #: A function whose name is another one's method: Tensor.unfold is a view.
 _FUNCTIONS: Final = MappingProxyType({"torch.nn.functional.unfold": "aten::im2col"})
-#: Namespaces of the API whose ops carry them in their ATen names: torch.linalg.solve, aten::linalg_solve.
+#: Namespaces of the API whose ops carry them in their ATen names: torch.linalg.solve,
+#: aten::linalg_solve.
 _SPACES: Final = re.compile(r"^torch\.(fft|linalg|special)\.(\w+)$")
 
 

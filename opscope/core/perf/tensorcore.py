@@ -27,8 +27,8 @@ WITHOUT_PRODUCTS: Final = frozenset(
     | {"reduction", "scan", "search", "softmax", "sort", "view"}
 )
 
-#: Lowest compute capability whose Tensor Cores take a dtype (CUDA C++ Programming Guide, "Warp matrix
-#: functions", and the architecture white papers). fp64 is on the data-centre parts alone.
+#: Lowest compute capability whose Tensor Cores take a dtype (CUDA C++ Programming Guide, "Warp
+#: matrix functions", and the architecture white papers). fp64 is on the data-centre parts alone.
 FIRST_CC: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         "f16": (7, 0),
@@ -68,8 +68,8 @@ NO_UNITS: Final = "none"
 #: What a dimension's bytes must be a multiple of (cuBLAS before 11 needs it, later ones are faster
 #: with it): https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication
 ALIGNMENT_BYTES: Final = 16
-#: Element sizes in bits that need it from every version of cuBLASLt: its int8 kernels take multiples
-#: of 4 elements, its fp8 and fp4 ones 16 bytes (cuBLAS documentation, cublasLtMatmul).
+#: Element sizes in bits that need it from every version of cuBLASLt: its int8 kernels take
+#: multiples of 4 elements, its fp8 and fp4 ones 16 bytes (cuBLAS documentation, cublasLtMatmul).
 _ALWAYS: Final[Mapping[int, int]] = MappingProxyType({8: 4, 6: 16, 4: 32})
 _FP8_STEP: Final = 16
 #: A product below this many multiply-adds is done sooner than a Tensor Core kernel starts up.

@@ -140,7 +140,8 @@ _TRIED: Final = 128
 _WORTH: Final = 0.5
 #: Of readings that are in no group that proposed, so many judge a line.
 _JUDGES: Final = 256
-#: A rival is another assignment of this part of what it matches, and as good as this part of the best.
+#: A rival is another assignment of this part of what it matches, and as good as this part of the
+#: best.
 _OTHER: Final = 0.25
 _AS_GOOD: Final = 0.8
 

@@ -25,7 +25,8 @@ _COPIES: Final = {
     "MemcpyOther": "cuMemcpy",
     "Memset": "cuMemset",
 }
-#: CUPTI's own work, which stands on the lines of streams and threads (getActivityOverheadKindString).
+#: CUPTI's own work, which stands on the lines of streams and threads
+#: (getActivityOverheadKindString).
 OVERHEAD: Final = ("COMPILER", "BUFFER_FLUSH", "INSTRUMENTATION", "RESOURCE", "<UNKNOWN>")
 #: The name of any line on which such work stands, kernels beside it or not (GetDeviceXLineName).
 OVERHEAD_LINE: Final = "CUPTI overhead"

@@ -254,7 +254,8 @@ _WORDS: Final = Rule(
 _PRODUCT_WORD: Final = re.compile(
     r"(?i:gemm(?!a)|matmul|mul_mat|attn|attention|fmha|mha|mla|dot|linear|conv(?!ert)|einsum|bmm|_mm_|_mm$|moe(?!_align|_sort|::))"
 )
-#: Characters of a name that are looked at: the longest real ones have 6,000, and a pattern may begin anywhere.
+#: Characters of a name that are looked at: the longest real ones have 6,000, and a pattern may
+#: begin anywhere.
 _READ: Final = 16_384
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
 _ENTERS: Final = re.compile(r"kentry<[^A-Za-z_]*(?=ck_tile::)")

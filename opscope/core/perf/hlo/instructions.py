@@ -211,7 +211,12 @@ def nothing(call: OpCall) -> Cost:
 @op(*(f"hlo::{name}" for name in words(
         "copy convert transpose reshape broadcast concatenate pad reverse slice dynamic-slice "
         "copy-start copy-done iota reduce-precision dynamic-reshape")),
-    family="copy", source="result written, as much read", variants={"done": "hlo::copy-done", "slice": "hlo::slice hlo::dynamic-slice", "iota": "hlo::iota"})  # fmt: skip
+    family="copy", source="result written, as much read",
+    variants={
+        "done": "hlo::copy-done",
+        "slice": "hlo::slice hlo::dynamic-slice",
+        "iota": "hlo::iota",
+    })  # fmt: skip
 def copy(call: OpCall) -> Cost:
     """What is taken is read and written once."""
     out = output(call)
@@ -224,7 +229,12 @@ def copy(call: OpCall) -> Cost:
 
 
 @op("hlo::dynamic-update-slice", "hlo::gather", "hlo::scatter", family="index",
-    source="the elements touched (XLA)", variants={"gather": "hlo::gather", "dynamic": "hlo::dynamic-update-slice", "scatter": "hlo::scatter"})  # fmt: skip
+    source="the elements touched (XLA)",
+    variants={
+        "gather": "hlo::gather",
+        "dynamic": "hlo::dynamic-update-slice",
+        "scatter": "hlo::scatter",
+    })  # fmt: skip
 def touch(call: OpCall) -> Cost:
     """The update is read and written in place; gather reads what it writes; scatter adds once each."""
     found = tensors(call)

@@ -102,7 +102,8 @@ def swiglu(call: OpCall) -> Cost:
 
 
 @op("ReduceL1", "ReduceSumSquare", "ReduceLogSum", family="reduction",
-    source="an absolute value or a square an element, inputs − outputs additions; a logarithm a result", variants={"log_sum": "ReduceLogSum"})  # fmt: skip
+    source="an absolute value or a square an element, inputs − outputs additions; a logarithm a result",
+    variants={"log_sum": "ReduceLogSum"})  # fmt: skip
 def reduce_more(call: OpCall) -> Cost:
     """ONNX's reductions that compute an element before they add it, or the result after."""
     x = need(call, 0, "input")
@@ -117,7 +118,8 @@ def reduce_more(call: OpCall) -> Cost:
     *words("SegmentSum SegmentSumV2 SegmentMean SegmentMax SegmentMaxV2 SegmentMin SegmentMinV2 "
            "SegmentProd SegmentProdV2 UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd"),
     family="reduction",
-    source="inputs − outputs operations; a mean divides", variants={"mean": "SegmentMean"})  # fmt: skip
+    source="inputs − outputs operations; a mean divides",
+    variants={"mean": "SegmentMean"})  # fmt: skip
 def segments(call: OpCall) -> Cost:
     """Rows of one segment are brought together."""
     x = need(call, 0, "data")
@@ -133,7 +135,8 @@ def segments(call: OpCall) -> Cost:
            "SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseSegmentSumGradV2 "
            "SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2"),
     family="embedding",
-    source="an addition an element gathered, but the first of its segment; a mean divides", variants={"grad": "*Grad*", "sum": "*Sum*"})  # fmt: skip
+    source="an addition an element gathered, but the first of its segment; a mean divides",
+    variants={"grad": "*Grad*", "sum": "*Sum*"})  # fmt: skip
 def sparse_segments(call: OpCall) -> Cost:
     """The rows of the indices, added by segment."""
     x, indices = need(call, 0, "data"), need(call, 1, "indices")
@@ -166,7 +169,8 @@ def scatter_nd(call: OpCall) -> Cost:
 
 
 @op("DFT", "STFT", "Rfft", "Irfft", "FFTND", "IFFTND", "RFFTND", "IRFFTND", "FFT3D", "IFFT3D", "RFFT3D",
-    "IRFFT3D", "BatchFFT3D", "BatchIFFT3D", family="fft", source="5·N·log2 N a complex transform", variants={"nd": "*ND", "irfft": "Irfft* IRFFT*", "3d": "*3D*"})  # fmt: skip
+    "IRFFT3D", "BatchFFT3D", "BatchIFFT3D", family="fft", source="5·N·log2 N a complex transform",
+    variants={"nd": "*ND", "real": "*rfft* *RFFT*", "irfft": "Irfft* IRFFT*", "3d": "*3D*"})  # fmt: skip
 def transform(call: OpCall) -> Cost:
     """Over the last three dimensions, the last, or ONNX's ``axis``; real ones half."""
     x, out = need(call, 0, "input"), output(call)
@@ -179,9 +183,7 @@ def transform(call: OpCall) -> Cost:
         shape = shape[:-1]
         points = shape[(axis or (-1,))[0]]
     else:
-        real = "R" in call.name.upper().replace("BATCH", "").replace("IRFFT", "R").replace(
-            "RFFT", "R"
-        )
+        real = variant(call, "real")
         points = product(shape[-3:]) if variant(call, "3d") else shape[-1]
     batch = product(shape) // max(points, 1)
     dtype = x.dtype
@@ -202,7 +204,8 @@ def take(call: OpCall) -> Cost:
 
 @op(*words("Assign AssignVariableOp StridedSliceAssign ResourceStridedSliceAssign "
            "TensorStridedSliceUpdate"),
-    family="copy", source="the value read, as many elements written", variants={"tensor": "TensorStridedSliceUpdate"})  # fmt: skip
+    family="copy", source="the value read, as many elements written",
+    variants={"tensor": "TensorStridedSliceUpdate"})  # fmt: skip
 def assign(call: OpCall) -> Cost:
     """The value is the last operand; a copy of the whole besides where the result is a new tensor."""
     found = tensors(call)

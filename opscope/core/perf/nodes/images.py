@@ -30,7 +30,8 @@ def _window(call: OpCall) -> int:
 
 
 @op(*words("MaxPool MaxPoolV2 MaxPool3D MaxPoolWithArgmax AvgPool AvgPool3D AveragePool LpPool"),
-    family="pooling", source="k − 1 comparisons an output, or k − 1 additions and a division", variants={"max": "*Max*"})  # fmt: skip
+    family="pooling", source="k − 1 comparisons an output, or k − 1 additions and a division",
+    variants={"max": "*Max*"})  # fmt: skip
 def pool(call: OpCall) -> Cost:
     """The window's operations for each output."""
     x, out = need(call, 0, "input"), need_output(call)
@@ -56,7 +57,8 @@ def global_pool(call: OpCall) -> Cost:
 
 @op(*words("MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad MaxPoolGradWithArgmax AvgPoolGrad AvgPool3DGrad"),
     family="pooling",
-    source="an addition an output gradient, k comparisons where no index says where; a mean k + 1", variants={"argmax": "MaxPoolGradWithArgmax"})  # fmt: skip
+    source="an addition an output gradient, k comparisons where no index says where; a mean k + 1",
+    variants={"argmax": "MaxPoolGradWithArgmax"})  # fmt: skip
 def pool_grad(call: OpCall) -> Cost:
     """The gradient goes where the maximum was, which is sought again unless an index tells it (as
     TensorFlow's own profiler counts), or to all of the window."""
@@ -71,7 +73,8 @@ def pool_grad(call: OpCall) -> Cost:
 
 
 @op("Dilation2D", "Dilation2DBackpropInput", "Dilation2DBackpropFilter", family="pooling",
-    source="an addition and a comparison a tap (TensorFlow's profiler: 2·k an output)", variants={"backprop": "Dilation2DBackpropInput Dilation2DBackpropFilter"})  # fmt: skip
+    source="an addition and a comparison a tap (TensorFlow's profiler: 2·k an output)",
+    variants={"backprop": "Dilation2DBackpropInput Dilation2DBackpropFilter"})  # fmt: skip
 def dilation(call: OpCall) -> Cost:
     """The largest of the sums of window and filter; a gradient finds it again and adds once."""
     x, w = need(call, 0, "input"), need(call, 1, "filter")
@@ -86,7 +89,8 @@ def dilation(call: OpCall) -> Cost:
 @op(*words("ResizeBilinear ResizeNearestNeighbor ResizeBicubic Resize Upsample CropAndResize "
            "ResizeBilinearV2 ResizeNearestNeighborV2 ResizeBilinearGrad ResizeNearestNeighborGrad "
            "ResizeBicubicGrad"),
-    family="interpolation", source="bilinear 7 an output, bicubic 35, nearest none", variants={"grad": "*Grad*"})  # fmt: skip
+    family="interpolation", source="bilinear 7 an output, bicubic 35, nearest none",
+    variants={"grad": "*Grad*"})  # fmt: skip
 def resize(call: OpCall) -> Cost:
     """The taps of each output."""
     x, out = need(call, 0, "input"), need_output(call)
@@ -117,7 +121,8 @@ def roi_align(call: OpCall) -> Cost:
 
 
 @op("AdjustContrast", "AdjustContrastv2", "RGBToHSV", "HSVToRGB", "AdjustHue", "AdjustSaturation",
-    family="elementwise", source="contrast 4 an element; a colour space there 6, and back", variants={"contrast": "AdjustContrast AdjustContrastv2", "adjust": "*Adjust*"})  # fmt: skip
+    family="elementwise", source="contrast 4 an element; a colour space there 6, and back",
+    variants={"contrast": "AdjustContrast AdjustContrastv2", "adjust": "*Adjust*"})  # fmt: skip
 def colours(call: OpCall) -> Cost:
     """Contrast: mean 1, subtract, scale, add; hue and saturation go to HSV, change, and come back."""
     x = need(call, 0, "image")

@@ -20,7 +20,8 @@ from opscope.core.schema import OpCall, TensorSpec
 
 @op(*words("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx BatchNormalization "
            "BatchNorm BatchNormWithActivation _MklFusedBatchNormV3 InstanceNormalization"),
-    family="norm", source="training 7 an element, evaluation 4", variants={"instance": "InstanceNormalization"})  # fmt: skip
+    family="norm", source="training 7 an element, evaluation 4",
+    variants={"instance": "InstanceNormalization"})  # fmt: skip
 def batch_norm(call: OpCall) -> Cost:
     """Statistics 4, normalise 1, affine 2; evaluation: subtract, multiply, affine."""
     x = need(call, 0, "input")
@@ -43,7 +44,11 @@ def batch_norm_grad(call: OpCall) -> Cost:
 @op(*words("LayerNormalization LayerNorm SkipLayerNormalization EmbedLayerNormalization "
            "SimplifiedLayerNormalization SkipSimplifiedLayerNormalization GroupNormalization GroupNorm "
            "RMSNormalization RmsNorm"),
-    family="norm", source="layer 7 an element, root-mean-square 4; skip 1", variants={"simplified": "*Simplified*", "skip": "SkipLayerNormalization SkipSimplifiedLayerNormalization"})  # fmt: skip
+    family="norm", source="layer 7 an element, root-mean-square 4; skip 1",
+    variants={
+        "simplified": "*Simplified*",
+        "skip": "SkipLayerNormalization SkipSimplifiedLayerNormalization",
+    })  # fmt: skip
 def layer_norm(call: OpCall) -> Cost:
     """Mean, variance, normalise, affine; the skip connection's addition besides."""
     x = need(call, 0, "input")
@@ -77,7 +82,8 @@ def normalisation(call: OpCall) -> Cost:
 
 
 @op("LRN", "LRNGrad", family="norm",
-    source="squares 1, the window's running sum 2, scale, add, power, divide 4; gradient 12", variants={"grad": "LRNGrad"})  # fmt: skip
+    source="squares 1, the window's running sum 2, scale, add, power, divide 4; gradient 12",
+    variants={"grad": "LRNGrad"})  # fmt: skip
 def local_response(call: OpCall) -> Cost:
     """Each element divided by a power of its neighbourhood's energy."""
     x = need(call, 0, "input")

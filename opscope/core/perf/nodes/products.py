@@ -147,7 +147,8 @@ def sparse_dense(call: OpCall) -> Cost:
 
 
 @op("TridiagonalSolve", "TridiagonalMatMul", "BandedTriangularSolve", family="linalg",
-    source="Thomas: 3 a row to eliminate, 5 a row and right-hand side; product 5; 2·bands", variants={"solve": "TridiagonalSolve BandedTriangularSolve"})  # fmt: skip
+    source="Thomas: 3 a row to eliminate, 5 a row and right-hand side; product 5; 2·bands",
+    variants={"solve": "TridiagonalSolve BandedTriangularSolve"})  # fmt: skip
 def banded(call: OpCall) -> Cost:
     """Diagonals [..., 3, n] (or [..., bands, n]) and right-hand sides [..., n, k]."""
     a, b = need(call, 0, "diagonals"), tensors(call)[-1]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from opscope.core.group_specs import group_size
-from opscope.core.perf.registry import Cost, op, words
+from opscope.core.perf.registry import Cost, op, variant, words
 from opscope.core.perf.shapes import NO_SHAPES, Span, distinct_tensors, lists, numel, outputs
 from opscope.core.perf.shapes import cost as cost_of_parts
 from opscope.core.schema import Arg, OpCall, SameAs
@@ -159,20 +159,23 @@ _NAMES = (
 )
 
 
-@op(*_NAMES, family="communication", source="bytes on the wire a rank: nccl-tests, PERFORMANCE.md")
+@op(
+    *_NAMES,
+    family="communication",
+    source="bytes on the wire a rank: nccl-tests, PERFORMANCE.md",
+    variants={"moves_nothing": "*wait* *-done *_wrap_tensor_autograd *Group*", "of_gloo": "gloo:*"},
+)
 def communicate(call: OpCall) -> Cost:
     """bytes_read is what a rank sends, bytes_written what it receives; no FLOPs of the model."""
     named = call.param("Collective name", call.param("collective", call.name))
     kind = collective(str(named))
     if "+" in call.name:
         return _group(call, kind)
-    if "wait" in call.name or call.name.endswith(("-done", "_wrap_tensor_autograd")):
-        return Cost()
-    if "Group" in call.name:
+    if variant(call, "moves_nothing"):
         return Cost()
     if kind is None:
         return _unknown("the trace does not record which collective it is")
-    if call.name.startswith("gloo:"):
+    if variant(call, "of_gloo"):
         return _unknown("its bytes stand at the op that asked for it")
     parts = distinct_tensors(call)
     told = _integer(call, "bytes")

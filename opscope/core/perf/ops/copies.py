@@ -271,7 +271,8 @@ def cat(call: OpCall) -> Cost:
 
 
 @op("aten::_nested_sum_backward", "aten::_rowwise_prune", family="copy",
-    source="moved: repeated over each part, or kept rows", variants={"prune": "aten::_rowwise_prune"})  # fmt: skip
+    source="moved: repeated over each part, or kept rows",
+    variants={"prune": "aten::_rowwise_prune"})  # fmt: skip
 def as_recorded(call: OpCall) -> Cost:
     """How large the result is only the outputs tell: the parts' sizes and the mask are data."""
     found, made = distinct_tensors(call), outputs(call)
@@ -292,3 +293,26 @@ def split_copy(call: OpCall) -> Cost:
     """All elements are read and written once."""
     x = need(call, 0, "input")
     return cost([x], outputs(call) or [TensorSpec(x.dtype, (touched(x),))])
+
+
+@op(
+    "_moe_C::moe_align_block_size",
+    "sgl_kernel::moe_align_block_size",
+    "_moe_C::moe_permute",
+    "_moe_C::moe_unpermute",
+    "_C_cache_ops::reshape_and_cache",
+    "_C_cache_ops::reshape_and_cache_flash",
+    "vllm::reshape_and_cache_flash",
+    "_C_cache_ops::copy_blocks",
+    "_C_cache_ops::swap_blocks",
+    family="copy",
+    source="tokens moved to their experts or pages",
+    variants={"caches": "*cache*"},
+)
+def arrange(call: OpCall) -> Cost:
+    """Rows move; the caches that they move into are not all touched."""
+    found = distinct_tensors(call)
+    if not found:
+        return cost(None, None, reason=NO_SHAPES)
+    rows = found[:2] if variant(call, "caches") else found[:1]
+    return cost(rows, rows)

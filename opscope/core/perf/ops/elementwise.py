@@ -13,6 +13,7 @@ from typing import Final
 
 from opscope.core.perf.registry import CannotKnow, Cost, in_place, op, variant, word_of, words
 from opscope.core.perf.shapes import (
+    NO_SHAPES,
     Part,
     broadcast,
     cost,
@@ -30,7 +31,7 @@ from opscope.core.perf.shapes import (
     sizes,
     tensors,
 )
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import FLOATS, INTEGERS, OpCall, TensorSpec
 
 #: One operand; FLOPs an element.
 UNARY: Final[Mapping[str, int]] = MappingProxyType(
@@ -335,3 +336,24 @@ def amp_unscale(call: OpCall) -> Cost:
     found = _foreach_lists(call)[0]
     count = sum(numel(t) for t in found)
     return cost(found, found, vector=2 * count, dtype=promote(found))
+
+
+@op(
+    "_C::rotary_embedding",
+    "_C::batched_rotary_embedding",
+    "vllm::rotary_embedding",
+    "sgl_kernel::apply_rope_pos_ids_cos_sin_cache",
+    "flash_attn::apply_rotary",
+    "quack::rotary",
+    family="elementwise",
+    source="3 an element: a pair takes four products and two sums",
+)
+def rotary(call: OpCall) -> Cost:
+    """Each pair of a query's or key's elements is turned by its angle."""
+    found = [t for t in tensors(call) if t.dtype in FLOATS]
+    if not found:
+        raise CannotKnow(NO_SHAPES)
+    turned = found[:2] if len(found) > 2 else found[:1]
+    flops = 3 * sum(map(numel, turned))
+    positions = [t for t in tensors(call) if t.dtype in INTEGERS]
+    return cost([*turned, *positions], turned, vector=flops, dtype=turned[0].dtype)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant, words
 from opscope.core.perf.shapes import (
+    Part,
+    Span,
     cost,
     int_param,
     need,
@@ -129,7 +131,8 @@ def embedding_renorm(call: OpCall) -> Cost:
 
 
 @op("aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward", family="copy",
-    sparse=True, source="the gradient's rows and the indices, kept as they are", variants={"bag": "aten::_embedding_bag_sparse_backward"})  # fmt: skip
+    sparse=True, source="the gradient's rows and the indices, kept as they are",
+    variants={"bag": "aten::_embedding_bag_sparse_backward"})  # fmt: skip
 def sparse_gradient(call: OpCall) -> Cost:
     """A sparse gradient is the rows with their indices; a bag's rows are written for each index."""
     found = tensors(call)
@@ -147,3 +150,30 @@ def embedding_gradient(call: OpCall) -> tuple[Cost, Cost]:
     elements = product((numel(indices), sizes(weight)[-1]))
     grad = span(weight, elements)
     return Cost(), cost([grad, indices], [weight], vector=elements, dtype=weight.dtype)
+
+
+@op(
+    *words(
+        """
+        quantized::embedding_byte quantized::embedding_4bit quantized::embedding_bag_byte
+        quantized::embedding_bag_4bit quantized::embedding_bag_byte_rowwise_offsets
+        quantized::embedding_bag_4bit_rowwise_offsets quantized::embedding_bag_2bit_rowwise_offsets
+        """
+    ),
+    family="embedding",
+    source="dequantise 2 an element gathered, an addition each into its bag",
+    variants={"bag": "*bag*", "4bit": "*4bit*", "2bit": "*2bit*"},
+)
+def quantised_bag(call: OpCall) -> Cost:
+    """Rows of a packed table: as wide as the result."""
+    out = output(call)
+    indices = next((t for t in tensors(call) if t.dtype in ("i32", "i64")), None)
+    if out is None or indices is None:
+        raise CannotKnow("the packed table has no shape, and the trace has no outputs")
+    gathered = numel(indices) * (sizes(out)[-1] if sizes(out) else 1)
+    added = max(gathered - numel(out), 0) if variant(call, "bag") else 0
+    bits = "u4" if variant(call, "4bit") else "u8"
+    reads: list[Part] = [Span(bits, gathered), indices]
+    if variant(call, "2bit"):
+        reads = [Span("u8", gathered // 4), indices]
+    return cost(reads, [out], vector=2 * gathered + added, dtype=out.dtype)

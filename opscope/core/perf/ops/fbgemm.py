@@ -245,7 +245,8 @@ def jagged(call: OpCall) -> Cost:
 
 
 @op("fbgemm::batched_dense_vec_jagged_2d_mul", "fbgemm::jagged_jagged_bmm", family="gemm",
-    source="2 a multiply-add over the jagged rows", variants={"bmm": "fbgemm::jagged_jagged_bmm"})  # fmt: skip
+    source="2 a multiply-add over the jagged rows",
+    variants={"bmm": "fbgemm::jagged_jagged_bmm"})  # fmt: skip
 def jagged_product(call: OpCall) -> Cost:
     """Every jagged row by a vector or matrix of the dense side."""
     x, y = need(call, 0, "first operand"), need(call, 1, "second operand")

@@ -40,21 +40,21 @@ _NAMES = (
     "_upsample_bicubic2d_aa",
     "_upsample_lanczos2d_aa",
 )
+_KINDS = {kind: f"*{kind}*" for kind in TAPS}
 
 
-def _each(name: str) -> int:
-    for word, flops in TAPS.items():
-        if word in name:
-            return flops
-    raise CannotKnow("the kind of interpolation is not in the op's name")
+def _each(call: OpCall) -> int:
+    """FLOPs of an output element: the registration says of which kind the op is."""
+    return next(flops for kind, flops in TAPS.items() if variant(call, kind))
 
 
 @op(*(f"aten::{name}" for name in _NAMES), family="interpolation",
-    source="taps of each output: opscope.core.perf.ops.interpolation.TAPS", variants={"antialias": "*_aa*", "nearest": "*nearest*"})  # fmt: skip
+    source="taps of each output: opscope.core.perf.ops.interpolation.TAPS",
+    variants={**_KINDS, "antialias": "*_aa*"})  # fmt: skip
 def upsample(call: OpCall) -> Cost:
     """A stated number of FLOPs for each output element."""
     x = need(call, 0, "input")
-    return _resized(call, x, _each(call.name))
+    return _resized(call, x, _each(call))
 
 
 def _resized(call: OpCall, x: TensorSpec, each: int) -> Cost:
@@ -96,11 +96,12 @@ def interpolate(call: OpCall) -> Cost:
 
 
 @op(*(f"aten::{name}_backward" for name in _NAMES), family="interpolation",
-    source="a product and a sum for each tap of each output gradient")  # fmt: skip
+    source="a product and a sum for each tap of each output gradient",
+    variants={**_KINDS, "antialias": "*_aa*"})  # fmt: skip
 def upsample_backward(call: OpCall) -> Cost:
     """Each gradient is spread over its taps: a product and an addition each; nearest adds alone."""
     grad = need(call, 0, "gradient")
-    taps = {0: 1, 3: 4, 7: 8, 15: 16, 35: 32, 83: 72}[_each(call.name)]
+    taps = {0: 1, 3: 4, 7: 8, 15: 16, 35: 32, 83: 72}[_each(call)]
     out = output(call)
     size = ints_param(call, "input_size")
     if out is None and size is not None:
@@ -149,7 +150,8 @@ def grid_sample(call: OpCall) -> Cost:
 @op("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
     "aten::_grid_sampler_2d_cpu_fallback_backward",
     "aten::cudnn_grid_sampler_backward", family="interpolation",
-    source="four taps' gradients to input and grid", variants={"3d": "aten::grid_sampler_3d_backward"})  # fmt: skip
+    source="four taps' gradients to input and grid",
+    variants={"3d": "aten::grid_sampler_3d_backward"})  # fmt: skip
 def grid_sample_backward(call: OpCall) -> Cost:
     """A product and an addition for each tap to the input, and as many to the grid."""
     grad, x, grid = (need(call, n, "operand") for n in range(3))

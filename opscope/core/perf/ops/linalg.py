@@ -92,7 +92,8 @@ def _real(dtype: str, flops: int) -> int:
 
 
 @op(*(f"aten::{name}" for name in FACTORS), family="linalg",
-    source="LAPACK Working Note 41: opscope.core.perf.ops.linalg.FACTORS", variants={"native_call": "aten::_*"})  # fmt: skip
+    source="LAPACK Working Note 41: opscope.core.perf.ops.linalg.FACTORS",
+    variants={"native_call": "aten::_*"})  # fmt: skip
 def factorise(call: OpCall) -> Cost:
     """LAPACK's leading terms for each matrix of the batch."""
     x, batch, m, n = _matrix(call)

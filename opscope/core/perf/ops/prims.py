@@ -83,7 +83,8 @@ also("aten::split_copy", "static_runtime::fused_equally_split")
 
 
 @op("static_runtime::signed_log1p", "static_runtime::clamp_nan_to_num", family="elementwise",
-    source="an element: sign, magnitude, log1p, product 4; a bound 1 each and nan_to_num 3", variants={"log1p": "static_runtime::signed_log1p"})  # fmt: skip
+    source="an element: sign, magnitude, log1p, product 4; a bound 1 each and nan_to_num 3",
+    variants={"log1p": "static_runtime::signed_log1p"})  # fmt: skip
 def runtime_elementwise(call: OpCall) -> Cost:
     """Two elementwise functions that Static Runtime fuses."""
     x = need(call, 0, "operand")

@@ -100,7 +100,8 @@ def draw(call: OpCall) -> Cost:
 
 
 @op("aten::_philox_key_split", "aten::_philox_key_fold_in", family="random",
-    source="integer arithmetic of the generator, no FLOP", variants={"split": "aten::_philox_key_split"})  # fmt: skip
+    source="integer arithmetic of the generator, no FLOP",
+    variants={"split": "aten::_philox_key_split"})  # fmt: skip
 def split_key(call: OpCall) -> Cost:
     """Keys made from a key."""
     key = need(call, 0, "key")
@@ -108,12 +109,14 @@ def split_key(call: OpCall) -> Cost:
     return cost([key], [output(call) or Span(key.dtype, many * numel(key))])
 
 
-#: Direction numbers of a dimension in PyTorch's Sobol engine (torch.quasirandom.SobolEngine.MAXBIT).
+#: Direction numbers of a dimension in PyTorch's Sobol engine
+#: (torch.quasirandom.SobolEngine.MAXBIT).
 SOBOL_BITS: Final = 30
 
 
 @op("aten::_sobol_engine_draw", "aten::_sobol_engine_ff", family="random",
-    source="Bratley and Fox, Algorithm 659: an exclusive-or a point and dimension, and a scaling of what is drawn", variants={"draw": "aten::_sobol_engine_draw"})  # fmt: skip
+    source="Bratley and Fox, Algorithm 659: an exclusive-or a point and dimension, and a scaling of what is drawn",
+    variants={"draw": "aten::_sobol_engine_draw"})  # fmt: skip
 def sobol(call: OpCall) -> Cost:
     """Each point is the one before with one column of direction numbers; skipped ones are not written."""
     quasi, state = need(call, 0, "state"), need(call, 1, "direction numbers")

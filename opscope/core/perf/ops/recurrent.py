@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from opscope.core.perf.api import cost as cost_of
-from opscope.core.perf.registry import CannotKnow, Cost, backward_of, lookup, op, variant
+from opscope.core.perf.registry import CannotKnow, Cost, backward_of, lookup, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
@@ -37,7 +37,8 @@ KINDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 )
 #: cudnnRNNMode_t: RELU, TANH, LSTM, GRU.
 _MODES: Final = ("rnn", "rnn", "lstm", "gru")
-#: One layer in one direction: input, both matrices, both biases, the states (which are matrices too).
+#: One layer in one direction: input, both matrices, both biases, the states (which are matrices
+#: too).
 _ONEDNN: Final = "aten::mkldnn_rnn_layer"
 #: The ops whose name tells their kind; of the others a parameter does.
 _KIND_OF: Final[Mapping[str, str]] = MappingProxyType(
@@ -263,3 +264,20 @@ def lstm_mps_backward(call: OpCall) -> Cost:
         vector=2 * each * units * tokens,
         dtype=x.dtype,
     )
+
+
+@op(
+    *words(
+        """
+        aten::quantized_lstm aten::quantized_gru aten::quantized_lstm_cell aten::quantized_gru_cell
+        aten::quantized_rnn_relu_cell aten::quantized_rnn_tanh_cell
+        quantized::quantized_lstm_cell_dynamic quantized::quantized_gru_cell_dynamic
+        quantized::quantized_rnn_relu_cell_dynamic quantized::quantized_rnn_tanh_cell_dynamic
+        """
+    ),
+    family="recurrent",
+    source="2 a weight and token, where the weights are not packed",
+)
+def packed_recurrent(call: OpCall) -> Cost:
+    """The weights are in objects that have no shape."""
+    raise CannotKnow("the packed weights have no shape")

@@ -272,3 +272,15 @@ def looked_through(call: OpCall) -> Cost:
     """Every element compared once, with its neighbour or with itself; a single answer."""
     x = need(call, 0, "operand")
     return cost([x], [TensorSpec("bool", ())], vector=numel(x), dtype=x.dtype)
+
+
+@op(
+    "_moe_C::moe_sum",
+    "sgl_kernel::moe_sum",
+    family="reduction",
+    source="k − 1 additions an element",
+)
+def moe_sum(call: OpCall) -> Cost:
+    """The k experts' results of each token are added."""
+    x, out = need(call, 0, "input"), need(call, 1, "output")
+    return cost([x], [out], vector=max(numel(x) - numel(out), 0), dtype=x.dtype)

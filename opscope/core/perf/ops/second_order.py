@@ -54,7 +54,8 @@ GATED: Final = {"glu_jvp": 4 + 5, "glu_backward_jvp": 4 + 2 + 3 + 3 + 6}
 
 
 @op(*(f"aten::{name}" for name in GATED), family="activation",
-    source="FLOPs an element of the half: opscope.core.perf.ops.second_order.GATED", variants={"backward": "aten::glu_backward_jvp"})  # fmt: skip
+    source="FLOPs an element of the half: opscope.core.perf.ops.second_order.GATED",
+    variants={"backward": "aten::glu_backward_jvp"})  # fmt: skip
 def gated(call: OpCall) -> Cost:
     """The derivative along a direction of a gated linear unit, or of its gradient."""
     jvp = not variant(call, "backward")
@@ -84,9 +85,9 @@ def matrix_exp_backward(call: OpCall) -> Cost:
     return cost([x, grad], [x], matrix=real, dtype=x.dtype)
 
 
-#: FLOPs an element: x·(1/s) + z rounded 3, compared with both ends 2, the gradient masked 1; for the
-#: scale q − z, ·s, − x, ·(1/s), · gradient and factor 6; for the zero point ·(−s) and factor 2; both
-#: are sums, 2.
+#: FLOPs an element: x·(1/s) + z rounded 3, compared with both ends 2, the gradient masked 1; for
+#: the scale q − z, ·s, − x, ·(1/s), · gradient and factor 6; for the zero point ·(−s) and factor 2;
+#: both are sums, 2.
 LEARNABLE: Final = 3 + 2 + 1 + 6 + 2 + 2
 
 

@@ -100,7 +100,7 @@ def of_the_cache(call: OpCall) -> Cost:
     "sgl_kernel::merge_state_v2",
     family="attention",
     source="3 an element of the result: two products by a weight and a sum",
-    variants={"c": "_C::merge_attn_states"},
+    variants={"result_first": "_C::merge_attn_states"},
 )
 def merge_states(call: OpCall) -> Cost:
     """Two parts of one attention, each with the logarithm of its sum, become one.
@@ -111,6 +111,6 @@ def merge_states(call: OpCall) -> Cost:
     parts = [t for t in found if len(t.shape) == 3]
     if len(parts) < 3:
         raise CannotKnow("the trace has no shapes for the two parts and their result")
-    result = parts[0] if variant(call, "c") else parts[2]
+    result = parts[0] if variant(call, "result_first") else parts[2]
     reads = [t for t in found if t is not result]
     return cost(reads, [result], vector=3 * product(sizes(result)), dtype=result.dtype)

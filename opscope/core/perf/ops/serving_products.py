@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
     Part,
     Span,
     cost,
@@ -20,7 +21,9 @@ from opscope.core.perf.shapes import (
     need,
     numel,
     output,
+    outputs,
     product,
+    promote,
     sizes,
 )
 from opscope.core.schema import FLOATS, OpCall, TensorSpec
@@ -237,3 +240,51 @@ _OF_THE_LAYER: Final = "the experts' weights are the layer's and not among what 
 def whole_layer(call: OpCall) -> Cost:
     """The op that hides a layer of experts from the compiler."""
     raise CannotKnow(_OF_THE_LAYER)
+
+
+@op(
+    "vllm::inplace_fused_experts",
+    "vllm::outplace_fused_experts",
+    "vllm::fused_experts",
+    "vllm::rocm_aiter_fused_moe",
+    "aiter::fused_moe_",
+    "sglang::inplace_fused_experts",
+    "sglang::outplace_fused_experts",
+    family="gemm",
+    source="each token through its k experts: gate and up [2I, H], then down [H, I]",
+)
+def fused_experts(call: OpCall) -> Cost:
+    """2·T·k·(2I·H + I·H), the gate's activation 6 an inner element, the weighted sum 2·k·H a token."""
+    x, up, down, weights = (need(call, n, "operand") for n in range(4))
+    (tokens, hidden), gate, back = sizes(x), sizes(up), sizes(down)
+    k = sizes(weights)[-1]
+    # 4-bit weights stand two to a byte along the dimension that is summed over
+    halves = 2 if len(gate) == 3 and gate[2] * 2 == hidden else 1
+    if len(gate) != 3 or len(back) != 3 or gate[2] * halves != hidden:
+        raise CannotKnow("the experts' weights are packed")
+    pairs = tokens * k
+    inner = back[2] * halves
+    vector = pairs * inner * (6 if gate[1] == 2 * inner else 5) + 2 * pairs * hidden
+    experts = min(gate[0], pairs)
+    share = [numel(up) // max(gate[0], 1) * experts, numel(down) // max(gate[0], 1) * experts]
+    return cost(
+        [x, weights, Span(up.dtype, share[0]), Span(down.dtype, share[1])],
+        [x],
+        matrix=2 * pairs * (gate[1] * hidden + back[1] * inner),
+        vector=vector,
+        dtype=promote([x, up]),
+        note="every expert that may be reached is taken to be read" if pairs >= gate[0] else "",
+    )
+
+
+@op("vllm::lora_shrink", "vllm::lora_expand", "vllm::bgmv_shrink",
+    "vllm::bgmv_expand", family="gemm", source="2·tokens·hidden·rank")  # fmt: skip
+def low_rank(call: OpCall) -> Cost:
+    """Each token by the low-rank factor of its adapter."""
+    x, weight = need(call, 0, "input"), need(call, 1, "weight")
+    w = sizes(weight)
+    tokens = product(sizes(x)[:-1])
+    rank = int_param(call, "rank", min(w[-2:]))
+    flops = 2 * tokens * max(w[-2:]) * rank
+    return cost(distinct_tensors(call), outputs(call), matrix=flops, dtype=x.dtype,
+                reason=NO_OUTPUTS)  # fmt: skip
