@@ -31,7 +31,8 @@ _NAMES: Final = (
 _INTERNALS: Final = frozenset(_NAMES.split())
 #: Parts of libraries that are no model: trainers, generation loops, what wraps and patches.
 _DRIVERS: Final = re.compile(
-    r"^(?:transformers/(?!models/)|trl/trainer/|sentence_transformers/(?:trainer|fit)|diffusers/(?:utils|training_utils)"
+    r"^(?:transformers/(?!models/)|trl/trainer/|sentence_transformers/(?:trainer|fit)"
+    r"|diffusers/(?:utils|training_utils)"
     r"|timm/(?:utils|scheduler|optim|data)/|torchvision/(?:transforms|datasets|io)/)"
 )
 #: Libraries of models, by which a path without its folder (as Kineto writes it) is known.

@@ -78,7 +78,8 @@ def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> p
         far = pl.any_horizontal(~pl.col(times).is_between(-LATEST, LATEST))
         if ends:  # where both are in their bounds the difference is in 64 bits
             far |= pl.col("end") - pl.col("start") > LONGEST
-        frame = _without(frame, far.fill_null(False), f"rows of {name} whose time is out of range, left out", notes)  # fmt: skip
+        frame = _without(frame, far.fill_null(False), f"rows of {name} whose time is out of range, "
+                                                      f"left out", notes)  # fmt: skip
     wrong = pl.any_horizontal(pl.col([c for c in times if c != "end"]).is_null())
     if ends:
         wrong |= (pl.col("end") < pl.col("start")).fill_null(not opened or name != "ranges")

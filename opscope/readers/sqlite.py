@@ -329,7 +329,10 @@ def _sound_form(name: str, kind: Kind) -> str:
             f"AND CAST({column} AS INTEGER) = {column} THEN CAST({column} AS INTEGER) END AS {column}"
         )
     if kind == "real":
-        return f"CASE WHEN typeof({column}) = 'blob' THEN x'' ELSE coalesce(CAST({column} AS BLOB), x'') END AS {column}"
+        return (
+            f"CASE WHEN typeof({column}) = 'blob' THEN x'' ELSE coalesce(CAST({column} AS "
+            f"BLOB), x'') END AS {column}"
+        )
     return _FORMS[kind].format(column)
 
 

@@ -37,7 +37,10 @@ def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | N
     unknown = len(found) - len(known)
     said = [f"also {', '.join(sorted(others))}"] if others else []
     said += [f"{unknown} that are not known"] if unknown else []
-    note = f"the trace has several models of device ({' and '.join(said)}): all is held against {known[0].name}"
+    note = (
+        f"the trace has several models of device ({' and '.join(said)}): all is held against "
+        f"{known[0].name}"
+    )
     return replace(known[0], note="; ".join(filter(None, (known[0].note, note)))), None
 
 

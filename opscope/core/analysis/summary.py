@@ -274,7 +274,8 @@ _NOBODY: Final = -(1 << 40)
 
 
 def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl.DataFrame]]:
-    """The times of each process and device. Of ten million rows ``partition_by`` takes three times as long."""
+    """The times of each process and device. Of ten million rows ``partition_by`` takes three times
+    as long."""
     owner = [table[name] for name in ("process", "device")]
     if len(table) and all(one.min() == one.max() and not one.null_count() for one in owner):
         yield owner[0][0], owner[1][0], table.select(_SPAN)
@@ -290,7 +291,8 @@ def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl
         key = (
             None if value == _NOBODY else int(value) for value in (process[place], device[place])
         )
-        yield *key, times if len(process) == 1 else times[pl.Series(rows.astype(np.uint32))]  # type: ignore[misc]
+        mine = times if len(process) == 1 else times[pl.Series(rows.astype(np.uint32))]
+        yield *key, mine  # type: ignore[misc]
 
 
 #: What the time inside steps, outside any op, is spent on, as far as ranges tell.

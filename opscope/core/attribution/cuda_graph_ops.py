@@ -1,4 +1,5 @@
-"""Rule 5: what a CUDA graph runs belongs to the op that captured its node, not to the one that replayed it."""
+"""Rule 5: what a CUDA graph runs belongs to the op that captured its node, not to the one that
+replayed it."""
 
 from __future__ import annotations
 

@@ -1,15 +1,18 @@
-"""Steps that nobody told, found by what repeats: the optimizer, a compiled function, a whole iteration.
+"""Steps that nobody told, found by what repeats: the optimizer, a compiled function, a whole
+iteration.
 
 Only for processes that tell no step, and only where what lies between two ends repeats:
 
-- ``optimizer``: a step ends with the optimizer's ops that follow a backward pass. The ops of nine tenths of
-  these must be the same from one to the next; of several optimizers (a GAN's two), from round to round.
-- ``function``: compiled functions (XLA's) that hold the optimizer's ops, or, where none does, the one that
-  holds backward ones. Each of its operations must run equally often in nine tenths of the steps. Where a function
-  without an optimizer runs several times for each of another, nothing tells which of the two is the step.
-- ``iteration``: where no optimizer is known, a step ends before the first op that autograd numbers after a
-  backward pass. All iterations but the first two and the last must run the same ops equally often, so that
-  gradients accumulated over some of them, or a check every so often, make none.
+- ``optimizer``: a step ends with the optimizer's ops that follow a backward pass. The ops of nine
+  tenths of these must be the same from one to the next; of several optimizers (a GAN's two), from
+  round to round.
+- ``function``: compiled functions (XLA's) that hold the optimizer's ops, or, where none does, the
+  one that holds backward ones. Each of its operations must run equally often in nine tenths of the
+  steps. Where a function without an optimizer runs several times for each of another, nothing tells
+  which of the two is the step.
+- ``iteration``: where no optimizer is known, a step ends before the first op that autograd numbers
+  after a backward pass. All iterations but the first two and the last must run the same ops equally
+  often, so that gradients accumulated over some of them, or a check every so often, make none.
 
 There must be three. The confidence is the share of the steps that were like the others.
 """

@@ -16,7 +16,8 @@ _MOST_PEERS = 64
 
 
 def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]) -> Meaning:
-    """``meaning`` where each ``ncclGroupEnd`` range means the calls of its group, such as ``ncclSend+ncclRecv``.
+    """``meaning`` where each ``ncclGroupEnd`` range means the calls of its group, such as
+    ``ncclSend+ncclRecv``.
 
     Groups nest, and only the outermost end launches; the calls of a group are those between the
     outermost start and end on one thread.

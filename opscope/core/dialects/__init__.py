@@ -35,10 +35,11 @@ class Reading:
     ``op``: an operator's call (``call`` set; shapes may be missing). ``source``: a range that only
     tells where its inner ranges come from (``frames``; ``layer`` where it names the module path),
     such as PyProf's traceMarker or a Python frame. ``layer``: ``layer`` is the module path.
-    ``step``: ``step`` is its number. ``note``: a word of ours that stands for nothing that ran. ``direction`` is one of schema.DIRECTIONS or None.
-    ``forward_name`` is set on a backward node: the op that it differentiates, when the text tells.
-    ``key`` is the name under which a spec may tell more of the range (a graph's node, an HLO
-    operation), ``graph`` the graph that it belongs to, or that a ``graph`` range runs.
+    ``step``: ``step`` is its number. ``note``: a word of ours that stands for nothing that ran.
+    ``direction`` is one of schema.DIRECTIONS or None. ``forward_name`` is set on a backward node:
+    the op that it differentiates, when the text tells. ``key`` is the name under which a spec may
+    tell more of the range (a graph's node, an HLO operation), ``graph`` the graph that it belongs
+    to, or that a ``graph`` range runs.
     """
 
     role: Role

@@ -26,8 +26,14 @@ _PREFILL: Final = (
     "*q *k *v *cu_seqlens_q *kv_indptr *kv_page_indices max_seqlen_q max_seqlen_k dropout_p softmax_scale "
     "logits_soft_cap zero_tensors is_causal window_size_left window_size_right"
 )
-_VARLEN: Final = "max_seqlen_q max_seqlen_k p_dropout softmax_scale zero_tensors is_causal window_size_left window_size_right"
-_PAGED: Final = "*query *key_cache *value_cache num_kv_heads scale *block_tables *seq_lens block_size max_seq_len"
+_VARLEN: Final = (
+    "max_seqlen_q max_seqlen_k p_dropout softmax_scale zero_tensors is_causal "
+    "window_size_left window_size_right"
+)
+_PAGED: Final = (
+    "*query *key_cache *value_cache num_kv_heads scale *block_tables *seq_lens "
+    "block_size max_seq_len"
+)
 _MARLIN_SIZES: Final = "b_q_type_id size_m size_n size_k"
 #: Words as in ``aten_schemas.json``: ``*`` marks a tensor.
 _LEADING: Final[dict[str, tuple[str, ...]]] = {
@@ -42,11 +48,13 @@ _LEADING: Final[dict[str, tuple[str, ...]]] = {
         "window_size_left window_size_right",
     ),
     "_vllm_fa2_C::varlen_fwd": (
-        f"*q *k *v *out *cu_seqlens_q *cu_seqlens_k *seqused_k *leftpad_k *block_table *alibi_slopes {_VARLEN}",
+        f"*q *k *v *out *cu_seqlens_q *cu_seqlens_k *seqused_k *leftpad_k *block_table "
+        f"*alibi_slopes {_VARLEN}",
         f"*q *k *v *out *cu_seqlens_q *cu_seqlens_k *seqused_k *block_table *alibi_slopes {_VARLEN}",
     ),
     "_vllm_fa3_C::fwd": (
-        "*q *k *v *k_new *v_new *q_v *out *cu_seqlens_q *cu_seqlens_k *cu_seqlens_k_new *seqused_q *seqused_k "
+        "*q *k *v *k_new *v_new *q_v *out *cu_seqlens_q *cu_seqlens_k *cu_seqlens_k_new *seqused_q "
+        "*seqused_k "
         "max_seqlen_q max_seqlen_k",
     ),
     "_C::paged_attention_v1": (f"*out {_PAGED}",),

@@ -262,11 +262,12 @@ def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     """``found`` with ``number``: rows of equal group, members, size and number are one collective.
 
     Where every record of a group tells ``comms``, that numbers them; where each tells ``seq``, that
-    does. Else collectives of a group are counted on each process. Where the processes' recordings do not begin
-    with the same one, the counts are shifted so that kinds and sizes agree all along and the ends
-    lie together (``same_clock``), or at the most constant distance. Point-to-point transfers and
-    collectives whose group is not known have no number, nor have those of a group that more processes
-    are in than it has ranks: several groups have that name, and nothing tells them apart.
+    does. Else collectives of a group are counted on each process. Where the processes' recordings
+    do not begin with the same one, the counts are shifted so that kinds and sizes agree all along
+    and the ends lie together (``same_clock``), or at the most constant distance. Point-to-point
+    transfers and collectives whose group is not known have no number, nor have those of a group
+    that more processes are in than it has ranks: several groups have that name, and nothing tells
+    them apart.
     """
     group = list(GROUP)
     pair = pl.col("kind").cast(pl.String).is_in(_POINT_TO_POINT)

@@ -19,11 +19,12 @@ from .api import (
 from .hlo import calls, instructions, libraries, transformer_engine  # noqa: F401
 from .nodes import mindspore, onnx, tensorflow  # noqa: F401
 from .ops import prims, serving_attention, serving_layers, serving_products  # noqa: F401
-from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, with_forward
+from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, variant, with_forward
 from .table import columns
 from .tensorcore import MATRIX_FAMILIES
 
 __all__ = [
-    "MATRIX_FAMILIES", "CannotKnow", "Cost", "Entry", "backward_costs", "backward_of", "columns", "cost", "entries",
-    "entry_of", "input_grad", "is_view", "op", "op_type", "wants_forward", "weight_grad", "with_forward",
+    "MATRIX_FAMILIES", "CannotKnow", "Cost", "Entry", "backward_costs", "backward_of", "columns",
+    "cost", "entries", "entry_of", "input_grad", "is_view", "op", "op_type", "variant",
+    "wants_forward", "weight_grad", "with_forward",
 ]  # fmt: skip

@@ -69,7 +69,8 @@ COPIES: Final = kind(
     "copies, sets, transposes, concatenation, what gathers and scatters elements",
     ("copy", "fill", "index", "view", "allocation"),
 )
-EMBEDDING: Final = kind("embedding", "lookups in embedding tables, and their gradients", ("embedding",))  # fmt: skip
+EMBEDDING: Final = kind("embedding", "lookups in embedding tables, and their "
+                                     "gradients", ("embedding",))  # fmt: skip
 OPTIMIZER: Final = kind("optimizer", "all that updates the parameters", ("optimizer",))
 COMMUNICATION: Final = kind("communication", "collectives, sends and receives", ("communication",))
 OTHER: Final = kind(
@@ -170,13 +171,15 @@ _RULES: Final = (
     ),
     _rule(
         COPIES,
-        r"memcpy|memset|amd_rocclr_(?:copy|fill)|copy_kernel|copy_blocks|CatArray|batched_copy|convert_and_copy",
+        r"memcpy|memset|amd_rocclr_(?:copy|fill)|copy_kernel|copy_blocks|CatArray|batched_copy"
+        r"|convert_and_copy",
         r"reshape_and_cache|concat_and_cache|store_kv_?cache|AppendPagedKVCache|kv_cache_(?:update|copy)",
         r"nchwTo[A-Z]?hwc|nhwcTo[A-Z]?chw|batched_?transpose|(?:^|_|::)transpose|concat_|(?:^|_|::)pad_",
     ),
     _rule(
         EMBEDDING,
-        r"(?<!rotary_)embedding|_embs_|indexSelect|lookup_rows|split_embedding|bounds_check_indices|linearize_index",
+        r"(?<!rotary_)embedding|_embs_|indexSelect|lookup_rows|split_embedding|bounds_check_indices"
+        r"|linearize_index",
     ),
     _rule(
         OPTIMIZER,
@@ -189,8 +192,10 @@ _RULES: Final = (
     ),
     _rule(
         NORMALISATION,
-        r"(?:layer|batch|group|rms|instance|l2)_?norm|GammaBeta|ComputeInternalGradients|ComputeGradientFusedParams|RowwiseMoments|welford|cudnn::bn|bn_[fb]w|nchwBN",
-        r"(?<!topk)(?<!topk_)(?<!gating)(?<!gating_)soft_?max(?!_topk)|(?:^|_)norm_(?:fwd|bwd|kernel)|rmsnorm",
+        r"(?:layer|batch|group|rms|instance|l2)_?norm|GammaBeta|ComputeInternalGradients"
+        r"|ComputeGradientFusedParams|RowwiseMoments|welford|cudnn::bn|bn_[fb]w|nchwBN",
+        r"(?<!topk)(?<!topk_)(?<!gating)(?<!gating_)soft_?max(?!_topk)|(?:^|_)norm_(?:fwd|bwd"
+        r"|kernel)|rmsnorm",
         r"MIOpenBatchNorm",
     ),
     _rule(
@@ -206,7 +211,8 @@ _RULES: Final = (
     _rule(
         CONVOLUTION,
         r"(?<![a-z])conv(?!ert)|conv(?:olve|olution|[123]d)|fprop|dgrad|wgrad|winograd|igemm_|im[23]d?2?col",
-        r"col2im|scudnn|cudnn_(?:infer|train)|hcudnn|computeOffsets|flip_filter|transform_filter|miopenSp3Asm",
+        r"col2im|scudnn|cudnn_(?:infer|train)|hcudnn|computeOffsets|flip_filter|transform_filter"
+        r"|miopenSp3Asm",
         r"GroupedConv|AsmConv|s\d+cudnn|\d+_\w*cudnn|fft2d_|BOffsets",
     ),
     _rule(
@@ -216,9 +222,12 @@ _RULES: Final = (
     ),
     _rule(
         MATRIX,
-        r"(?<!fb)gemm|gemv|matmul|mul_mat|(?<![a-z])bmm|_mm_|_mm(?![a-z])|nvjet|xmma|Cijk_|cublas|dot_kernel|marlin|machete",
-        r"cutlass::Kernel|cutlass_\d+_|split_?k|fused_moe|moe_kernel|kernel_moe|triton_tem_|RNNcell|LSTM_|GRU_",
-        r"fmoe_|mfma_moe|_moe_\w*kernel|moe::dev::finalize|moe::\w*stage|(?:block|persist)_?RNN|RNN_(?:block|persist)|flatmm|_grouped_mm|einsum|reduce_1Block|gemmk1|lora_(?:shrink|expand)",
+        r"(?<!fb)gemm|gemv|matmul|mul_mat|(?<![a-z])bmm|_mm_|_mm(?![a-z])|nvjet|xmma|Cijk_|cublas"
+        r"|dot_kernel|marlin|machete",
+        r"cutlass::Kernel|cutlass_\d+_|split_?k|fused_moe|moe_kernel|kernel_moe|triton_tem_|RNNcell"
+        r"|LSTM_|GRU_",
+        r"fmoe_|mfma_moe|_moe_\w*kernel|moe::dev::finalize|moe::\w*stage|(?:block|persist)_?RNN"
+        r"|RNN_(?:block|persist)|flatmm|_grouped_mm|einsum|reduce_1Block|gemmk1|lora_(?:shrink|expand)",
     ),
     _rule(MATRIX, r"device_kernel<cutlass::gemm|cutlass::gemm::kernel|tinygemm", whole=True),
     _rule(
@@ -228,29 +237,37 @@ _RULES: Final = (
     ),
     _rule(
         COPIES,
-        r"(?<!i)gather|indexFunc|get_rows|matrix_to_m\d|scatter|(?:^|_|::)index_?(?:put|copy|fill|elementwise|kernel|add)|permute|unpermute|recat_",
-        r"(?:^|_|::)fill|broadcast_kernel|(?:^|_)cast_|(?:^|_)copy|^(?:loop|input|wrapped)_(?:transpose|copy|broadcast|concatenate|slice|gather|scatter|pad)",
+        r"(?<!i)gather|indexFunc|get_rows|matrix_to_m\d|scatter|(?:^|_|::)index_?(?:put|copy|fill"
+        r"|elementwise|kernel|add)|permute|unpermute|recat_",
+        r"(?:^|_|::)fill|broadcast_kernel|(?:^|_)cast_|(?:^|_)copy|^(?:loop|input"
+        r"|wrapped)_(?:transpose|copy|broadcast|concatenate|slice|gather|scatter|pad)",
     ),
     # PyTorch's elementwise kernels are given what they do
     _rule(OTHER, r"merge_sort|radix_sort|cudf::", whole=True),
     _rule(COPIES, r"elementwise_kernel.*(?:copy_kernel|FillFunctor)|index_elementwise", whole=True),
     _rule(
         REDUCTIONS,
-        r"triton_(?:red|per)_|reduce|reduction|cub::Device(?:Scan|Segmented)|scan|cumsum|arg_?max|arg_?min|pool",
-        r"nll_?loss|NLLCriterion|nvfuser_(?:inner|outer)\w*_(?:persistent|reduction)|cross_?entropy|(?:^|_)sum_|^(?:loop|input|wrapped)_reduce",
+        r"triton_(?:red|per)_|reduce|reduction|cub::Device(?:Scan|Segmented)|scan|cumsum|arg_?max"
+        r"|arg_?min|pool",
+        r"nll_?loss|NLLCriterion|nvfuser_(?:inner|outer)\w*_(?:persistent|reduction)|cross_?entropy"
+        r"|(?:^|_)sum_|^(?:loop|input|wrapped)_reduce",
     ),
     _rule(REDUCTIONS, r"multi_tensor_apply.*norm", whole=True),
     _rule(
         ELEMENTWISE,
-        r"elementwise|pointwise|triton_poi_|multi_tensor_apply|dropout|activation|[sg]elu|silu|swiglu|relu|sigmoid",
-        r"(?:^|_)tanh|rotary|(?<![a-z])rope|quant|cvt_|distribution|axpy|scal_kernel|OpTensor|op_generic_tensor",
-        r"op_tensor|SubTensorOp|scalePacked|triton_for_|epilogue::impl|Op\dTensor|Op\dDTensor|where_kernel|arange|add_kernel|mul_kernel|_and_mul|bias_(?:add|act)",
+        r"elementwise|pointwise|triton_poi_|multi_tensor_apply|dropout|activation|[sg]elu|silu"
+        r"|swiglu|relu|sigmoid",
+        r"(?:^|_)tanh|rotary|(?<![a-z])rope|quant|cvt_|distribution|axpy|scal_kernel|OpTensor"
+        r"|op_generic_tensor",
+        r"op_tensor|SubTensorOp|scalePacked|triton_for_|epilogue::impl|Op\dTensor|Op\dDTensor"
+        r"|where_kernel|arange|add_kernel|mul_kernel|_and_mul|bias_(?:add|act)",
         r"^(?:loop|input|wrapped)_\w*fusion|^wrapped_|^cpp_fused_|convert_|nvfuser_pointwise",
     ),
 )
 _FUSED_NORM: Final = re.compile(r"^triton_(?:red|per)_\w*?(?:norm|softmax|var_mean)")
 _FUSED_COPY: Final = re.compile(
-    r"^triton_poi_fused_+(?:(?:_?to_copy|clone|copy|cat|t|view|transpose|permute|slice|expand|squeeze|unsqueeze"
+    r"^triton_poi_fused_+(?:(?:_?to_copy|clone|copy|cat|t|view|transpose|permute|slice|expand"
+    r"|squeeze|unsqueeze"
     r"|_unsafe_view|fill|zeros|zeros_like|full|stack|split)_+)+\d"
 )
 

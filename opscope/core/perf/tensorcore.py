@@ -188,9 +188,9 @@ def required_alignment_reason(
 def unused_reason(call: OpCall, units: Units = None, flops: int | None = None) -> str | None:
     """The likeliest reason why an eligible call ran on no Tensor Core kernel.
 
-    In order: no such units, dtype, a recorded TF32 off, a depthwise convolution, a vector, a size that
-    is no multiple, a tiny problem, TF32, layout. None where nothing in the call speaks against them. ``flops`` are the call's matrix FLOPs
-    where they are known already.
+    In order: no such units, dtype, a recorded TF32 off, a depthwise convolution, a vector, a size
+    that is no multiple, a tiny problem, TF32, layout. None where nothing in the call speaks against
+    them. ``flops`` are the call's matrix FLOPs where they are known already.
     """
     if units == NO_UNITS:
         return "the device has no Tensor Cores"

@@ -48,14 +48,15 @@ class ClockFit:
 def fit(
     before: Ints, after: Ints, start: Ints, end: Ints, most_drift: float = MAX_DRIFT
 ) -> ClockFit:
-    """The fit of readings: our clock read ``before`` and ``after`` calls that they saw [start, end].
+    """The fit of readings: our clock read ``before`` and ``after`` calls that they saw [start,
+    end].
 
-    Each reading says that the offset at that moment is between ``before - start`` and
-    ``after - end``. For a given drift the offsets that satisfy all readings are one interval; the
-    drift is taken that leaves most room, and the offset is the middle. True offset and drift satisfy
-    every reading however long a bracket was interrupted, so delays do no harm and the tightest
-    brackets decide; the farthest that any other offset and drift that satisfy them lie from the
-    chosen ones is the error. The clocks drift by less than ``most_drift``. Raises ValueError without a reading.
+    Each reading says that the offset at that moment is between ``before - start`` and ``after -
+    end``. For a given drift the offsets that satisfy all readings are one interval; the drift is
+    taken that leaves most room, and the offset is the middle. True offset and drift satisfy every
+    reading however long a bracket was interrupted, so delays do no harm and the tightest brackets
+    decide; the farthest that any other offset and drift that satisfy them lie from the chosen ones
+    is the error. The clocks drift by less than ``most_drift``. Raises ValueError without a reading.
     """
     if not len(before):
         raise ValueError("no readings to fit")

@@ -205,7 +205,8 @@ def pairs(
     low, least = int(left.min()), int(right.min())
     tall, wide = int(left.max()) - low + 1, int(right.max()) - least + 1
     if tall * wide >= 1 << 62:  # of numbers far apart their places, which are few
-        values, place = zip(*(np.unique(one, return_inverse=True) for one in (left, right)), strict=True)  # fmt: skip
+        known = [np.unique(one, return_inverse=True) for one in (left, right)]
+        values, place = zip(*known, strict=True)
         one, other, number = pairs(*(one.reshape(-1) for one in place))
         return values[0][one].astype(np.int64), values[1][other].astype(np.int64), number
     distinct, number = _numbered(

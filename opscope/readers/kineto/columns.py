@@ -431,7 +431,8 @@ def _triple(text: bytes) -> str | None:
 #: Which raw fields become attributes, under which name.
 _ATTRS: Final = (
     "collective", "in_nelems", "out_nelems", "dtype", "group_size", "group", "group_description",
-    "group_ranks", "collective_seq", "comms_id", "in_split", "out_split", "source_rank", "target_rank", "kernel_backend",
+    "group_ranks", "collective_seq", "comms_id", "in_split", "out_split", "source_rank",
+    "target_rank", "kernel_backend",
     "kernel_file", "kernel_hash", "kernel_name", "num_warps", "num_stages", "kernel_flop",
     "kernel_num_gb", "occupancy",
 )  # fmt: skip

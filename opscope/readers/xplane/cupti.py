@@ -1,9 +1,10 @@
-"""What XLA's collectors of device events call things: driver calls, streams, NVTX ranges, work of the profiler.
+"""What XLA's collectors of device events call things: driver calls, streams, NVTX ranges, work of
+the profiler.
 
-Of NVIDIA's events the names are those of xla/backends/profiler/gpu: a launch on a host thread has the
-name of its *kernel* (cupti_tracer.cc, SetKernelEventUponApiExit), copies and sets that of their kind
-(cupti_collector.cc, CreateXEvent), calls on CUDA graphs their own and the graph's number. So a call is
-told by what it carries, a correlation id and a device, not by its name.
+Of NVIDIA's events the names are those of xla/backends/profiler/gpu: a launch on a host thread has
+the name of its *kernel* (cupti_tracer.cc, SetKernelEventUponApiExit), copies and sets that of their
+kind (cupti_collector.cc, CreateXEvent), calls on CUDA graphs their own and the graph's number. So a
+call is told by what it carries, a correlation id and a device, not by its name.
 """
 
 from __future__ import annotations

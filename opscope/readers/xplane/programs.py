@@ -116,7 +116,8 @@ class Programs:
     def distinct(
         self, events: Events, plane: Plane, many: int
     ) -> tuple[list[tuple[Any, ...]], Any]:
-        """The distinct (hlo_op, hlo_module, program_id, tf_op, name, prefix) of events, and each event's place.
+        """The distinct (hlo_op, hlo_module, program_id, tf_op, name, prefix) of events, and each
+        event's place.
 
         What an event's own statistics do not say, its row in the table of events may.
         """

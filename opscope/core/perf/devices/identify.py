@@ -108,7 +108,8 @@ def _chosen(fits: Sequence[_Row], told: Told) -> Device:
     if told.sm_count is not None and device.sm_count and told.sm_count != device.sm_count:
         share = told.sm_count / device.sm_count
         notes.append(
-            f"{told.sm_count} of {device.sm_count} multiprocessors: rates scaled, bandwidth the whole device's"
+            f"{told.sm_count} of {device.sm_count} multiprocessors: rates scaled, bandwidth the "
+            f"whole device's"
             if share < 1
             else f"{told.sm_count} multiprocessors where {device.name} has {device.sm_count}: rates scaled"
         )
@@ -125,7 +126,8 @@ def _chosen(fits: Sequence[_Row], told: Told) -> Device:
         if abs(ratio - 1) > _SAME:
             share *= ratio
             notes.append(
-                f"{told.clock_khz / 1e3:.0f} MHz where {device.name} has {device.clock / 1e6:.0f}: rates scaled"
+                f"{told.clock_khz / 1e3:.0f} MHz where {device.name} has {device.clock / 1e6:.0f}: "
+                f"rates scaled"
             )
             device = replace(device, clock=told.clock_khz * 1e3)
     # what runtimes compute for AMD from the memory's clock is no bandwidth

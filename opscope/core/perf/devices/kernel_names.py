@@ -69,7 +69,8 @@ _FIRST: Final = (
         _any(
             r"(?i:convert_?d(?:q|kv|k_?dv))|dq_convert|ConvertQGrad|dq_shuffle",
             r"(?i:dot_?(?:do_?o|o_?do))|OGradDotO|_odo_|FlashAttnBwd(?:Pre|Post)process",
-            r"bwd_preprocess|flash_bwd_clear|fmha_bwd_\w*preprocess|cutlass::fmha::kernel::FmhaKernelBwd(?:SumOdO|Convert)",
+            r"bwd_preprocess|flash_bwd_clear|fmha_bwd_\w*preprocess"
+            r"|cutlass::fmha::kernel::FmhaKernelBwd(?:SumOdO|Convert)",
         ),
     ),
     Rule(
@@ -79,9 +80,11 @@ _FIRST: Final = (
             r"(?i:compute\w*Offsets|nchwTo[A-Z]?hwc|nhwcTo[A-Z]?chw|transform_filter|flip_filter)",
             r"scalePackedTensor|AddPaddingKernel|tensorTransformGeneric|compute_gemm_pointers|_permute_cols",
             r"prepare_varlen|get_mla_metadata|mla_metadata|paged_mqa_logits_metadata|clean_logits",
-            r"(?i:marlin_(?:moe_)?(?:repack|permute)|awq_marlin_repack|gptq_marlin_repack|prepackB|permute_cols)",
+            r"(?i:marlin_(?:moe_)?(?:repack|permute)|awq_marlin_repack|gptq_marlin_repack|prepackB"
+            r"|permute_cols)",
             r"__get_group_gemm_starts|get_group(?:ed)?_(?:mm|gemm)_(?:starts|data|info)|group_gemm_starts",
-            r"(?i:im2d?2?col|im2col|col2im)|im3d2col|Im3d2Col|transpose_and_pack|transpose_fp32|batched_transpose",
+            r"(?i:im2d?2?col|im2col|col2im)|im3d2col|Im3d2Col|transpose_and_pack|transpose_fp32"
+            r"|batched_transpose",
             r"(?i:^(?!.*(?:gemm|matmul|_mm|dot|moe|attn|attention|mul_mat)).*de_?quant)",
             r"matrix_to_m\d+n\d+k\d+",
         ),
@@ -93,7 +96,8 @@ _FIRST: Final = (
         _any(
             r"(?i:simt)(?!ensor)|_ffma_|ffma_|MmaSimt|OpClassSimt|(?i:gemv|gemmSN|gemmk1)|dp4a",
             r"implicit_convolve_[sh]gemm|explicit_convolve_[sh]gemm|convolve_common_engine",
-            r"[_l]scudnn|wgrad_alg[01]_engine|dgrad_engine|(?:d|w)grad2d_(?:grouped_direct|c1_k1)|conv2d_(?:grouped_direct|c1_k1)",
+            r"[_l]scudnn|wgrad_alg[01]_engine|dgrad_engine|(?:d|w)grad2d_(?:grouped_direct|c1_k1)"
+            r"|conv2d_(?:grouped_direct|c1_k1)",
             r"(?i:winograd)|fft2d_|_fft_|vector_fft|regular_fft|fft_rtc|miopenSp3AsmConv|miopenGcnAsmConv",
             r"igemm_(?:fwd|bwd|wrw)_gtcn\d*_|(?<!x)dlops|_dl_|naive_conv|gemm_naive|_naive(?![a-z])",
             r"fmha_cutlass[FB]_f32_\w*?sm(?:50|70|75)|fmha_cutlass[FB]_\w*?sm50",
@@ -124,9 +128,11 @@ _PRODUCTS: Final = (
         True,
         "attention of FlashAttention, xFormers, cuDNN, TensorRT-LLM: its products are on Tensor Cores",
         _any(
-            r"flash_(?:fwd|bwd)_\w*kernel|flash_(?:fwd|bwd)_(?:splitkv_)?mla|FlashAttn(?:Fwd|Bwd)Sm|flash::Flash\w+(?:Forward|Backward)",
+            r"flash_(?:fwd|bwd)_\w*kernel|flash_(?:fwd|bwd)_(?:splitkv_)?mla|FlashAttn(?:Fwd|Bwd)Sm"
+            r"|flash::Flash\w+(?:Forward|Backward)",
             r"flash_(?:fwd|bwd)(?:_|$)|FlashAttnFwd|FlashAttnBwd|FlashAttention(?:Forward|Backward)Sm",
-            r"fmha_cutlass[FB]_|fmha_v2|[fF]mhaSm\d|flash_attention_(?:fp16|bf16|e4m3)|CollectiveMmaAttention",
+            r"fmha_cutlass[FB]_|fmha_v2|[fF]mhaSm\d|flash_attention_(?:fp16|bf16|e4m3)"
+            r"|CollectiveMmaAttention",
             r"Sm(?:90|100|103|120)(?:Array)?(?:Tma|Mma|Umma)|Sm\d+Fmha\w*Kernel|FmhaKernelTma|FmhaMlaKernel",
             r"flash_attn_ext_f16|flash_attn_mma",
         ),
@@ -143,7 +149,8 @@ _PRODUCTS: Final = (
         True,
         "TensorRT-LLM's generated products: dtypes of C, A and B in the name",
         _any(
-            r"^(?:bmm|gemm)_(?:Mx)?(?:Fp32|Fp16|Bfloat16|E\dm\d|Int8)_(?:Mx)?(?:Fp16|Bfloat16|E\dm\d|Int8|Tf32|Fp32)",
+            r"^(?:bmm|gemm)_(?:Mx)?(?:Fp32|Fp16|Bfloat16|E\dm\d|Int8)_(?:Mx)?(?:Fp16|Bfloat16"
+            r"|E\dm\d|Int8|Tf32|Fp32)",
             r"fused_a_gemm_kernel|fp8_blockscale_gemm|kernel_mha\b(?!\w)",
         ),
     ),
@@ -152,7 +159,8 @@ _PRODUCTS: Final = (
         "a library's product of low precision, which is written for mma or wgmma",
         _any(
             r"(?i:marlin)|machete|awq_gemm_kernel|awq::gemm_forward|gemm_forward_4bit|tinygemm_",
-            r"deep_gemm::\w*(?:gemm|bmm|einsum|mqa_logits)|(?<![a-z])fp8_gemm_kernel|sm(?:90|100|120)_\w*(?:fp8|bf16|fp4)_\w*(?:gemm|mqa_logits)",
+            r"deep_gemm::\w*(?:gemm|bmm|einsum|mqa_logits)|(?<![a-z])fp8_gemm_kernel|sm(?:90|100"
+            r"|120)_\w*(?:fp8|bf16|fp4)_\w*(?:gemm|mqa_logits)",
             r"kgemm_4bit_inference(?!_naive)|qserve\w*gemm|cutlass_w4a8|Fp8Gemm|fp8_rowwise_gemm",
         ),
     ),
@@ -161,11 +169,15 @@ _PRODUCTS: Final = (
         "a Triton kernel of this name multiplies blocks by tl.dot",
         _any(
             r"triton_tem_|^triton_mm|^(?:triton_)?gemm_(?:fusion_)?dot|^_(?:p_)?matmul_ogs_",
-            r"fused_moe_kernel|_w8a8_(?:block_fp8_matmul|triton_block_scaled_mm)|_lora_(?:shrink|expand)_kernel",
-            r"kernel_unified_attention_[23]d|unified_attention_[23]d|_fwd_grouped_kernel_stage1|_attn_fwd_inner",
+            r"fused_moe_kernel|_w8a8_(?:block_fp8_matmul|triton_block_scaled_mm)|_lora_(?:shrink"
+            r"|expand)_kernel",
+            r"kernel_unified_attention_[23]d|unified_attention_[23]d|_fwd_grouped_kernel_stage1"
+            r"|_attn_fwd_inner",
             r"(?:^|[^a-z])_?attn_(?:fwd|bwd)(?!_pre|_post|_res)|^bwd_kernel_(?:dk_dv|dq|fuse)",
-            r"^_(?:gemm|batched_gemm)_a\d+_?w(?:fp)?\d+|^_gemm_afp4|^_bmm_chunk_fwd|^_chunk_(?:scan|state)_(?:fwd|bwd|varlen)",
-            r"^chunk_(?:fwd_kernel_o|scaled_dot_kkt|gated_delta_rule_fwd_kernel_h)|^recompute_w_u_fwd|_inverse_kernel$",
+            r"^_(?:gemm|batched_gemm)_a\d+_?w(?:fp)?\d+|^_gemm_afp4|^_bmm_chunk_fwd|^_chunk_(?:scan"
+            r"|state)_(?:fwd|bwd|varlen)",
+            r"^chunk_(?:fwd_kernel_o|scaled_dot_kkt|gated_delta_rule_fwd_kernel_h)"
+            r"|^recompute_w_u_fwd|_inverse_kernel$",
             r"nvfuser_matmul_|_grouped_mm_|scaled_mm_kernel|_grouped_gemm_kernel",
         ),
         alone=True,
@@ -188,7 +200,8 @@ _PRODUCTS: Final = (
         True,
         "AMD: aiter's assembly of products and attention is written for MFMA",
         _any(
-            r"aiter::(?:fmha_(?:fwd|bwd)_|mla_(?:a\d|dec_stage1|pfl)|pa_(?:bf16|fp16)_|PA_A\d+W\d+|fmoe_|fmha_)",
+            r"aiter::(?:fmha_(?:fwd|bwd)_|mla_(?:a\d|dec_stage1|pfl)|pa_(?:bf16|fp16)_|PA_A\d+W\d+"
+            r"|fmoe_|fmha_)",
             r"aiter::(?:bf16gemm|fp8gemm|f[468](?:f[468])?gemm|i8gemm|a16w8gemm|flatmm|hgemm|f4gemm)",
             r"\d+(?:fmha_(?:fwd|bwd)_hd|mla_(?:a\d|dec_stage1|pfl)|pa_(?:bf16|fp16)_|fmoe_)\w*E",
         ),
@@ -199,15 +212,24 @@ _ELEMENTS: Final = Rule(
     False,
     "it goes over elements: it adds, compares, converts, moves, sorts or draws",
     _any(
-        r"^(?:\S+ )?at::native::(?!.*tinygemm).*(?:elementwise|reduce|[Ss]oft_?[Mm]ax|[Cc]at_?[Aa]rray|[Ii]ndex|gather|scatter"
-        r"|[Ll]ayer_?[Nn]orm|LayerNorm|[Mm]oments|GammaBeta|rms_norm|batch_norm|group_norm|GroupNorm|pool|upsample|dropout"
-        r"|distribution|multi_tensor_apply|embedding|loss|sort|[Tt]op[Kk]|scan|cumsum|arange|fill|copy|Gradients|FusedParams|[Rr]oll|unfold|[Gg]ather)",
-        r"(?:^|[: _])(?:vectorized|unrolled|index|legacy)?_?elementwise_kernel|elementwise_kernel_with_index|kernelPointwiseApply|kernelReduceAll",
-        r"multi_tensor_apply_kernel|CatArrayBatchedCopy|(?:indexSelect|indexFunc)\w*Index|cunn_\w+|[Ss]oft_?[Mm]ax_?(?:warp|fw|bw|block|[Ff]orward|[Bb]ackward|kernel)",
-        r"^(?:void )?(?:at_cuda_detail::)?(?:cub|thrust|rocprim|hipcub)::|at_cuda_detail::cub|thrust::cuda_cub|rocprim::",
-        r"^triton_(?:poi|per|red|for)_(?!.*(?:_mm|bmm|addmm|_dot|matmul|baddbmm))|^triton__\d|^triton_softmax",
-        r"nvfuser_(?:pointwise|reduction|inner_persistent|outer_persistent|inner_outer_persistent|transpose)_",
-        r"^(?:input|loop|wrapped)_\w*(?:fusion|transpose|reduce|add|convert|copy|broadcast|select|compare|multiply)",
+        r"^(?:\S+ )?at::native::(?!.*tinygemm).*(?:elementwise|reduce|[Ss]oft_?[Mm]ax"
+        r"|[Cc]at_?[Aa]rray|[Ii]ndex|gather|scatter"
+        r"|[Ll]ayer_?[Nn]orm|LayerNorm|[Mm]oments|GammaBeta|rms_norm|batch_norm|group_norm"
+        r"|GroupNorm|pool|upsample|dropout"
+        r"|distribution|multi_tensor_apply|embedding|loss|sort|[Tt]op[Kk]|scan|cumsum|arange|fill"
+        r"|copy|Gradients|FusedParams|[Rr]oll|unfold|[Gg]ather)",
+        r"(?:^|[: _])(?:vectorized|unrolled|index|legacy)?_?elementwise_kernel"
+        r"|elementwise_kernel_with_index|kernelPointwiseApply|kernelReduceAll",
+        r"multi_tensor_apply_kernel|CatArrayBatchedCopy|(?:indexSelect|indexFunc)\w*Index|cunn_\w+"
+        r"|[Ss]oft_?[Mm]ax_?(?:warp|fw|bw|block|[Ff]orward|[Bb]ackward|kernel)",
+        r"^(?:void )?(?:at_cuda_detail::)?(?:cub|thrust|rocprim|hipcub)::|at_cuda_detail::cub"
+        r"|thrust::cuda_cub|rocprim::",
+        r"^triton_(?:poi|per|red|for)_(?!.*(?:_mm|bmm|addmm|_dot|matmul|baddbmm))|^triton__\d"
+        r"|^triton_softmax",
+        r"nvfuser_(?:pointwise|reduction|inner_persistent|outer_persistent|inner_outer_persistent"
+        r"|transpose)_",
+        r"^(?:input|loop|wrapped)_\w*(?:fusion|transpose|reduce|add|convert|copy|broadcast|select"
+        r"|compare|multiply)",
     ),
     alone=True,
 )
@@ -216,16 +238,20 @@ _SERVING: Final = Rule(
     False,
     "a library's kernel that serves products, or takes one query at a time on the vector units",
     _any(
-        r"paged_attention_v[12](?:_reduce)?_kernel|BatchDecodeWithPagedKVCacheKernel$|SingleDecodeWithKVCache",
+        r"paged_attention_v[12](?:_reduce)?_kernel|BatchDecodeWithPagedKVCacheKernel$"
+        r"|SingleDecodeWithKVCache",
         r"flash_attn_(?:ext_vec|vec_ext|tile_ext)|mul_mat_vec|reshape_and_cache|store_kv_?cache",
         r"[Aa]ppendPagedKVCache|concat_and_cache|copy_blocks|kv_indices|_causal_conv1d|causal_conv1d",
         r"_selective_scan|selective_scan|_state_passing|_chunk_cumsum|chunk_local_cumsum|fused_recurrent",
         r"moe_(?:align|sort|permute|unpermute)|grouped_topk|moe_sorting|MoeSorting|expandInputRows",
         r"moe::dev::(?:routing|finalize|activation|permute|convertsf)|fused_mx_quant_moe_sort",
         r"_combined_routing|_sum_bitmatrix_rows|_compute_writeback_idx",
-        r"elemWiseRNNcell|LSTM_elementWise|GRU_elementWise|epilogue::impl::globalKernel|scal_kernel|axpy_kernel",
-        r"(?:^|::)dot_kernel|reduce_1Block_kernel|reduce_wgrad_\w*helper|kOptimizer|kQuantize|kDequantize|kgetColRowStats",
-        r"split_embedding|fbgemm_gpu::(?!.*gemm)|bounds_check_indices|permute_pooled_embs|linearize_index|recat_",
+        r"elemWiseRNNcell|LSTM_elementWise|GRU_elementWise|epilogue::impl::globalKernel|scal_kernel"
+        r"|axpy_kernel",
+        r"(?:^|::)dot_kernel|reduce_1Block_kernel|reduce_wgrad_\w*helper|kOptimizer|kQuantize"
+        r"|kDequantize|kgetColRowStats",
+        r"split_embedding|fbgemm_gpu::(?!.*gemm)|bounds_check_indices|permute_pooled_embs"
+        r"|linearize_index|recat_",
         r"MIOpenBatchNorm|MIOpenNeuron|MIOpenPooling|mloPooling|SubTensorOp|Op[1-5]dTensor|OpTensor",
         r"cudnn::(?:ops|bn|pooling)\w*::|op_generic_tensor_kernel|pooling_[fb]w|softmax_[fb]w_kernel|nchwBN",
         r"ck_tile::(?:Rmsnorm2d|Layernorm2d|Smoothquant|MoeSorting|Reduce|Elementwise|Permute|TopkSoftmax)",
@@ -241,18 +267,23 @@ _WORDS: Final = Rule(
     "norms, activations, rotations, routing, sampling, optimizers: no product is in it",
     _any(
         r"(?i:(?:rms|layer|batch|group|instance|l2)_?norm)",
-        r"(?i:(?:silu|gelu|swiglu|geglu|relu|situ|act)_?(?:and_)?_?mul)|(?i:swiglu|geglu|silu|gelu)|[Aa]ctivation_?[Kk]ernel",
-        r"(?i:rotary|rope(?![a-z]))|(?i:top_?k(?![a-z]))|(?i:topk_?(?:gating|softmax|forward|renorm|mask))|routing",
-        r"(?i:(?:per_(?:token|tensor|channel)_?(?:group_)?|scaled_fp8_|mx_?|fp4_|fp8_|nvfp4_|mxfp8_|static_|dynamic_)quant)",
+        r"(?i:(?:silu|gelu|swiglu|geglu|relu|situ|act)_?(?:and_)?_?mul)|(?i:swiglu|geglu|silu|gelu)"
+        r"|[Aa]ctivation_?[Kk]ernel",
+        r"(?i:rotary|rope(?![a-z]))|(?i:top_?k(?![a-z]))|(?i:topk_?(?:gating|softmax|forward|renorm"
+        r"|mask))|routing",
+        r"(?i:(?:per_(?:token|tensor|channel)_?(?:group_)?|scaled_fp8_|mx_?|fp4_|fp8_|nvfp4_|mxfp8_"
+        r"|static_|dynamic_)quant)",
         r"quantize_(?:q8|mmq|with|fp|kernel)|_quantize|cvt_fp16_to_fp4|(?i:adam|lamb_|sgd_)",
         r"(?i:cross_?entropy|nll_?loss|sampling|argmax|penalt|softmax)|bitonic|radix_?sort|RadixTopK",
         r"transformer_engine::\w*(?:cast|transpose|norm|gated|activation|softmax|quant|permute|rope)",
-        r"(?:^|_)(?:dropout|embedding|pad|gather|scatter|concat|transpose|cast|copy|fill|add|mul|arange|where|iota)_?(?:fwd|bwd|forward|backward)?_?kernel",
+        r"(?:^|_)(?:dropout|embedding|pad|gather|scatter|concat|transpose|cast|copy|fill|add|mul"
+        r"|arange|where|iota)_?(?:fwd|bwd|forward|backward)?_?kernel",
     ),
     alone=True,
 )
 _PRODUCT_WORD: Final = re.compile(
-    r"(?i:gemm(?!a)|matmul|mul_mat|attn|attention|fmha|mha|mla|dot|linear|conv(?!ert)|einsum|bmm|_mm_|_mm$|moe(?!_align|_sort|::))"
+    r"(?i:gemm(?!a)|matmul|mul_mat|attn|attention|fmha|mha|mla|dot|linear|conv(?!ert)|einsum|bmm"
+    r"|_mm_|_mm$|moe(?!_align|_sort|::))"
 )
 #: Characters of a name that are looked at: the longest real ones have 6,000, and a pattern may
 #: begin anywhere.

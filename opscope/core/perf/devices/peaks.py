@@ -190,7 +190,8 @@ def cpu(
     """A CPU's peaks from its instruction set: ``avx2``, ``avx512``, ``avx512_bf16``, ``amx`` …
 
     ``cores`` physical ones, ``hertz`` the clock under vector load, ``bandwidth`` in bytes/s,
-    ``cache`` the last level's bytes. The sets are those of ``devices.toml``; a core has two multiply-add units.
+    ``cache`` the last level's bytes. The sets are those of ``devices.toml``; a core has two
+    multiply-add units.
     """
     found = tables()["cpu"].get(features.lower())
     if found is None:

@@ -54,7 +54,8 @@ def squared_difference(call: OpCall) -> Cost:
 
 
 @op("RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad", "AbsGrad",
-    family="elementwise", source="rsqrt 4 an element (cube 2, scale, product), root 2, reciprocal 3")  # fmt: skip
+    family="elementwise", source="rsqrt 4 an element (cube 2, scale, product), root 2, reciprocal "
+                                 "3")  # fmt: skip
 def root_grad(call: OpCall) -> Cost:
     """−½·y³·dy, ½·dy/y, −y²·dy."""
     y = need(call, 0, "result")
@@ -170,7 +171,7 @@ def scatter_nd(call: OpCall) -> Cost:
 
 @op("DFT", "STFT", "Rfft", "Irfft", "FFTND", "IFFTND", "RFFTND", "IRFFTND", "FFT3D", "IFFT3D", "RFFT3D",
     "IRFFT3D", "BatchFFT3D", "BatchIFFT3D", family="fft", source="5·N·log2 N a complex transform",
-    variants={"nd": "*ND", "real": "*rfft* *RFFT*", "irfft": "Irfft* IRFFT*", "3d": "*3D*"})  # fmt: skip
+    variants={"nd": "*ND", "real": "Rfft Irfft *RFFT*", "irfft": "Irfft* IRFFT*", "3d": "*3D*"})  # fmt: skip
 def transform(call: OpCall) -> Cost:
     """Over the last three dimensions, the last, or ONNX's ``axis``; real ones half."""
     x, out = need(call, 0, "input"), output(call)
@@ -191,7 +192,9 @@ def transform(call: OpCall) -> Cost:
 
 
 @op(*words("Split SplitV SplitToSequence Unpack Unstack Slice StridedSlice Crop "
-           "StridedSliceGrad SliceGrad Im2Col Roll SpaceToBatch TensorListFromTensor TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack TensorListPopBack TensorListGather TensorListScatterIntoExistingList IteratorGetNext"),
+           "StridedSliceGrad SliceGrad Im2Col Roll SpaceToBatch TensorListFromTensor "
+           "TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack "
+           "TensorListPopBack TensorListGather TensorListScatterIntoExistingList IteratorGetNext"),
     family="copy", source="what is taken is read and written once")  # fmt: skip
 def take(call: OpCall) -> Cost:
     """As many elements are read as are written."""

@@ -84,7 +84,8 @@ SAME: Final[Mapping[str, str]] = MappingProxyType(
         **dict.fromkeys(words("Concat ConcatV2 Pack Stack ParallelConcat"), "aten::cat"),
         **dict.fromkeys(
             words(
-                "Transpose Cast Copy ReverseV2 ReverseSequence DepthToSpace SpaceToDepth SpaceToBatchND BatchToSpaceND TransData Contiguous ConjugateTranspose Trilu MatrixBandPart"
+                "Transpose Cast Copy ReverseV2 ReverseSequence DepthToSpace SpaceToDepth "
+                "SpaceToBatchND BatchToSpaceND TransData Contiguous ConjugateTranspose Trilu MatrixBandPart"
             ),
             "aten::clone",
         ),
@@ -106,13 +107,15 @@ SAME: Final[Mapping[str, str]] = MappingProxyType(
         ),
         **dict.fromkeys(
             words(
-                "RandomUniform RandomUniformV2 StatelessRandomUniform StatelessRandomUniformV2 UniformReal RandomUniformInt"
+                "RandomUniform RandomUniformV2 StatelessRandomUniform StatelessRandomUniformV2 "
+                "UniformReal RandomUniformInt"
             ),
             "aten::uniform",
         ),
         **dict.fromkeys(
             words(
-                "RandomNormal RandomStandardNormal TruncatedNormal StatelessRandomNormalV2 StandardNormal RandomNormalLike"
+                "RandomNormal RandomStandardNormal TruncatedNormal StatelessRandomNormalV2 "
+                "StandardNormal RandomNormalLike"
             ),
             "aten::normal",
         ),
@@ -132,7 +135,8 @@ FREE: Final = words(
     Reshape Squeeze Unsqueeze ExpandDims Flatten FlattenGrad Identity IdentityN StopGradient
     PreventGradient Shape ShapeN Size Rank Const Constant Placeholder PlaceholderWithDefault NoOp
     VarHandleOp ReadVariableOp Snapshot EnsureShape Bitcast Depend Load UpdateState TupleGetItem
-    MakeTuple Return partial J _Arg _Retval If While PartitionedCall StatefulPartitionedCall XlaCompile XlaLaunch
+    MakeTuple Return partial J _Arg _Retval If While PartitionedCall StatefulPartitionedCall
+    XlaCompile XlaLaunch
     InvertPermutation BroadcastGradientArgs Assert CheckNumerics EmptyTensorList TensorListReserve
     TensorListElementShape TensorListLength VariableShape StatelessWhile StatelessIf
     StatelessRandomGetKeyCounter StatelessRandomGetAlg StatelessRandomGetKeyCounterAlg Enter Exit

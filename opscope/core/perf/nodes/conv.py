@@ -38,8 +38,8 @@ def weights_last(
 ) -> bool:
     """Whether weights are [k…, I, O] as TensorFlow has them in every data layout, not [O, I, k…].
 
-    ONNX and MindSpore (``pad_mode``) have the second. Where the name is shared, the channels of data and result
-    (``out``, or its gradient) decide, and TensorFlow's order where both do.
+    ONNX and MindSpore (``pad_mode``) have the second. Where the name is shared, the channels of
+    data and result (``out``, or its gradient) decide, and TensorFlow's order where both do.
     """
     if call.param("pad_mode") is not None or call.param("kernel_shape") is not None:
         return False

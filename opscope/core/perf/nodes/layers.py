@@ -99,7 +99,8 @@ def sparse_update(call: OpCall) -> Cost:
 
 
 @op("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedAttention", "FlashAttentionScore",
-    family="attention", source="2·B·H·Nq·Nk·(d_qk + d_v); Attention's input projection 2·B·N·in·out")  # fmt: skip
+    family="attention", source="2·B·H·Nq·Nk·(d_qk + d_v); Attention's input projection "
+                               "2·B·N·in·out")  # fmt: skip
 def attention(call: OpCall) -> Cost:
     """com.microsoft's Attention projects its input; the others get queries, keys and values."""
     found = tensors(call)

@@ -99,7 +99,8 @@ _ATEN: Final = {
     "aten::diag": "Diag MatrixDiag MatrixDiagV2 MatrixDiagV3 BatchMatrixDiag ExtractImagePatches "
     "ExtractVolumePatches LinSpace Fill RaggedRange BroadcastArgs",
     "aten::diagonal_scatter": "MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 BatchMatrixSetDiag",
-    "aten::clone": "Reverse BatchToSpace BatchMatrixBandPart Real Imag RandomShuffle StatelessShuffle DeepCopy",
+    "aten::clone": "Reverse BatchToSpace BatchMatrixBandPart Real Imag RandomShuffle "
+    "StatelessShuffle DeepCopy",
     "aten::reflection_pad2d_backward": "MirrorPadGrad",
     "aten::gather": "ResourceGatherNd",
     "aten::scatter": "TensorScatterUpdate",

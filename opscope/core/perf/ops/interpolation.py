@@ -68,7 +68,8 @@ def _resized(call: OpCall, x: TensorSpec, each: int) -> Cost:
     if out is None and isinstance(factors, (int, float, tuple)) and not isinstance(factors, bool):
         scale = factors if isinstance(factors, tuple) else (factors,) * (len(shape) - 2)
         if len(scale) == len(shape) - 2 and all(isinstance(f, (int, float)) for f in scale):
-            grown = [int(n * float(f)) for n, f in zip(shape[2:], scale, strict=True)]  # type: ignore[arg-type]
+            by = zip(shape[2:], scale, strict=True)
+            grown = [int(n * float(f)) for n, f in by]  # type: ignore[arg-type]
             out = TensorSpec(x.dtype, (*shape[:2], *grown))
     if out is None:
         raise CannotKnow("the trace does not record the output's size")

@@ -115,7 +115,8 @@ SOBOL_BITS: Final = 30
 
 
 @op("aten::_sobol_engine_draw", "aten::_sobol_engine_ff", family="random",
-    source="Bratley and Fox, Algorithm 659: an exclusive-or a point and dimension, and a scaling of what is drawn",
+    source="Bratley and Fox, Algorithm 659: an exclusive-or a point and dimension, and a scaling "
+           "of what is drawn",
     variants={"draw": "aten::_sobol_engine_draw"})  # fmt: skip
 def sobol(call: OpCall) -> Cost:
     """Each point is the one before with one column of direction numbers; skipped ones are not written."""
@@ -132,7 +133,8 @@ def sobol(call: OpCall) -> Cost:
 
 
 @op("aten::_sobol_engine_scramble", family="random",
-    source="Owen's scrambling: a triangular binary matrix by every direction number, 2·30³ a dimension")  # fmt: skip
+    source="Owen's scrambling: a triangular binary matrix by every direction number, 2·30³ a "
+           "dimension")  # fmt: skip
 def sobol_scramble(call: OpCall) -> Cost:
     """A product of 30 × 30 bits with the 30 bits of each of 30 columns."""
     state, matrices = need(call, 0, "direction numbers"), need(call, 1, "matrices")

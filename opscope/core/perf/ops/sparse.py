@@ -1,7 +1,8 @@
 """Sparse tensors: what is known of them, mostly nothing, as what they store is data.
 
-A text may tell how many elements an operand stores (``f32[8,8]{csr:12}``): a product with a dense matrix
-follows from that. Which elements they are, and how wide their indices, no text tells. A structured 2:4 product is counted as the dense one that it stands for; the half that its pattern
+A text may tell how many elements an operand stores (``f32[8,8]{csr:12}``): a product with a dense
+matrix follows from that. Which elements they are, and how wide their indices, no text tells. A
+structured 2:4 product is counted as the dense one that it stands for; the half that its pattern
 makes needless is in ``masked_flops``.
 """
 
