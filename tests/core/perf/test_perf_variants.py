@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import opscope.core.perf
 from opscope.core.perf import cost, registry
@@ -91,6 +94,11 @@ def test_a_variant_that_no_name_fits_is_refused(made):
             raise AssertionError
 
     assert "my::one" not in entries()
+
+
+@given(st.text("ab", max_size=6), st.text("ab*", max_size=6))
+def test_a_pattern_fits_what_fnmatch_says_it_does(name, pattern):
+    assert registry._fits(name, pattern) == fnmatch.fnmatchcase(name, pattern)
 
 
 def asked_and_declared(path: Path) -> list[tuple[str, set[str], set[str]]]:
