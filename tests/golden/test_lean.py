@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 import opscope
 from opscope.core.tables.trace import range_ids
-from opscope.reports import console, content, layout
+from opscope.reports import console, layout, registry
 
 FILES = (
     "dlprof/nsys_profile.sqlite",
@@ -38,7 +38,7 @@ def shown(tables: list[layout.Table]) -> str:
 def test_what_is_left_out_changes_nothing_but_itself(shared: Path, name: str):
     whole, lean = opscope.load(shared / name), opscope.load(shared / name, lean=True)
     assert shown(console.first_screen(lean)) == shown(console.first_screen(whole))
-    every = ["summary", *content.BY.values()]
+    every = registry.resolve(["summary", *registry.divided(",".join(registry.divisions()))])
     assert shown(console.tables(lean, every, 20)) == shown(console.tables(whole, every, 20))
     for frame in FRAMES:
         one, other = getattr(lean, frame)(), getattr(whole, frame)()
