@@ -17,8 +17,7 @@ from opscope.core.schema import Frame
 LIMIT: Final = 3
 #: Where installed packages lie, whatever lies before.
 _INSTALLED: Final = re.compile(r"^(?:.*[/\\])?(?:site|dist)-packages[/\\]")
-#: Packages whose lines say nothing of a model: frameworks, what trains and launches, what helps and
-#: tests.
+#: Packages whose lines say nothing of a model: frameworks, what trains and launches, what helps and tests.
 _NAMES: Final = (
     "torch functorch torchgen torch_xla triton tensorflow tensorboard keras tf_keras tensorflow_estimator"
     " jax jaxlib flax optax chex orbax mindspore onnxruntime tensorrt"
@@ -59,8 +58,7 @@ _FOREIGN_PARTS: Final = (
     "dist-packages",
     "/lib/python3",
     "<",
-    # opscope's own shells around the user's functions, where it is not installed but lies in a
-    # folder
+    # opscope's own shells around the user's functions, where it is not installed but lies in a folder
     *(f"/opscope/{room}/" for room in ("adapters", "callbacks", "core")),
 )
 _FOREIGN_STARTS: Final = (

@@ -13,8 +13,7 @@ import polars as pl
 from opscope.core.schema import TABLES
 from opscope.core.tables.trace import Trace, table_schema
 
-#: No time is beyond, ns: Unix time reaches it in 2043, and sums of three such times stay in 64
-#: bits.
+#: No time is beyond, ns: Unix time reaches it in 2043, and sums of three such times stay in 64 bits.
 LATEST: Final = 1 << 61
 #: Nothing lasts longer, ns: 104 days. A thousand of them add up within 64 bits.
 LONGEST: Final = 1 << 53
@@ -78,8 +77,8 @@ def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> p
         far = pl.any_horizontal(~pl.col(times).is_between(-LATEST, LATEST))
         if ends:  # where both are in their bounds the difference is in 64 bits
             far |= pl.col("end") - pl.col("start") > LONGEST
-        frame = _without(frame, far.fill_null(False), f"rows of {name} whose time is out of range, "
-                                                      f"left out", notes)  # fmt: skip
+        what = f"rows of {name} whose time is out of range, left out"
+        frame = _without(frame, far.fill_null(False), what, notes)
     wrong = pl.any_horizontal(pl.col([c for c in times if c != "end"]).is_null())
     if ends:
         wrong |= (pl.col("end") < pl.col("start")).fill_null(not opened or name != "ranges")

@@ -92,8 +92,7 @@ class Database:
             name: tuple(row[1] for row in rows) for name, rows in columns.items()
         }
         self._connection: Any = None
-        #: How many values of a (table, column) are not of its kind, by the rows that were asked
-        #: for.
+        #: How many values of a (table, column) are not of its kind, by the rows that were asked for.
         self._faults: dict[tuple[str, str, str], int] = {}
 
     def __enter__(self) -> Database:
@@ -303,8 +302,7 @@ _FORMS: Final[Mapping[Kind, str]] = {
 }
 
 
-#: What the driver makes of each form where every value is of the kind; Null stands for no row at
-#: all.
+#: What the driver makes of each form where every value is of the kind; Null stands for no row at all.
 _AS_READ: Final[Mapping[Kind, tuple[Any, ...]]] = {
     "int": (pl.Int64, pl.Null),
     "text": (pl.Binary, pl.Null),

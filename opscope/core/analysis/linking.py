@@ -72,8 +72,10 @@ def linked_costs(
 
 @dataclass(frozen=True, slots=True)
 class _Ops:
-    """The ops of a trace. ``calls``: each reading's; ``unknown``: whether its FLOPs or bytes are
-    not known."""
+    """The ops of a trace.
+
+    ``calls``: each reading's; ``unknown``: whether its FLOPs or bytes are not known.
+    """
 
     attribution: Attribution
     calls: list[OpCall]

@@ -93,8 +93,10 @@ def _work(columns: Sequence[str]) -> pl.Expr:
 
 
 def _ideal_times(frame: pl.DataFrame, device: Device | None) -> tuple[pl.Expr, ...]:
-    """``_tensor``, ``_vector``, ``_memory``: the least time (ns) that each unit must take; null:
-    not known."""
+    """The least time (ns) that each unit must take (``_tensor``, ``_vector``, ``_memory``).
+
+    Null: not known.
+    """
     on_tensor = _given(frame.columns, "tensor_core", None).cast(pl.Boolean)
     dtypes = frame["dtype"].unique().drop_nulls().cast(pl.String).to_list()
     matrix, vector, moved = _matrix(frame.columns), pl.col("vector_flops"), pl.col("bytes")

@@ -274,8 +274,10 @@ _NOBODY: Final = -(1 << 40)
 
 
 def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl.DataFrame]]:
-    """The times of each process and device. Of ten million rows ``partition_by`` takes three times
-    as long."""
+    """The times of each process and device.
+
+    Of ten million rows ``partition_by`` takes three times as long.
+    """
     owner = [table[name] for name in ("process", "device")]
     if len(table) and all(one.min() == one.max() and not one.null_count() for one in owner):
         yield owner[0][0], owner[1][0], table.select(_SPAN)

@@ -1,5 +1,4 @@
-"""Rule 5: what a CUDA graph runs belongs to the op that captured its node, not to the one that
-replayed it."""
+"""Rule 5: what a CUDA graph runs belongs to the op that captured its node."""
 
 from __future__ import annotations
 

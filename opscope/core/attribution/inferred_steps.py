@@ -1,5 +1,4 @@
-"""Steps that nobody told, found by what repeats: the optimizer, a compiled function, a whole
-iteration.
+"""Steps that nobody told, found by what repeats: optimizer, compiled function, iteration.
 
 Only for processes that tell no step, and only where what lies between two ends repeats:
 

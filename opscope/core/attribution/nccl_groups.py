@@ -16,11 +16,10 @@ _MOST_PEERS = 64
 
 
 def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]) -> Meaning:
-    """``meaning`` where each ``ncclGroupEnd`` range means the calls of its group, such as
-    ``ncclSend+ncclRecv``.
+    """``meaning`` where each ``ncclGroupEnd`` range means the calls of its group.
 
-    Groups nest, and only the outermost end launches; the calls of a group are those between the
-    outermost start and end on one thread.
+    It is named after them, such as ``ncclSend+ncclRecv``. Groups nest, and only the outermost end
+    launches; the calls of a group are those between the outermost start and end on one thread.
     """
     name = [r.call.name if r.role == "op" and r.call is not None else "" for r in meaning.readings]
     is_nccl = np.array([n.startswith("nccl") and ":" not in n for n in name], bool)

@@ -30,8 +30,7 @@ from opscope.core.attribution.result_marks import merge_results
 from opscope.core.tables.interpret import interpret
 from opscope.core.tables.intervals import NONE
 
-#: What is said of kernels of CUDA graphs that only something else than an identifier ties to their
-#: ops.
+#: What is said of kernels of CUDA graphs that only something else than an identifier ties to their ops.
 GIVEN_TO_REGION: Final = (
     "what CUDA graphs without node ids ran was given to the compiled region that replayed the graph "
     "(inferred): which of its ops each is of, the trace does not tell"

@@ -69,8 +69,9 @@ COPIES: Final = kind(
     "copies, sets, transposes, concatenation, what gathers and scatters elements",
     ("copy", "fill", "index", "view", "allocation"),
 )
-EMBEDDING: Final = kind("embedding", "lookups in embedding tables, and their "
-                                     "gradients", ("embedding",))  # fmt: skip
+EMBEDDING: Final = kind(
+    "embedding", "lookups in embedding tables, and their gradients", ("embedding",)
+)
 OPTIMIZER: Final = kind("optimizer", "all that updates the parameters", ("optimizer",))
 COMMUNICATION: Final = kind("communication", "collectives, sends and receives", ("communication",))
 OTHER: Final = kind(

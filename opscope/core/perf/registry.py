@@ -327,8 +327,7 @@ _API_TO_ATEN: Final[Mapping[str, str]] = MappingProxyType(
 )
 #: A function whose name is another one's method: Tensor.unfold is a view.
 _FUNCTIONS: Final = MappingProxyType({"torch.nn.functional.unfold": "aten::im2col"})
-#: Namespaces of the API whose ops carry them in their ATen names: torch.linalg.solve,
-#: aten::linalg_solve.
+#: Namespaces of the API whose ops carry them in their ATen names: torch.linalg.solve, aten::linalg_solve.
 _SPACES: Final = re.compile(r"^torch\.(fft|linalg|special)\.(\w+)$")
 
 

@@ -48,8 +48,7 @@ class ClockFit:
 def fit(
     before: Ints, after: Ints, start: Ints, end: Ints, most_drift: float = MAX_DRIFT
 ) -> ClockFit:
-    """The fit of readings: our clock read ``before`` and ``after`` calls that they saw [start,
-    end].
+    """The fit of readings: our clock read ``before`` and ``after`` calls that they saw [start, end].
 
     Each reading says that the offset at that moment is between ``before - start`` and ``after -
     end``. For a given drift the offsets that satisfy all readings are one interval; the drift is
@@ -141,8 +140,7 @@ _TRIED: Final = 128
 _WORTH: Final = 0.5
 #: Of readings that are in no group that proposed, so many judge a line.
 _JUDGES: Final = 256
-#: A rival is another assignment of this part of what it matches, and as good as this part of the
-#: best.
+#: A rival is another assignment of this part of what it matches, and as good as this part of the best.
 _OTHER: Final = 0.25
 _AS_GOOD: Final = 0.8
 

@@ -1,5 +1,4 @@
-"""What XLA's collectors of device events call things: driver calls, streams, NVTX ranges, work of
-the profiler.
+"""What XLA's collectors of device events call driver calls, streams, NVTX ranges, own work.
 
 Of NVIDIA's events the names are those of xla/backends/profiler/gpu: a launch on a host thread has
 the name of its *kernel* (cupti_tracer.cc, SetKernelEventUponApiExit), copies and sets that of their
@@ -26,8 +25,7 @@ _COPIES: Final = {
     "MemcpyOther": "cuMemcpy",
     "Memset": "cuMemset",
 }
-#: CUPTI's own work, which stands on the lines of streams and threads
-#: (getActivityOverheadKindString).
+#: CUPTI's own work, which stands on the lines of streams and threads (getActivityOverheadKindString).
 OVERHEAD: Final = ("COMPILER", "BUFFER_FLUSH", "INSTRUMENTATION", "RESOURCE", "<UNKNOWN>")
 #: The name of any line on which such work stands, kernels beside it or not (GetDeviceXLineName).
 OVERHEAD_LINE: Final = "CUPTI overhead"

@@ -116,9 +116,9 @@ class Programs:
     def distinct(
         self, events: Events, plane: Plane, many: int
     ) -> tuple[list[tuple[Any, ...]], Any]:
-        """The distinct (hlo_op, hlo_module, program_id, tf_op, name, prefix) of events, and each
-        event's place.
+        """The distinct names of events, and each event's place among them.
 
+        They are (hlo_op, hlo_module, program_id, tf_op, name, prefix).
         What an event's own statistics do not say, its row in the table of events may.
         """
         columns: dict[str, pl.Series] = {}

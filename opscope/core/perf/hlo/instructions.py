@@ -1,11 +1,10 @@
-"""HLO instructions under the name ``hlo::<opcode>``: XLA's own counts, one FLOP an elementwise
-result.
+"""HLO instructions under the name ``hlo::<opcode>``: XLA's own counts.
 
-XLA's HloCostAnalysis keeps elementary functions apart as "transcendentals"; here they are FLOPs
-like the others. It counts the multiply-adds of a convolution at valid positions alone, where this
-model counts the padding as it is computed; the holes that a base dilation makes (of strided and
-grouped convolutions' gradients) are no multiply-adds in either. Dimension numbers are parameters as
-HLO text writes them.
+An elementwise result is one FLOP. XLA's HloCostAnalysis keeps elementary functions apart as
+"transcendentals"; here they are FLOPs like the others. It counts the multiply-adds of a convolution
+at valid positions alone, where this model counts the padding as it is computed; the holes that a
+base dilation makes (of strided and grouped convolutions' gradients) are no multiply-adds in either.
+Dimension numbers are parameters as HLO text writes them.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def squared_difference(call: OpCall) -> Cost:
 
 
 @op("RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad", "AbsGrad",
-    family="elementwise", source="rsqrt 4 an element (cube 2, scale, product), root 2, reciprocal "
-                                 "3")  # fmt: skip
+    family="elementwise",
+    source="rsqrt 4 an element (cube 2, scale, product), root 2, reciprocal 3")  # fmt: skip
 def root_grad(call: OpCall) -> Cost:
     """−½·y³·dy, ½·dy/y, −y²·dy."""
     y = need(call, 0, "result")

@@ -89,8 +89,7 @@ def addmm(call: OpCall) -> Cost:
     source=SOURCE,
     variants={
         "result_first": "vllm::cutlass_scaled_mm _C::cutlass_scaled_mm",
-        "int8_weight": "aten::_weight_int8pack_mm",
-        "int4_on_cpu": "aten::_weight_int4pack_mm_for_cpu",
+        "rows_of_weights": "aten::_weight_int8pack_mm aten::_weight_int4pack_mm_for_cpu",
     },
 )
 def scaled_mm(call: OpCall) -> Cost:
@@ -105,9 +104,7 @@ def scaled_mm(call: OpCall) -> Cost:
     left, right = sizes(a), sizes(b)
     if len(left) != 2 or len(right) not in (2, 4):
         raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
-    if variant(call, "int8_weight") or variant(
-        call, "int4_on_cpu"
-    ):  # the weight is [N, K], or [N, K/2]
+    if variant(call, "rows_of_weights"):  # [N, K], or [N, K/2]
         right = right[::-1]
     out = output(call)
     if len(right) == 4:  # int4: tiles of the packed weight
@@ -137,8 +134,7 @@ def scaled_mm(call: OpCall) -> Cost:
     source=SOURCE,
     variants={
         "adds": "aten::baddbmm aten::addbmm",
-        "addbmm": "aten::baddbmm aten::addbmm",
-        "baddbmm": "aten::baddbmm",
+        "over_the_batch": "aten::addbmm",
     },
 )
 def bmm(call: OpCall) -> Cost:
@@ -152,7 +148,7 @@ def bmm(call: OpCall) -> Cost:
     _same(left[2], right[1])
     more = None if plain or call.param("beta") == 0 else need(call, 0, "addend")
     out = (left[0], left[1], right[2])
-    if variant(call, "addbmm") and not variant(call, "baddbmm"):  # sums over the batch: K is B·K
+    if variant(call, "over_the_batch"):  # K is B·K
         return product_cost(call, a, b, out[1:], left[0] * left[2], more)
     return product_cost(call, a, b, out, left[2], more)
 

@@ -109,8 +109,7 @@ def split_key(call: OpCall) -> Cost:
     return cost([key], [output(call) or Span(key.dtype, many * numel(key))])
 
 
-#: Direction numbers of a dimension in PyTorch's Sobol engine
-#: (torch.quasirandom.SobolEngine.MAXBIT).
+#: Direction numbers of a dimension in PyTorch's Sobol engine (torch.quasirandom.SobolEngine.MAXBIT).
 SOBOL_BITS: Final = 30
 
 

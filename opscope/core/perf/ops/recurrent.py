@@ -37,8 +37,7 @@ KINDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 )
 #: cudnnRNNMode_t: RELU, TANH, LSTM, GRU.
 _MODES: Final = ("rnn", "rnn", "lstm", "gru")
-#: One layer in one direction: input, both matrices, both biases, the states (which are matrices
-#: too).
+#: One layer in one direction: input, both matrices, both biases, the states (which are matrices too).
 _ONEDNN: Final = "aten::mkldnn_rnn_layer"
 #: The ops whose name tells their kind; of the others a parameter does.
 _KIND_OF: Final[Mapping[str, str]] = MappingProxyType(
