@@ -197,3 +197,49 @@ def test_the_symbol_that_says_whether_annotations_are_on_is_the_one_that_c_finds
     c = (ADAPTERS / "tensorflow/annotations.c").read_text(encoding="utf-8")
     symbol = re.search(r'_GENERATION: Final = "(\w+)"', python).group(1)
     assert f'dlsym(library, "{symbol}")' in c
+
+
+def test_python_declares_each_function_of_the_annotations_library_as_c_has_it():
+    """ctypes checks nothing: one argument fewer would be read from wherever it would lie."""
+    source = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in sorted((ADAPTERS / "tensorflow").glob("annotations*.[ch]"))
+    )
+    exported = {
+        name: 0 if arguments == "void" else arguments.count(",") + 1
+        for name, arguments in re.findall(
+            r"^EXPORT [\w ]+?\*? ?(opscope_\w+)\(((?:[^()]|\([^()]*\))*)\) \{", source, re.M
+        )
+        for arguments in [re.sub(r"\([^()]*\)", "", arguments)]
+    }
+    running = ast.parse((ADAPTERS / "tensorflow/running.py").read_text(encoding="utf-8"))
+    declared = {
+        name.value: len(arguments.elts)
+        for row in ast.walk(running)
+        if isinstance(row, ast.Tuple) and len(row.elts) == 3
+        for name, _, arguments in [row.elts]
+        if isinstance(name, ast.Constant) and isinstance(arguments, ast.List)
+    }
+    assert declared.items() <= exported.items()
+    assert len(declared) > 10
+
+
+@pytest.mark.parametrize(
+    ("path", "struct", "python"),
+    [
+        ("torch/native/memory.cpp", r"struct Record \{(.*?)\};", recording_format.MEMORY_RECORD),
+        (
+            "tensorflow/annotations.c",
+            r"typedef struct \{([^}]*)\} Record;",
+            recording_format.RECORD,
+        ),
+    ],
+)
+def test_a_record_has_the_fields_that_python_reads(path, struct, python):
+    body = re.search(struct, _COMMENT.sub("", (ADAPTERS / path).read_text(encoding="utf-8")), re.S)
+    kinds = {"int64_t": "q", "uint64_t": "Q", "int32_t": "i", "int16_t": "h"}
+    fields = "".join(
+        kinds[kind] * len(names.split(","))
+        for kind, names in re.findall(r"(u?int\d+_t) ([^;]+);", body.group(1))
+    )
+    assert fields == re.sub(r"(\d)(\w)", lambda m: m[2] * int(m[1]), python.format.strip("<"))
