@@ -92,8 +92,10 @@ def report(
         common.fail("--reports names no report")
     if output_path is not None and not kinds:
         kinds = ["csv"]
-    screen = reports is None and not json and not kinds
-    profile = common.load(file, gpu, strict, lean=screen)
+    every = registry.reports()
+    first = [one.name for one in every.values() if one.first]
+    asked = names if json or kinds or not default else first
+    profile = common.load(file, gpu, strict, lean=all(every[name].lean for name in asked))
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         frames = registry.frames(profile, names, top or None)

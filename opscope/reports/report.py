@@ -63,5 +63,7 @@ class Report:
     by_order: int | None = None
     #: Whether its rows exist only where a GPU was used.
     gpu_only: bool = False
+    #: Whether it needs none of what a lean reading leaves out (``opscope.load``), which takes less time.
+    lean: bool = False
     #: Other names that people know it by.
     aliases: Sequence[str] = ()

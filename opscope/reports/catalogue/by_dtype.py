@@ -16,4 +16,5 @@ REPORT = Report(
     shown=["dtypes", "kind", "op", "layer", "flops"],
     table=grouped,
     by="dtype",
+    lean=True,
 )

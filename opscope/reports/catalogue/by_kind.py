@@ -71,4 +71,5 @@ REPORT = Report(
     table=kinds,
     first=True,
     by="kind",
+    lean=True,
 )

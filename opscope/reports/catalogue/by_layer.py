@@ -16,4 +16,5 @@ REPORT = Report(
     shown=["layer", "kind", "op", "flops", "source"],
     table=grouped,
     by="layer",
+    lean=True,
 )

@@ -17,4 +17,5 @@ REPORT = Report(
     table=grouped,
     first=True,
     by="op",
+    lean=True,
 )

@@ -16,4 +16,5 @@ REPORT = Report(
     shown=["source", "kind", "op", "layer", "flops"],
     table=grouped,
     by="source",
+    lean=True,
 )

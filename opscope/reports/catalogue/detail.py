@@ -98,4 +98,5 @@ REPORT = Report(
     by="shape",
     by_order=55,
     aliases=("op", "ops"),
+    lean=True,
 )

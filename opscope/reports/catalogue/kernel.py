@@ -42,4 +42,5 @@ REPORT = Report(
     by="kernel",
     gpu_only=True,
     aliases=("kernels",),
+    lean=True,
 )

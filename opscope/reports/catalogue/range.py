@@ -15,4 +15,5 @@ REPORT = Report(
     shown=["range", "device_time", "share", "calls", "kernels", "copies", "flops", "bytes"],
     by="range",
     aliases=("ranges",),
+    lean=True,
 )

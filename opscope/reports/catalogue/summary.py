@@ -290,4 +290,5 @@ REPORT = Report(
     table=lambda report, profile, view: summary(profile),
     first=True,
     single=True,
+    lean=True,
 )
