@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+DOCUMENTS = [*PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
 FENCE = re.compile(r"^```(\w*)[ ]?([\w, ]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What the README's second command is, which runs this very test: .ci/run calls it.
