@@ -134,17 +134,17 @@ def document(table: dict[str, Any]) -> str:
 HEAD = f"""# One model in every framework
 
 A convolution (3 → 8, 3×3), a ReLU and a dense layer (1568 → 10), trained for {STEPS} steps on a batch of 8
-images of 16×16, by `scripts/frameworks/*_net.py`. Names of ops are each framework's own; what they mean
-is the same. `python scripts/frameworks_doc.py` writes this page anew, and a test in each framework's folder
-compares what is recorded with it.
+images of 16×16, by `scripts/frameworks/*_net.py`. The names of ops are each framework's own; the columns
+mean the same. `python scripts/frameworks_doc.py` writes this page, and a test in each framework's folder
+compares the recorded values with it.
 
-What differs, and why:
+The frameworks differ in these points:
 
 - An activation that a framework fuses into the convolution before it has no forward op of its own.
-- All FLOP are those of the ops that a framework runs: a bias that is added by an op of its own counts, one
-  within a product does not; XLA fuses more than the activation into what bears its name.
+- All FLOP are those of the ops that a framework runs: a bias counts if an op of its own adds it, and does not
+  count within a product. XLA fuses more than the activation into the operation that has its name.
 - Keras's ops are on the line of `fit`: the program has no other.
-- In JAX nothing tells steps: they are inferred, as the profile's notes say.
+- In JAX the program marks no steps: opscope infers them, as the profile's notes say.
 
 """
 

@@ -12,50 +12,51 @@ from opscope.core.perf.devices.peaks import tables
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "devices.md"
 HEAD = """# Devices
 
-What `opscope` holds times against: {count} models, from `opscope/core/perf/devices/devices.toml`. This page is
-written by `scripts/make_devices_doc.py`.
+opscope compares times with the peaks of these devices: {count} models, from `opscope/core/perf/devices/devices.toml`.
+`scripts/make_devices_doc.py` writes this page.
 
-Rates are **dense** (no structured sparsity), in TFLOP/s (integers: TOP/s) at the boost clock, or at the
-lower one that the vendor rates matrix products at. fp16 and fp8 are with f32 accumulation, as frameworks
-ask for; GeForce parts do half of a professional part's with it. f8, f6 and f4 stand for every format of
-that width. Bandwidth is GB/s (10⁹), memory GB, L2 MiB (`+` a cache behind it).
+Rates are **dense** (no structured sparsity), in TFLOP/s (integers: TOP/s) at the boost clock, or at the lower
+clock at which the vendor rates matrix products. fp16 and fp8 rates are with f32 accumulation, as frameworks
+request it; with it GeForce parts reach half of a professional part's rate. f8, f6 and f4 stand for every
+format of that width. Bandwidth is GB/s (10⁹), memory GB, L2 MiB (`+` a cache behind it).
 
 ## How a trace's device is found
 
-By the name that the driver gives, then checked:
+opscope finds the row by the name that the driver gives, then checks it:
 
-- a row whose **compute capability** differs is not taken;
-- **multiprocessors and memory** choose between variants of one name (RTX 3080 of 10 and of 12 GB); where
-  they fit none, the nearest is taken, its rates scaled by the multiprocessors, and the report says so
+- a row with another **compute capability** is not used;
+- **multiprocessors and memory** choose between variants of one name (RTX 3080 of 10 and of 12 GB); where no
+  variant fits, opscope uses the nearest, scales its rates by the multiprocessors, and the report says so
   under *warning* (a part cut down);
 - a **slice** of a GPU (MIG, `NVIDIA H200 MIG 1g.18gb`) has its share of the board's row, as NVIDIA's
   [Multi-Instance GPU User Guide]({mig})
-  gives it: rates by the multiprocessors that the trace tells, else by compute slices (`1g` is 1 of 7; of
+  gives it: rates by the multiprocessors that the trace records, else by compute slices (`1g` is 1 of 7; of
   4 on {fours}),
   bandwidth and L2 by eighths of the memory (18 of 141 GB are one). The report says so under *warning*. A
   slice that the board does not have has no peaks;
-- a **clock** more than 2 % off the row's scales the rates, and is said too;
+- a **clock** more than 2 % off the row's scales the rates, and the report says so too;
 - laptop parts never match the desktop row of the same number;
-- a device without a name, as ROCm traces have it, is the one row that its multiprocessors, memory and
-  compute capability fit; if several fit, none is taken.
+- a device without a name, as in ROCm traces, is the one row that fits its multiprocessors, memory and
+  compute capability; if several fit, none is used.
 
-A device without a row is computed from multiprocessors × clock × what its architecture does a clock,
-where the trace tells these, and the report says that it was. Else its peaks are null: `--gpu NAME` gives
-a name. `--gpu "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"` describes a CPU (its set, physical cores,
-clock under load, memory, last cache) for a trace without a GPU:
-{cpus}. There the name of a GPU is refused.
+For a device without a row, opscope computes the rates as multiprocessors × clock × the rate of its
+architecture per clock, where the trace records these values, and the report says so. Otherwise its peaks are
+null: give a name with `--gpu NAME`. `--gpu "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"` describes a CPU (its
+instruction set, physical cores, clock under load, memory bandwidth, last cache) for a trace without a GPU. The
+instruction sets are {cpus}. For such a trace opscope refuses the name of a GPU.
 
 ## What is checked, and how
 
 | sign | meaning |
 |---|---|
-| a | arithmetic: every rate of the row is multiprocessors × clock × FLOP a clock of its architecture, within 1.5 % (`tests/core/perf/test_perf_devices.py`, all rows) |
+| a | arithmetic: every rate of the row is multiprocessors × clock × FLOP per clock of its architecture, within 1.5 % (`tests/core/perf/test_perf_devices.py`, all rows) |
 | b | bandwidth is the bus's width × its data rate, within 0.5 % (same test) |
-| p, m, u | **p**eaks, **m**emory (size, bandwidth), **u**nits (multiprocessors, L2, clock) were looked up again, at the places below the table |
+| p, m, u | **p**eaks, **m**emory (size, bandwidth), **u**nits (multiprocessors, L2, clock) were looked up again, in the sources below the table |
 
-Vendors' pages and papers were read as quoted in public copies; the other places are databases of graphics
-cards, reviews and dealers that quote them, and what a device itself answered. A row without p, m or u rests on arithmetic and on memory of the document named: {bare} of {count}
-rows, {names}.
+Vendors' pages and papers were read as quoted in public copies. The other sources are databases of graphics
+cards, reviews and dealers that quote them, and values that a device itself reported. A row without p, m or u
+has only the check of arithmetic, and was written from memory of the document named: {bare} of {count} rows,
+{names}.
 """
 MIG = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
 RATES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f6", "f4", "i8")
@@ -121,9 +122,9 @@ def _source(row: dict[str, Any]) -> str:
 
 def _rates_a_clock() -> str:
     lines = [
-        "\n## FLOP a clock and multiprocessor\n\nWhat the arithmetic uses, and what a device without a row is "
-        "computed with (AMD: a compute unit). `full` is a professional part's, `half` what two are sold "
-        "with.\n\n| architecture | vector | tensor |\n|---|---|---|\n"
+        "\n## FLOP per clock and multiprocessor\n\nThe arithmetic uses these rates, and so does the computation "
+        "for a device without a row (AMD: per compute unit). `full` is a professional part's rate, `half` "
+        "the rate of two data-centre parts as sold.\n\n| architecture | vector | tensor |\n|---|---|---|\n"
     ]
     lines += _units("per_clock")
     lines.append("\nA CPU's core:\n\n| instruction set | vector | tiles |\n|---|---|---|\n")
