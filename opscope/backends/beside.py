@@ -96,8 +96,6 @@ class Beside:
                 if recorder is not None:
                     session.tell_unseen(recorder)
             else:
-                if self._window is not None:
-                    self._probe_as_known(PROBES)
                 session.listen(None)
                 self._close(QUIET_S, last=True)
         finally:
@@ -226,7 +224,6 @@ class Beside:
             self._await(number, now)
         elif window.step(number, now, self._events()) or self._fills(window):
             if not self._is_capturing():
-                self._probe_as_known(PROBES)
                 self._close()
         elif now >= self._next_probe:
             self._probe_as_known(2)
@@ -238,8 +235,7 @@ class Beside:
             return
         due = window.tick(perf_counter_ns(), self._events()) or self._fills(window)
         if due and not OF_PROCESS.threads:
-            self._probe_as_known(PROBES)
-            self._close()
+            self._close(waits=False)
 
     def _fills(self, window: Window) -> bool:
         if self._is_full():
@@ -280,18 +276,19 @@ class Beside:
         window = self._window
         if window is not None and os.getpid() == self._pid:
             window.over = window.over or GAVE_WAY
-            self._probe_as_known(PROBES)
             self._close(QUIET_S)
 
-    def _close(self, quiet_s: float = 0, last: bool = False) -> None:
+    def _close(self, quiet_s: float = 0, last: bool = False, waits: bool = True) -> None:
         """End the window, unless a capture is in progress: then a later step or tick ends it.
 
-        ``last``: the recording ends too, so what another thread is ending is waited for.
+        What another thread is ending is waited for, so that the program goes on after the window: all
+        but the keeper's thread wait, which does what that other asks. ``last``: the recording ends too.
         """
-        if not self._ending.acquire(timeout=END_S if last else 0):
+        if not self._ending.acquire(timeout=END_S if waits else 0):
             return
         try:
             if self._window is not None:
+                self._probe_as_known(PROBES)
                 self._end_window(self._window, 0 if self._is_capturing() else quiet_s, last)
         finally:
             self._ending.release()

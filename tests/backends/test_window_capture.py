@@ -117,6 +117,22 @@ def test_what_lies_outside_the_window_is_not_known_and_never_nothing(
     assert profile.unattributed().is_empty()
 
 
+def test_a_window_that_a_step_ends_has_none_of_the_next_however_often_the_keeper_looks(
+    gpu: StandIn, tmp_path: Path, steady: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opscope.backends.keeper.TICK_S", 1e-4)
+    monkeypatch.setattr(beside, "PROBES", 200)  # it looks while the end is probed
+    session.start(capture(gpu, tmp_path, CHOSEN))
+    train(gpu, 2000)
+    session.stop()
+    profile = Profile(collect(tmp_path))
+    assert profile.summary()["kernels"].to_list() == [20]
+    assert profile.ops().filter(pl.col("device_time").is_not_null())["step"].n_unique() == 20
+    assert not [
+        note for note in profile.trace["notes"]["what"].cast(pl.String) if "no probe found" in note
+    ]
+
+
 def test_a_run_that_ends_within_the_window_is_whole(gpu: StandIn, tmp_path: Path) -> None:
     made = capture(gpu, tmp_path, CHOSEN)
     session.start(made)
