@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import io
 import multiprocessing
+import os
 import random
 import re
 import resource
@@ -37,6 +38,8 @@ from fuzz_damage import damaged
 MOST_BYTES = 6 << 30
 MOST_GROWTH = 1 << 30
 MOST_SECONDS = 20
+#: An answer may take so many times as long by the clock on the wall.
+IDLE = 6
 #: Frames asked of each file beside the summary and the report; which ones is drawn.
 ASKED = 3
 FRAMES = (
@@ -119,7 +122,7 @@ class Asker:
 
     def __call__(self, file: Path, seed: int, seconds: float) -> tuple[str, str]:
         self._tasks.put((str(file), seed))
-        begun = time.monotonic()
+        begun, worked = time.monotonic(), self._worked()
         while True:
             try:
                 answer: tuple[str, str] = self._answers.get(timeout=1)
@@ -127,13 +130,21 @@ class Asker:
             except Exception:  # noqa: BLE001 - queue.Empty, of whichever context
                 if not self._process.is_alive():
                     answer = TRACEBACK, f"the process ended with {self._process.exitcode}"
-                elif time.monotonic() - begun > seconds:
+                elif self._worked() - worked > seconds or time.monotonic() - begun > IDLE * seconds:
                     self._process.kill()
-                    answer = HANG, f"no answer in {seconds} s"
+                    answer = HANG, f"no answer in {seconds} s of its own"
                 else:
                     continue
                 self._start()
                 return answer
+
+    def _worked(self) -> float:
+        """Seconds of CPU time that the process has had: a busy machine's waits are not its."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:  # it has just ended, which its reader sees
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         """End the process."""
