@@ -394,9 +394,10 @@ class Profile:
         ``scratch`` is a folder on the same disk in which to make it. Returns the name that it has.
         """
         kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
-        for name, table in _STORED.items():
-            # what is as long as the trace is made a piece at a time, when it is written
-            kept[name] = self._kept(name) if table is None else self._beside(name, table)
+        # each is made when it is written, what is as long as the trace a piece at a time and last: what that
+        # needs is held from then on
+        for name, table in sorted(_STORED.items(), key=lambda item: item[1] is not None):
+            kept[name] = self._parts(name) if table is None else self._beside(name, table)
         about = {"analysis": ANALYSIS}
         return profile_folder.write(path, self.trace, kept, about, force, others, scratch)
 
@@ -409,6 +410,13 @@ class Profile:
             parts = (frame[part] for part in pieces(len(frame)))
         for part in parts:
             yield part.drop(set(part.columns) & set(self.trace[table].columns))
+
+    def _parts(self, name: str) -> Iterator[pl.DataFrame]:
+        """Pieces of the frame ``name``."""
+        if name == "op_totals" and name not in self._frames and name not in self._stored:
+            yield from totals.op_total_pieces(self._op_sums)
+        else:
+            yield self._kept(name)
 
     def _kept(self, name: str) -> pl.DataFrame:
         """The frame of the method ``name`` as it is kept, texts as categories."""

@@ -66,15 +66,16 @@ def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame
 
 def _told(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
     """The totals by kind, op and direction; null is the kind of what only kernels tell, unless ``whole``."""
-    text = totals.lazy().with_columns(pl.col(_CALL).cast(pl.String))
     # of parameters only a fusion's are looked at
-    params = pl.when(pl.col("op_type") == "fusion").then("params")
+    params = pl.when(pl.col("op_type").cast(pl.String) == "fusion").then("params")
     calls = pl.col("calls" if whole else "kernels").sum().alias("calls")
     sums = (
-        text.with_columns(params.alias("params"))
+        totals.lazy()
+        .with_columns(params.alias("params"))
         .group_by(_CALL)
         .agg(pl.col("device_time").sum(), calls)
         .filter(pl.col("device_time") > 0)
+        .with_columns(pl.col(_CALL).cast(pl.String))
         .collect()
     )
     kinds = [of.of_op(*row) for row in sums.select(_CALL).rows()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -81,17 +83,38 @@ def op_totals(sums: pl.DataFrame) -> pl.DataFrame:
     ``share`` is of the summed device time; a nest's time is counted once: at the op that counts
     (``canonical``) around the op that launched, else at the latter. ``sums`` is ``op_sums``.
     """
+    return pl.concat(op_total_pieces(sums))
+
+
+def op_total_pieces(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """``op_totals`` in pieces that fit in memory, in order; one at least.
+
+    Equal ops are found by numbers for their texts, and texts are taken for one piece at a time: to group by
+    eleven columns of text takes twice as long and holds all of them three times.
+    """
     whole = int(sums["device_time"].sum())
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
+    texts = _packed(_ranks(sums[name]) for name in (*SAME_OP, "reason"))
+    names = [f"key {number}" for number in range(len(texts))]
     found = (
         sums.lazy()
-        .group_by(*SAME_OP, "reason")
-        .agg(pl.col(_SUMMED).sum(), *map(known_sum, _PARTIAL))
-        .with_columns(share.alias("share"))
-        .select(pl.exclude("reason"), "reason")
+        .select(
+            *_SUMMED, *_PARTIAL, *(pl.Series(n, key) for n, key in zip(names, texts, strict=True))
+        )
+        .with_row_index("row")
+        .group_by(names)
+        .agg(pl.col("row").first(), pl.col(_SUMMED).sum(), *map(known_sum, _PARTIAL))
         .collect()
     )
-    return _ordered(found)
+    del texts
+    order = _order(found, names)
+    found = found.drop(names)
+    for part in pieces(len(found)):
+        some = found[pl.Series(order[part].astype(np.uint32))]
+        one = sums.select(*SAME_OP, "reason")[some["row"]]
+        yield pl.DataFrame([*one.get_columns()[:-1], *some.drop("row").get_columns()]).with_columns(
+            share.alias("share"), one["reason"]
+        )
 
 
 def op_sums(ops: Ops) -> pl.DataFrame:
@@ -112,34 +135,41 @@ def op_sums(ops: Ops) -> pl.DataFrame:
     )
 
 
-def _ordered(found: pl.DataFrame) -> pl.DataFrame:
+def _order(found: pl.DataFrame, names: list[str]) -> Ints:
     """By device time, then self time, the most first and the unknown last; then by texts, A first.
 
-    Ranks are packed into a few integers: a sort by each of eleven columns takes several times as long.
+    ``names`` are the columns that number the texts in their order. Ranks are packed into a few integers: a
+    sort by each of eleven columns takes several times as long.
     """
-    ranks: list[NDArray[Any]] = [_from_most(found[name]) for name in ("device_time", "self_time")]
-    ranks += [_ranks(found[name]) for name in SAME_OP]
-    keys: list[Ints] = [np.zeros(len(found), np.int64)]
-    size = 1
-    for rank in ranks:
-        many = int(rank.max(initial=0)) + 1
-        if size * many > _WIDEST:
-            keys.append(rank.astype(np.int64))
-            size = many
-        else:
-            keys[-1] = keys[-1] * many + rank
-            size *= many
+    times = (_from_most(found[name]) for name in ("device_time", "self_time"))
+    keys = _packed(chain(times, (found[name].to_numpy() for name in names)))
     order = np.argsort(keys[0], kind="stable")
     same = np.diff(keys[0][order]) == 0
     tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
     if len(keys) > 1 and len(tied):  # the others decide between equal ones alone
         rows = order[tied]
         order[tied] = rows[np.lexsort([key[rows] for key in keys[::-1]])]
-    return found[pl.Series(order.astype(np.uint32))]
+    return order
 
 
 #: A packed key is less: 64 bits with a sign.
 _WIDEST: Final = 1 << 62
+
+
+def _packed(ranks: Iterable[NDArray[Any]]) -> list[Ints]:
+    """As few integers as hold the ranks of each row, in their order: the first decides, then the second."""
+    keys: list[Ints] = []
+    size = 1
+    for rank in ranks:
+        many = int(rank.max(initial=0)) + 1
+        if not keys or size * many > _WIDEST:
+            keys.append(rank.astype(np.int64))
+            size = many
+        else:
+            keys[-1] *= many
+            keys[-1] += rank
+            size *= many
+    return keys
 
 
 def _from_most(times: pl.Series) -> Ints:
@@ -153,7 +183,7 @@ def _from_most(times: pl.Series) -> Ints:
 
 def _ranks(column: pl.Series) -> NDArray[np.uint32]:
     """For each row the place of its text in the alphabet, null's after all others."""
-    codes, texts = compact(column)
+    codes, texts = compact(column.cast(pl.Categorical))
     order = sorted(
         range(len(texts)), key=lambda number: (texts[number] is None, texts[number] or "")
     )

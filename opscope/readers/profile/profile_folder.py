@@ -15,7 +15,9 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ import polars as pl
 
 from opscope.core.redaction import redact
 from opscope.core.schema import TABLES
+from opscope.core.tables.columns import hand_back
 from opscope.core.tables.trace import Trace, conform, table_schema
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound
@@ -43,6 +46,8 @@ _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.
 #: Rows are refused beyond these: those of a trace differ in their times, which take a byte at least.
 _FREE_ROWS: Final = 1 << 20
 _ROWS_PER_BYTE: Final = 16
+#: Rows of tables made for a profile alone that may wait to be written.
+_MOST_WAITING: Final = 500_000
 #: A table whose rows change rank more often than this is kept in one file.
 _MOST_PARTS: Final = 4096
 
@@ -61,8 +66,8 @@ def write(
 ) -> Path:
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
-    An extra table may come in pieces, each written before the next is asked for. Row order is kept,
-    so extra tables may refer to rows by number. Where ``path`` exists, unless ``force`` and it is a
+    Extra tables are written in their order, and may come in pieces: the next is made while one is
+    written. Row order is kept, so extra tables may refer to rows by number. Where ``path`` exists, unless ``force`` and it is a
     profile, the first name of ``others`` that is free is taken. ``scratch`` is a folder on the same
     disk in which to make it. Returns the path that was written.
 
@@ -141,9 +146,13 @@ def _fill(
 ) -> None:
     rank = _ranks(trace)
     tables: dict[str, Any] = {}
-    for name in sorted(trace.present):
-        tables[name] = _store(folder, name, trace[name], rank if "process" in TABLES[name] else {})
-    others = {name: _store_extra(folder, f"extra.{name}", extra[name]) for name in sorted(extra)}
+    with _Pen() as pen:
+        for name in sorted(trace.present):
+            ranks = rank if "process" in TABLES[name] else {}
+            tables[name] = _store(pen, folder, name, trace[name], ranks)
+        others = {
+            name: _store_extra(pen, folder, f"extra.{name}", given) for name, given in extra.items()
+        }
     origin = _public(trace.origin)
     if isinstance(origin.get("command"), list):
         origin["command"] = list(redact([str(word) for word in origin["command"]]))
@@ -159,6 +168,36 @@ def _fill(
     (folder / META).write_text(json.dumps(head, indent=1) + "\n", "utf-8")
 
 
+class _Pen:
+    """A thread that does what there is to do in the folder, in order, while the next table is made."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._jobs: deque[tuple[int, Future[Any]]] = deque()
+        self._rows = 0
+
+    def __call__(self, job: Callable[..., Any], *given: Any, rows: int = 0) -> None:
+        """Have ``job(*given)`` done. It holds ``rows`` that nothing else does: where many wait, wait for them.
+
+        Raises what an earlier job raised.
+        """
+        self._jobs.append((rows, self._thread.submit(job, *given)))
+        self._rows += rows
+        while self._jobs and (self._rows > _MOST_WAITING or self._jobs[0][1].done()):
+            held, done = self._jobs.popleft()
+            self._rows -= held
+            done.result()
+
+    def __enter__(self) -> _Pen:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=kind is not None)
+        if kind is None:
+            for _held, done in self._jobs:
+                done.result()
+
+
 def _ranks(trace: Trace) -> dict[int, int]:
     """The rank of each process, where there are several ranks; tables are then kept apart by it."""
     known = trace["processes"].select("process", "rank").drop_nulls()
@@ -166,7 +205,9 @@ def _ranks(trace: Trace) -> dict[int, int]:
     return ranks if len(set(ranks.values())) > 1 else {}
 
 
-def _store(folder: Path, name: str, frame: pl.DataFrame, rank: dict[int, int]) -> dict[str, Any]:
+def _store(
+    pen: _Pen, folder: Path, name: str, frame: pl.DataFrame, rank: dict[int, int]
+) -> dict[str, Any]:
     files = []
     parts = list(_parts(frame, rank)) if rank and name != "processes" else [(None, frame)]
     for number, (owner, part) in enumerate(parts):
@@ -176,13 +217,13 @@ def _store(folder: Path, name: str, frame: pl.DataFrame, rank: dict[int, int]) -
             (folder / name).mkdir(exist_ok=True)
             file = f"{name}/{number:04}-rank{owner}.parquet"
         if len(part):
-            _write(part, folder / file)
+            pen(_write, part, folder / file)
             files.append(file)
     return {"rows": len(frame), "files": files}
 
 
 def _store_extra(
-    folder: Path, name: str, given: pl.DataFrame | Iterable[pl.DataFrame]
+    pen: _Pen, folder: Path, name: str, given: pl.DataFrame | Iterable[pl.DataFrame]
 ) -> dict[str, Any]:
     """A table whose columns only its files tell: it has one even without rows."""
     files: list[str] = []
@@ -190,16 +231,18 @@ def _store_extra(
     for part in (given,) if isinstance(given, pl.DataFrame) else given:
         if len(files) == 1:
             (folder / name).mkdir()
-            (folder / files[0]).rename(folder / f"{name}/0000.parquet")
+            pen(os.rename, folder / files[0], folder / f"{name}/0000.parquet")
             files[0] = f"{name}/0000.parquet"
         files.append(f"{name}/{len(files):04}.parquet" if files else f"{name}.parquet")
-        _write(part, folder / files[-1])
+        pen(_write, part, folder / files[-1], rows=len(part))
         rows += len(part)
     return {"rows": rows, "files": files}
 
 
 def _write(frame: pl.DataFrame, file: Path) -> None:
-    frame.write_parquet(file, compression="zstd", statistics=True)
+    # of level 1 as large as of 3 (ranges, op_totals; calls and kernels 4 % larger), in a tenth less time
+    frame.write_parquet(file, compression="zstd", compression_level=1, statistics=True)
+    hand_back()
 
 
 def _parts(frame: pl.DataFrame, rank: dict[int, int]) -> Iterator[tuple[int | None, pl.DataFrame]]:

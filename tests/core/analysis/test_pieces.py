@@ -35,6 +35,7 @@ KINDS = (
     ("forward", TEXTS),
     ("backward", TEXTS),
 )
+SUMS = ("device_time", *COST_COLUMNS)
 KERNELS = ("volta_fp16_s884gemm_fp16_128x128", "relu_kernel", "triton_poi_fused_add_3")
 
 
@@ -155,24 +156,41 @@ def test_what_adds_up_ops_is_the_same_before_they_are_in_order(trace, by):
 
 
 @pytest.mark.parametrize("widest", [1, 50, 1 << 62])
-def test_ops_are_in_order_by_time_and_then_by_their_texts(widest):
+def test_equal_ops_are_one_row_and_in_order_by_time_and_then_by_their_texts(widest):
     texts = st.none() | st.sampled_from(["", "a", "b", "c é"])
     times = st.integers(0, 2)
     rows = st.fixed_dictionaries(
-        {"device_time": st.none() | times, "self_time": times, **dict.fromkeys(SAME_OP, texts)}
+        {
+            **dict.fromkeys(SUMS, st.none() | times),
+            **dict.fromkeys(("calls", "kernels", "cpu_time", "self_time"), times),
+            **dict.fromkeys(SAME_OP, texts),
+            "reason": st.none() | st.sampled_from(["why", "because"]),
+        }
     )
+    types = dict.fromkeys(("calls", "kernels", "cpu_time", "self_time", *SUMS), pl.Int64)
+    types |= dict.fromkeys(SAME_OP, pl.Categorical) | {"reason": pl.String}
+    same = [pl.col(SAME_OP).cast(pl.String), "reason"]
 
     @given(st.lists(rows))
     def law(rows):
-        schema = dict.fromkeys(("device_time", "self_time"), pl.Int64)
-        frame = pl.DataFrame(rows, schema=schema | dict.fromkeys(SAME_OP, pl.Categorical))
+        frame = pl.DataFrame(rows, schema=types)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(totals, "_WIDEST", widest)
-            found = totals._ordered(frame)
-        expected = frame.with_columns(pl.col(SAME_OP).cast(pl.String)).sort(
-            *schema, *SAME_OP, descending=[True, True] + [False] * len(SAME_OP), nulls_last=True
-        )
-        assert_frame_equal(found.with_columns(pl.col(SAME_OP).cast(pl.String)), expected)
+            patch.setattr(columns, "PIECE", 3)
+            found = totals.op_totals(frame)
+        known = [pl.when(pl.col(n).count() > 0).then(pl.col(n).sum()).alias(n) for n in SUMS]
+        whole = frame["device_time"].sum()
+        expected = (
+            frame.with_columns(same)
+            .group_by(*SAME_OP, "reason")
+            .agg(pl.col("calls", "kernels", "cpu_time", "self_time").sum(), *known)
+            .with_columns((pl.col("device_time") / (whole or None)).alias("share"))
+            .sort(
+                "device_time", "self_time", *SAME_OP, "reason",
+                descending=[True, True] + [False] * (len(SAME_OP) + 1), nulls_last=True,
+            )
+        )  # fmt: skip
+        assert_frame_equal(found.with_columns(same), expected, check_column_order=False)
 
     law()
 
