@@ -21,10 +21,16 @@ LONGEST: Final = 1 << 53
 _BYTES: Final = (0, 1 << 50)
 #: One block of memory, allocated or released.
 CHANGE: Final = (-(1 << 44), 1 << 44)
+#: Times and counts of what opscope itself took.
+_OWN: Final = ("time", "calls", "one_in", "span", "steps_span", "steps_time")
 _ANY_TIME: Final = (-LATEST, LATEST)
 _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("processes", "start_time"): _ANY_TIME,
     ("clocks", "to_unix_ns"): _ANY_TIME,
+    ("clocks", "error_ns"): (0, LATEST),
+    ("clocks", "offset_ns"): _ANY_TIME,
+    ("clocks", "spread_ns"): (0, LATEST),
+    ("notes", "how_many"): (0, LONGEST),
     ("devices", "sm_count"): (0, 1 << 16),
     ("devices", "memory"): _BYTES,
     ("devices", "max_threads_per_sm"): (0, 1 << 16),
@@ -39,6 +45,7 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("allocations", "bytes"): CHANGE,
     ("allocations", "total"): (-(1 << 50), 1 << 50),
     ("allocations", "reserved"): (-(1 << 50), 1 << 50),
+    **{("own_costs", column): (0, LONGEST) for column in _OWN},
 }
 #: Tables whose ``time`` may be unknown: a spec's, and what a part of opscope cost.
 _MAY_LACK: Final = ("specs", "own_costs")

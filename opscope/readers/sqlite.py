@@ -82,7 +82,8 @@ class Database:
                 }
             finally:
                 connection.close()
-        except sqlite3.Error as error:
+        # Python decodes what SQLite says of a damaged schema, which quotes the schema
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise BadInput(self.path, f"not a readable SQLite database ({error})") from error
         for name, rows in columns.items():
             # rows written before a column was added have its default: it is in the file only once

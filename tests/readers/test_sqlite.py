@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opscope.readers import BadInput
 from opscope.readers import sqlite as reader
 
 #: What a stranger's file may hold in a column of any kind.
@@ -100,3 +101,11 @@ def test_a_table_without_rows_has_its_kinds(tmp_path):
     assert dict(read(path, kinds).schema) == {
         "number": pl.Int64, "word": pl.String, "share": pl.Float64, "raw": pl.Binary,
     }  # fmt: skip
+
+
+def test_a_damaged_schema_that_is_no_text_is_refused(tmp_path):
+    """What SQLite says of it quotes it, and Python cannot decode that."""
+    path = written(tmp_path / "a.sqlite", [(1,)], '"number" INTEGER')
+    path.write_bytes(path.read_bytes().replace(b'number" ', b"number,\x96"))
+    with pytest.raises(BadInput, match="not a readable SQLite database"):
+        reader.Database(path)

@@ -39,7 +39,7 @@ def at_most(kernels: pl.DataFrame) -> pl.DataFrame:
     if width.null_count() == len(width):
         return pl.DataFrame(dict.fromkeys(SCHEMA, width), schema=SCHEMA)
     codes, grids = compact(kernels["grid"].cast(pl.Categorical))
-    counts = pl.Series(grids, dtype=pl.String).str.extract(r"^(\d+),1,1$").cast(pl.Int64)
+    counts = pl.Series(grids, dtype=pl.String).str.extract(r"^(\d{1,10}),1,1$").cast(pl.Int64)
     blocks = gather(counts, codes)
     return pl.select(
         pl.when(width.is_not_null()).then(blocks * CHUNK).alias("elements"),

@@ -58,6 +58,8 @@ SCHEMA: Final = {
     "seq": pl.Int64,
     "comms": pl.String,
 }
+#: No buffer of a collective is larger, and no group has more ranks: thousands of them add up in 64 bits.
+_MOST_BYTES, _MOST_RANKS = 1 << 44, 1 << 24
 #: What Kineto writes of a collective's identity: its number in its group, and one of its own.
 _SEQ, _COMMS = r'"collective_seq":"?([0-9]{1,18})\b', r'"comms_id":"?([0-9]{1,20})\b'
 
@@ -170,7 +172,13 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
     name = None if group is None else str(group)
     members = call.param("members")
     who = members if isinstance(members, str) else None
-    return kind, name, dtype, size, buffer_bytes(call), _reduction(call), who
+    moved = _at_most(buffer_bytes(call), _MOST_BYTES)
+    return kind, name, dtype, _at_most(size, _MOST_RANKS), moved, _reduction(call), who
+
+
+def _at_most(value: int | None, most: int) -> int | None:
+    """The value, null where no job has it: a text can hold any number."""
+    return value if value is not None and 0 <= value <= most else None
 
 
 def _reduction(call: OpCall) -> str | None:

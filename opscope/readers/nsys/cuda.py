@@ -183,7 +183,10 @@ def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
             columns.append(labels(frame["syncType"], SYNCS, "unknown").alias("kind"))
         if "eventId" in frame.columns:
             columns.append(_none32(frame["eventId"]).alias("event_id"))
-        return pl.DataFrame(columns).with_columns(
+        found = pl.DataFrame(columns)
+        if "stream" not in found.columns:
+            return found
+        return found.with_columns(
             pl.when(pl.col("stream") != _NONE32).then("stream").alias("stream")
         )
 

@@ -78,3 +78,8 @@ def test_the_bound_of_a_real_update_is_near_it(shared, file, op, updates):
     why = loaded.missing_costs().filter(pl.col("op") == op)["why"].item()
     assert why.endswith(bound(elements, moved))
     assert bound(elements, moved).startswith("; by its grids at most ")
+
+
+@pytest.mark.parametrize("blocks", ["99999999999", "9" * 19, "9" * 30])
+def test_a_grid_that_no_gpu_has_says_nothing(blocks):
+    assert limits(ATEN.format(2, "float"), f"{blocks},1,1") == (None, None)

@@ -245,3 +245,18 @@ def test_the_time_of_communication_and_its_share_are_of_the_same_window(trace_of
     row = profile.communication().row(0, named=True)
     assert (row["window"], row["communication_time"]) == (100, 30)
     assert row["communication_share"] == row["communication_time"] / row["window"]
+
+
+@pytest.mark.parametrize("size", [2**45, 2**62, 2**70])
+def test_more_bytes_than_a_buffer_has_are_not_known(trace_of, size):
+    profile = of(trace_of, all_reduce(0, 0, 5, 50, size=size), all_reduce(0, 60, 65, 70, size=4))
+    found = profile.collectives()
+    assert found["calls"].to_list() == [2]
+    assert profile.communication()["message_bytes"].to_list() == [16]
+
+
+@pytest.mark.parametrize("ranks", [-1, 2**25, 2**70])
+def test_more_ranks_than_a_job_has_are_not_known(trace_of, ranks):
+    text = f'c10d::allreduce_([f32[4]], _) -> ([=0], _) {{process_group="0", ranks={ranks}}}'
+    found = exchanges(of(trace_of, op(0, 0, 2, text)).attribution)
+    assert found["size"].to_list() == [None]

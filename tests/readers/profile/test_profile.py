@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import opscope
 from opscope.core.schema import TABLES
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers import BadInput
@@ -285,3 +286,12 @@ def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
     profile_folder.write(tmp_path / "b.opscope", far)
     with pytest.raises(BadInput, match="1 rows of memops whose time is out of range"):
         profile_folder.read(tmp_path / "b.opscope")[0]["memops"]
+
+
+def test_a_time_of_our_own_below_zero_is_not_known(tmp_path: Path) -> None:
+    costs = {"process": [0, 0], "part": ["ops", "writing"], "time": [-100, 7], "calls": [3, -1]}
+    profile_folder.write(tmp_path / "a.opscope", trace().replace(own_costs=pl.DataFrame(costs)))
+    found = opscope.load(tmp_path / "a.opscope")
+    assert found.own_costs()["time"].to_list() == [None, 7]
+    assert found.own_costs()["calls"].to_list() == [3, None]
+    assert found.summary()["own_time"].item() == 7
