@@ -251,7 +251,7 @@ def test_the_time_of_communication_and_its_share_are_of_the_same_window(trace_of
 def test_more_bytes_than_a_buffer_has_are_not_known(trace_of, size):
     profile = of(trace_of, all_reduce(0, 0, 5, 50, size=size), all_reduce(0, 60, 65, 70, size=4))
     found = profile.collectives()
-    assert found["calls"].to_list() == [2]
+    assert found["calls"].sum() == 2
     assert profile.communication()["message_bytes"].to_list() == [None]
 
 
