@@ -247,11 +247,11 @@ def test_the_time_of_communication_and_its_share_are_of_the_same_window(trace_of
     assert row["communication_share"] == row["communication_time"] / row["window"]
 
 
-@pytest.mark.parametrize("size", [2**45, 2**62, 2**70])
+@pytest.mark.parametrize("size", [2**45, 2**62, 2**63 - 1])
 def test_more_bytes_than_a_buffer_has_are_not_known(trace_of, size):
     profile = of(trace_of, all_reduce(0, 0, 5, 50, size=size), all_reduce(0, 60, 65, 70, size=4))
     found = profile.collectives()
-    assert found["calls"].sum() == 2
+    assert found["calls"].to_list() == [2]
     assert profile.communication()["message_bytes"].to_list() == [None]
 
 
