@@ -116,6 +116,8 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "offset_ns": "what was added to its times",
         "error_ns": "how far its times may be off at most: no rank leaves a collective before all entered it",
         "spread_ns": "the usual time between the ends of one collective on two machines",
+        "saving_least": "the least that the change would save",
+        "saving_most": "the most that the change would save; null where nothing bounds it",
         "span": "time that the process recorded",
         "steps_span": "part of span inside steps that ended",
         "steps_time": "part of steps_span that was opscope's own, all parts together",
@@ -251,6 +253,13 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "name": "the kernel's name",
         "grid": "the grid's size: x,y,z",
         "block": "the block's size: x,y,z",
+        "detector": "the detector that looked",
+        "outcome": "found, cannot tell, or nothing found",
+        "finding": "what the program does, with its figures",
+        "evidence": "where it does so: source lines, layers or ops",
+        "recommendation": "what to change",
+        "reasoning": "how the bounds of the saving were computed",
+        "confidence": "how likely the change saves time: high, medium or low",
         "src_kind": "memory that is read: device, pinned, pageable, managed, array, host",
         "dst_kind": "memory that is written, likewise",
         "tc_reason": "why Tensor Cores are not used, where they could be",
@@ -563,6 +572,16 @@ def _frames() -> Iterator[Frame]:
         columns(
             "host processes first_rank method offset_ns drift_ppm error_ns spread_ns collectives",
             collectives=("count", "collectives that the clock was aligned by"),
+        ),
+    )
+    yield Frame(
+        "advice()",
+        "one row per finding, by the most that it may save; then one per detector that cannot tell or found nothing",
+        columns(
+            "detector outcome finding evidence recommendation time saving_least saving_most reasoning confidence"
+            " reason",
+            time=("ns", "the time that the finding is about"),
+            reason=("text", "why the detector cannot tell"),
         ),
     )
     yield Frame(

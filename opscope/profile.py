@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import polars as pl
 
 from opscope import readers
+from opscope.core.advice.ask import advice
 from opscope.core.analysis import distributed, totals
 from opscope.core.analysis.by_range import range_totals
 from opscope.core.analysis.coverage import missing_costs
@@ -369,6 +370,14 @@ class Profile:
     def compiled(self) -> pl.DataFrame:
         """What ran in each region that torch.compile made: its kernels, and the ops that they fuse."""
         return self._given("compiled", lambda: compiled_regions(self._ops))
+
+    def advice(self) -> pl.DataFrame:
+        """What to change in the program, by what it would save at most; then what no detector could tell.
+
+        A saving lies between ``saving_least`` and ``saving_most``. Savings overlap: they must not be added
+        up. ``outcome`` is ``nothing found`` only where the detector saw all that it needs.
+        """
+        return self._given("advice", lambda: advice(self))
 
     def notes(self) -> pl.DataFrame:
         """What the reader of the trace found: what is missing, inferred or wrong in it."""

@@ -1,1 +1,1 @@
-"""Detectors that say what to change and what it would save, one a file."""
+"""Advice: detectors that say what to change in the program and what that would save, one a file."""

@@ -1,0 +1,119 @@
+"""Copies between the host's pageable memory and the GPU, which pinned memory makes faster and asynchronous."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.tables.intervals import merge, subtract
+
+#: CUDA copies up to this many bytes to the GPU without making the host wait (CUDA C++ Programming Guide,
+#: asynchronous execution: 64 KB). The host waits for larger ones (CUDA Runtime API, synchronization
+#: behavior: pageable memory is first copied into the driver's pinned memory).
+_STAGED: Final = 64 << 10
+_WAYS: Final = {"HtoD": ("src_kind", "to the GPU"), "DtoH": ("dst_kind", "from the GPU")}
+_PYTORCH: Final = "aten::"
+_SHOWN: Final = 3
+
+
+def find(answers: Answers) -> Answer:
+    """A finding for each direction in which pageable memory is copied; copies of at most 64 KB are left out."""
+    copies = answers.memops(categories=True).filter(
+        pl.col("kind").cast(pl.String).is_in(list(_WAYS))
+    )
+    if copies.is_empty():
+        return CannotTell("no copies between the host and a GPU were recorded")
+    found, unknown = [], 0
+    for kind, (column, way) in _WAYS.items():
+        mine = copies.filter(pl.col("kind").cast(pl.String) == kind)
+        memory = pl.col(column).cast(pl.String)
+        unknown += mine.filter(
+            memory.is_null() | ~memory.is_in(["pageable", "pinned", "managed"])
+        ).height
+        slow = mine.filter(memory == "pageable", pl.col("bytes") > _STAGED)
+        if len(slow):
+            found.append(_finding(answers, slow, mine.filter(memory == "pinned"), way))
+    if not found and unknown:
+        return CannotTell(f"the profile does not say what memory {unknown} copies use")
+    return found
+
+
+def _finding(answers: Answers, slow: pl.DataFrame, pinned: pl.DataFrame, way: str) -> Finding:
+    time, size = int(slow["duration"].sum()), int(slow["bytes"].sum())
+    alone = _alone(answers, slow)
+    waited = slow.select((pl.col("call_end") - pl.col("call_start")).alias("wait"))["wait"]
+    known = waited.null_count() == 0
+    held = int(waited.sum())
+    rate = f"{size / time:.1f} GB/s" if time else "no measurable time"
+    fast = pinned.filter(pl.col("bytes") > _STAGED).select(pl.col("bytes", "duration").sum()).row(0)
+    beside = (
+        f"; copies from pinned memory reach {fast[0] / fast[1]:.1f} GB/s here" if fast[1] else ""
+    )
+    bound = (
+        f"at most the {_ms(alone)} in which no kernel ran beside a copy, and the {_ms(held)} that the host"
+        " spent in the calls"
+        if known
+        else "not bounded: the profile lacks the calls that made some of the copies, in which the host waits"
+    )
+    return Finding(
+        what=f"{len(slow):,} copies {way} use pageable memory: {size / 1e6:,.1f} MB in {_ms(time)}, {rate}{beside}",
+        evidence=_where(slow),
+        recommendation=_recommendation(slow),
+        time=time,
+        saving_least=0,
+        saving_most=alone + held if known else None,
+        reasoning=f"At least nothing: other work may set the pace. {bound[0].upper()}{bound[1:]}.",
+        confidence="high" if known and time and alone + held > time // 2 else "medium",
+    )
+
+
+def _alone(answers: Answers, slow: pl.DataFrame) -> int:
+    """The time (ns) of the copies during which no kernel ran on the same device."""
+    whole = 0
+    kernels = answers.trace["kernels"]
+    for (process, device), part in slow.group_by("process", "device"):
+        beside = kernels.filter(
+            pl.col("process").eq_missing(process), pl.col("device").eq_missing(device)
+        )
+        start, end = subtract(_spans(part), _spans(beside))
+        whole += int((end - start).sum())
+    return whole
+
+
+def _spans(frame: pl.DataFrame) -> Any:
+    start, end = (frame[name].to_numpy().astype(np.int64) for name in ("start", "end"))
+    return merge(start, end)
+
+
+def _where(slow: pl.DataFrame) -> str:
+    """The places with most of the time: the source line, else the layer, else the op."""
+    place = pl.coalesce(pl.col("source", "layer", "op").cast(pl.String), pl.lit("outside any op"))
+    by = (
+        slow.group_by(place.alias("place"))
+        .agg(pl.len(), pl.col("duration").sum())
+        .sort("duration", "place", descending=[True, False])
+    )
+    rows = [f"{name} ({many:,} copies, {_ms(time)})" for name, many, time in by.head(_SHOWN).rows()]
+    more = len(by) - _SHOWN
+    return "; ".join(rows) + (f"; and {more:,} other places" if more > 0 else "")
+
+
+def _recommendation(slow: pl.DataFrame) -> str:
+    names = slow["op"].cast(pl.String).drop_nulls()
+    if len(names) and names.str.starts_with(_PYTORCH).all():
+        return "Load with DataLoader(…, pin_memory=True) and copy with tensor.to(device, non_blocking=True)."
+    return "Keep the host's buffers in pinned (page-locked) memory and copy asynchronously."
+
+
+def _ms(time: int) -> str:
+    return f"{time / 1e6:,.1f} ms"
+
+
+DETECTOR = Detector(
+    name="pageable_copies",
+    question="Do copies of more than 64 KB between host and GPU use pageable memory?",
+    find=find,
+)
