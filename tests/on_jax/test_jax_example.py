@@ -189,6 +189,7 @@ def test_run_profiles_an_unchanged_script(example, tmp_path):
             "-m",
             "opscope",
             "run",
+            "--whole",  # a busy machine may take longer than a window
             "-o",
             str(target),
             "--",
