@@ -121,7 +121,7 @@ class EagerOps:
                 result = execute(ctx, name, scope, *args)
             except core._FallbackException:
                 # TensorFlow calls the op again through the other entry point, now and for every call
-                # with such arguments. The pop text marks the open range as no op.
+                # with such arguments. The pop's text replaces the range's, so the range is not an op.
                 if entry is not None:
                     entry.falls_back = True
                     emitter.pop(self._retried)
