@@ -140,9 +140,8 @@ class Sources:
             return typed
         if file.startswith("<"):  # <frozen …>, <string>, code that torch.fx generated
             return None
-        if (
-            _AUTOGRAPH in file
-        ):  # the user's function rewritten by TensorFlow: its line numbers differ
+        # the user's function as TensorFlow has rewritten it, with other line numbers
+        if _AUTOGRAPH in file:
             return None
         path = os.path.abspath(file)
         if path.startswith(self._foreign) or _GENERATED.search(path) or is_library_s(path):

@@ -45,7 +45,7 @@
 #elif defined(__aarch64__)
 #define JUMP_SLOT R_AARCH64_JUMP_SLOT
 #else
-#error "not a processor whose import tables are known here"
+#error "opscope knows import tables on x86-64 and AArch64 only"
 #endif
 
 #include "annotations_texts.h"

@@ -132,9 +132,8 @@ def programs() -> Iterator[tuple[str, Module]]:
     """
     with tempfile.TemporaryDirectory(prefix="opscope-") as folder:
         options = {"host_tracer_level": 0, "python_tracer_level": 0, "device_tracer_level": 0}
-        with (
-            profiler_v2._profiler_lock
-        ):  # else the program's own profiler could try to start, and fail
+        # Without the lock, the program's own profiler could try to start meanwhile, and fail.
+        with profiler_v2._profiler_lock:
             if profiler_v2._profiler is not None:
                 _log.info("opscope: XLA's programs are not available: another profiler is running")
                 return

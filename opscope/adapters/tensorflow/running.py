@@ -63,7 +63,7 @@ class GraphRanges:
             native.opscope_uninstall()
         except (AttributeError, ValueError, OSError) as error:
             raise BuildError(
-                f"this version of TensorFlow is not the one that opscope expects: {error}"
+                f"this version of TensorFlow differs from what opscope expects: {error}"
             ) from None
         return ranges
 
@@ -192,9 +192,7 @@ def inputs_library(tensorflow: Any) -> Path:
     flags, plain = inputs_flags(tensorflow)
     try:
         return built(INPUTS, flags, _TELLS_INPUTS)
-    except (
-        BuildError
-    ):  # if this version stores shapes in another way, its public functions still work
+    except BuildError:  # this version may store shapes in another way: use its public functions
         return built(INPUTS, plain)
 
 
