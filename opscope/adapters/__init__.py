@@ -1,7 +1,7 @@
-"""Which frameworks are observed: adapters installed where their framework is imported, now or later.
+"""Install the adapter of each framework that the program imports, now or later, and remove it again.
 
-One policy: an adapter that was asked for by name raises where it cannot be installed; one that was
-picked automatically says so in the log and is left out. Nothing raises into an ``import``.
+If an adapter cannot be installed and the user named it, ``install`` raises. If it was picked
+automatically, opscope logs a warning and goes on without it. No error reaches the program's ``import``.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _log = logging.getLogger(__name__)
 
 _lock = threading.RLock()
 _installed: dict[str, Adapter] = {}
-#: Frameworks to install when they are imported: by module, those that wait for it (name, target, options).
+#: Adapters that wait for an import: module → (adapter's name, import string, options) of each.
 _waiting: dict[str, list[tuple[str, str, Options]]] = {}
 _hooked: set[str] = set()
 _unwatch: Callable[[], None] | None = None
 
 
 def installed() -> tuple[str, ...]:
-    """The names of the adapters that are installed now."""
+    """Return the names of the installed adapters."""
     return tuple(_installed)
 
 
 def install(frameworks: Iterable[str] | None, options: Options) -> None:
-    """Install adapters for frameworks that are imported, now, and for others when they are.
+    """Install adapters: at once for frameworks that are already imported, on import for the others.
 
-    ``frameworks`` None: all there are. A second call adds what the first left out and changes
-    nothing else. Raises AdapterError for a framework that was named and is not known, is of an
+    ``frameworks`` None means every known framework. A second call adds adapters that the first left
+    out and changes nothing else. Raises AdapterError if a named framework is unknown, has an
     unsupported version or cannot be hooked.
     """
     global _unwatch
@@ -49,7 +49,7 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
         unknown = [name for name in names if name not in targets]
         if unknown:
             raise AdapterError(
-                f"no adapter for {', '.join(unknown)} (there are: {', '.join(sorted(targets))})"
+                f"no adapter for {', '.join(unknown)} (available: {', '.join(sorted(targets))})"
             )
         if _unwatch is None:
             _unwatch = session.on_activity(_activity)
@@ -59,7 +59,7 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
 
 
 def uninstall() -> None:
-    """Take all adapters out again; harmless when none is in."""
+    """Remove all adapters and their hooks. Does nothing if none is installed."""
     global _unwatch
     with _lock:
         _waiting.clear()
@@ -70,22 +70,22 @@ def uninstall() -> None:
             name, adapter = _installed.popitem()
             try:
                 adapter.uninstall()
-            except Exception:  # noqa: BLE001 - the other adapters are to be taken out too
-                _log.exception("opscope: not every hook of %s could be taken away", name)
+            except Exception:  # noqa: BLE001 - the other adapters must still be removed
+                _log.exception("opscope: some hooks of %s could not be removed", name)
 
 
 def _activity() -> None:
     for adapter in tuple(_installed.values()):
         try:
             adapter.listen()
-        except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
+        except Exception:  # noqa: BLE001 - the capture and the program go on without this adapter
             adapter.failed("hooks could not be set")
 
 
 def _install_or_say(
     name: str, target: str, options: Options, *, requested: bool = False, imported: str = ""
 ) -> None:
-    """Install the adapter or let it wait; where that fails, say so in the log, or raise where requested."""
+    """Install the adapter now or on import. On failure raise if ``requested``, else log a warning."""
     try:
         _install_or_wait(name, target, options, imported)
     except Exception as error:
@@ -93,17 +93,20 @@ def _install_or_say(
             if isinstance(error, AdapterError):
                 raise
             raise AdapterError(f"{name} cannot be observed: {error}") from error
-        # Picked automatically: the user's program must run as if we were not there.
+        # The adapter was picked automatically: the program must run as it would without opscope.
         _log.warning("opscope: %s is not observed: %s", name, error)
 
 
 def _install_or_wait(name: str, target: str, options: Options, imported: str) -> None:
-    """``imported``: the module whose import is just over, where that is why this is asked."""
+    """Install the adapter, or register it to be installed once its module is imported.
+
+    ``imported`` names the module whose import has just ended and triggered this call, if any.
+    """
     if not _is_imported(name, imported):
         _wait(name, name, target, options)
         return
     kind = known.load(target)
-    if not _is_imported(kind.module, imported):  # a part of the framework, which not all need
+    if not _is_imported(kind.module, imported):  # a submodule that not every program imports
         _wait(name, kind.module, target, options)
         return
     kind.check_version()
@@ -113,7 +116,10 @@ def _install_or_wait(name: str, target: str, options: Options, imported: str) ->
 
 
 def _is_imported(module: str, imported: str) -> bool:
-    """Whether it is there, and its own import over (``init`` may be called from within it)."""
+    """Whether the module is in ``sys.modules`` and its import has ended.
+
+    ``init`` may be called while the module is still being imported.
+    """
     if module not in sys.modules:
         return False
     spec = getattr(sys.modules[module], "__spec__", None)
@@ -121,20 +127,20 @@ def _is_imported(module: str, imported: str) -> bool:
 
 
 def _wait(name: str, module: str, target: str, options: Options) -> None:
-    # it is of use to programs alone that import a framework later
+    # imported here because only programs that import a framework later need it
     import wrapt
 
     waiting = _waiting.setdefault(module, [])
     if all(name != one for one, *_ in waiting):
         waiting.append((name, target, options))
-    # wrapt keeps its hooks for the life of the process: one a module, which asks who waits now.
+    # wrapt keeps a hook until the process ends, so register one per module; it reads ``_waiting``.
     if module not in _hooked:
         _hooked.add(module)
         wrapt.register_post_import_hook(_imported, module)
 
 
 def _imported(module: Any) -> None:
-    """Nothing may be raised: it would be into the program's ``import``."""
+    """Install the adapters that wait for ``module``. Never raises, as that would break the ``import``."""
     with _lock:
         for name, target, options in _waiting.pop(module.__name__, ()):
             if name not in _installed:

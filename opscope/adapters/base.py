@@ -1,4 +1,4 @@
-"""The contract of an adapter: which versions it is for, how it is installed, and undone."""
+"""The base class of all adapters: supported versions, installation and removal."""
 
 from __future__ import annotations
 
@@ -14,47 +14,48 @@ from opscope.core.capture.emit import Emitter
 
 
 class AdapterError(RuntimeError):
-    """A framework that was asked for cannot be observed; the message says why."""
+    """A framework that the user named cannot be observed. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``opscope.init()`` was asked to see."""
+    """What ``opscope.init()`` was asked to observe."""
 
     shapes: bool = True
     source: bool = True
     layers: bool = True
     steps: bool = True
-    #: Allocations too, which costs more: off unless asked for.
+    #: Also record allocations. This costs more, so it is off by default.
     memory: bool = False
 
 
 class Adapter(ABC):
-    """One framework, as the entry-point group ``opscope.adapters`` names it.
+    """Observes one framework. Packages register adapters in the entry-point group ``opscope.adapters``.
 
-    The class says what it needs; an instance is made once the framework is imported and fits. What an
-    adapter hooks runs in the user's program: a fault of its own ends in ``failed``, never in the program.
+    The class states its requirements. opscope creates the instance once the framework is imported and
+    its version fits. Hooks run in the user's program: an error in a hook must go to ``failed`` and must
+    never reach the program.
     """
 
-    #: The framework's top-level module, as the entry point is called; the NVTX domain is ``opscope.<name>``.
+    #: The framework's top-level module and the entry point's name; the NVTX domain is ``opscope.<name>``.
     name: ClassVar[str]
-    #: What users call it.
+    #: The framework's name as users write it.
     title: ClassVar[str]
-    #: The module whose import makes the adapter installable: the framework's own, or one within it.
+    #: The adapter is installed once this module is imported: the top-level module or a submodule.
     module: ClassVar[str]
     #: PEP 440 specifier of the supported versions.
     requires: ClassVar[str]
 
-    #: A fault of ours was met; nothing is observed any more.
+    #: True after an error in the adapter's own code; the adapter no longer observes anything.
     broken: bool = False
 
     @classmethod
     def check_version(cls) -> None:
-        """Raises AdapterError where the framework, which is imported, is of no supported version.
+        """Raise AdapterError if the version of the imported framework is not supported.
 
-        It is asked before the adapter is made, so before anything is hooked.
+        This runs before the adapter is created, so before anything is hooked.
         """
-        # packaging is slow to import, and a program without a framework needs none of it
+        # imported here because packaging is slow to import and only programs with a framework need it
         from packaging.specifiers import SpecifierSet
         from packaging.version import InvalidVersion, Version
 
@@ -62,38 +63,40 @@ class Adapter(ABC):
         try:
             version = Version(text)
         except InvalidVersion:
-            raise AdapterError(f"{cls.name} has no version that can be read: {text!r}") from None
+            raise AdapterError(f"the version of {cls.name} cannot be read: {text!r}") from None
         if not SpecifierSet(cls.requires).contains(version, prereleases=True):
             raise AdapterError(f"{cls.name} {text} is not supported (needs {cls.requires})")
 
     @classmethod
     def prepare(cls, options: Options) -> None:
-        """Build what ``options`` will need, before the program's first op. Where that fails, nothing is
-        said: ``install`` says it."""
-        return  # most have nothing to build
+        """Build the native libraries that ``options`` needs, before the program's first op.
+
+        A failed build is not reported here; ``install`` reports it.
+        """
+        return  # most adapters have nothing to build
 
     @classmethod
     def build(cls) -> Iterator[Path]:
-        """Build all that is compiled for this adapter, and name it. Raises RuntimeError where that fails."""
+        """Build every native library of this adapter and yield its path. Raises RuntimeError on failure."""
         return iter(())
 
     @abstractmethod
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook the framework as far as ``emitter.active`` asks for; harmless when called twice.
+        """Hook the framework; set the hooks that a listener needs only if ``emitter.active``.
 
-        Raises only where nothing was hooked yet.
+        A second call does nothing. Raises only if nothing has been hooked yet.
         """
 
     @abstractmethod
     def listen(self) -> None:
-        """``emitter.active`` may have changed: hook or unhook accordingly. Never raises."""
+        """Hook or unhook after a possible change of ``emitter.active``. Never raises."""
 
     @abstractmethod
     def uninstall(self) -> None:
-        """Restore everything; harmless when called twice or before ``install``."""
+        """Restore everything. May be called twice, or before ``install``."""
 
     def failed(self, what: str) -> None:
-        """Called in an ``except``: say ``what`` failed, once, and take the adapter out of the user's way."""
+        """Log ``what`` failed, once, and remove the hooks. Call this from an ``except`` block."""
         if self.broken:
             return
         self.broken = True
@@ -102,8 +105,8 @@ class Adapter(ABC):
         try:
             self.withdraw()
         except Exception:
-            log.exception("opscope: not every hook of %s could be taken away", self.title)
+            log.exception("opscope: some hooks of %s could not be removed", self.title)
 
     def withdraw(self) -> None:
-        """Take the hooks away after a fault, perhaps from within one of them: all, unless overridden."""
+        """Remove the hooks after an error, possibly while one of them runs. By default removes all."""
         self.uninstall()

@@ -1,11 +1,11 @@
-"""Which adapters there are: those that packages name in the entry-point group ``opscope.adapters``.
+"""Find the available adapters: those that packages register in the entry-point group ``opscope.adapters``.
 
-That entry point is the one place where an adapter is known, those of this package included::
+The entry point is the only place that names an adapter. opscope's own adapters use it too::
 
     [project.entry-points."opscope.adapters"]
     abacus = "opscope_abacus:AbacusAdapter"
 
-Its name is that of the framework's top-level module: the adapter is loaded once that is imported.
+The entry point's name is the framework's top-level module. The adapter is loaded once that is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROJECT: Final = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def available() -> dict[str, str]:
-    """Every adapter there is: framework → import string (``module:class``). Loads none of them."""
+    """Return all adapters, framework → import string (``module:class``), without loading any."""
     found = {point.name: point.value for point in importlib.metadata.entry_points(group=GROUP)}
     if any(target.startswith(f"{__package__}.") for target in found.values()):
         return found
@@ -31,14 +31,20 @@ def available() -> dict[str, str]:
 
 
 def load(target: str) -> type[Adapter]:
-    """The class that an import string names. Raises what its module does, and AttributeError."""
+    """Return the class that an import string names.
+
+    Raises AttributeError if its module lacks the class, and whatever importing the module raises.
+    """
     module, _, attribute = target.partition(":")
     found: type[Adapter] = getattr(import_module(module), attribute)
     return found
 
 
 def _of_checkout() -> dict[str, str]:
-    """The same table where opscope runs from its source tree and is not installed: no metadata has it."""
+    """Return opscope's own adapters from ``pyproject.toml``, in the same form.
+
+    opscope may run from its source tree without being installed; then no metadata names them.
+    """
     if not _PROJECT.is_file():
         return {}
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")

@@ -206,7 +206,7 @@ def test_without_a_compiler_tensorflows_profiler_tells_the_ops_of_graphs(tmp_pat
         tf.nn.softmax(tf.ones(3))
     profile = opscope.load(tmp_path / "run.opscope")
     notes = profile.notes()["what"].str.join(" ").item()
-    assert "told by TensorFlow's profiler" in notes
+    assert "TensorFlow's profiler records the ops inside tf.function" in notes
     assert "no C compiler" in notes
     assert "placed on the recorder's clock" in notes
     ops = profile.ops()

@@ -1,8 +1,8 @@
-"""The Flax adapter: NNX modules are layers, as Linen's are of themselves.
+"""The Flax adapter: makes NNX modules layers. Linen's modules need no adapter, as Linen opens scopes itself.
 
-Hooked: the ``__call__`` of every NNX module class, now and later. While a program is traced it opens
-the scope that the operations' paths then have, ``MLP/blocks/0/out``; where calls run one by one, a
-range. Names are those of the attributes that hold a module.
+It hooks ``__call__`` of every NNX module class, existing and future. While JAX traces a program, the hook
+opens a name scope, so the paths of the operations contain it: ``MLP/blocks/0/out``. While calls run
+eagerly, it pushes a range. A module is named after the attribute of its parent that holds it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from opscope.core.capture.emit import Emitter
 
 _log = logging.getLogger(__name__)
 
-#: Modules within modules, and members of one, that are looked through for a name.
+#: Limits of the search for a module's name: depth of nesting, and number of members in all.
 _DEPTH: Final = 4
 _MEMBERS: Final = 10_000
 
 
 class _Open(threading.local):
-    """The modules that are being called on this thread, outermost first, and their paths."""
+    """The modules whose calls are open on this thread, outermost first, and their paths."""
 
     def __init__(self) -> None:
         self.stack: list[tuple[Any, str]] = []
@@ -48,7 +48,7 @@ class FlaxAdapter(Adapter):
         self._emitter: Emitter | None = None
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook all classes of modules that there are, and those to come."""
+        """Hook all existing module classes, and each new one when it is defined."""
         if self._emitter is not None or not options.layers:
             return
         self.broken = False
@@ -66,10 +66,10 @@ class FlaxAdapter(Adapter):
             self._hook(cls)
 
     def listen(self) -> None:
-        """Programs are traced once, whether something listens or not: nothing changes."""
+        """Change nothing: the scopes must be in a program, which is traced once, listener or not."""
 
     def uninstall(self) -> None:
-        """Put every method back."""
+        """Restore every method."""
         self._patches.restore()
         self._emitter = None
 
@@ -81,7 +81,7 @@ class FlaxAdapter(Adapter):
     def _called(self, original: Any) -> Any:
         @functools.wraps(original)
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            # what a decorator of Flax made of the method binds in its own way
+            # a Flax decorator may have made the method an object with its own way of binding
             method = original.__get__(module, type(module))
             around = self._around(module)
             if around is None:
@@ -92,11 +92,11 @@ class FlaxAdapter(Adapter):
         return __call__
 
     def _around(self, module: Any) -> AbstractContextManager[None] | None:
-        """The scope or range for a call of the module; None where it is to have none."""
+        """Return the scope or range for a call of the module, None if it gets none."""
         try:
             emitter, stack = self._emitter, self._open.stack
             if emitter is None or (stack and stack[-1][0] is module):
-                return None  # taken out meanwhile; the method of the class above its own
+                return None  # uninstalled meanwhile, or the module calls its super().__call__
             tracing = not self._runs()
             if not tracing and not emitter.active:
                 return None
@@ -136,7 +136,7 @@ def _subclasses(base: type) -> list[type]:
 
 
 def _name(stack: list[tuple[Any, str]], module: Any) -> tuple[str, str]:
-    """The module's name within the one that calls it, and its path; a root's is its class."""
+    """Return the module's name within its caller, and its path. A root is named after its class."""
     if not stack:
         return type(module).__name__, type(module).__name__
     parent, above = stack[-1]
@@ -145,7 +145,7 @@ def _name(stack: list[tuple[Any, str]], module: Any) -> tuple[str, str]:
 
 
 def _held(parent: Any, module: Any) -> str | None:
-    """Under which attribute ``parent`` holds the module: ``out``, ``blocks/0``."""
+    """Return the attribute of ``parent`` that holds the module (``out``, ``blocks/0``), None if none does."""
     level: list[tuple[str, Any]] = [("", parent)]
     seen = 0
     for _ in range(_DEPTH):

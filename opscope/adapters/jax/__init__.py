@@ -1,9 +1,9 @@
-"""The JAX adapter: which versions, what is hooked, what is emitted, how it is undone.
+"""The JAX adapter: supported versions, hooks, what each hook emits, and removal.
 
-Programs run as compiled modules, of whose operations Python hears nothing: XLA's profiler tells when
-they ran, or its own NVTX ranges in GPU builds. So this adapter tells what they are part of: a range
-for each call of a jitted function (category ``graph``), the steps and ranges that the program marks
-by ``jax.profiler``, compilations, and, for an NVTX tool, a spec of each compiled operation.
+Programs run as modules compiled by XLA, and Python does not see their operations. XLA's profiler reports
+when they ran, or XLA's own NVTX ranges do in GPU builds. This adapter reports what they are part of: a
+range for each call of a jitted function (category ``graph``), the steps and ranges that the program marks
+with ``jax.profiler``, compilations, and, for an NVTX tool, a spec of each compiled operation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JaxAdapter(Adapter):
         self._parts: list[Any] = []
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook. What costs a call while nothing listens is one question a jitted call."""
+        """Set the hooks. While nothing listens, a jitted call costs one check more."""
         if self._parts:
             return
         self.broken = False
@@ -45,21 +45,25 @@ class JaxAdapter(Adapter):
             try:
                 part.install()
             except (AttributeError, ImportError, TypeError) as error:
-                # private names: another version may have others, and the rest still serves
-                _log.warning("opscope: in this JAX %s cannot be observed: %s", part.what, error)
+                # these names are private and may differ in other versions; the other parts still work
+                _log.warning(
+                    "opscope: this version of JAX does not let opscope observe %s: %s",
+                    part.what,
+                    error,
+                )
                 part.uninstall()
             else:
                 self._parts.append(part)
         self.listen()
 
     def listen(self) -> None:
-        """Something began to listen, or ceased: programs are told again to whom begins."""
+        """A listener has begun or ended: emit the specs of all programs again for a new one."""
         for part in self._parts:
             if isinstance(part, Programs):
                 part.tell()
 
     def uninstall(self) -> None:
-        """Put every attribute back. A function that was jitted meanwhile keeps an empty shell."""
+        """Restore every attribute. A function that was jitted meanwhile keeps a wrapper that does nothing."""
         for part in reversed(self._parts):
             part.uninstall()
         self._parts = []

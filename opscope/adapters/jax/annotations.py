@@ -1,4 +1,4 @@
-"""What the program marks by ``jax.profiler``: steps, and ranges of its own."""
+"""Record the steps and ranges that the program marks with ``jax.profiler``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, Final
 from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
 
-#: Names of the range that a backend makes for itself begin so.
+#: Prefix of the ranges that opscope's own backends make.
 _OURS: Final = "opscope."
 _MARK: Final = "_opscope_range"
 
 
 def _by_jax(frame: FrameType | None) -> bool:
-    """Whether JAX itself made the annotation: it annotates much of what it does inside."""
+    """Whether JAX itself made the annotation: it annotates much of its own work."""
     if frame is not None and frame.f_globals.get("__name__") == "jax._src.profiler":
-        frame = frame.f_back  # annotate_function: who calls the function
+        frame = frame.f_back  # annotate_function: look at the caller of the function
     module = frame.f_globals.get("__name__") if frame is not None else None
     return isinstance(module, str) and module.partition(".")[0] in ("jax", "jaxlib")
 
@@ -31,7 +31,7 @@ class _Open(threading.local):
 
 
 class Annotations:
-    """``StepTraceAnnotation`` is a step, ``TraceAnnotation`` a user range."""
+    """Makes a ``StepTraceAnnotation`` a step and a ``TraceAnnotation`` a user range."""
 
     what: Final = "steps and annotations of jax.profiler"
 
@@ -41,7 +41,7 @@ class Annotations:
         self._open = _Open()
 
     def install(self) -> None:
-        """Raises AttributeError or ImportError where this JAX has others."""
+        """Hook both classes. Raises AttributeError or ImportError if this version of JAX lacks them."""
         profiler = import_module("jax._src.profiler")
         plain, step = profiler.TraceAnnotation, profiler.StepTraceAnnotation
         init, enter, leave = plain.__init__, plain.__enter__, plain.__exit__
@@ -90,7 +90,7 @@ class Annotations:
                     user.push(user.prepare(str(value)))
                     opened = "range"
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("an annotation could not be told")
+            self._failed("an annotation could not be recorded")
         self._open.stack.append(opened)
 
     def _end(self) -> None:

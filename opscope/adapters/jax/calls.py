@@ -1,7 +1,7 @@
-"""Calls of jitted functions: a range for each, its text the name of the compiled module.
+"""Push a range around each call of a jitted function. Its text is the name of the compiled module.
 
-A jitted call runs in C++ from beginning to end and asks nobody. Its Python path can be forced, at 80
-µs a call; a shell around each function, made when it is jitted, costs under one.
+A jitted call runs entirely in C++ and has no hook. JAX can be forced onto its Python path, which costs
+80 µs a call. A wrapper around each function, made when the function is jitted, costs under 1 µs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
 
 
 class _Switch:
-    """What a shell asks, and all that it keeps: a jitted function may outlive the adapter."""
+    """The only state that a wrapper holds of the adapter, which a jitted function may outlive."""
 
     __slots__ = ("failed", "on")
 
@@ -31,7 +31,7 @@ class _Switch:
 
 
 class Calls:
-    """Shells around the functions that are jitted from now on."""
+    """Wraps the functions that are jitted while it is installed."""
 
     what: Final = "calls of jitted functions"
 
@@ -42,7 +42,7 @@ class Calls:
         self._switch = _Switch()
 
     def install(self) -> None:
-        """Raises AttributeError or ImportError where this JAX makes its functions otherwise."""
+        """Hook ``jit``. Raises AttributeError or ImportError if this version of JAX has another."""
         pjit = import_module("jax._src.pjit")
         original, running, switch = pjit._cpp_pjit, runs(), self._switch
 
@@ -80,8 +80,8 @@ def _shell(
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             runs_now = False
             if switch.failed is not None:
-                switch.failed("whether a jitted function runs could not be told")
-        if prepared is None or not runs_now:  # inside another function's trace nothing runs
+                switch.failed("the tracing state of JAX could not be read")
+        if prepared is None or not runs_now:  # while another function is traced, nothing runs
             return wrapped(*args, **kwargs)
         emitter.push(prepared)
         try:
@@ -93,7 +93,7 @@ def _shell(
 
 
 def module_name(fun: Any) -> str:
-    """``jit_train_step``: what XLA calls the module of a function."""
+    """Return the name that XLA gives to a function's module: ``jit_train_step``."""
     inner = fun
     while not hasattr(inner, "__name__") and hasattr(inner, "func"):  # functools.partial
         inner = inner.func

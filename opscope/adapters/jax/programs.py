@@ -1,4 +1,4 @@
-"""Compiled programs: a phase while one is compiled, and a spec of each of its operations."""
+"""Record compilations: a phase while XLA compiles a program, and a spec of each of its operations."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from opscope.core.schema import COMPILE
 
 _log = logging.getLogger(__name__)
 
-#: Programs whose specs are told again; of a program that compiles without end the latest.
+#: Compiled programs whose specs are emitted again for a new listener; beyond this, only the latest.
 MAX_PROGRAMS: Final = 1024
 
 
 class Programs:
-    """What XLA compiles, told to NVTX, whose tools hear XLA's ranges by name alone."""
+    """Emits specs of compiled programs to NVTX, as its tools get only the names of XLA's ranges."""
 
     what: Final = "compilations"
 
@@ -39,7 +39,7 @@ class Programs:
         self._alive: list[weakref.ref[Any]] = []
 
     def install(self) -> None:
-        """Raises AttributeError or ImportError where this JAX compiles otherwise."""
+        """Hook the compiler. Raises AttributeError or ImportError if this version of JAX has another."""
         compiler = import_module("jax._src.compiler")
         original = compiler.compile_or_get_cached
         emitter = self._emitter
@@ -63,7 +63,7 @@ class Programs:
         self._alive = []
 
     def tell(self) -> None:
-        """Emit the specs of the programs that are alive."""
+        """Emit the specs of the programs that still exist."""
         if not self._emitter.active or not self._emitter.nvtx:
             return
         for one in self._alive:
@@ -73,11 +73,11 @@ class Programs:
 
     def _made(self, program: Any) -> None:
         if not self._emitter.nvtx:
-            return  # XLA's profiler writes the programs themselves
+            return  # without an NVTX tool, XLA's profiler writes the programs itself
         try:
             self._alive.append(weakref.ref(program))
             del self._alive[:-MAX_PROGRAMS]
-        except TypeError:  # not to be referred to weakly in this version: told once
+        except TypeError:  # no weak references in this version of JAX: specs are emitted once
             pass
         if self._emitter.active:
             self._emit(program)
@@ -92,6 +92,6 @@ class Programs:
                     text = format_spec(module.name, key, told)
                     self._emitter.mark(self._emitter.prepare(text, "spec"))
         except WireError as error:
-            _log.warning("opscope: a compiled program cannot be read: %s", error)
+            _log.warning("opscope: the HLO of a compiled program cannot be read: %s", error)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a compiled program could not be told")
+            self._failed("the operations of a compiled program could not be described")

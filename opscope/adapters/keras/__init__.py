@@ -1,10 +1,10 @@
-"""The Keras adapter: steps, epochs and phases on all backends, and layers where calls are eager.
+"""The Keras adapter: steps, epochs and phases on all backends, and layers of eager calls.
 
-Hooked: ``CallbackList.__init__``, which gets a callback of ours, and, while something listens,
-``Layer.__call__``. With graphs of TensorFlow and programs of JAX a layer's path is in the names of
-their ops; with PyTorch the PyTorch adapter tells the layers, as a Keras layer is a module there.
-On JAX also the batches that ``fit`` takes (the input phase), and on PyTorch the optimizer and the
-model's building, which are neither of them what PyTorch takes them for.
+It hooks ``CallbackList.__init__``, to add callbacks of ours, and, while something listens,
+``Layer.__call__``. In TensorFlow graphs and JAX programs the names of the ops contain the layer's path.
+On PyTorch a Keras layer is a module, so the PyTorch adapter records the layers. The adapter also hooks,
+on JAX, the batches that ``fit`` takes (the input phase), on TensorFlow and PyTorch the optimizer, and on
+PyTorch the building of the model: the PyTorch adapter would misjudge Keras's optimizer and building.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .steps import Ends, Steps
 _log = logging.getLogger(__name__)
 
 _ASYNC = ("_async_train", "_async_test", "_async_predict")
-#: Layers whose paths are kept.
+#: Layers whose paths are remembered.
 MAX_LAYERS = 65_536
 
 
@@ -50,7 +50,7 @@ class KerasAdapter(Adapter):
         self._calls = Patches()
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook the list of callbacks, and layers if something listens already."""
+        """Hook the list of callbacks, and layers if something already listens."""
         if self._emitter is not None:
             return
         self.broken = False
@@ -66,7 +66,7 @@ class KerasAdapter(Adapter):
         self.listen()
 
     def listen(self) -> None:
-        """Hook or unhook layers as the emitter is active or not."""
+        """Hook layers while the emitter is active, else unhook them."""
         if self._emitter is None or not self._layers or self.broken:
             return
         if not self._emitter.active:
@@ -75,7 +75,7 @@ class KerasAdapter(Adapter):
             self._calls.wrap(Layer, "__call__", self._called)
 
     def uninstall(self) -> None:
-        """Take every hook away."""
+        """Remove every hook."""
         self._calls.restore()
         self._patches.restore()
         self._emitter = None
@@ -92,7 +92,7 @@ class KerasAdapter(Adapter):
                         one.set_model(getattr(callbacks, "_model", None))
                         one.set_params(getattr(callbacks, "params", None))
                     callbacks.callbacks[:] = [ends, *callbacks.callbacks, steps]
-                    for name in _ASYNC:  # a step ends on the thread on which it began
+                    for name in _ASYNC:  # a step must end on the thread on which it began
                         if hasattr(callbacks, name):
                             setattr(callbacks, name, False)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
@@ -120,7 +120,7 @@ class KerasAdapter(Adapter):
         return __call__
 
     def _named(self, emitter: Emitter, layer: Any, tracing: Callable[[], bool]) -> Prepared | None:
-        """The range for a layer's call; None where a graph is being made, or the layer cannot be named."""
+        """Return the range for a layer's call, None while a graph is built or if naming the layer fails."""
         try:
             if tracing():
                 return None
@@ -137,7 +137,7 @@ class KerasAdapter(Adapter):
 
 
 def _tracing() -> Callable[[], bool]:
-    """What tells whether a graph is being made, in which case nothing runs in a layer's call."""
+    """Return a function that says whether a graph is being built; then nothing runs in a layer's call."""
     if backend.backend() == "tensorflow":
         from tensorflow.python.eager import context
 
@@ -145,8 +145,8 @@ def _tracing() -> Callable[[], bool]:
     if backend.backend() == "jax":
         try:
             running = runs()
-        except (AttributeError, ImportError) as error:  # private: another version has others
-            _log.warning("opscope: layers are told while JAX traces too: %s", error)
+        except (AttributeError, ImportError) as error:  # private names, which differ by version
+            _log.warning("opscope: layer ranges also appear while JAX traces a program: %s", error)
             return lambda: False
         return lambda: not running()
     return lambda: False

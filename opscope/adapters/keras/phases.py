@@ -1,4 +1,4 @@
-"""Parts of a step that Keras does itself, where the backend's own adapter cannot tell them."""
+"""Record the phases of a step that Keras runs itself and the backend's own adapter cannot recognise."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from keras.src.trainers.trainer import Trainer
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
-#: A class, the name of its method, and what makes our method of the original.
+#: A class, the name of its method, and a function that makes the replacement from the original.
 Hook: TypeAlias = "tuple[Any, str, Callable[[Any], Any]]"
 
 
 def phases(emitter: Emitter, failed: Callable[[str], None]) -> list[Hook]:
-    """What is to be hooked with this backend.
+    """Return the hooks for the backend in use.
 
-    With PyTorch the batches come from its data loader, whose adapter tells them; TensorFlow takes
-    them inside its graphs. The module of a backend is imported where that is the one in use.
+    On PyTorch the batches come from its data loader, which the PyTorch adapter observes; TensorFlow takes
+    them inside its graphs. Only the module of the backend in use is imported.
     """
     if backend.backend() == "tensorflow":
         context = import_module("tensorflow.python.eager.context")
@@ -46,7 +46,7 @@ def phases(emitter: Emitter, failed: Callable[[str], None]) -> list[Hook]:
 
 
 def _known(*hooks: Hook) -> list[Hook]:
-    """Those that this Keras has: some names are private."""
+    """Return the hooks whose methods this version of Keras has: some names are private."""
     return [hook for hook in hooks if hook[1] in vars(hook[0])]
 
 
@@ -59,7 +59,7 @@ def _batches(original: Any, emitter: Emitter, failed: Callable[[str], None]) -> 
 
 
 def _timed(batches: Any, emitter: Emitter, failed: Callable[[str], None]) -> Iterator[Any]:
-    """The same batches, each one's making a range."""
+    """Yield the same batches, with a range around the production of each."""
     while True:
         pushed = False
         try:
@@ -67,7 +67,7 @@ def _timed(batches: Any, emitter: Emitter, failed: Callable[[str], None]) -> Ite
                 emitter.push(emitter.prepare("input", "phase"))
                 pushed = True
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            failed("the making of a batch could not be told")
+            failed("the input phase of a batch could not be recorded")
         try:
             batch = next(batches)
         except StopIteration:
@@ -92,7 +92,7 @@ def _optimizing(original: Any, is_compiling: Callable[[], bool]) -> Any:
 def _building(original: Any) -> Any:
     @functools.wraps(original)
     def _symbolic_build(model: Any, *args: Any, **kwargs: Any) -> Any:
-        # the model is called once to make its weights: that is no step
+        # Keras calls the model once to create its weights: that is not a step
         with session.steps_held():
             return original(model, *args, **kwargs)
 

@@ -1,8 +1,8 @@
-"""Scopes of layers in graphs of TensorFlow and programs of JAX.
+"""Relate name scopes to layers, in TensorFlow graphs and JAX programs.
 
-TensorFlow: which name scope is which layer's is told where Keras opens it; a model's call opens each
-layer's twice, so that TensorFlow's name for it has a number more. JAX: ``fit`` calls a model past the
-scope of the model itself, which is opened for it.
+TensorFlow: the hook records the layer of each name scope when Keras opens the scope. A model's call opens
+each layer's scope twice, so TensorFlow appends a number to the second. JAX: ``fit`` calls a model without
+opening the model's own scope, so the hook opens it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from opscope.adapters.shared import scopes
 
 
 def hooks(failed: Callable[[str], None]) -> list[tuple[Any, str, Callable[[Any], Any]]]:
-    """(class, name of its method, what makes our method of it); none with PyTorch."""
+    """Return (class, name of its method, function that makes the replacement); none on PyTorch."""
     if backend.backend() == "jax":
         return [(Layer, "stateless_call", _stateless)]
     if backend.backend() != "tensorflow":
         return []
     module = import_module("keras.src.backend.tensorflow.core")
-    owner = getattr(module, "name_scope", None)  # a private place: another version may differ
+    owner = getattr(module, "name_scope", None)  # a private name, which may differ by version
     if owner is None or "__enter__" not in vars(owner):
         return []
     return [(owner, "__enter__", lambda original: _entered(original, failed))]
 
 
 class _Models(threading.local):
-    """The models that this thread calls past their own scopes, outermost first."""
+    """The models that this thread calls without their own scopes, outermost first."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -44,23 +44,27 @@ _models: Final = _Models()
 
 
 def open_path() -> str:
-    """The names of what is open on this thread, outermost first: a layer within a layer within a model.
+    """Return the path of the scopes that are open on this thread, outermost first: model, layer, layer.
 
-    Keras's own ``current_path`` tells where a layer was built, which of a functional model's is outside it.
+    Keras's own ``current_path`` gives the path where a layer was built, which for a layer of a functional
+    model is outside the model.
     """
     return "/".join((*_models.names, *(scope.name for scope in _stack() if scope.name)))
 
 
 def path_of(layer: Any) -> str:
-    """Where a layer that is about to be called stands; called by itself, where it was built."""
+    """Return the path of a layer that is about to be called.
+
+    A layer that is called outside any scope has the path where it was built.
+    """
     stack = _stack()
-    if stack and stack[-1].caller is layer:  # it is being built
+    if stack and stack[-1].caller is layer:  # the layer is being built
         return open_path()
     around = open_path()
     name: str = layer.name
     if around:
         return f"{around}/{name}"
-    return getattr(layer, "path", None) or name  # older Keras has none
+    return getattr(layer, "path", None) or name  # older versions of Keras have no path
 
 
 def _stack() -> list[Any]:

@@ -1,4 +1,4 @@
-"""The callback that tells steps, epochs and phases of ``fit``, ``evaluate`` and ``predict``."""
+"""Keras callbacks that record the steps, epochs and phases of ``fit``, ``evaluate`` and ``predict``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opscope.core.capture.steps_per_execution import Executions
 
 
 class Steps(Callback):  # type: ignore[misc] # keras is not typed here
-    """Steps are counted over all epochs. With ``steps_per_execution`` one range holds several."""
+    """Counts steps over all epochs. With ``steps_per_execution`` one range covers several steps."""
 
     def __init__(self, emitter: Emitter) -> None:
         super().__init__()
@@ -23,25 +23,25 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
         self._noted: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Steps go on where an earlier ``fit`` ended."""
+        """Continue the step numbers of an earlier ``fit``."""
         self._number = session.current_step() + 1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """A range for the epoch."""
+        """Open a range for the epoch."""
         self._enter(f"epoch {epoch}")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Its end."""
+        """Close the epoch's range."""
         self._leave()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """The step begins, or the first of several."""
+        """Begin the step, or the first of several steps that Keras runs together."""
         self._executions.begins(batch)
         if not session.steps_by_user:
             session.begin_step(self._number)
 
     def ended(self, batch: int) -> None:
-        """The step ends, or the last of several: ``batch`` is what Keras tells."""
+        """End the step, or the last of several. ``batch`` is the number that Keras passes."""
         per_execution = getattr(self.model, "steps_per_execution", None)
         many = self._executions.ends(batch, per_execution, (self.params or {}).get("steps"))
         self._number += many
@@ -53,24 +53,24 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
             self._noted = recorder
             recorder.note(
                 "info",
-                f"Keras ran {many} steps at a time (steps_per_execution): each step range is of so "
-                "many, and has the number of the first",
+                f"Keras ran {many} steps at a time (steps_per_execution): each step range covers "
+                "that many steps and has the number of the first",
             )
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """A range for the evaluation."""
+        """Open a range for the evaluation."""
         self._enter("evaluate")
 
     def on_test_end(self, logs: Any = None) -> None:
-        """Its end."""
+        """Close the evaluation's range."""
         self._leave()
 
     def on_predict_begin(self, logs: Any = None) -> None:
-        """A range for the prediction."""
+        """Open a range for the prediction."""
         self._enter("predict")
 
     def on_predict_end(self, logs: Any = None) -> None:
-        """Its end."""
+        """Close the prediction's range."""
         self._leave()
 
     def _enter(self, text: str) -> None:
@@ -85,10 +85,10 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
 
 
 class Ends(Callback):  # type: ignore[misc] # keras is not typed here
-    """Stands first in the list of callbacks, so that a step has ended when others stop a capture.
+    """Ends each step. It is the first callback, so a step has ended when another callback stops a capture.
 
-    ``Steps`` stands last: what the others do before a step is none of it, and where they tell steps
-    themselves (``opscope.step``) it is known by then.
+    ``Steps`` is the last callback: the step begins after the others have run, and if they call
+    ``opscope.step`` themselves, ``Steps`` knows it by then.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -96,5 +96,5 @@ class Ends(Callback):  # type: ignore[misc] # keras is not typed here
         self._steps = steps
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """The step is over."""
+        """End the step."""
         self._steps.ended(batch)

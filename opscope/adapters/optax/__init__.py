@@ -1,7 +1,7 @@
-"""The Optax adapter: what an optimizer computes in a traced program is in scope ``optimizer``.
+"""The Optax adapter: puts the optimizer's operations in a traced program into scope ``optimizer``.
 
-Hooked: the making of gradient transformations, whose ``update`` gets a shell, and ``apply_updates``.
-Nothing is emitted: the operations' paths carry the scope.
+It hooks the creation of gradient transformations, to wrap their ``update``, and ``apply_updates``.
+It emits nothing: the operations' paths contain the scope.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OptaxAdapter(Adapter):
         self._on = False
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook. Optimizers that were made before have no scope."""
+        """Set the hooks. Optimizers that were created before get no scope."""
         if self._on or not options.layers:
             return
         optax = import_module("optax")
@@ -56,10 +56,10 @@ class OptaxAdapter(Adapter):
         self._on = True
 
     def listen(self) -> None:
-        """Programs are traced once, whether something listens or not: nothing changes."""
+        """Change nothing: the scopes must be in a program, which is traced once, listener or not."""
 
     def uninstall(self) -> None:
-        """Put both back; an optimizer that was made meanwhile keeps an empty shell."""
+        """Restore both. An optimizer that was created meanwhile keeps a wrapper that does nothing."""
         self._patches.restore()
         self._on = False
 
@@ -83,9 +83,9 @@ class OptaxAdapter(Adapter):
         return scoped
 
     def _is_outermost(self) -> bool:
-        """Whether a program is being traced, and no transformation around this one has the scope."""
+        """Whether JAX is tracing a program and no enclosing transformation has opened the scope."""
         try:
             return self._on and not self._inside.scope and not self._runs()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self.failed("whether a program is traced could not be told")
+            self.failed("the tracing state of JAX could not be read")
             return False

@@ -1,1 +1,1 @@
-"""What several adapters need: exchanged attributes, source lines, libraries compiled on first use."""
+"""Code that several adapters share: patched attributes, source lines, libraries compiled on first use."""

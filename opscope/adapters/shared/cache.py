@@ -1,8 +1,8 @@
-"""Where native libraries are kept: folders and files that nobody but this user can have written.
+"""The cache of native libraries: folders and files that only this user (or root) can have written.
 
-Another user of the machine may know the name of the folder in the temporary directory, make it first,
-lay links in it, or exchange a file between a check and its use. So a folder and a file are opened once,
-without following a link, checked by what was opened, and loaded or read through that descriptor.
+Another user of the machine may know the name of our folder in the temporary directory, create it first,
+put links into it, or swap a file between a check and its use. So opscope opens a folder or file once,
+without following a link, checks the open descriptor, and reads or loads through that descriptor.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-#: glibc takes a library that it loaded by the same name for the same library. The descriptor's number
-#: is used again, so each name gets another number of slashes.
+#: glibc treats two libraries loaded under one name as the same library. Descriptor numbers are reused,
+#: so each name gets a different number of slashes.
 _SLASHES: Final = itertools.count(1)
 
 
 def folders() -> list[Path]:
-    """Where files are looked for, best first; new ones go to the first that can be written.
+    """Return the cache folders, best first. New files go to the first one that is writable.
 
-    What the user names may be a link, and is resolved; a link in the temporary directory is not followed.
+    The user's folder may be a link and is resolved. Links in the temporary directory are not followed.
     """
     chosen = os.environ.get("OPSCOPE_CACHE")
     if chosen:
@@ -38,15 +38,15 @@ def folders() -> list[Path]:
 
 
 def prepare(folder: Path) -> None:
-    """Make ``folder`` where it is missing. Raises OSError where it is not ours, or cannot be written."""
+    """Create ``folder`` if it is missing. Raises OSError if it is not ours or not writable."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _folder(folder):
         if not os.access(folder, os.W_OK):
-            raise PermissionError("it cannot be written")
+            raise PermissionError("the folder is not writable")
 
 
 def find(name: str) -> Path | None:
-    """The file ``name`` of the first folder that has it, where both are ours."""
+    """Return the path of file ``name`` in the first folder that has it, if both are ours, else None."""
     for folder in folders():
         path = folder / name
         with contextlib.suppress(OSError), opened(path):
@@ -56,14 +56,17 @@ def find(name: str) -> Path | None:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A descriptor of the file, to read. Raises OSError where it or its folder is not ours."""
+    """Open the file for reading and yield its descriptor.
+
+    Raises OSError if the file or its folder is not ours.
+    """
     with _folder(path.parent) as folder:
-        # a pipe that nobody writes to would wait
+        # O_NONBLOCK: opening a pipe that has no writer would wait
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         file = os.open(path.name, flags, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise PermissionError(f"{path} is no file")
+            raise PermissionError(f"{path} is not a regular file")
         _check(file, path)
         yield file
     finally:
@@ -71,9 +74,9 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """The library, loaded through the descriptor that was checked.
+    """Load the library through the checked descriptor.
 
-    Raises OSError where it is not ours or cannot be loaded.
+    Raises OSError if it is not ours or cannot be loaded.
     """
     with opened(path) as file:
         return ctypes.CDLL(f"/proc/self/fd{'/' * next(_SLASHES)}{file}")
@@ -90,9 +93,9 @@ def _folder(path: Path) -> Iterator[int]:
 
 
 def _check(descriptor: int, path: Path) -> None:
-    """Raises PermissionError unless it is this user's or root's, and no other may write to it."""
+    """Raise PermissionError unless this user or root owns it and no other user may write to it."""
     status = os.fstat(descriptor)
     if status.st_uid not in (os.getuid(), 0):
         raise PermissionError(f"{path} belongs to another user")
     if status.st_mode & 0o022:
-        raise PermissionError(f"others may write to {path} (chmod go-w)")
+        raise PermissionError(f"other users may write to {path} (to fix: chmod go-w)")

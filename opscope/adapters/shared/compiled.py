@@ -1,4 +1,4 @@
-"""Native parts of adapters: made on first use by the user's compiler, kept in a cache."""
+"""Compile the adapters' C and C++ libraries on first use, with the user's compiler, into a cache."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from . import cache
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that the compiler may take, and that one process waits for another that compiles.
+#: Seconds that the compiler may take, and that a process waits while another one compiles.
 TIMEOUT: Final = 600
 _CC: Final = ("cc", "gcc", "clang")
-#: C++ compilers, the usual one first.
+#: C++ compilers, the most usual first.
 CXX: Final = ("c++", "g++", "clang++")
-#: Not passed to the compiler: the tool that observes this process must not be loaded into it.
+#: Variables that the compiler does not get: a tool that observes this process must not load into it.
 _DROPPED: Final = ("LD_PRELOAD", "NVTX_INJECTION64_PATH")
 
 
-#: What this process could not compile, which would take as long again: (library, compiler, when that was
-#: changed) → why.
+#: Failed builds of this process, so that it does not try them again:
+#: (library, compiler, the compiler's modification time in ns) → reason.
 _failed: dict[tuple[Path, str, int], str] = {}
 
 
 class BuildError(RuntimeError):
-    """The native part cannot be had; the message says why in a line."""
+    """A native library cannot be built. The message gives the reason in one line."""
 
 
 def built(source: Path, flags: tuple[str, ...] = (), announce: str = "") -> Path:
-    """The shared library made of the C or C++ file ``source``, compiled unless it is in the cache.
+    """Return the path of the shared library for the C or C++ file ``source``; compile it if not cached.
 
-    Headers beside it whose names begin with its own are parts of it. ``flags`` say what else it
-    depends on (``-D``, ``-I``, libraries): others make another library. ``announce`` is said on stderr
-    before it is compiled.
-    Raises BuildError where it cannot be made, and on systems other than Linux.
+    Headers beside the file whose names begin with its name belong to it. ``flags`` hold its other
+    dependencies (``-D``, ``-I``, libraries); different flags give a different library. ``announce`` is
+    printed on stderr before the compilation.
+    Raises BuildError if the library cannot be built, and on systems other than Linux.
     """
     name = library_name(source, flags)
     found = cached(name)
@@ -54,7 +54,9 @@ def built(source: Path, flags: tuple[str, ...] = (), announce: str = "") -> Path
     compiler = compiler_of(source)
     if compiler is None:
         kind, variable, names = _kind(source)
-        raise BuildError(f"no {kind} compiler ({os.environ.get(variable) or ', '.join(names)})")
+        raise BuildError(
+            f"no {kind} compiler found (tried {os.environ.get(variable) or ', '.join(names)})"
+        )
     options = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", *flags, str(source))
     return make(
         name,
@@ -64,17 +66,17 @@ def built(source: Path, flags: tuple[str, ...] = (), announce: str = "") -> Path
 
 
 def say(line: str) -> None:
-    """A line on stderr, where there is one."""
+    """Print a line on stderr, if there is a stderr."""
     if line and sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # nobody can be told
+        with contextlib.suppress(OSError, ValueError):  # stderr is closed
             sys.stderr.write(f"opscope: {line}\n")
             sys.stderr.flush()
 
 
 def library_name(source: Path, flags: tuple[str, ...] = ()) -> str:
-    """What the library that ``built`` makes is called in the cache. Raises BuildError but on Linux."""
+    """Return the name in the cache of the library that ``built`` makes. Raises BuildError except on Linux."""
     if not sys.platform.startswith("linux"):
-        raise BuildError(f"{source.name} is for Linux, not {sys.platform}")
+        raise BuildError(f"{source.name} can be built on Linux only, not on {sys.platform}")
     parts = (source, *sorted(source.parent.glob(f"{source.stem}*.h")))
     texts = [part.read_text(encoding="utf-8") for part in parts]
     key = "\0".join((platform.machine(), platform.libc_ver()[1], *flags, *texts))
@@ -82,7 +84,7 @@ def library_name(source: Path, flags: tuple[str, ...] = ()) -> str:
 
 
 def compiler_of(source: Path) -> str | None:
-    """The compiler that ``built`` uses for the file, where there is one."""
+    """Return the compiler that ``built`` uses for the file, None if there is none."""
     _, variable, names = _kind(source)
     return find_compiler(variable, names)
 
@@ -92,12 +94,12 @@ def _kind(source: Path) -> tuple[str, str, tuple[str, ...]]:
 
 
 def cached(name: str) -> Path | None:
-    """The library ``name``, where it is in a cache folder already and is ours."""
+    """Return the path of library ``name`` if a cache folder has it and it is ours, else None."""
     return cache.find(name)
 
 
 def find_compiler(variable: str, names: tuple[str, ...]) -> str | None:
-    """The compiler that the environment variable names, else the first of ``names`` that is there."""
+    """Return the compiler that the environment variable names, else the first of ``names`` on PATH."""
     chosen = os.environ.get(variable)
     return next(filter(None, map(shutil.which, (chosen,) if chosen else names)), None)
 
@@ -108,20 +110,20 @@ def make(
     timeout: float = TIMEOUT,
     begin: Callable[[], None] | None = None,
 ) -> Path:
-    """The library ``name``, compiled by ``command(output)`` unless another process just has.
+    """Compile the library ``name`` with ``command(output)``, unless another process has just done so.
 
-    It is made under another name beside its own, then renamed; only one process at a time does so.
-    ``begin`` is told before it is compiled. Raises BuildError where it cannot be made.
+    The compiler writes a temporary file beside it, which is then renamed. Only one process at a time
+    compiles. ``begin`` is called before the compilation. Raises BuildError if it cannot be built.
     """
     problems = []
     for folder in cache.folders():
         try:
             cache.prepare(folder)
-            # whoever waits for the compiler does not wait for the program
+            # time spent waiting for the compiler is not the program's own time
             with session.set_up(), _locked(folder / f"{name}.lock", timeout):
-                found = cached(name)  # another process may have made it meanwhile
+                found = cached(name)  # another process may have built it meanwhile
                 if found is None:
-                    for left in folder.glob(f"{name}.*.tmp"):  # of a process killed at this
+                    for left in folder.glob(f"{name}.*.tmp"):  # left by a process killed in a build
                         left.unlink(missing_ok=True)
                     if begin is not None:
                         begin()
@@ -156,10 +158,10 @@ def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -
             first = next((one for one in lines if "error:" in one), lines[0])
             _failed[tried] = f"{line[0]} failed ({done.returncode}): {first[:300]}"
             raise BuildError(_failed[tried])
-        temporary.chmod(0o755)  # a umask of 002 would leave it writable to the group
+        temporary.chmod(0o755)  # with a umask of 002 the group could write to it
         temporary.replace(path)
     except subprocess.TimeoutExpired:
-        raise BuildError(f"{line[0]} took over {timeout:g} s") from None
+        raise BuildError(f"{line[0]} took longer than {timeout:g} s") from None
     finally:
         temporary.unlink(missing_ok=True)
     _log.info("opscope: built %s in %.1f s", path, time.monotonic() - since)
@@ -174,8 +176,8 @@ def _changed(compiler: str) -> int:
 
 @contextlib.contextmanager
 def _locked(path: Path, timeout: float) -> Iterator[None]:
-    """Only one process at a time is inside. The lock goes with the process that holds it."""
-    import fcntl  # not there on Windows, where nothing is compiled
+    """Let one process at a time run the block. The lock ends with the process that holds it."""
+    import fcntl  # Windows lacks it; nothing is compiled there
 
     with path.open("a") as file:
         deadline = time.monotonic() + timeout
@@ -185,6 +187,6 @@ def _locked(path: Path, timeout: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise BuildError(f"another process holds {path}") from None
+                    raise BuildError(f"another process holds the lock {path}") from None
                 time.sleep(0.05)
         yield

@@ -1,10 +1,10 @@
-"""When PyTorch begins to use CUDA: calls for that moment, and whether it has come.
+"""Run a function once PyTorch has initialised CUDA, and say whether it has.
 
-PyTorch initialises CUDA when it is first used, and then runs what ``torch.cuda._lazy_call`` was given.
-Up to 2.14 that function takes a plain lock, which is held while those calls run: asked from within one
-of them it waits for ever, and asked by a thread that holds a lock of ours, while such a call waits for
-that lock, so do both. So the lock is never taken here; the queue itself is appended to. What runs from
-the queue has device 0, whichever the program is about to choose: it must make no context.
+PyTorch initialises CUDA on first use and then runs the calls given to ``torch.cuda._lazy_call``. Up to
+2.14 that function takes a plain lock, which PyTorch holds while those calls run. So it deadlocks when
+one of those calls uses it, and when a thread that holds a lock of ours uses it while such a call waits
+for our lock. This module never takes PyTorch's lock: it appends to the queue itself. Queued calls run
+with device 0 current, whichever device the program is about to choose: they must not create a context.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ _log = logging.getLogger(__name__)
 
 
 def in_use(cuda: ModuleType) -> bool:
-    """Whether CUDA is initialised, or this thread is about it, of PyTorch's module ``torch.cuda``."""
-    # while it is being initialised it does not say so yet, and the device count is already asked for
+    """Whether CUDA is initialised, or this thread is initialising it. ``cuda`` is ``torch.cuda``."""
+    # during initialisation is_initialized() is still false, but the device count is already queried
     return bool(cuda.is_initialized()) or hasattr(cuda._tls, "is_initializing")
 
 
 def when_in_use(cuda: ModuleType, what: Callable[[], None]) -> None:
-    """Call ``what`` once PyTorch has initialised CUDA, on the thread that does; now where it has.
+    """Call ``what`` once PyTorch has initialised CUDA, on the thread that does so; now if it has.
 
-    Once, at most. What it raises is logged: PyTorch would raise it into the program. Raises
-    AttributeError where this PyTorch keeps no such queue.
+    ``what`` is called at most once. Its exceptions are logged, as PyTorch would raise them into the
+    program. Raises AttributeError if this version of PyTorch has no such queue.
     """
     waiting = [what]
 
     def begun() -> None:
         try:
-            found = waiting.pop()  # of two threads that come here, one finds it
+            found = waiting.pop()  # if two threads get here, only one gets the function
         except IndexError:
             return
         try:
             found()
         except Exception:  # noqa: BLE001 - PyTorch would raise it into the user's program
-            _log.exception("opscope: what was to begin with CUDA could not")
+            _log.exception("opscope: a hook that waited for CUDA failed when CUDA was initialised")
 
     if not in_use(cuda):
         cuda._queued_calls.append((begun, traceback.format_stack(limit=1)))
         if not cuda.is_initialized():
             return
-    begun()  # initialised long ago, or by another thread between the two questions
+    begun()  # CUDA was initialised before, or by another thread between the two checks

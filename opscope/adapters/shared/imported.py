@@ -1,7 +1,7 @@
-"""Being told when a module is imported, by who is still there then.
+"""Call a method when a module is imported, if the method's object still exists then.
 
-wrapt keeps its hooks until the module is imported, which may be never: each would keep the whole adapter
-that it is a method of.
+wrapt keeps a hook until the module is imported, which may never happen. A hook that is a method would
+keep its whole adapter alive, so this module holds methods by weak references.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from types import ModuleType
 from typing import Any
 
 _lock = threading.Lock()
-#: Methods that wait for a module.
+#: Methods that wait for a module, by the module's name.
 _waiting: dict[str, list[weakref.WeakMethod[Callable[[Any], None]]]] = {}
 
 
 def when_imported(name: str, tell: Callable[[Any], None]) -> None:
-    """Call ``tell`` (a method) with module ``name``, now or once it is imported, while its object lives."""
-    import wrapt  # slow to import, and not every adapter waits for something
+    """Call the method ``tell`` with module ``name``, now or on its import, if its object still exists."""
+    import wrapt  # imported here because it is slow, and not every adapter waits for a module
 
     with _lock:
         known = name in _waiting
         waiting = _waiting.setdefault(name, [])
         waiting[:] = [one for one in waiting if one() is not None]
         waiting.append(weakref.WeakMethod(tell))
-    if not known:  # at once, where it is there
+    if not known:  # wrapt calls the hook at once if the module is already imported
         wrapt.register_post_import_hook(functools.partial(_imported, name), name)
 
 

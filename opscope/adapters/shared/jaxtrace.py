@@ -1,4 +1,4 @@
-"""Whether JAX runs what it is told at this moment, or only writes it down for a program to come."""
+"""Find out whether JAX executes calls at this moment, or only traces them into a program."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
-#: Traces of this kind record; others (gradients, batches) run what their parents run.
+#: Traces of this class record a program; others (gradients, batching) execute if their parents do.
 _RECORDING: Final = "DynamicJaxprTrace"
-#: Transformations within each other that are looked through.
+#: Number of nested transformations to look through.
 _DEPTH: Final = 32
 
 
 def runs() -> Callable[[], bool]:
-    """What tells it, of the calling thread, in under a microsecond.
+    """Return a function that says whether JAX executes calls on the calling thread; under 1 µs a call.
 
-    Raises AttributeError or ImportError where this JAX keeps its state otherwise.
+    Raises AttributeError or ImportError if this version of JAX keeps its state elsewhere.
     """
     core = import_module("jax._src.core")
     context, clean = core.trace_ctx, core.trace_state_clean
-    _ = context.trace  # raises here rather than in each call
+    _ = context.trace  # raise here rather than in each call
 
     def running() -> bool:
         if clean():

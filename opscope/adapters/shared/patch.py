@@ -1,4 +1,4 @@
-"""Attributes exchanged, and put back as they were."""
+"""Replace attributes of modules and classes, and restore them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Patches:
-    """Exchanged attributes of modules and classes; true while there are any."""
+    """The attributes of modules and classes that are replaced; true while there are any."""
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, str, Any, Any, bool]] = []
@@ -16,16 +16,16 @@ class Patches:
         return bool(self._done)
 
     def has(self, owner: Any, name: str) -> bool:
-        """Whether ``owner.name`` is exchanged."""
+        """Whether ``owner.name`` is replaced."""
         return any(one is owner and attribute == name for one, attribute, *_ in self._done)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Let ``owner.name`` be ``value``. Raises AttributeError where there is no such attribute."""
+        """Replace ``owner.name`` with ``value``. Raises AttributeError if there is no such attribute."""
         self.wrap(owner, name, lambda _: value)
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Let ``owner.name`` be what ``make`` makes of it. Raises AttributeError where there is none."""
-        # vars() rather than getattr: a static or class method is to be put back as what it is.
+        """Replace ``owner.name`` with ``make(original)``. Raises AttributeError if there is none."""
+        # vars() rather than getattr: a static or class method must be restored as such.
         own = name in vars(owner)
         before = vars(owner)[name] if own else getattr(owner, name)
         ours = make(before)
@@ -33,7 +33,7 @@ class Patches:
         self._done.append((owner, name, ours, before, own))
 
     def restore(self) -> None:
-        """Put all back, unless another tool has replaced ours since."""
+        """Restore every attribute, except those that another tool has replaced since."""
         while self._done:
             owner, name, ours, before, own = self._done.pop()
             if vars(owner).get(name) is not ours:

@@ -1,7 +1,8 @@
-"""Whether a framework's native libraries were built already, told without importing the framework.
+"""Find out whether a framework's native libraries are already built, without importing the framework.
 
-What a library is called may depend on what only the imported framework tells, which takes seconds. So who
-has built them leaves an empty file in the cache, named after the framework's files and our sources.
+A library's name may depend on data that only the imported framework has, and importing takes seconds. So
+the process that builds the libraries leaves an empty marker file in the cache. Its name is derived from
+the framework's files and our sources.
 """
 
 from __future__ import annotations
@@ -16,24 +17,26 @@ from typing import Final
 from . import cache
 
 _SOURCES: Final = (".c", ".cc", ".cpp", ".h")
-#: The folder of each framework's adapter is in it.
+#: The folder that contains each framework's adapter.
 _ADAPTERS: Final = Path(__file__).resolve().parents[1]
 
 
 def sources(framework: str) -> list[Path]:
-    """The native sources of the framework's adapter; none of most."""
+    """Return the native source files of the framework's adapter; most adapters have none."""
     files = sorted((_ADAPTERS / framework).rglob("*"))
     return [one for one in files if one.suffix in _SOURCES]
 
 
 def is_ready(framework: str, module: str, environ: Mapping[str, str]) -> bool:
-    """Whether they were, for the framework whose ``__init__.py`` is ``module``. Raises OSError where it
-    cannot be read."""
+    """Whether the libraries are built for the framework whose ``__init__.py`` is ``module``.
+
+    Raises OSError if that file cannot be read.
+    """
     return cache.find(_name(framework, module, environ)) is not None
 
 
 def leave_word(framework: str, module: str) -> None:
-    """They were, or cannot be."""
+    """Leave the marker file: the libraries are built, or cannot be built."""
     with contextlib.suppress(OSError):
         name = _name(framework, module, os.environ)
         if cache.find(name) is not None:

@@ -1,7 +1,7 @@
-"""Which name scopes of a TensorFlow graph are whose layers: told by Keras's adapter, read by TensorFlow's.
+"""The layer of each name scope in a TensorFlow graph: Keras's adapter writes it, TensorFlow's reads it.
 
-A layer's scope is made unique in each graph, so ``dense`` stands in a graph as ``dense_1``, which may
-be the name of another layer.
+TensorFlow makes scope names unique in each graph. So layer ``dense`` may have the scope ``dense_1``, which
+may also be the name of another layer.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _layers: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDiction
 
 
 def tell(graph: Any, scope: str, layer: str) -> None:
-    """Nodes of ``graph`` whose names begin with ``scope`` are of ``layer``."""
+    """Record that the nodes of ``graph`` whose names begin with ``scope`` belong to ``layer``."""
     _layers.setdefault(graph, {})[scope] = layer
 
 
 def layers(graph: Any) -> dict[str, str]:
-    """The layer of each scope; empty where nobody told of any."""
+    """Return scope → layer for the graph; empty if none was recorded."""
     return _layers.get(graph, {})

@@ -1,5 +1,5 @@
-"""The source lines of a call: the user's innermost frames, and before them the innermost one of a library
-that may hold the model (``core/code_files.py``)."""
+"""Find the source lines of a call: the user's innermost frames, preceded by the innermost frame of a
+library that may contain the model (``core/code_files.py``)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from opscope.core.cells import cell
 from opscope.core.code_files import LIMIT, is_library_s, kept, library_file
 from opscope.core.schema import Frame
 
-#: Where opscope's own code lies.
+#: The folder of opscope's own code.
 _OPSCOPE: Final = str(Path(__file__).absolute().parents[2])
-#: What torch.compile generates: a folder of two letters, a hash, wherever its cache lies.
+#: Files that torch.compile generates: a folder of two letters and a hash, wherever its cache is.
 _GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
-#: In the names of files that TensorFlow makes of the user's functions.
+#: Part of the names of files that TensorFlow generates from the user's functions.
 _AUTOGRAPH: Final = "__autograph_generated_file"
-#: Frames looked at for each call: a deep recursion must not make every op slow.
+#: Frames to walk for each call: a deep recursion must not make every op slow.
 DEPTH: Final = 100
-#: Places kept; more come only from code that is made while the program runs.
+#: Places to remember; only programs that generate code while they run have more.
 MAX_PLACES: Final = 65_536
 
 
 class LibraryFile(str):
-    """How the text writes a library's file, where others are the user's."""
+    """A library's file as the range text writes it; the user's files are plain ``str``."""
 
     __slots__ = ()
 
 
 class Source:
-    """A place in the user's program. One object per place, so identity is equality."""
+    """A place in the user's program. Each place has one object, so identity is equality."""
 
     __slots__ = ("frames",)
 
@@ -49,21 +49,21 @@ NOWHERE: Final = Source(())
 
 
 class Sources:
-    """Finds the place of a call by walking up from it; remembers what each file and place is."""
+    """Finds the place of a call by walking up its frames. Remembers every file and place."""
 
     def __init__(self) -> None:
         self._foreign = tuple(folder + os.sep for folder in _library_folders())
         self._here = os.getcwd() + os.sep
-        #: File name as the code object has it → how the text writes it; None where it does not.
+        #: A code object's file name → the name in the range text, None if frames in it are left out.
         self._files: dict[str, str | None] = {}
-        #: Those that are cells: what they are called changes when they run again.
+        #: The files that are notebook cells: a cell's name changes when it runs again.
         self._cells: set[str] = set()
         self._places: dict[tuple[int, ...], Source] = {}
-        # A place is keyed by the id of its code objects: they must stay alive as long as it does.
+        # A place is keyed by the ids of its code objects, so they must live as long as the place.
         self._codes: dict[int, CodeType] = {}
 
     def find(self, frame: FrameType | None) -> Source:
-        """The place of the frames at and above ``frame``: the user's, a library's before them."""
+        """Return the place of ``frame`` and its callers: the user's frames, preceded by a library's."""
         files = self._files
         place: list[int] = []
         depth, left = DEPTH, LIMIT
@@ -79,7 +79,7 @@ class Sources:
             if shown is not None:
                 users = type(shown) is str
                 if users or not place:
-                    # The instruction rather than the line: the line is searched for in a table.
+                    # the instruction rather than the line: reading the line searches a table
                     place.append(id(code))
                     place.append(frame.f_lasti)
                     found.append(frame)
@@ -95,8 +95,11 @@ class Sources:
         return self._remember(key, found) if source is None else source
 
     def shown(self, file: str) -> str | None:
-        """How the text writes a code object's file, a ``LibraryFile`` where it is a library's; None of
-        what is neither that nor the user's."""
+        """Return the name that the range text gives a code object's file.
+
+        It is a ``LibraryFile`` for a library that may contain the model, and None for a file that is
+        neither that nor the user's.
+        """
         if file not in self._files:
             self._files[file] = self._classify(file)
         return self._named(file)
@@ -105,12 +108,12 @@ class Sources:
         return (cell(file) if file in self._cells else None) or self._files[file]
 
     def users(self, file: str) -> str | None:
-        """How the text writes a code object's file; None where it is not the user's."""
+        """Return the name that the range text gives a code object's file, None if not the user's."""
         shown = self.shown(file)
         return None if isinstance(shown, LibraryFile) else shown
 
     def places(self, stack: Iterable[tuple[str, int]]) -> tuple[Frame, ...]:
-        """The frames that are kept of a stack that is given as (file, line), innermost first."""
+        """Return the frames to keep of a stack of (file, line), innermost first."""
         known = ((self.shown(file), line) for file, line in stack)
         return kept(
             ((shown, line), not isinstance(shown, LibraryFile))
@@ -135,9 +138,10 @@ class Sources:
         if typed is not None:
             self._cells.add(file)
             return typed
-        if file.startswith("<"):  # <frozen …>, <string>, graphs that torch.fx wrote
+        if file.startswith("<"):  # <frozen …>, <string>, code that torch.fx generated
             return None
-        if _AUTOGRAPH in file:  # the user's function as TensorFlow rewrote it: its lines are others
+        # the user's function as TensorFlow has rewritten it, with other line numbers
+        if _AUTOGRAPH in file:
             return None
         path = os.path.abspath(file)
         if path.startswith(self._foreign) or _GENERATED.search(path) or is_library_s(path):
@@ -147,8 +151,8 @@ class Sources:
 
 
 def _library_folders() -> set[str]:
-    """Where code lies that is not the user's: the standard library, installed packages, opscope, and
-    every framework that has an adapter, wherever it lies."""
+    """Return the folders of code that is not the user's: the standard library, installed packages,
+    opscope, and every imported framework that has an adapter, wherever it is installed."""
     paths = sysconfig.get_paths()
     folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site.getsitepackages())

@@ -1,17 +1,17 @@
-"""The Abacus adapter: which versions, what is hooked, what is emitted, how it is undone.
+"""The adapter for Abacus: supported versions, hooks, what each hook emits, and removal.
 
-Abacus is made up, and this adapter is there to be copied (CONTRIBUTING.md, "Add an adapter"). It is
-complete: ``tests/test_template.py`` runs it against the Abacus of ``tests/made_framework``.
+Abacus is invented, and this adapter is a template to copy (CONTRIBUTING.md, "Add an adapter"). It is
+complete: ``tests/test_template.py`` runs it with the Abacus of ``tests/made_framework``.
 
-While something listens: ``abacus.engine.run``, which every op goes through (ops), and
-``Layer.__call__`` (layers). While nothing listens only ``Optimizer.step`` is hooked, to count steps.
+While something listens, it hooks ``abacus.engine.run``, which runs every op, and ``Layer.__call__``.
+While nothing listens, it hooks only ``Optimizer.step``, to count steps.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-# Imported only once the program has imported the framework: it may stand at the top.
+# opscope imports this module only after the program has imported Abacus, so it may import Abacus here.
 from abacus import engine, training
 
 from opscope.adapters.base import Adapter, Options
@@ -30,19 +30,19 @@ class AbacusAdapter(Adapter):
     name: ClassVar[str] = "abacus"
     title: ClassVar[str] = "Abacus"
     module: ClassVar[str] = "abacus"
-    #: Say why: 2.0 has ``engine.run``, which is what is hooked here.
+    #: Give the reason for the version: 2.0 is the first with ``engine.run``, which this adapter hooks.
     requires: ClassVar[str] = ">=2.0"
 
     def __init__(self) -> None:
         self._emitter: Emitter | None = None
         self._ops: Ops | None = None
         self._layers: Layers | None = None
-        #: What is exchanged always, and while something listens.
+        #: Hooks that are always set, and hooks that are set while something listens.
         self._always = Patches()
         self._hearing = Patches()
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Count steps, and hook the rest if something listens already."""
+        """Hook the optimizer to count steps, and hook the rest if something already listens."""
         if self._emitter is not None:
             return
         self.broken = False
@@ -55,7 +55,7 @@ class AbacusAdapter(Adapter):
         self.listen()
 
     def listen(self) -> None:
-        """Hook or unhook as the emitter is active or not: while nothing listens, an op costs nothing."""
+        """Hook ops and layers while the emitter is active, else unhook them so that an op costs nothing."""
         emitter, ops = self._emitter, self._ops
         if emitter is None or ops is None or self.broken:
             return
@@ -67,7 +67,7 @@ class AbacusAdapter(Adapter):
                 self._hearing.wrap(training.Layer, "__call__", self._layers.around)
 
     def uninstall(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         self._hearing.restore()
         self._always.restore()
         self._emitter = self._ops = self._layers = None

@@ -1,4 +1,4 @@
-"""Layers: a range around each call of one, whose text is its path within the layers around it."""
+"""Push a range around each call of a layer. Its text is the layer's path within the enclosing layers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from opscope.core.capture.emit import Emitter
 
 
 class _Open(threading.local):
-    """The paths of the layers that are being called on this thread, outermost first."""
+    """The paths of the layers whose calls are open on this thread, outermost first."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
 
 
 class Layers:
-    """What stands around ``Layer.__call__``."""
+    """The hook of ``Layer.__call__``."""
 
     def __init__(self, emitter: Emitter, failed: Callable[[str], None]) -> None:
         self._emitter = emitter
@@ -26,7 +26,7 @@ class Layers:
         self._open = _Open()
 
     def around(self, original: Any) -> Any:
-        """Ours in the place of ``Layer.__call__``."""
+        """Return the replacement of ``Layer.__call__``."""
 
         @functools.wraps(original)
         def __call__(layer: Any, *inputs: Any) -> Any:
@@ -41,7 +41,7 @@ class Layers:
         return __call__
 
     def _begin(self, layer: Any) -> bool:
-        """Push the layer's path. False where that failed: what runs in the user's program never raises."""
+        """Push the layer's path. Return False on failure: a hook in the user's program never raises."""
         try:
             paths = self._open.paths
             path = f"{paths[-1]}/{layer.name}" if paths else str(layer.name)

@@ -1,4 +1,4 @@
-"""Ops: a range around each, whose text is its call. What is emitted of one is prepared once and kept."""
+"""Push a range around each op. Its text is the op's call, which is prepared once and remembered."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .steps import Steps
 
-#: Calls that are kept, by what their texts depend on; a program of more begins anew.
+#: Distinct calls to remember. When there are more, all are forgotten and prepared again.
 MAX_CALLS: Final = 65_536
 #: How opscope writes the framework's element types.
 _DTYPES: Final = {"real64": "f64", "real32": "f32", "whole": "i64"}
 
 
 class _Call:
-    """One that was seen before: what is pushed, and whether that has the outputs already."""
+    """A call that was seen before: the range to push, and whether it already has the outputs."""
 
     __slots__ = ("category", "complete", "described", "prepared")
 
@@ -36,7 +36,7 @@ class _Call:
 
 
 class Ops:
-    """What stands around ``engine.run``."""
+    """The hook of ``engine.run``."""
 
     def __init__(
         self,
@@ -54,18 +54,18 @@ class Ops:
         self._calls: dict[Any, _Call] = {}
 
     def around(self, original: Any) -> Any:
-        """Ours in the place of ``engine.run``."""
+        """Return the replacement of ``engine.run``."""
 
         @functools.wraps(original)
         def run(op: str, *inputs: Any, **params: Any) -> Any:
-            # First of all: another thread may have begun it before the hook was taken away.
+            # Check this first: another thread may have entered the hook before it was removed.
             if not self._emitter.active:
                 return original(op, *inputs, **params)
             call = self._begin(op, inputs, params, sys._getframe(1))
             result = None
             try:
                 result = original(op, *inputs, **params)
-            finally:  # an op that raises has ended too, without outputs
+            finally:  # an op that raises has also ended, without outputs
                 if call is not None:
                     self._end(call, result)
             return result
@@ -75,7 +75,7 @@ class Ops:
     def _begin(
         self, op: str, inputs: tuple[Any, ...], params: dict[str, Any], frame: FrameType
     ) -> _Call | None:
-        """Push the call. None where that failed: what runs in the user's program never raises."""
+        """Push the call. Return None on failure: a hook in the user's program never raises."""
         try:
             source = NOWHERE if self._sources is None else self._sources.find(frame)
             category = "optimizer" if self._steps.optimizing else "forward"
@@ -98,7 +98,7 @@ class Ops:
         return call
 
     def _end(self, call: _Call, result: Any) -> None:
-        """Pop it; the first time with the outputs, which no one knew when it was pushed."""
+        """Pop the call. The first time, add the outputs, which were unknown when it was pushed."""
         complete = None
         try:
             if not call.complete and result is not None:
@@ -117,7 +117,7 @@ def _tensor(value: Any) -> TensorSpec:
 def _described(
     op: str, inputs: tuple[TensorSpec, ...], params: dict[str, Any], source: Source
 ) -> OpCall:
-    """The call, as the range text writes it: the framework's own name of the op, then what it was given."""
+    """Return the call as the range text writes it: the framework's own op name, then the arguments."""
     told = tuple((name, clean_value(value)) for name, value in params.items())
     return OpCall(op, inputs, None, told, "cpu", source.frames)
 

@@ -1,4 +1,4 @@
-"""Steps: an optimizer's step ends one. Always hooked, for a capture may wait for its first step."""
+"""Count steps: each optimizer step ends one. Always hooked, as a capture may wait for its first step."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from opscope.core.capture import session
 
 
 class Steps(threading.local):
-    """What stands around ``Optimizer.step``; of each thread, whether it is inside."""
+    """The hook of ``Optimizer.step``. Records for each thread whether an optimizer step is running."""
 
     def __init__(self, counted: bool) -> None:
         self._counted = counted
         self.optimizing = False
 
     def around(self, original: Any) -> Any:
-        """Ours in the place of ``Optimizer.step``."""
+        """Return the replacement of ``Optimizer.step``."""
 
         @functools.wraps(original)
         def step(optimizer: Any, *args: Any) -> Any:

@@ -1,10 +1,10 @@
-"""The TensorFlow adapter: which versions, what is hooked, what is emitted, how it is undone.
+"""The TensorFlow adapter: supported versions, hooks, what each hook emits, and removal.
 
-While something listens: the two entries of eager ops and the gradient function (ops), the call of a
-function's graph (its run, and the specs of its nodes), the tracing of functions, TensorFlow's own
-announcements of the graph ops that it runs, and sessions of TensorFlow 1 style. While nothing listens
-only the making of graphs is watched, so that their nodes' source lines are known, and runs of training
-functions are counted as steps.
+While something listens, it hooks the two entry points of eager ops and the gradient function (ops), the
+call of a function's graph (a range for the run, and specs of the nodes), the tracing of functions, the
+annotations with which TensorFlow announces each graph op that it runs, and sessions of TensorFlow 1 style.
+While nothing listens, it only watches graphs being built, so that the source lines of their nodes are
+known, and counts runs of training functions as steps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TensorFlowAdapter(Adapter):
     name: ClassVar[str] = "tensorflow"
     title: ClassVar[str] = "TensorFlow"
     module: ClassVar[str] = "tensorflow"
-    #: The first that announces the ops of graphs in CPU builds too.
+    #: 2.17 is the first version that announces graph ops in CPU builds too.
     requires: ClassVar[str] = ">=2.17"
 
     def __init__(self) -> None:
@@ -49,23 +49,23 @@ class TensorFlowAdapter(Adapter):
         self._ranges: GraphRanges | None = None
         self._optimizers: Callable[[], None] | None = None
         self._recording: tuple[Any, Recording] | None = None
-        #: What stands in for ``_ranges`` where these cannot be had, and why.
+        #: The substitute for ``_ranges`` where that is not available, and the reason.
         self._profiled: Profiled | None = None
         self._why: str | None = None
 
     @classmethod
     def prepare(cls, options: Options) -> None:
-        """What hears graph ops, and what reads their sizes."""
+        """Build the library that observes graph ops, and the one that reads the sizes of their inputs."""
         prepare(sys.modules["tensorflow"])
 
     @classmethod
     def build(cls) -> Iterator[Path]:
-        """Likewise."""
+        """Build the same two libraries and yield their paths. Raises BuildError on failure."""
         yield ears_library()
         yield inputs_library(sys.modules["tensorflow"])
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Watch graphs being made, and hook the rest if something listens already."""
+        """Watch graphs being built, and hook the rest if something already listens."""
         if self._emitter is not None:
             return
         self.prepare(options)
@@ -86,7 +86,7 @@ class TensorFlowAdapter(Adapter):
         self.listen()
 
     def listen(self) -> None:
-        """Hook or unhook as the emitter is active or not."""
+        """Hook while the emitter is active, else unhook."""
         eager, functions, emitter = self._eager, self._functions, self._emitter
         if eager is None or functions is None or emitter is None or self.broken:
             return
@@ -97,11 +97,11 @@ class TensorFlowAdapter(Adapter):
                 eager.install()
             else:
                 self._stop()
-        except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
+        except Exception:  # noqa: BLE001 - the capture and the program go on without this adapter
             self.failed("hooks could not be set")
 
     def _begin(self, emitter: Emitter) -> None:
-        """Hear graph ops, into the recorder that runs now, if any."""
+        """Observe graph ops, for the current recorder if there is one."""
         assert self._graphs is not None
         assert self._functions is not None
         recorder = session.recorder()
@@ -116,13 +116,16 @@ class TensorFlowAdapter(Adapter):
             except BuildError as error:
                 self._why = str(error)
                 if emitter.nvtx:
-                    _log.warning("opscope: NVTX has no ops inside tf.function: %s", error)
+                    _log.warning(
+                        "opscope: NVTX gets no ranges for ops inside tf.function: %s", error
+                    )
         ranges = self._ranges
         if ranges is None:
             if recorder is not None:
                 recorder.note(
                     "info",
-                    f"ops inside tf.function are told by TensorFlow's profiler: {self._why}",
+                    "TensorFlow's profiler records the ops inside tf.function, as opscope's own "
+                    f"observer is not available: {self._why}",
                 )
                 self._profiled = Profiled(recorder)
                 self._profiled.start()
@@ -143,11 +146,13 @@ class TensorFlowAdapter(Adapter):
             self._recording = None
             if recording.lost:
                 recorder.note(
-                    "warning", "ops of graphs were not recorded for want of memory", recording.lost
+                    "warning",
+                    "graph ops were not recorded: opscope's memory for them was full",
+                    recording.lost,
                 )
             if self._ranges is not None and self._ranges.sizes_lack is not None:
                 why = self._ranges.sizes_lack
-                recorder.note("warning", f"sizes that graphs do not know are not told: {why}")
+                recorder.note("warning", f"tensor sizes that graphs do not know are missing: {why}")
 
     def _stop(self) -> None:
         if self._eager is not None:
@@ -159,7 +164,7 @@ class TensorFlowAdapter(Adapter):
         self._forget_recorder()
 
     def uninstall(self) -> None:
-        """Take every hook away."""
+        """Remove every hook."""
         if self._emitter is None:
             return
         self._stop()
@@ -171,31 +176,31 @@ class TensorFlowAdapter(Adapter):
         self._emitter = self._eager = self._functions = self._graphs = None
 
     def withdraw(self) -> None:
-        """All hooks; what stands in a program's graphs stays, and tells nothing."""
+        """Remove all hooks but keep the adapter's objects: one of its hooks may still be running."""
         self._stop()
         if self._functions is not None:
             self._functions.unwatch()
 
     @staticmethod
     def _definition(name: str) -> Any | None:
-        """A function's definition, where the eager context knows it."""
+        """Return a function's definition, None if the eager context does not know it."""
         from tensorflow.python.eager import context
 
         try:
             return context.context().get_function_def(name)
-        except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; what asks does without
-            _log.info("opscope: function %s is not known: %s", name, error)
+        except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; callers accept None
+            _log.info("opscope: the definition of function %s was not found: %s", name, error)
             return None
 
     @staticmethod
     def _imported(definition: Any) -> Any | None:
-        """A function's graph, made again from its definition: it was traced before us."""
+        """Rebuild the graph of a function from its definition: it was traced before opscope was there."""
         from tensorflow.python.framework import function_def_to_graph
 
         try:
             return function_def_to_graph.function_def_to_graph(definition)
         except Exception as error:  # noqa: BLE001 - TensorFlow's importer raises many kinds
-            # the function's nodes then have no spec
+            # without the graph, the function's nodes have no spec
             name = definition.signature.name
-            _log.info("opscope: the graph of %s is not known: %s", name, error)
+            _log.info("opscope: the graph of function %s could not be rebuilt: %s", name, error)
             return None

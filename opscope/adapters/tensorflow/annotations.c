@@ -1,17 +1,17 @@
-/* Hears what TensorFlow says of the graph ops that it runs, and records it or passes it on to NVTX.
+/* Observes the graph ops that TensorFlow runs, and records them or passes them on to NVTX.
  *
- * Once annotations are enabled TensorFlow pushes the name of each op of a graph to its AnnotationStack,
- * where its own profiler finds it, and pops it afterwards; where an NVTX tool hears TensorFlow, which
- * only GPU builds allow, it pushes a range to that tool instead. The entries of these functions in the
- * loaded libraries' import tables are exchanged for ours, which call them and note the op, and put back
- * when nothing listens any more. No lock is taken per op, and no GIL.
+ * While annotations are enabled, TensorFlow pushes the name of each graph op to its AnnotationStack, where
+ * its own profiler finds the name, and pops it after the op. If an NVTX tool is attached to TensorFlow, which
+ * only GPU builds allow, TensorFlow pushes a range to that tool instead. The loaded libraries have entries
+ * for these functions in their import tables. We replace the entries with functions of ours, which call the
+ * original and note the op, and restore them when nothing listens. An op takes no lock and no GIL.
  *
- * A thread's records go to blocks of its own, which opscope_take hands over: (text + base, time) is a
- * push, (pop code, time) a pop, as in opscope/core/recording_format.py. Times are CLOCK_MONOTONIC.
+ * Each thread writes records to its own blocks, and opscope_take copies them out: (text + base, time) is a
+ * push, (pop code, time) a pop, as in opscope/core/recording_format.py. Times are CLOCK_MONOTONIC, in ns.
  *
- * Of a graph whose sizes are not known when it is built the announcement is not enough. The op's
- * context, which TensorFlow makes just before, is caught in the same way, and inputs.cc reads the
- * shapes of the op's inputs in it.
+ * If a graph's sizes are not known when it is built, the name of an op is not enough. TensorFlow creates the
+ * op's context just before it pushes the name. We hook that creation in the same way, and inputs.cc reads
+ * the shapes of the op's inputs from the context.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,23 +29,23 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-/* These two are Python's too (core/recording_format.py, core/capture/nvtx_sink.py): tests/test_native_constants.py compares
- * them. What else the recording's format asks for is given to opscope_listen. */
+/* Python has these two constants too (core/recording_format.py, core/capture/nvtx_sink.py);
+ * tests/test_native_constants.py compares them. opscope_listen gets the recording format's other numbers. */
 #define RECORD_BYTES 16
 #define MAX_REGISTERED 65536
-#define BLOCK 4094              /* records of a block: 64 KiB with its head */
-#define MAX_BLOCKS 4096         /* 256 MiB: pushes beyond are dropped and counted */
+#define BLOCK 4094              /* records in a block, which has 64 KiB with its header */
+#define MAX_BLOCKS 4096         /* 256 MiB: further pushes are dropped and counted */
 #define CACHE 4096              /* texts that a thread finds without a lock */
 #define MAX_TEXTS (1u << 20)
-#define ARENA ((size_t)1 << 18) /* bytes of a mapping that holds texts */
-#define MAX_DEPTH 256           /* ranges within ranges of a thread: those beyond are dropped and counted */
+#define ARENA ((size_t)1 << 18) /* bytes of a memory mapping for texts */
+#define MAX_DEPTH 256           /* nested ranges of a thread: deeper ones are dropped and counted */
 
 #if defined(__x86_64__)
 #define JUMP_SLOT R_X86_64_JUMP_SLOT
 #elif defined(__aarch64__)
 #define JUMP_SLOT R_AARCH64_JUMP_SLOT
 #else
-#error "not a processor whose import tables are known here"
+#error "opscope knows import tables on x86-64 and AArch64 only"
 #endif
 
 #include "annotations_texts.h"
@@ -58,7 +58,7 @@ typedef struct {
 _Static_assert(sizeof(Record) == RECORD_BYTES, "a record of a recording");
 typedef struct Block {
   struct Block* _Atomic next;
-  _Atomic uint64_t count;     /* written by the owner, read by who takes */
+  _Atomic uint64_t count;     /* written by the owning thread, read by the taking thread */
   uint64_t pad[2];
   Record records[BLOCK];
 } Block;
@@ -66,15 +66,15 @@ typedef struct Block {
 typedef struct Thread {
   struct Thread* next;
   int64_t number, tid, ident;
-  Block* block;               /* the owner's */
-  Block* taken;               /* the taker's, and how far it is in it */
+  Block* block;               /* the block that the owning thread writes */
+  Block* taken;               /* the block that is taken next, and how many of its records are taken */
   uint64_t upto;
   _Atomic int gone;
-  uint32_t run;               /* the listening that the depths below are of */
-  int depth, dropped;         /* open ranges; those beyond, of which nothing is told */
-  uint8_t told[MAX_DEPTH];    /* of each open range to whom it was told */
-  const void* context;        /* of the op that is about to be announced … */
-  const void* params;         /* … which these were given to */
+  uint32_t run;               /* the value of the global run to which the counts below belong */
+  int depth, dropped;         /* number of open ranges, and of deeper ones, which are dropped */
+  uint8_t told[MAX_DEPTH];    /* where each open range was sent: RECORDED, SENT */
+  const void* context;        /* the context of the op that will be announced next … */
+  const void* params;         /* … and that context's parameters */
   struct {
     uint64_t hash;
     Text* text;
@@ -87,7 +87,7 @@ static Thread* threads;
 static int64_t thread_count;
 static _Atomic int blocks;
 static _Atomic int64_t lost;
-static _Atomic uint32_t run;    /* odd: something listens */
+static _Atomic uint32_t run;    /* counts starts and ends of listening; odd while something listens */
 static _Atomic int recording;
 static int64_t text_base, pop_code, thread_base, chunk_code;
 static __thread Thread* mine __attribute__((tls_model("initial-exec")));
@@ -157,9 +157,9 @@ static int put(Thread* thread, int64_t code, int64_t value, int must) {
 
 #include "annotations_heard.h"
 
-/* ------------------------------------------------------------------- shapes of what is run */
-/* TensorFlow makes an op's context, then announces the op, on the same thread. While shapes are
- * wanted the context is remembered until then, or until it is no more. */
+/* -------------------------------------------------------------------- shapes of ops' inputs */
+/* TensorFlow creates an op's context, then announces the op, on the same thread. While shapes are
+ * wanted, the thread remembers the context until the announcement, or until the context is destroyed. */
 
 static void (*real_context)(void*, void*, int);
 static void (*real_context_end)(void*);
@@ -180,13 +180,13 @@ static void context_ends(void* context) {
   real_context_end(context);
 }
 
-/* What reads a context's parameters, made of inputs.cc. Given once, before shapes are first wanted. */
+/* Set the functions of inputs.cc that read a context's parameters. Called once, before shapes are wanted. */
 EXPORT void opscope_inputs(uint64_t (*sign)(const void*), int (*text)(const void*, const char*, char*, int)) {
   inputs_sign = sign;
   inputs_text = text;
 }
 
-/* Whether announcements are to have shapes; what is so now. */
+/* Set whether texts have shapes. Returns the resulting state: 0 if shapes cannot be read. */
 EXPORT int opscope_shapes(int wanted) {
   return shapes = wanted && inputs_sign && real_context && real_context_end;
 }
@@ -220,8 +220,8 @@ enum { NEEDED = 3, REPLACED = sizeof replaced / sizeof *replaced, MAX_PATCHES = 
 
 #include "annotations_tables.h"
 
-/* Exchange the functions in all loaded TensorFlow libraries; how many entries were (0: none is there).
- * ``framework`` is the path of libtensorflow_framework, which must be loaded. */
+/* Replace the functions in all loaded TensorFlow libraries. Returns the number of replaced entries (0: none
+ * was found). ``framework`` is the path of libtensorflow_framework, which must be loaded. */
 EXPORT int opscope_install(const char* framework) {
   void* library = dlopen(framework, RTLD_LAZY | RTLD_NOLOAD);
   if (!library) return 0;
@@ -236,7 +236,7 @@ EXPORT int opscope_install(const char* framework) {
   return patched;
 }
 
-/* Put every entry back that is still ours. */
+/* Restore every entry that still points to our function. */
 EXPORT void opscope_uninstall(void) {
   opscope_operations(0);
   shapes = 0;
@@ -247,7 +247,7 @@ EXPORT void opscope_uninstall(void) {
   }
 }
 
-/* Entries that hold our functions now. */
+/* The number of entries that now point to our functions. */
 EXPORT int opscope_installed(void) {
   int count = 0;
   for (int i = 0; i < patched; i++) count += *patches[i].slot == patches[i].after;
@@ -256,6 +256,7 @@ EXPORT int opscope_installed(void) {
 
 /* --------------------------------------------------------------------------- listen and take */
 
+/* Start, change or end listening. The four numbers, used if ``record``, are the recording format's. */
 EXPORT void opscope_listen(
     int record, int nvtx, int64_t texts_from, int64_t popped, int64_t threads_from, int64_t chunk) {
   if (record) {

@@ -1,10 +1,11 @@
-/* In the place of TensorFlow's functions: what it announces is passed on, then noted. Part of annotations.c.
+/* The replacements of TensorFlow's functions: each calls the original, then notes the range. Part of
+ * annotations.c.
  *
- * tsl::profiler::PushAnnotation (tsl/profiler/lib/scoped_annotation.h, alike from 2.17 to 2.21) tells
- * a range to the domain of an NVTX tool where it has one, else to the AnnotationStack while that is
- * enabled; PopAnnotation asks the same questions again. Ops are told as text. An instruction of XLA:GPU
- * (xla/backends/gpu/runtime/annotation.h) is told to the stack as text too, and to a domain by the
- * handle of a text that was registered; both are popped alike. */
+ * tsl::profiler::PushAnnotation (tsl/profiler/lib/scoped_annotation.h, alike from 2.17 to 2.21) pushes a
+ * range to the domain of an NVTX tool if it has one, else to the AnnotationStack while that is enabled.
+ * PopAnnotation makes the same checks again. Ops are pushed as text. An instruction of XLA:GPU
+ * (xla/backends/gpu/runtime/annotation.h) is also pushed to the stack as text, but to a domain as the handle
+ * of a registered text. Both are popped in the same way. */
 
 static uint64_t (*inputs_sign)(const void*);
 static int (*inputs_text)(const void*, const char*, char*, int);
@@ -13,7 +14,7 @@ enum { RECORDED = 1, SENT = 2 };
 
 static void nvtx_pop(void) { ((int (*)(void*))functions[POP])(nvtx_domain); }
 
-/* What the thread knows of an earlier listening is void; ranges that the tool still has open end. */
+/* Reset the thread's state if an earlier listening left it, and end the ranges open in the NVTX tool. */
 static inline void heed(Thread* thread, uint32_t listening) {
   if (thread->run == listening) return;
   while (thread->depth)
@@ -23,7 +24,7 @@ static inline void heed(Thread* thread, uint32_t listening) {
   thread->context = NULL;
 }
 
-/* Put the text into the thread's cache: with the shapes of the op's inputs, where the parameters are its. */
+/* Put the text into the thread's cache, with the shapes of the op's inputs if ``params`` belong to the op. */
 static __attribute__((noinline)) void find(
     Thread* thread, uint64_t hash, const char* text, size_t length, const void* params) {
   char with_shapes[4096], *plain = strndup(text, length);
@@ -38,7 +39,7 @@ static __attribute__((noinline)) void find(
   free(plain);
 }
 
-/* A range of that text begins; without one it is counted, so that its end is not taken for another's. */
+/* Begin a range. One without a text is counted too, so that its pop does not end another range. */
 static void begins(const char* text, size_t length, int send) {
   uint32_t listening = atomic_load_explicit(&run, memory_order_acquire);
   Thread* thread = listening & 1 ? this_thread() : NULL;
@@ -90,9 +91,9 @@ typedef struct {
 static void (*real_stack_push)(View);
 static void (*real_stack_pop)(void);
 static void (*real_enable)(_Bool);
-static _Atomic int* generation; /* odd: the stack is enabled */
-static _Atomic int wanted;      /* whether it would be without us … */
-static int annotating;          /* … and whether we enabled it */
+static _Atomic int* generation; /* odd while the stack is enabled */
+static _Atomic int wanted;      /* whether the stack would be enabled without us … */
+static int annotating;          /* … and whether we want it enabled */
 
 static void stack_push(View name) {
   real_stack_push(name);
@@ -104,7 +105,8 @@ static void stack_pop(void) {
   ends();
 }
 
-/* TensorFlow's profiler begins or ends: stacks begin anew, as they would without us, and stay enabled. */
+/* TensorFlow's profiler starts or stops: reset the stacks, as TensorFlow does without us, but keep them
+ * enabled. */
 static void enable(_Bool on) {
   int listening = run & 1;
   if (listening && on == wanted) return;
@@ -113,7 +115,7 @@ static void enable(_Bool on) {
   real_enable(on || listening);
 }
 
-/* Enable the stack, or leave it as it would be without us. */
+/* Enable the stack, or return it to the state that it would have without us. */
 EXPORT void opscope_annotate(int on) {
   int enabled = *generation & 1;
   if (on && !enabled) wanted = 0;
@@ -129,7 +131,7 @@ static void (*real_range_pop)(void*);
 static void (*real_titled_push)(void*, void*, unsigned long, const void*, size_t);
 static void* (*real_register)(void*, const void*);
 
-/* Texts of instructions by handle, never removed. Readers take no lock. */
+/* Handle → text of XLA's instructions; entries are never removed. Readers take no lock. */
 #define TITLES (1u << 16)
 static struct {
   void* _Atomic handle;
@@ -169,7 +171,7 @@ static void* register_string(void* domain, const void* string) {
   return handle;
 }
 
-/* What the tool hears from TensorFlow stays as it is. */
+/* The NVTX tool still gets TensorFlow's own calls, so these ranges are not sent to it again. */
 static void range_push(void* domain, const char* text) {
   real_range_push(domain, text);
   if (domain) begins(text, text ? strlen(text) : 0, 0);

@@ -1,7 +1,7 @@
 /* A client of NVTX for one domain, without NVTX's headers. Part of annotations.c.
  *
- * What NVTX's headers do, for one domain: any tool is loaded from NVTX_INJECTION64_PATH and fills in
- * the functions of module CORE2, whose numbers and event structure are NVTX's fixed ABI. */
+ * It does what NVTX's headers do: it loads the tool that NVTX_INJECTION64_PATH names, and the tool fills in
+ * the functions of module CORE2. Their numbers and the event structure are NVTX's fixed ABI. */
 
 typedef void (*Function)(void);
 typedef struct {
@@ -15,18 +15,18 @@ typedef struct {
   const void* message;
 } Event;
 enum { PUSH = 4, POP = 5, REGISTER = 10, CREATE = 12, INITIALIZE = 15, CORE2_SIZE = 16 };
-enum { FIRST = 1, LAST = 6, MOST = 16 }; /* modules of functions, and slots of the largest */
+enum { FIRST = 1, LAST = 6, MOST = 16 }; /* first and last function module, and slots of the largest */
 enum { CALLBACKS = 1, VERSION_INFO = 3, CORE2 = 5, NVTX_VERSION_3 = 3, ASCII = 1, REGISTERED = 3 };
 
 static Function filled[LAST + 1][MOST];
-static Function* slots[LAST + 1][MOST + 1];  /* the last of a module ends its table */
+static Function* slots[LAST + 1][MOST + 1];  /* a null slot ends each module's table */
 static Function* const functions = filled[CORE2];
 static void* nvtx_domain;
 static uint32_t registered;
 static _Atomic int to_nvtx;
 
-/* The slots that a tool fills. Of the other modules none is called, but Nsight Systems asks for 1, 5, 2
- * and 4, and attaches to none where one of them is refused. Numbers of slots: nvtxTypes.h,
+/* Give the tool the slots of a module to fill. We call functions of CORE2 only, but Nsight Systems asks for
+ * modules 1, 5, 2 and 4, and attaches to none of them if one is refused. Numbers of slots: nvtxTypes.h,
  * NVTX_CBID_*_SIZE. */
 static int module_table(int module, Function*** out, unsigned* count) {
   static const unsigned sizes[LAST + 1] = {0, 16, 9, 15, 7, CORE2_SIZE, 7};
@@ -51,7 +51,7 @@ static const void* export_table(uint32_t id) {
   return id == CALLBACKS ? (const void*)&callbacks : id == VERSION_INFO ? (const void*)&info : NULL;
 }
 
-/* Whether a tool hears us. */
+/* Attach to the NVTX tool, on the first call, and create the domain. Returns whether a tool is attached. */
 EXPORT int opscope_nvtx(const char* domain) {
   static int tried;
   if (tried++) return nvtx_domain != NULL;

@@ -1,4 +1,4 @@
-/* Exchanging entries of the import tables of loaded libraries. Part of annotations.c. */
+/* Replaces entries in the import tables of loaded libraries. Part of annotations.c. */
 
 static struct {
   void** slot;

@@ -1,6 +1,6 @@
-/* Records handed over to who writes them. Part of annotations.c. */
+/* Hands the records to Python, which writes them. Part of annotations.c. */
 
-/* Records that wait to be taken. */
+/* The number of records that wait to be taken, plus one for each thread: the head of its chunk. */
 EXPORT int64_t opscope_waiting(void) {
   int64_t total = 0;
   pthread_mutex_lock(&threads_lock);
@@ -13,8 +13,9 @@ EXPORT int64_t opscope_waiting(void) {
   return total;
 }
 
-/* Copy chunks of records (a head (chunk - thread, count), then the records) into ``out``, which has
- * room for ``room`` records; how many were written. Only one caller at a time. */
+/* Copy chunks of records into ``out``, which has room for ``room`` records. A chunk is a head
+ * (chunk - thread, count), then its records. Returns how many records were written, heads included. Only one
+ * thread may call this at a time. */
 EXPORT int64_t opscope_take(Record* out, int64_t room) {
   int64_t written = 0;
   pthread_mutex_lock(&threads_lock);
@@ -56,7 +57,8 @@ EXPORT int64_t opscope_take(Record* out, int64_t room) {
   return written;
 }
 
-/* (number, thread id, pthread ident) of threads from ``from`` on; how many. Ended ones may lack. */
+/* Write (number, thread id, pthread ident) of the threads numbered ``from`` and up. Returns how many threads
+ * were written. Threads that have ended may be missing. */
 EXPORT int64_t opscope_threads(int64_t from, int64_t* out, int64_t room) {
   int64_t many = 0;
   pthread_mutex_lock(&threads_lock);

@@ -1,7 +1,7 @@
-/* The distinct texts that were announced, numbered. Part of annotations.c. */
+/* Numbers the distinct texts of ranges. Part of annotations.c. */
 
-/* ``hash`` is of the announcement, and of the shapes where these are told. Texts are looked up by it
- * alone: of MAX_TEXTS texts two have the same with a chance of 1 in 30 million. */
+/* ``hash`` covers the text that TensorFlow pushed, and the shapes if they are known. Texts are looked up by
+ * the hash alone: among MAX_TEXTS texts, two have the same hash with a probability of 1 in 30 million. */
 typedef struct {
   uint64_t hash;
   uint32_t id;
@@ -15,7 +15,7 @@ static Text** texts;            /* by id */
 static uint32_t table_size, texts_size;
 static _Atomic uint32_t text_count;
 
-/* Two halves of a product, which depend on all bits of both factors. */
+/* XOR the two halves of the product, which depend on all bits of both factors. */
 static inline uint64_t mixed(uint64_t a, uint64_t b) {
   unsigned __int128 product = (unsigned __int128)a * b;
   return (uint64_t)product ^ (uint64_t)(product >> 64);
@@ -56,8 +56,9 @@ static int grow(void) {
   return 1;
 }
 
-/* Texts are kept for good, in mappings of their own: one in the heap would lie between the program's
- * tensors, and keep freed ones from being joined or given back. Zeroed; under the lock. */
+/* Allocate zeroed memory that is never freed. Call it under the lock. Texts have their own memory mappings:
+ * on the heap they would be between the program's tensors, and freed tensors could not be merged or
+ * returned to the system. */
 static void* kept(size_t bytes) {
   static char* free_from;
   static size_t left;
@@ -75,7 +76,7 @@ static void* kept(size_t bytes) {
   return found;
 }
 
-/* The text of that hash, a copy of ``string`` if it is new. */
+/* Return the text with that hash; if there is none, add a copy of ``string``. */
 static Text* text_of(uint64_t hash, const char* string) {
   Text* found = NULL;
   pthread_mutex_lock(&texts_lock);

@@ -1,8 +1,8 @@
-/* The operations that XLA runs. Part of annotations.c.
+/* Records the operations that XLA runs. Part of annotations.c.
  *
- * XLA tells them to TensorFlow's profiler alone. While they are wanted the profiler's level
- * is raised without a profiler: what it would record comes here instead, when it is over. A profiler
- * that starts meanwhile finds the level as it must be. */
+ * XLA reports its operations to TensorFlow's profiler only. While they are wanted, we raise the profiler's
+ * trace level without a profiler: each event that it would record comes here instead, when the event ends.
+ * A profiler that starts meanwhile finds the level that it expects. */
 
 typedef struct {
   const char* name;
@@ -15,7 +15,7 @@ static int (*real_start)(int, unsigned long);
 static void (*real_record)(Traced*);
 static _Atomic int* trace_level;
 static _Atomic int raised, operations;
-static _Atomic uint32_t programs;   /* texts of operations */
+static _Atomic uint32_t programs;   /* number of distinct texts of operations */
 enum { TRACING_OFF = -1, OPERATIONS = 2 };
 
 static void lower(void) {
@@ -23,8 +23,9 @@ static void lower(void) {
   if (atomic_exchange(&raised, 0)) atomic_compare_exchange_strong(trace_level, &level, TRACING_OFF);
 }
 
-/* ``dot.3#hlo_op=dot.3,hlo_module=jit_f(7)#`` of ``…hlo_op=dot.3,hlo_module=jit_f,program_id=7,…``: what
- * is told beside that may differ from run to run. */
+/* Write ``dot.3#hlo_op=dot.3,hlo_module=jit_f(7)#`` for ``…hlo_op=dot.3,hlo_module=jit_f,program_id=7,…``.
+ * The other fields are left out, as they may differ from run to run. Returns 0 if ``name`` is not an
+ * operation's or the text does not fit. */
 static int operation_text(const char* name, size_t length, char* out, size_t room) {
   static const char* const titles[3] = {"hlo_op=", "hlo_module=", "program_id="};
   const char *values[3] = {"", "", ""}, *last = name + length;
@@ -42,7 +43,7 @@ static int operation_text(const char* name, size_t length, char* out, size_t roo
   return written > 0 && (size_t)written < room;
 }
 
-/* What XLA does while it compiles, as one op; its parts do not lie within each other. */
+/* Write one op's text for the parts of XLA's compilation, which do not overlap. Returns 0 for other names. */
 static int compile_text(const char* name, size_t length, char* out, size_t room) {
   static const char* const starts[] = {"CpuCompiler::RunBackend", "GpuCompiler::RunBackend", "HLO passes"};
   for (int i = 0; i < 3; i++) {
@@ -79,7 +80,7 @@ static int start_tracer(int level, unsigned long filter) {
   return real_start(level, filter);
 }
 
-/* Whether operations of XLA are to be heard; what is so now. */
+/* Set whether XLA's operations are observed. Returns the resulting state: 0 if they cannot be observed. */
 EXPORT int opscope_operations(int wanted) {
   int off = TRACING_OFF;
   operations = wanted && trace_level && real_record && real_start;
@@ -91,8 +92,8 @@ EXPORT int opscope_operations(int wanted) {
   return operations;
 }
 
-/* Whether the level is raised now. */
+/* Whether the profiler's trace level is raised now. */
 EXPORT int opscope_operations_on(void) { return raised; }
 
-/* How many operations were heard of, each counted once. */
+/* The number of distinct operations observed so far. */
 EXPORT uint32_t opscope_operation_count(void) { return programs; }

@@ -1,4 +1,4 @@
-"""From TensorFlow's ops, eager or in a graph, to OpCalls: dtypes, shapes, attributes."""
+"""Make OpCalls of TensorFlow's ops, eager or in a graph: dtypes, shapes, attributes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES: Final = {
     "uint4": "u4",
     **{f"q{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32)},
 }
-#: Attributes that say nothing which inputs and outputs do not, or only help TensorFlow itself.
+#: Attributes to leave out: they repeat the inputs and outputs, or only matter to TensorFlow itself.
 _UNTOLD_NAMES: Final = """
     T Tidx Tshape Tparams Tindices Tmultiples Tperm Tpaddings Tblock_shape Tcrops Index N U DstT
     SrcT dtype out_type Truncate config config_proto executor_type output_types output_shapes Tin
@@ -28,18 +28,18 @@ _UNTOLD_NAMES: Final = """
     shrink_axis_mask
 """
 _UNTOLD: Final = frozenset(_UNTOLD_NAMES.split())
-#: Elements of a list attribute that are told.
+#: Elements of a list attribute to include.
 _MAX_LIST: Final = 64
 
 
 def dtype_name(dtype: Any) -> str:
-    """``f32`` of ``tf.float32``; TensorFlow's own name (``resource``, ``string``) for the rest."""
+    """Return ``f32`` for ``tf.float32``, TensorFlow's own name (``resource``, ``string``) for the rest."""
     name: str = dtypes.as_dtype(dtype).base_dtype.name
     return _NAMES.get(name, name)
 
 
 def dims(shape: Any) -> tuple[Dim, ...]:
-    """Sizes of a TensorShape or a tuple; ``?`` for one that is not known, or for an unknown rank."""
+    """Return the sizes of a TensorShape or a tuple; ``?`` for an unknown size, or for an unknown rank."""
     if isinstance(shape, tensor_shape.TensorShape):
         if shape.rank is None:
             return ("?",)
@@ -50,7 +50,7 @@ def dims(shape: Any) -> tuple[Dim, ...]:
 
 
 def tensor_spec(tensor: Any) -> TensorSpec:
-    """The spec of a tensor; of a resource that is a variable that of its value."""
+    """Return the spec of a tensor. A resource that is a variable has the spec of its value."""
     dtype = tensor.dtype
     if dtype == dtypes.resource:
         data = resource_variable_ops.get_eager_safe_handle_data(tensor)
@@ -62,19 +62,21 @@ def tensor_spec(tensor: Any) -> TensorSpec:
 
 
 def arguments(tensors: Iterable[Any]) -> tuple[Arg, ...]:
-    """The specs of an op's flat inputs."""
+    """Return the specs of an op's flat inputs."""
     return tuple(tensor_spec(tensor) for tensor in tensors)
 
 
 def input_count(op_type: str) -> int | None:
-    """How many inputs (a list is one) an op takes; ``None`` for what is not registered."""
+    """Return how many inputs (a list counts as one) an op takes, ``None`` if the op is not registered."""
     definition = op_def_registry.get(op_type)
     return None if definition is None else len(definition.input_arg)
 
 
 def parameters(op_type: str, told: Iterable[tuple[str, Any]]) -> tuple[tuple[str, ParamValue], ...]:
-    """An op's attributes as parameters, in the order of its definition: a node holds its in none, and
-    generated code passes them in one of its own."""
+    """Return an op's attributes as parameters, in the order of the op's definition.
+
+    A node's attributes have no order, and generated code passes them in an order of its own.
+    """
     names = _attributes(op_type)
     ordered = sorted(told, key=lambda one: (names.get(one[0], len(names)), one[0]))
     found = (parameter(name, value) for name, value in ordered)
@@ -83,14 +85,14 @@ def parameters(op_type: str, told: Iterable[tuple[str, Any]]) -> tuple[tuple[str
 
 @functools.lru_cache(maxsize=4096)
 def _attributes(op_type: str) -> dict[str, int]:
-    """Each attribute's place in the definition of an op; of one that is not registered nothing."""
+    """Return attribute → place in the op's definition; empty if the op is not registered."""
     definition = op_def_registry.get(op_type)
     attributes = () if definition is None else definition.attr
     return {one.name: place for place, one in enumerate(attributes)}
 
 
 def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:
-    """An attribute as a parameter; ``None`` where it tells nothing."""
+    """Return an attribute as a parameter, ``None`` if it is empty, left out or of an unsupported type."""
     if name.startswith("_") or name in _UNTOLD:
         return None
     if isinstance(value, bytes):
@@ -112,7 +114,7 @@ def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:
 
 
 def node_call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
-    """The call of a graph's node, without what the graph around it tells."""
+    """Return the call of a graph's node, without data that depends on the rest of the graph."""
     told = ((name, _attribute(value)) for name, value in op.node_def.attr.items())
     return OpCall(
         op.type,
@@ -125,7 +127,7 @@ def node_call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
 
 
 def _attribute(value: Any) -> Any:
-    """An AttrValue that is a number, a text or a list of these; None for any other."""
+    """Return the value of an AttrValue that is a number, a text or a list of these, else None."""
     kind = value.WhichOneof("value")
     if kind in ("s", "i", "f", "b"):
         return getattr(value, kind)
@@ -138,7 +140,7 @@ def _attribute(value: Any) -> Any:
 
 
 def device_name(name: str | None) -> str | None:
-    """``cpu:1`` of ``/job:localhost/replica:0/task:0/device:CPU:1``; the first CPU is ``cpu``."""
+    """Return ``cpu:1`` for ``/job:localhost/replica:0/task:0/device:CPU:1``; the first CPU is ``cpu``."""
     kind, _, number = (name or "").rpartition("/device:")[2].partition(":")
     if not kind or kind == "*":
         return None

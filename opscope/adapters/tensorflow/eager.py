@@ -1,7 +1,7 @@
-"""Eager ops: a range for each, around TensorFlow's two entries.
+"""Push a range around each eager op, at TensorFlow's two entry points.
 
-``TFE_Py_FastPathExecute`` and ``TFE_Py_Execute`` are looked up on their module by all generated code,
-so exchanging them there sees every eager op with its arguments and results.
+All generated code looks up ``TFE_Py_FastPathExecute`` and ``TFE_Py_Execute`` on their module. Replacing
+them there shows every eager op with its arguments and results.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from opscope.core.schema import OpCall
 from .call import input_count, parameters
 from .remembered import DYNAMIC, PLAIN, Entry, argument, device_of, same, sign, text
 
-#: Distinct calls remembered; then all are forgotten and prepared anew.
+#: Distinct calls to remember. When there are more, all are forgotten and prepared again.
 MAX_ENTRIES: Final = 65_536
-#: Tensors of forward ops that a thread remembers, for its backward ops to be paired with.
+#: Tensors of forward ops that a thread remembers, to pair its backward ops with.
 MAX_MADE: Final = 65_536
 _INPUT: Final = ("Iterator", "OptionalGet", "OptionalHas", "MakeIterator", "AnonymousIterator")
 _OPTIMIZER: Final = ("ResourceApply", "ResourceSparseApply")
-#: Functions, as TensorFlow names them: what they run are graph ops, their call is none.
+#: Prefix of TensorFlow's function names. A function runs graph ops; its call is not an op.
 _FUNCTION: Final = "__"
-#: Frames between our description of an op and where the user may be: the fast entry is called by
-#: generated code.
+#: Frames between ``_begin`` and the first frame that may be the user's. Generated code calls the fast
+#: entry point, which adds one.
 _FAST, _SLOW = 3, 2
 _ALL: Final = 1 << 30
 _frame = sys._getframe
@@ -41,22 +41,22 @@ _tapeless = pywrap_tfe.TFE_Py_TapeSetIsEmpty
 
 
 class _State:
-    """What is known of a thread."""
+    """The state of a thread."""
 
     __slots__ = ("around", "backward", "goes_back", "made", "number", "optimizing", "seq", "source")
 
     def __init__(self) -> None:
         self.number = next(_NUMBERS)
-        #: Sequence number and source of the forward op whose gradient is being worked out (-1: of
-        #: one not known), and those around it.
+        #: Sequence number and source of the forward op whose gradient is being computed (-1 if the op is
+        #: unknown), and the same of the enclosing gradients.
         self.backward = -1
         self.source = NOWHERE
         self.around: list[tuple[int, Source]] = []
         self.seq = 0
         self.optimizing = 0
-        #: A tape is gone back over: see ``tapes``.
+        #: Whether a gradient tape is being traversed: see ``tapes``.
         self.goes_back = False
-        #: (op, id of a tensor that it took or made) → its number and source
+        #: (op, id of one of its inputs or outputs) → its sequence number and source.
         self.made: dict[tuple[str, Any], tuple[int, Source]] = {}
 
 
@@ -71,7 +71,7 @@ _NUMBERS = itertools.count(1)
 
 
 class EagerOps:
-    """The exchanged entries. ``install`` while something listens, ``uninstall`` restores them."""
+    """The hooks of the entry points. ``install`` sets them while something listens."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class EagerOps:
         self.on = False
 
     def install(self) -> None:
-        """Exchange the entries."""
+        """Replace the entry points."""
         self.on = True
         if self._patches:
             return
@@ -100,7 +100,7 @@ class EagerOps:
         self._patches.wrap(pywrap_tfe, "TFE_Py_Execute", self._slow)
 
     def uninstall(self) -> None:
-        """Put them back."""
+        """Restore the entry points."""
         self.on = False
         self._patches.restore()
 
@@ -120,24 +120,24 @@ class EagerOps:
             try:
                 result = execute(ctx, name, scope, *args)
             except core._FallbackException:
-                # It will be called again by the other entry, now and whenever its arguments are
-                # such. What was begun is told to be no op.
+                # TensorFlow calls the op again through the other entry point, now and for every call
+                # with such arguments. The pop's text replaces the range's, so the range is not an op.
                 if entry is not None:
                     entry.falls_back = True
                     emitter.pop(self._retried)
                 raise
-            except BaseException:  # an interrupt too must close the range that it leaves
+            except BaseException:  # an interrupt must also close the range that it leaves
                 if entry is not None:
                     emitter.pop()
                 raise
             if entry is not None:
-                # the common case, without a call: one result as ever, and no tape to remember it
+                # The common case, without a Python call: one result of the same shape, and no tape.
                 if entry.shape is not None and tapeless():
                     try:
                         if result._shape_tuple() == entry.shape:
                             emitter.pop()
                             return result
-                    except AttributeError:  # no tensor: it is looked at in full
+                    except AttributeError:  # the result is not a tensor: take the full path
                         pass
                 end(entry, result)
             return result
@@ -161,7 +161,7 @@ class EagerOps:
                 self._failed("an op could not be described")
             try:
                 result = execute(handle, device, name, inputs, attrs, *rest)
-            except BaseException:  # an interrupt too must close the range that it leaves
+            except BaseException:  # an interrupt must also close the range that it leaves
                 if entry is not None:
                     emitter.pop()
                 raise
@@ -172,13 +172,16 @@ class EagerOps:
         return TFE_Py_Execute
 
     def _count(self, name: str) -> int:
-        """How many of the op's arguments are inputs; more than any has where that is not known."""
+        """Return how many of the op's arguments are inputs, ``_ALL`` if that is not known."""
         found = input_count(name)
         count = self._counts[name] = _ALL if found is None else found
         return count
 
     def _begin(self, name: str, args: Any, count: int, above: int) -> Entry | None:
-        """Push the op's range. ``above``: frames of TensorFlow's own that are passed over."""
+        """Push the op's range. ``above``: how many frames to skip to the first that may be the user's.
+
+        Return None, and push nothing, if the fast entry point is known to reject these arguments.
+        """
         state = self._local.state
         key: list[Any] = [name]
         if self._shapes:
@@ -189,7 +192,7 @@ class EagerOps:
                     add(value._datatype_enum())
                     add(value._shape_tuple())
                 elif kind in PLAIN:
-                    # numbers among the inputs are no part of the text
+                    # the values of numbers among the inputs are not in the text
                     add(kind if number < count else value)
                 else:
                     sign(key, (value,), number >= count)
@@ -264,7 +267,7 @@ class EagerOps:
         key: list[Any] = []
         sign(key, result if type(result) is list else (result,), True)
         found = tuple(key)
-        if entry.known:  # its results differ from call to call after all
+        if entry.known:  # the results turn out to differ from call to call
             entry.dynamic, entry.known, entry.shape = True, False, None
             entry.prepared = self._emitter.prepare(entry.call, entry.category)
         complete = entry.results.get(found)
@@ -288,26 +291,26 @@ class EagerOps:
         return complete
 
     def optimizer_begins(self) -> None:
-        """What follows on this thread is an optimizer's."""
+        """Mark the next ops of this thread as an optimizer's."""
         self._local.state.optimizing += 1
 
     def optimizer_ends(self) -> None:
-        """It is no longer."""
+        """End the innermost ``optimizer_begins``."""
         state = self._local.state
         state.optimizing = max(0, state.optimizing - 1)
 
     def goes_back(self, now: bool) -> None:
-        """Whether what follows on this thread is a tape's, that is gone back over."""
+        """Set whether the next ops of this thread are backward work of a gradient tape."""
         self._local.state.goes_back = now
 
     def enter_gradient(self, name: str, inputs: Any, outputs: Any) -> None:
-        """What follows on this thread differentiates the op whose tensors these are."""
+        """Mark the next ops of this thread as the gradient of the op with these tensors."""
         state = self._local.state
         state.around.append((state.backward, state.source))
         state.backward, state.source = self._forward(name, inputs, outputs)
 
     def leave_gradient(self) -> None:
-        """It does no longer."""
+        """End the innermost ``enter_gradient``."""
         state = self._local.state
         state.backward, state.source = state.around.pop()
 
@@ -318,7 +321,8 @@ class EagerOps:
             if found is not None:
                 return found
         known = [made.get((name, getattr(one, "_id", None))) for one in inputs or ()]
-        # a tensor that several ops of this name took tells of the last; the others do not
+        # A tensor that several ops of this name took points to the last of them. The op's other tensors
+        # point to this op, so the lowest number is right.
         return min((one for one in known if one is not None), key=_number, default=(-1, NOWHERE))
 
 

@@ -1,7 +1,7 @@
-"""Functions and sessions as they run: a range around each run of a graph, its specs before the first.
+"""Push a range around each run of a function or session, and emit the graph's specs before the first.
 
-And gradients: TensorFlow calls one function for each op that it differentiates, by the op's name and
-with its tensors; what that function makes, eagerly or in a graph, belongs to the op.
+Also pair gradients: TensorFlow calls one function for each op that it differentiates, with the op's name
+and tensors. The ops that this function runs eagerly, or adds to a graph, belong to that op.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .running import GraphRanges
 from .steps import Steps
 from .tapes import Tapes
 
-#: What traces a function: its graph is made in there.
+#: TensorFlow's function that traces a tf.function and builds its graph.
 _TRACING: Final = "_create_concrete_function"
 
 
 class Functions:
-    """``watch``: which graph each function has. ``install``: its runs too."""
+    """Hooks of functions: ``watch`` records the graph of each function, ``install`` also its runs."""
 
     def __init__(
         self,
@@ -57,38 +57,38 @@ class Functions:
         self.on = False
 
     def watch(self) -> None:
-        """Remember each function's graph when it is made, and what in it differentiates what; steps."""
+        """Record each function's graph when it is built, which nodes differentiate which, and steps."""
         if not self._watched:
             if self._steps is not None:
                 self._watched.wrap(atomic_function.AtomicFunction, "call_flat", self._stepping)
             self._watched.wrap(atomic_function, "from_func_graph", self._built)
             self._tapes.watch(self._watched)
             self._watched.wrap(backprop, "_gradient_function", self._differentiate)
-            # TensorFlow keeps this one in C: it is registered there, not looked up
+            # TensorFlow holds this function in C, so a new one must be registered there
             pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
 
     def unwatch(self) -> None:
-        """No longer."""
+        """Remove the hooks of ``watch``."""
         if self._watched:
             self._watched.restore()
             pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
 
     def begin(self) -> None:
-        """A new capture has heard of no program yet."""
+        """Begin a new capture: it has no program's specs yet."""
         self._programs.begin()
 
     def install(self, ranges: GraphRanges | Profiled | None) -> None:
-        """Put a range around each run."""
+        """Hook runs of graphs: push a range around each."""
         self.on = True
         self._ranges = ranges
         if not self._patches:
             self._patches.wrap(atomic_function.AtomicFunction, "call_flat", self._called)
             self._patches.wrap(sessions.BaseSession, "_call_tf_sessionrun", self._session)
-            if _TRACING in vars(tracing_compilation):  # a private place: another version may differ
+            if _TRACING in vars(tracing_compilation):  # a private name, which may differ by version
                 self._patches.wrap(tracing_compilation, _TRACING, self._traced)
 
     def uninstall(self) -> None:
-        """Restore what runs graphs."""
+        """Remove the hooks of ``install``."""
         self.on = False
         self._patches.restore()
 
@@ -99,7 +99,7 @@ class Functions:
             try:
                 self._graphs.built(_text(made.name), graph)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed("a function's graph could not be kept")
+                self._failed("a function's graph could not be stored")
             return made
 
         return from_func_graph
@@ -120,7 +120,7 @@ class Functions:
                 try:
                     graphs.differentiated(graph, before, graph.version, told, inputs, outputs)
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                    self._failed("a gradient could not be paired")
+                    self._failed("a gradient could not be paired with its forward op")
                 return result
             if not self.on:
                 return original(name, attrs, many, inputs, outputs, *rest)
@@ -145,7 +145,7 @@ class Functions:
             try:
                 kind = steps.begins(_text(function.name), lambda: function.graph)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed("a step could not be told")
+                self._failed("a training step could not be counted")
             try:
                 return original(function, *args)
             finally:
@@ -196,7 +196,7 @@ class Functions:
             if not self.on:
                 return original(one, *args, **kwargs)
             graph = one.graph
-            # A graph of TensorFlow 1 grows: each size is a graph of its own.
+            # A TensorFlow 1 graph grows: each of its versions is treated as a separate graph.
             name = f"graph_{id(graph):x}_{graph.version}"
             known = self._open(name, lambda: graph)
             try:
@@ -217,16 +217,16 @@ class Functions:
             self._emitter.push(known.run)
             return known
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a function's run could not be told")
+            self._failed("the run of a function could not be recorded")
             return None
 
     def _compiled(self, known: Known) -> None:
-        """XLA has run a function: it may have compiled it just now."""
+        """Emit the specs of new XLA programs: XLA has run a function and may have just compiled it."""
         try:
             if isinstance(self._ranges, GraphRanges) and self.on:
                 self._programs.tell(self._ranges, known.origins)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a compiled function could not be told")
+            self._failed("the operations of a function compiled by XLA could not be described")
 
 
 def _text(name: Any) -> str:

@@ -1,4 +1,4 @@
-"""Chains of a graph's nodes that Grappler and oneDNN may run as one kernel, and the call of such a kernel."""
+"""Find chains of graph nodes that Grappler or oneDNN may run as one kernel, and describe that kernel."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from opscope.core.schema import Arg, OpCall
 
 from .call import arguments, node_call
 
-#: Ops that Grappler and oneDNN fuse onto the end of another, keeping the last one's name …
+#: Ops that Grappler and oneDNN fuse onto the end of another op. The kernel keeps the last op's name.
 _FOLLOWERS_NAMES: Final = """
     BiasAdd Add AddV2 Relu Relu6 Elu LeakyRelu Tanh Sigmoid Mul Maximum FusedBatchNorm
     FusedBatchNormV2 FusedBatchNormV3 Sub Cast Identity
 """
 _FOLLOWERS: Final = frozenset(_FOLLOWERS_NAMES.split())
-#: … and those that such a chain begins with: as the fused kernel's name has it.
+#: Ops that such a chain begins with → the op's name in the fused kernel's name.
 _ROOTS: Final = {
     **{name: name for name in ("Conv2D", "Conv3D", "MatMul", "DepthwiseConv2dNative")},
     **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), "BatchMatMul"),
@@ -25,7 +25,10 @@ _CHAIN: Final = 4
 
 
 def chains(op: Any) -> Iterator[tuple[str, list[Any]]]:
-    """Chains of ops that end in ``op`` and may run as one kernel under its name, last op first."""
+    """Yield (root, chain) of each chain that ends in ``op`` and may run as one kernel named after it.
+
+    A chain has its last op first. The root is the name of its first op in the kernel's name.
+    """
     chain = [op]
     while chain[-1].type in _FOLLOWERS and len(chain) <= _CHAIN:
         before = [one.op for one in chain[-1].inputs]
@@ -39,7 +42,8 @@ def chains(op: Any) -> Iterator[tuple[str, list[Any]]]:
 
 
 def fused_call(chain: list[Any], last: OpCall, inside: tuple[str, ...]) -> OpCall:
-    """One call for the chain: its first op's inputs, what the others add, the last one's result."""
+    """Return one call for the chain: the inputs of the first op and those that the others add, and the
+    last op's outputs."""
     root = chain[-1]
     produced = {one.name for op in chain for one in op.outputs}
     more = [one for op in reversed(chain[:-1]) for one in op.inputs if one.name not in produced]

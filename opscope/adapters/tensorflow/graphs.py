@@ -1,4 +1,4 @@
-"""What the names in a graph mean: specs, made of a function's graph when it is first run or built."""
+"""Emit specs, which describe the nodes of a function's graph, when the graph first runs or is built."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from opscope.core.schema import OpCall, TensorSpec
 from .call import arguments
 from .nodes import FUNCTION, Nodes
 
-#: What the names of functions that datasets run have in them.
+#: Part of the names of functions that datasets run.
 _DATASET: Final = "_Dataset_"
-#: The attribute of a function that XLA is to compile.
+#: Attribute of a function that XLA must compile.
 _MUST_COMPILE: Final = "_XlaMustCompile"
-#: The attribute of a function that differentiates another: which one.
+#: Attribute of a function: the function that it differentiates.
 _DIFFERENTIATES: Final = "forward_function_name"
-#: Nodes told of one graph.
+#: Nodes to describe in one graph.
 MAX_NODES: Final = 200_000
 
-#: What the nodes of each function tell of the operations that XLA makes of them, by their names.
+#: Function that XLA compiles → node name → the node's call. XLA's operations are described from these.
 Origins = dict[str, dict[str, OpCall]]
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a graph: its run range, its specs, and how it runs."""
+    """A described graph: the range of its runs, its specs, and how it runs."""
 
     run: Prepared
     specs: list[Prepared]
-    #: Sizes are not all known before it runs.
+    #: Some sizes are unknown until the graph runs.
     unknown: bool
-    #: XLA compiles it, or a function in it.
+    #: XLA compiles the graph, or a function that it calls.
     compiled: bool
     origins: Origins
 
 
 class Graphs:
-    """The graphs of a program's functions, and the specs told of them in the capture that runs."""
+    """The graphs of a program's functions, and which of them have their specs in the current capture."""
 
     def __init__(
         self,
@@ -52,34 +52,34 @@ class Graphs:
         definition: Callable[[str], Any | None],
         imported: Callable[[Any], Any | None],
     ) -> None:
-        """``definition`` finds a function's FunctionDef, ``imported`` makes a graph of one."""
+        """``definition`` finds a function's FunctionDef, ``imported`` builds a graph from one."""
         self._emitter = emitter
         self._definition = definition
         self._imported = imported
         self._nodes = Nodes(sources, self.graph, self._forward, self._pairs, self._of_tapes)
-        #: Graphs made again of functions that were traced before us.
+        #: Rebuilt graphs of functions that were traced before opscope was installed.
         self._again: dict[str, Any] = {}
         self._graphs: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._known: dict[str, Known] = {}
         self._told: set[str] = set()
-        #: Of each graph: (from, to, name): the nodes made between differentiate the one named.
+        #: Graph → (from, to, name): the nodes in the span [from, to) differentiate node ``name``.
         self._gradients: weakref.WeakKeyDictionary[Any, list[tuple[int, int, str]]] = (
             weakref.WeakKeyDictionary()
         )
 
-        #: Likewise (from, to): the nodes made between are of tapes that were gone back over.
+        #: Graph → (from, to): traversals of gradient tapes created the nodes in the span [from, to).
         self._taped: weakref.WeakKeyDictionary[Any, list[tuple[int, int]]] = (
             weakref.WeakKeyDictionary()
         )
 
     def built(self, name: str, graph: Any) -> None:
-        """Function ``name`` has this FuncGraph."""
+        """Record that function ``name`` has this FuncGraph."""
         self._graphs[name] = graph
         if _DATASET in name and self._emitter.active:
             self.run(name, lambda: graph)
 
     def begin(self) -> None:
-        """A new capture has heard of no graph yet. Those of tf.data run unasked: it is told now."""
+        """Begin a new capture: it has no specs yet. Emit those of tf.data now, as no hook sees it run."""
         self._told.clear()
         for name, graph in list(self._graphs.items()):
             if _DATASET in name:
@@ -88,18 +88,19 @@ class Graphs:
     def differentiated(
         self, graph: Any, before: int, after: int, name: str, inputs: Any, outputs: Any
     ) -> None:
-        """The nodes made from ``before`` to ``after`` are the gradient of an op with these tensors."""
+        """Record that the nodes from ``before`` to ``after`` are the gradient of the op that has these
+        tensors."""
         forward = _maker(name, inputs, outputs)
         if forward is not None and forward.graph is graph and after > before:
             self._gradients.setdefault(graph, []).append((before, after, forward.name))
 
     def taped(self, graph: Any, before: int, after: int) -> None:
-        """The nodes made from ``before`` to ``after`` are of a tape that is gone back over."""
+        """Record that a traversal of a gradient tape created the nodes from ``before`` to ``after``."""
         if after > before:
             self._taped.setdefault(graph, []).append((before, after))
 
     def graph(self, name: str) -> Any | None:
-        """The FuncGraph of a function, as it was traced, or made again from its definition."""
+        """Return the FuncGraph of a function, as traced or else rebuilt from its definition; or None."""
         found = self._graphs.get(name)
         if found is not None:
             return found
@@ -109,7 +110,7 @@ class Graphs:
         return self._again[name]
 
     def run(self, name: str, graph: Callable[[], Any]) -> Known:
-        """A graph that is about to run, its specs told before."""
+        """Describe a graph that is about to run, and emit its specs if the capture lacks them."""
         known = self._known.get(name)
         if known is None:
             known = self._describe(name, self._graphs.get(name) or graph())
@@ -120,7 +121,7 @@ class Graphs:
         return known
 
     def trains(self, name: str, graph: Callable[[], Any]) -> bool:
-        """Whether a run of the function is a step of training."""
+        """Whether a run of the function is a training step."""
         return self._nodes.trains(self._graphs.get(name) or graph())
 
     def _describe(self, name: str, graph: Any) -> Known:
@@ -134,7 +135,7 @@ class Graphs:
             if isinstance(function, str) and function not in inside and self._compiled(function):
                 inside[function] = self.graph(function)
             specs.append(emitter.prepare(format_spec(name, key, call), "spec"))
-        if name in inside:  # it runs as one op of its name
+        if name in inside:  # XLA runs it as one op with the function's name
             given, made = arguments(graph.inputs), arguments(graph.outputs)
             params = ((FUNCTION, name), *self._nodes.differentiates(name))
             whole = OpCall("StatefulPartitionedCall", given, made, params)
@@ -154,7 +155,7 @@ class Graphs:
         return definition is not None and definition.attr[_MUST_COMPILE].b
 
     def _forward(self, name: str) -> str | None:
-        """The function that this one differentiates, where it was made for that."""
+        """Return the function that this one differentiates, or None."""
         definition = self._definition(name)
         return None if definition is None else definition.attr[_DIFFERENTIATES].s.decode() or None
 
@@ -166,7 +167,10 @@ class Graphs:
 
 
 def _maker(name: str, inputs: Any, outputs: Any) -> Any | None:
-    """The node of that kind which made the outputs or took the inputs; those not needed are None."""
+    """Return the node of op type ``name`` that made the outputs or took the inputs, or None.
+
+    TensorFlow passes None for tensors that the gradient does not need.
+    """
     for one in outputs or ():
         node = getattr(one, "op", None)
         if node is not None and node.type == name:

@@ -1,4 +1,4 @@
-// The shapes of an op's inputs as it runs, read by TensorFlow's own headers. Called by annotations.c.
+// Reads the shapes of an op's inputs as it runs, with TensorFlow's own headers. Called by annotations.c.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -7,8 +7,8 @@
 
 namespace {
 
-// The input, or null: absent, or a reference, which only ops of TensorFlow 1 have. The parameters are read
-// rather than the context, whose own functions would be calls into TensorFlow.
+// Return the input, or null if it is absent or a reference, which only TensorFlow 1 ops have. This reads the
+// parameters rather than the context, whose functions would be calls into TensorFlow.
 const tensorflow::Tensor* tensor(const tensorflow::TensorValue& value) {
   return value.is_ref() ? nullptr : value.tensor;
 }
@@ -18,8 +18,8 @@ uint64_t mixed(uint64_t sign, uint64_t more) {
   return sign ^ (sign >> 32);
 }
 
-// Sizes as a shape keeps them, by the names that TensorFlow's header gives to what derives from it:
-// asking for one is a call, which takes as long as all of this. PLAIN_SIZES asks.
+// Reads sizes where a shape stores them, through names that TensorFlow's header gives to derived classes.
+// dim_size is a call that takes as long as all the rest here; with PLAIN_SIZES it is always used.
 struct Sizes : tensorflow::TensorShape {
   static uint64_t sign(const tensorflow::TensorShape& of) {
     const auto& shape = static_cast<const Sizes&>(of);
@@ -38,8 +38,7 @@ struct Sizes : tensorflow::TensorShape {
 
 }  // namespace
 
-// A number that differs where the inputs' dtypes or sizes do; of an op with these
-// OpKernelContext::Params.
+// Return a hash of the inputs' dtypes and sizes. ``of`` is the op's OpKernelContext::Params.
 extern "C" __attribute__((visibility("default"))) uint64_t opscope_inputs_sign(const void* of) {
   const auto& params = *static_cast<const tensorflow::OpKernelContext::Params*>(of);
   uint64_t sign = 1;
@@ -50,8 +49,9 @@ extern "C" __attribute__((visibility("default"))) uint64_t opscope_inputs_sign(c
   return sign;
 }
 
-// ``net/MatMul:MatMul#shape=(float[64,800];float[800,10])#``, as TensorFlow's profiler writes it, into
-// ``out``; 0 where it has no room or the parameters are not those of the op ``announced``.
+// Write the op's text with its inputs' shapes into ``out``, in the form of TensorFlow's profiler:
+// ``net/MatMul:MatMul#shape=(float[64,800];float[800,10])#``. Return 0 if ``room`` (bytes) is too small or
+// the parameters do not belong to the op ``announced``, else 1.
 extern "C" __attribute__((visibility("default"))) int opscope_inputs_text(
     const void* of, const char* announced, char* out, int room) {
   const auto& params = *static_cast<const tensorflow::OpKernelContext::Params*>(of);

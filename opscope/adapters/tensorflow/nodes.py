@@ -1,4 +1,4 @@
-"""From a graph's nodes to OpCalls: those of the functions that it calls too, and of fused kernels."""
+"""Make OpCalls of a graph's nodes, of the nodes of functions that it calls, and of fused kernels."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from opscope.core.schema import Frame, OpCall, ParamValue
 from .call import node_call, tensor_spec
 from .fusion import chains, fused_call
 
-#: Ops whose functions are inlined into the graph that calls them, the caller's name before theirs.
+#: Ops whose function is inlined into the calling graph; its node names get the caller's as a prefix.
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-#: Loops and branches: the attribute that holds the function, and what inlining calls it.
+#: Loops and branches: (attribute that holds the function, its name in the inlined nodes).
 _BODIES: Final = {
     **dict.fromkeys(("While", "StatelessWhile"), (("body", "body"), ("cond", "cond"))),
     **dict.fromkeys(("If", "StatelessIf"), (("then_branch", "then"), ("else_branch", "else"))),
 }
 _CASES: Final = frozenset({"Case", "StatelessCase"})
-#: Never kernels of their own.
+#: Ops that never run as a kernel; they get no spec.
 _UNTOLD: Final = frozenset({"NoOp"})
-#: What the name of a function's result cannot have.
+#: Characters that the name of a function's result cannot have.
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
-#: Functions within functions deeper than this are left out.
+#: Limit of nested function calls; deeper functions are left out.
 _DEPTH: Final = 16
-#: The parameter of a call of a function: the function's name; and of what differentiates one.
+#: Parameters: the function that a node calls, and the function that a function differentiates.
 FUNCTION: Final = "function"
 FORWARD_GRAPH: Final = "forward_graph"
-#: The parameter of a node whose name does not tell it.
+#: Parameter: the direction of a node whose name does not show it.
 DIRECTION: Final = "direction"
-#: A node of a gradient that TensorFlow made of a whole function: of which node it is follows.
+#: The name of a node in the gradient of a whole function; the group names the forward node.
 _OF_GRADIENT: Final = re.compile(r"gradients(?:_[0-9]+)?/(.+)")
 _GRAD: Final = "_grad"
-#: What stands before the scopes of nodes that differentiate others.
+#: Prefix of the scopes of nodes that differentiate other nodes.
 _TAPE: Final = re.compile(r"(?:gradient_tape|gradients(?:_[0-9]+)?)/")
 _UPDATES: Final = (
     "ResourceApply",
@@ -49,17 +49,18 @@ _UPDATES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Gradient:
-    """What a body differentiates: a function, run by itself or beside it in one graph."""
+    """The function that a graph differentiates. It runs by itself, or is inlined into the same graph."""
 
+    #: The function's name if it runs by itself, None if it is inlined.
     function: str | None
-    #: Before the names of that function's nodes.
+    #: Prefix of the names of that function's nodes.
     prefix: str
     nodes: frozenset[str]
     graph: Any
 
 
 class _Walk:
-    """A graph on the way through a program's: what all its nodes share."""
+    """One graph in the walk through a graph and the functions that it calls: data that its nodes share."""
 
     def __init__(
         self,
@@ -72,15 +73,15 @@ class _Walk:
         depth: int,
     ) -> None:
         self.graph = graph
-        #: Before the names of its nodes, where it is inlined into another.
+        #: Prefix of the names of its nodes, if it is inlined into another graph.
         self.prefix = prefix
         self.gradient = gradient
-        #: The layer that calls it, and whether that is backward work.
+        #: The layer of the node that calls it, and whether that node is backward work.
         self.layer = layer
         self.backward = backward
         self.depth = depth
         self.operations = graph.get_operations()
-        #: Nodes by number → the name of the one that they differentiate.
+        #: Index of a node → the name of the node that it differentiates.
         self._forward = {
             number: name
             for before, after, name in nodes.pairs(graph)
@@ -89,20 +90,24 @@ class _Walk:
         self._taped = {number for span in nodes.taped(graph) for number in range(*span)}
         self._layers = scopes.layers(graph)
         self._made = _made_for_ops(self.operations)
-        #: What stands before the names of a function's nodes that a node of this graph called.
+        #: Function that a node of this graph has called → prefix of the function's node names.
         self.called: dict[str, str] = {}
 
     def is_backward(self, number: int) -> bool:
-        """Whether a tape made the node, or what calls the graph is backward work."""
+        """Whether a gradient tape created the node, or the caller of this graph is backward work."""
         return self.backward or number in self._taped
 
     def layer_of(self, op: Any) -> str | None:
-        """The layer in whose scope the node is, else that of the call; None where its name tells it."""
+        """Return the layer whose scope contains the node, else the caller's layer.
+
+        Where neither is known: the scopes around the op, if the node's own scope is only an op; else
+        None, and the node's name gives the layer.
+        """
         mine = _layer(op.name, self._layers) or self.layer
         return _without_op(op.name, self._made) if mine is None else mine
 
     def differentiated(self, number: int, op: Any) -> tuple[Any, Any, list[tuple[str, ParamValue]]]:
-        """The node that this one differentiates, its graph, and the parameters that tell of it."""
+        """Return the node that this one differentiates, its graph, and the parameters that name it."""
         if number in self._forward:
             name = self._forward[number]
             return _operation(self.graph, name), self.graph, [("forward", self.prefix + name)]
@@ -115,21 +120,26 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node as it is told, and what those that run with it or within it have of it."""
+    """A described node, with the data that its fused kernels and called functions take from it."""
 
     op: Any
     key: str
     call: OpCall
-    #: The node that it differentiates.
+    #: The node that it differentiates, or None.
     source: Any
     layer: str | None
     backward: bool
-    #: The parameter of a node that a tape made and that differentiates no other.
+    #: The direction parameter, if the node is backward work that differentiates no single node; else empty.
     of_tape: tuple[tuple[str, ParamValue], ...]
 
 
 class Nodes:
-    """Describes graphs. ``graph`` finds a function's, ``forward`` names what a function differentiates."""
+    """Describes the nodes of graphs.
+
+    ``graph`` finds a function's graph, ``forward`` the function that a function differentiates. ``pairs``
+    and ``taped`` give spans of node indices in a graph: ``pairs`` (from, to, name of the node that they
+    differentiate), ``taped`` (from, to) of nodes that gradient tapes created.
+    """
 
     def __init__(
         self,
@@ -146,19 +156,19 @@ class Nodes:
         self.taped = taped
 
     def calls(self, graph: Any, name: str) -> Iterator[tuple[str, OpCall]]:
-        """Key and call of each node of function ``name`` and of the functions inlined into it."""
+        """Yield the key and call of each node of function ``name`` and of the functions inlined into it."""
         function = self._forward(name)
         gradient = None if function is None else self._gradient(function, function, "")
         yield from self._calls(_Walk(self, graph, "", gradient, None, False, 0))
 
     def differentiates(self, function: str) -> Iterator[tuple[str, ParamValue]]:
-        """The parameter that tells which function this one differentiates, if any."""
+        """Yield the parameter that names the function that this one differentiates, if any."""
         forward = self._forward(function)
         if forward is not None:
             yield FORWARD_GRAPH, forward
 
     def trains(self, graph: Any) -> bool:
-        """Whether a run of the graph differentiates something and updates variables."""
+        """Whether a run of the graph computes gradients and updates variables."""
         backward, updates = self._does(graph, 0)
         return backward and updates
 
@@ -202,7 +212,7 @@ class Nodes:
         call = node_call(op, self._frames(op if source is None else source))
         layer = walk.layer_of(op)
         if source is not None:
-            # as of an eager op: where the op stands that it differentiates, not the tape's end
+            # like an eager op: the layer of the node that it differentiates, not that of the tape
             layer = _layer(source.name, scopes.layers(graph)) or layer or _scope(source.name)
         backward = walk.is_backward(number)
         of_tape = ((DIRECTION, "backward"),) if backward and not more else ()
@@ -213,17 +223,17 @@ class Nodes:
             more += [(FUNCTION, _called(op)), *self.differentiates(_called(op))]
             walk.called[_called(op)] = f"{key}/"
         call = replace(call, params=(*call.params, *more))
-        if op.type == "Placeholder":  # runs as the argument that it stands for
+        if op.type == "Placeholder":  # runs as the function's argument
             call = OpCall("_Arg", (), call.outputs)
         return _Node(op, key, call, source, layer, backward, of_tape)
 
     def _fused(self, walk: _Walk, node: _Node) -> Iterator[tuple[str, OpCall]]:
-        """The kernels that may run the node together with those before it."""
+        """Yield the key and call of each kernel that may run the node fused with nodes before it."""
         for root, chain in chains(node.op):
             inside = tuple(walk.prefix + one.name for one in chain)
             call = fused_call(chain, node.call, inside)
             first = chain[-1]
-            # the kernel bears the last node's name, and is the work of the one it begins with
+            # the kernel has the last node's name, and the layer and source of the first node
             layer = walk.layer_of(first) if node.source is None else node.layer
             told = ("layer", _scope(first.name) if layer is None else layer)
             yield (
@@ -236,7 +246,7 @@ class Nodes:
             )
 
     def _within(self, walk: _Walk, node: _Node) -> Iterator[tuple[str, OpCall]]:
-        """The nodes of the functions that the node runs."""
+        """Yield the key and call of each node of the functions that the node runs."""
         if walk.depth >= _DEPTH:
             return
         for name, prefix in _inner(node.op, node.key):
@@ -261,7 +271,7 @@ class Nodes:
 
 
 def _layer(name: str, layers: dict[str, str]) -> str | None:
-    """The layer in whose name scope the node is, or the node that it differentiates."""
+    """Return the layer whose name scope contains the node, or the node that it differentiates."""
     if not layers:
         return None
     scope = _TAPE.sub("", name, count=1)
@@ -274,9 +284,9 @@ def _layer(name: str, layers: dict[str, str]) -> str | None:
 
 
 def _made_for_ops(operations: list[Any]) -> set[str]:
-    """Scopes that are no more than ops: what ``net/MatMul`` reads is ``net/MatMul/ReadVariableOp``.
+    """Return the scopes that are ops and not layers: ``net/MatMul/ReadVariableOp`` is in ``net/MatMul``.
 
-    The op itself may have turned out to be needless.
+    The op itself may be missing because it was not needed.
     """
     reads = {op.name.rpartition("/")[0] for op in operations if op.type == "ReadVariableOp"}
     others = {op.name.rpartition("/")[0] for op in operations if op.type != "ReadVariableOp"}
@@ -285,18 +295,18 @@ def _made_for_ops(operations: list[Any]) -> set[str]:
 
 
 def _without_op(name: str, made: set[str]) -> str | None:
-    """The scopes of a node in such a scope; None for any other."""
+    """Return the scopes around the op of a node in a scope that ``made`` has; None for any other node."""
     parent = name.rpartition("/")[0]
     return parent.rpartition("/")[0] if parent in made and not _TAPE.match(name) else None
 
 
 def _scope(name: str) -> str:
-    """The scopes that a node's name tells, "" where there is none."""
+    """Return the scopes in a node's name, "" if there are none."""
     return node_names.layer_of(name) or ""
 
 
 def _operation(graph: Any, name: str) -> Any | None:
-    """The node of that name; None where the graph has it no longer."""
+    """Return the node of that name, None if the graph no longer has it."""
     try:
         return graph.get_operation_by_name(name)
     except (KeyError, ValueError):
@@ -304,14 +314,14 @@ def _operation(graph: Any, name: str) -> Any | None:
 
 
 def _differentiates(node: str, gradient: _Gradient) -> Iterator[tuple[str, ParamValue]]:
-    """The parameters that tell of which node this one is the gradient."""
+    """Yield the parameters that name the node whose gradient is computed."""
     yield "forward", gradient.prefix + node
     if gradient.function is not None:
         yield FORWARD_GRAPH, gradient.function
 
 
 def _differentiated(name: str, gradient: _Gradient) -> str | None:
-    """``gradients/net/MatMul_grad/MatMul_1`` is of ``net/MatMul``."""
+    """Return the forward node, ``net/MatMul`` for ``gradients/net/MatMul_grad/MatMul_1``, or None."""
     found = _OF_GRADIENT.match(name)
     path = found.group(1) if found else ""
     at = len(path)
@@ -327,7 +337,7 @@ def _called(op: Any) -> str:
 
 
 def _inner(op: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Functions that a node runs: their names, and what stands before their nodes' names."""
+    """Yield the name of each function that a node runs, and the prefix of that function's node names."""
     if op.type not in _CALLS and op.type not in _BODIES and op.type not in _CASES:
         return
     attributes = op.node_def.attr

@@ -1,7 +1,7 @@
-"""Graph ops by TensorFlow's own profiler, where they cannot be heard as they run (running.py).
+"""Record graph ops with TensorFlow's own profiler, if they cannot be observed as they run (running.py).
 
-Its trace goes beside the recorder's events, which is where reading a recording looks for one; calls
-that both see, their times read before and after (probes), put the two on one clock.
+The profiler's trace is stored beside the recorder's events, where the reader of recordings looks for it.
+Probes put both on one clock: calls that both record, with the recorder's clock read before and after.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from opscope.core.recording_format import PROBE, XPLANE
 
 _log = logging.getLogger(__name__)
 
-#: TensorFlow's profiler keeps all events in memory until it stops.
+#: Seconds after which the profiler is stopped: it keeps all events in memory until then.
 LIMIT_S: Final = 120
 
 
 class Profiled:
-    """A session of TensorFlow's profiler beside one recorder. The program's own takes precedence."""
+    """A session of TensorFlow's profiler beside one recorder. It gives way to the program's own profiler."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -39,14 +39,16 @@ class Profiled:
         self._next_probe = self._deadline = 0
 
     def start(self) -> None:
-        """Begin; where that cannot be, the recording is told why."""
+        """Start the profiler. If it cannot start, the recording gets a note with the reason."""
         assert self._recorder.folder is not None
         options = profiler_v2.ProfilerOptions(python_tracer_level=0)
         session = profiler_v2._pywrap_profiler.ProfilerSession()
         try:
             session.start(str(self._scratch), dict(options._asdict()))
         except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; the capture goes on
-            self._note(f"ops inside tf.function are not seen: its profiler cannot start: {error}")
+            self._note(
+                f"ops inside tf.function are not recorded: TensorFlow's profiler cannot start: {error}"
+            )
             return
         self._session = session
         self._deadline = perf_counter_ns() + LIMIT_S * 1_000_000_000
@@ -55,7 +57,7 @@ class Profiled:
 
         def ProfilerSession(*args: Any, **kwargs: Any) -> Any:
             self.stop(
-                "the program's own profiler has begun: ops of graphs are not seen from there on"
+                "the program's own profiler has started: graph ops are not recorded after that"
             )
             return original(*args, **kwargs)
 
@@ -63,20 +65,20 @@ class Profiled:
         profiler_v2._pywrap_profiler.ProfilerSession = ProfilerSession
 
     def keep(self, shapes: bool = False, operations: bool = False) -> None:
-        """A graph is about to run."""
+        """Take a probe if one is due, or stop at the time limit. Called before each run of a graph."""
         now = perf_counter_ns()
         if self._session is None or now < self._next_probe or os.getpid() != self._pid:
             return
         if now > self._deadline:
             self.stop(
-                f"TensorFlow's profiler, which keeps all in memory, was stopped after {LIMIT_S} s: "
-                "ops of graphs are not seen from there on"
+                f"TensorFlow's profiler was stopped after {LIMIT_S} s, as it keeps all events in "
+                "memory: graph ops are not recorded after that"
             )
         else:
             self._probe(2)
 
     def stop(self, why: str | None = None) -> None:
-        """End, and leave the trace in the recording. Harmless when called twice."""
+        """Stop the profiler and put its trace into the recording. A second call does nothing."""
         session, self._session = self._session, None
         if session is None or os.getpid() != self._pid:
             return
@@ -91,8 +93,10 @@ class Profiled:
             found = sorted(self._scratch.rglob("*.xplane.pb"))
             if found and self._recorder.folder is not None:
                 shutil.move(found[-1], self._recorder.folder / XPLANE)
-        except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; the ranges are there
-            self._note(f"ops inside tf.function are not seen: its profiler failed: {error}")
+        except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; the ranges remain
+            self._note(
+                f"ops inside tf.function are not recorded: TensorFlow's profiler failed: {error}"
+            )
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
 

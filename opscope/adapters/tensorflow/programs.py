@@ -1,7 +1,7 @@
-"""What XLA made of the functions that it compiles: a spec of each operation of each program.
+"""Emit a spec of each operation of each program that XLA compiles from functions.
 
-XLA keeps its programs' optimised HLO for TensorFlow's profiler. A profile of nothing has them all, and
-takes some milliseconds, where compiling a function again to see its HLO takes as long as it did.
+XLA keeps the optimised HLO of its programs for TensorFlow's profiler. An empty profile contains all of
+them and takes some milliseconds. Compiling a function again to get its HLO would take as long as before.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from .running import GraphRanges
 
 _log = logging.getLogger(__name__)
 
-#: The plane of the programs, and the statistic that holds one.
+#: The profile's plane that has the programs, and the statistic that contains a program.
 _PLANE: Final = "/host:metadata"
 _PROTO: Final = "Hlo Proto"
-#: What an operation has of the node that it was made of.
+#: Parameters that an operation takes from the graph node that it was compiled from.
 _KEPT: Final = ("forward", FORWARD_GRAPH, "layer", DIRECTION)
-#: Nodes that are told of what one operation does for several.
+#: Nodes to list for an operation that does the work of several.
 _MAX_FUSED: Final = 16
-#: What XLA writes as ``_`` in a program's name.
+#: Characters that XLA writes as ``_`` in a program's name.
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Programs:
-    """Tells each program once a capture, after the first run in which its operations were heard."""
+    """Emits each program's specs once a capture, after the first run that showed new operations."""
 
     def __init__(self, emitter: Emitter, shapes: bool) -> None:
         self._emitter = emitter
@@ -51,12 +51,12 @@ class Programs:
         self._heard = 0
 
     def begin(self) -> None:
-        """A new capture has heard of no program yet."""
+        """Begin a new capture: it has no program's specs yet."""
         self._told.clear()
         self._heard = -1
 
     def tell(self, ranges: GraphRanges, origins: Origins) -> None:
-        """Emit the specs of programs that are new; ``origins`` are those of the graph that ran."""
+        """Emit the specs of new programs. ``origins`` belong to the graph that has just run."""
         heard = ranges.operations
         if heard == self._heard:
             return
@@ -67,9 +67,9 @@ class Programs:
                     self._told.add(name)
                     self._emit(name, module, origins)
         except WireError as error:
-            _log.warning("opscope: a compiled program cannot be read: %s", error)
+            _log.warning("opscope: the HLO of a compiled program cannot be read: %s", error)
         finally:
-            ranges.keep(operations=True)  # the profiler has turned annotations off
+            ranges.keep(operations=True)  # the profiler in programs() has turned annotations off
 
     def _emit(self, name: str, module: Module, origins: Origins) -> None:
         function = _function(name, origins)
@@ -83,9 +83,9 @@ class Programs:
 
 
 def _function(program: str, origins: Origins) -> str | None:
-    """Which function the program ``a_inference_step_12__XlaMustCompile_….2(7)`` was made of.
+    """Return the function of a program such as ``a_inference_step_12__XlaMustCompile_….2(7)``, or None.
 
-    XLA puts a letter in the place of the first one where that is none.
+    If the function's name does not begin with a letter, XLA replaces its first character with one.
     """
     for function in origins:
         written = _UNUSUAL.sub("_", function)
@@ -95,7 +95,7 @@ def _function(program: str, origins: Origins) -> str | None:
 
 
 def _works(module: Module, one: Instruction) -> tuple[str, ...]:
-    """The nodes whose work an operation does, its own first, each once."""
+    """Return the nodes whose work an operation does, its own first, without duplicates."""
     parts = (one, *inside(module, one))
     return tuple(dict.fromkeys(part.op_name for part in parts if part.op_name))
 
@@ -103,11 +103,12 @@ def _works(module: Module, one: Instruction) -> tuple[str, ...]:
 def _traced(
     call: OpCall, function: str, nodes: dict[str, OpCall], works: tuple[str, ...]
 ) -> OpCall:
-    """The call with what is known of the node that it was made of."""
+    """Return the call with the parameters and frames of the node that it was compiled from."""
     works = tuple(name for name in works if name in nodes)
     path = call.param("op_name")
     if works and path not in works and (path is None or call.param("op_name_of") is not None):
-        # it was taken from a neighbour: names without scopes count for nothing where nodes are not known
+        # The path came from a neighbouring instruction: the search for it does not know the graph's
+        # nodes, so it ignores names without scopes.
         path = works[0]
         told = (param for param in call.params if param[0] not in ("op_name", "op_name_of"))
         call = replace(call, params=(*told, ("op_name", path)))
@@ -119,33 +120,37 @@ def _traced(
     if others and (origin is None or origin.param("forward") is None):
         params.append(("fused", others[:_MAX_FUSED]))
     frames = call.frames or (() if origin is None else origin.frames)
-    if origin is not None and origin.param("forward") is not None:  # its own are the tape's
+    if origin is not None and origin.param("forward") is not None:  # its own frames are the tape's
         frames = origin.frames or frames
     return replace(call, params=tuple(params), frames=frames)
 
 
 def programs() -> Iterator[tuple[str, Module]]:
-    """The programs that XLA holds now, as ``jit_step(56)``; none while another profiler runs."""
+    """Yield (name, module) of the programs that XLA holds now; none while another profiler runs.
+
+    A name is written like ``jit_step(56)``.
+    """
     with tempfile.TemporaryDirectory(prefix="opscope-") as folder:
         options = {"host_tracer_level": 0, "python_tracer_level": 0, "device_tracer_level": 0}
-        with profiler_v2._profiler_lock:  # else the program's own could begin meanwhile, and fail
+        # Without the lock, the program's own profiler could try to start meanwhile, and fail.
+        with profiler_v2._profiler_lock:
             if profiler_v2._profiler is not None:
-                _log.info("opscope: XLA's programs are not known: another profiler runs")
+                _log.info("opscope: XLA's programs are not available: another profiler is running")
                 return
             try:
                 session = profiler_v2._pywrap_profiler.ProfilerSession()
                 session.start(folder, options)
                 session.export_to_tb()
             except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds
-                # a profiler of no Python runs
-                _log.info("opscope: XLA's programs are not known: %s", error)
+                # a profiler that was not started from Python is running
+                _log.info("opscope: XLA's programs are not available: %s", error)
                 return
         for file in Path(folder).rglob("*.xplane.pb"):
             yield from _programs(file.read_bytes())
 
 
 def _programs(data: bytes) -> Iterator[tuple[str, Module]]:
-    """Those in an XSpace: planes (1), each with a name (2), events (4) and names of statistics (5)."""
+    """Yield the programs in an XSpace: planes (1) with a name (2), events (4) and statistics' names (5)."""
     for span in spans(fields(data, 0, len(data)), 1):
         plane = fields(data, *span)
         if text(data, plane, 2) != _PLANE:
@@ -163,7 +168,7 @@ def _programs(data: bytes) -> Iterator[tuple[str, Module]]:
 
 
 def _entries(data: bytes, maps: list[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """The (key, message) entries of a map with numbers as keys."""
+    """Yield the (key, message) entries of a map whose keys are numbers."""
     for span in maps:
         entry = fields(data, *span)
         found = spans(entry, 2)

@@ -1,4 +1,4 @@
-"""An eager call: what it is told apart by, what is remembered of it, and how its tensors are described."""
+"""The cache entry of an eager call, the key that identifies a call, and the description of its tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opscope.core.schema import Arg, OpCall, TensorSpec
 
 from .call import device_name, tensor_spec
 
-#: Ops whose results' sizes depend on values: their results are told at their end.
+#: Ops whose result sizes depend on values: the range gets the results when it ends.
 _DYNAMIC_NAMES: Final = """
     Where Unique UniqueV2 UniqueWithCounts Reshape Range Fill Tile Slice StridedSlice Pad PadV2
     MirrorPad BroadcastTo BooleanMask DynamicPartition DynamicStitch NonMaxSuppressionV3
@@ -26,12 +26,12 @@ _DYNAMIC_NAMES: Final = """
     OptionalGetValue ReadVariableOp TensorListStack TensorListGetItem StringSplitV2
 """
 DYNAMIC: Final = frozenset(_DYNAMIC_NAMES.split())
-#: Arguments that stand for themselves.
+#: Types of arguments that enter the key as they are.
 PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
 
 
 class Entry:
-    """A call that was seen before."""
+    """What is remembered of a call that was seen before."""
 
     __slots__ = (
         "call",
@@ -54,20 +54,20 @@ class Entry:
         self.category = category
         self.prepared = prepared
         self.dynamic = dynamic
-        #: Whether ``prepared`` has the outputs.
+        #: Whether ``prepared`` contains the outputs.
         self.known = False
-        #: Whether TensorFlow's fast entry refuses such arguments.
+        #: Whether TensorFlow's fast entry point rejects these arguments.
         self.falls_back = False
-        #: What the result then was like (``sign``).
+        #: The key (``sign``) of the result that ``prepared`` describes.
         self.result: tuple[Any, ...] = ()
-        #: Its sizes, where it then was one tensor.
+        #: The shape of that result, if it is one tensor.
         self.shape: Any = None
-        #: The complete text for each result, where results differ from call to call.
+        #: The complete range for each key of a result, if results differ from call to call.
         self.results: dict[Any, Prepared] = {}
 
 
 def same(expected: tuple[Any, ...], result: Any) -> bool:
-    """Whether a result is like that of the call before."""
+    """Whether a result matches the expected key. None always does; of one tensor only the shape counts."""
     if type(result) is list:
         key: list[Any] = []
         sign(key, result, True)
@@ -78,7 +78,10 @@ def same(expected: tuple[Any, ...], result: Any) -> bool:
 
 
 def sign(key: list[Any], values: Any, numbers: bool) -> None:
-    """Append to ``key`` what the text of a call depends on; numbers among the inputs do not."""
+    """Append to ``key`` everything about ``values`` on which the text of a call depends.
+
+    Numbers enter by value if ``numbers``, else only by type: the text does not contain inputs' values.
+    """
     add = key.append
     for value in values:
         kind = type(value)
@@ -125,7 +128,7 @@ def text(value: Any) -> str:
 
 
 def device_of(results: Any) -> str | None:
-    """``cuda:0`` of the first result on a GPU, ``cpu`` …; None where no result tells."""
+    """Return the device of the first result that has one (``cuda:0``, ``cpu`` …), else None."""
     for one in results:
         found = device_name(getattr(one, "device", None))
         if found is not None:

@@ -1,4 +1,4 @@
-"""Graph ops as they run: TensorFlow's own annotations, heard by the library made of annotations.c."""
+"""Observe graph ops as they run: the library built from annotations.c receives TensorFlow's annotations."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from opscope.core.recording_format import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOU
 _log = logging.getLogger(__name__)
 
 SOURCE: Final = Path(__file__).with_name("annotations.c")
-#: What reads the shapes of an op's inputs; made with TensorFlow's headers, for this TensorFlow alone.
+#: Reads the shapes of an op's inputs. It is built with TensorFlow's headers, so it fits one version only.
 INPUTS: Final = Path(__file__).with_name("inputs.cc")
 _TELLS_INPUTS: Final = "building the TensorFlow size reader for this TensorFlow, once (about 14 s)"
 #: TensorFlow's own NVTX domain, which its GPU builds use.
 DOMAIN: Final = "TSL"
-#: Where texts and threads of this source are numbered from: apart from those of other sources.
+#: The first numbers of this source's texts and threads, which no other source of a recording uses.
 TEXTS: Final = SOURCE_TEXTS + (1 << 39)
 THREADS: Final = SOURCE_THREADS + (1 << 19)
 _GENERATION: Final = "_ZN3tsl8profiler15AnnotationStack11generation_E"
 
 
 class GraphRanges:
-    """TensorFlow's graph ops into the recorder, and into NVTX where its build does not do so itself.
+    """Sends TensorFlow's graph ops to the recorder, and to NVTX if TensorFlow's build does not do so itself.
 
-    Made with ``GraphRanges.load``; ``listen`` hooks TensorFlow's libraries, ``silence`` restores them.
+    Create it with ``GraphRanges.load``. ``listen`` hooks TensorFlow's libraries, ``silence`` restores them.
     """
 
     def __init__(self, native: Any, framework: Path, tensorflow: Any) -> None:
@@ -41,30 +41,34 @@ class GraphRanges:
         self._framework = framework
         self._tensorflow = tensorflow
         self._inputs: Any = None
-        #: Why sizes that a graph does not know are not told, once that was tried.
+        #: The reason if the size reader could not be loaded; None before a try, or if it is loaded.
         self.sizes_lack: str | None = None
-        #: Odd while TensorFlow tells its annotations.
+        #: Odd while TensorFlow's annotations are enabled.
         self._generation = ctypes.c_int.in_dll(ctypes.CDLL(str(framework)), _GENERATION)
         self._shapes = self._operations = False
         self.nvtx = bool(native.opscope_nvtx(DOMAIN.encode()))
 
     @classmethod
     def load(cls, tensorflow: Any) -> GraphRanges:
-        """Build the library, if need be, and find TensorFlow's. Raises BuildError where that fails."""
+        """Build the library if needed, and find TensorFlow's. Raises BuildError on failure."""
         framework = _framework(tensorflow)
         try:
             native = cache.load(ears_library())
             _declare(native)
             ranges = cls(native, framework, tensorflow)
             if not native.opscope_install(str(framework).encode()):
-                raise BuildError("this TensorFlow does not announce the ops that it runs")
+                raise BuildError(
+                    "this version of TensorFlow does not announce the ops that it runs"
+                )
             native.opscope_uninstall()
         except (AttributeError, ValueError, OSError) as error:
-            raise BuildError(f"this TensorFlow is not as expected: {error}") from None
+            raise BuildError(
+                f"this version of TensorFlow differs from what opscope expects: {error}"
+            ) from None
         return ranges
 
     def listen(self, record: bool, nvtx: bool) -> None:
-        """Hook TensorFlow, and hear every graph op that begins from now on."""
+        """Hook TensorFlow, and observe every graph op that begins from now on."""
         self._native.opscope_install(str(self._framework).encode())
         numbers = (TEXTS, pop_code(domain_number(DOMAIN)), THREADS, CHUNK)
         self._native.opscope_listen(record, nvtx and self.nvtx, *numbers)
@@ -72,10 +76,11 @@ class GraphRanges:
         self.keep()
 
     def keep(self, shapes: bool = False, operations: bool = False) -> None:
-        """A graph is about to run; with ``shapes`` the sizes of its ops' inputs are told too.
+        """Prepare for the next run of a graph.
 
-        With ``operations`` those are heard that XLA runs. Annotations that something turned off past
-        the import tables are turned on again.
+        ``shapes``: also read the sizes of the ops' inputs. ``operations``: also observe the operations
+        that XLA runs. If something has disabled annotations without going through the import tables,
+        enable them again.
         """
         if shapes != self._shapes:
             self._shapes = shapes
@@ -90,21 +95,21 @@ class GraphRanges:
 
     @property
     def operations(self) -> int:
-        """How many operations of XLA's programs were heard since the process began."""
+        """The number of distinct XLA operations observed since the process began."""
         return int(self._native.opscope_operation_count())
 
     def _read_inputs(self) -> None:
-        """Make what reads the shapes of inputs, or learn why that cannot be."""
+        """Load the library that reads the shapes of inputs, or store and log why it cannot be loaded."""
         try:
             self._inputs = cache.load(inputs_library(self._tensorflow))
             readers = self._inputs.opscope_inputs_sign, self._inputs.opscope_inputs_text
             self._native.opscope_inputs(*(ctypes.cast(one, ctypes.c_void_p) for one in readers))
         except (BuildError, AttributeError, OSError) as error:
             self.sizes_lack = str(error)
-            _log.warning("opscope: sizes that graphs do not know are not told: %s", error)
+            _log.warning("opscope: tensor sizes that graphs do not know are missing: %s", error)
 
     def silence(self) -> None:
-        """Put TensorFlow's functions back."""
+        """Restore TensorFlow's functions."""
         self._native.opscope_listen(0, 0, *(0,) * 4)
         self._native.opscope_annotate(False)
         self._native.opscope_uninstall()
@@ -112,22 +117,22 @@ class GraphRanges:
 
     @property
     def domain(self) -> dict[str, Any]:
-        """What a recording must know of the domain."""
+        """The fact about the domain that a recording must contain: its name and number."""
         return {"domain": DOMAIN, "number": domain_number(DOMAIN)}
 
     @property
     def hooked(self) -> int:
-        """Entries of TensorFlow's import tables that lead to us."""
+        """The number of entries in TensorFlow's import tables that point to our functions."""
         return int(self._native.opscope_installed())
 
     @property
     def lost(self) -> int:
-        """Ops that were not recorded for want of memory, since the process began."""
+        """The number of ops not recorded for lack of memory since the process began."""
         return int(self._native.opscope_lost())
 
 
 class Recording:
-    """What one recorder takes from ``GraphRanges`` (``core.capture.recorder_sink.Source``)."""
+    """The source of one recorder's records from ``GraphRanges`` (``core.capture.recorder_sink.Source``)."""
 
     def __init__(self, ranges: GraphRanges) -> None:
         self._ranges = ranges
@@ -135,21 +140,21 @@ class Recording:
         self._texts = 0
         self._threads: set[int] = set()
         self._lost = ranges.lost
-        self.take()  # what an earlier recorder left
+        self.take()  # drop the records that an earlier recorder left
         self._texts = 0
         self._threads.clear()
 
     @property
     def lost(self) -> int:
-        """Ops that were not recorded for want of memory."""
+        """The number of ops not recorded for lack of memory since this recording began."""
         return self._ranges.lost - self._lost
 
     def notes(self) -> list[tuple[str, str, int]]:
-        """Nothing: what its ranges cost is in the time of the ops around them."""
+        """Return no notes: the cost of these ranges is in the time of the ops around them."""
         return []
 
     def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
-        """Chunks, strings and threads that are new."""
+        """Return the new chunks, strings and threads."""
         native = self._native
         room = int(native.opscope_thread_count()) + 16
         numbers = (ctypes.c_int64 * (3 * room))()
@@ -170,7 +175,7 @@ class Recording:
 
 
 def prepare(tensorflow: Any) -> None:
-    """Build both libraries, before the program's first op. What cannot be had is told when needed."""
+    """Build both libraries, before the program's first op. A failure is reported when one is needed."""
     with contextlib.suppress(BuildError, OSError, AttributeError):
         ears_library()
         inputs_library(tensorflow)
@@ -178,23 +183,23 @@ def prepare(tensorflow: Any) -> None:
 
 
 def ears_library() -> Path:
-    """The library that hears graph ops, built unless it is there. Raises BuildError."""
+    """Return the library that observes graph ops, built if missing. Raises BuildError."""
     return built(SOURCE, (), "building the TensorFlow observer, once (about 1 s)")
 
 
 def inputs_library(tensorflow: Any) -> Path:
-    """The library that reads the shapes of inputs, for this TensorFlow. Raises BuildError."""
+    """Return the library that reads the shapes of inputs, for this TensorFlow. Raises BuildError."""
     flags, plain = inputs_flags(tensorflow)
     try:
         return built(INPUTS, flags, _TELLS_INPUTS)
-    except BuildError:  # a version whose shapes are kept otherwise can still be asked
+    except BuildError:  # this version may store shapes in another way: use its public functions
         return built(INPUTS, plain)
 
 
 def inputs_flags(tensorflow: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What that library is made with, and what where that fails. Raises BuildError."""
+    """Return the compiler flags of that library, and the flags to try if they fail. Raises BuildError."""
     framework = _framework(tensorflow)
-    # which of the two has what is called differs from version to version
+    # versions differ in which of the two libraries defines a function that ours calls
     libraries = (framework, *sorted(framework.parent.glob("libtensorflow_cc.so.*")))
     flags = (
         *tensorflow.sysconfig.get_compile_flags(),

@@ -1,6 +1,6 @@
-"""Steps of a loop of one's own: runs of functions that differentiate and update variables.
+"""Count the steps of a custom training loop: runs of functions that differentiate and update variables.
 
-Always there, also when nothing listens: a capture may be waiting for its first step.
+Steps are counted even while nothing listens, as a capture may be waiting for its first step.
 """
 
 from __future__ import annotations
@@ -14,30 +14,34 @@ from typing import Any, Final
 from opscope.core.capture import session
 
 _NUMBER: Final = re.compile(r"_[0-9]+\Z")
-#: Whose ``fit`` tells its steps by callbacks.
+#: The module whose ``fit`` reports its steps through callbacks.
 _KERAS: Final = "keras.src.backend.tensorflow.trainer"
-#: Frames between a run of a graph and ``fit``.
+#: Limit of frames between a run of a graph and ``fit``.
 _DEPTH: Final = 40
 
 
 class Steps:
-    """Each thread's. With several functions (a GAN's two) the last of a round ends the step.
+    """Counts the steps of each thread.
 
-    Which is the last is known once one of them runs for the second time: that ends the first step.
-    Where the user calls ``opscope.step()``, or Keras's ``fit`` runs, that alone counts.
+    With several functions (a GAN has two) the last function of a round ends the step. Which one is the last
+    is known once a function runs for the second time, which ends the first step. If the user calls
+    ``opscope.step()``, or Keras's ``fit`` runs, only those steps count.
     """
 
     def __init__(self, trains: Callable[[str, Callable[[], Any]], bool]) -> None:
         self._trains = trains
         self._known: dict[str, str | None] = {}
         self._local = _Local()
-        #: The recorders that were told how steps are counted, and that they may be wrong.
+        #: The recorders that have the note on how steps are counted (False), or may be wrong (True).
         self._said: dict[bool, Any] = {}
 
     def begins(self, name: str, graph: Callable[[], Any]) -> str | None:
-        """Function ``name`` is about to run; what to give to ``ended`` where that is training."""
+        """Note that function ``name`` is about to run.
+
+        Return the argument for ``ended``, or None if the run is not counted as training.
+        """
         if name not in self._known:
-            # a function's name without the number of its trace: other sizes are the same step
+            # the name without the number of its trace: traces for other sizes are the same function
             self._known[name] = _NUMBER.sub("", name) if self._trains(name, graph) else None
         kind = self._known[name]
         if kind is None or session.steps_by_user or _in_fit():
@@ -55,7 +59,7 @@ class Steps:
         return kind
 
     def ended(self, kind: str) -> None:
-        """It has run."""
+        """Note that the function has run, and end the step if it is the last of a round."""
         local = self._local
         if kind == local.last and not session.steps_by_user:
             others = local.before is not None and set(local.round) != local.before
@@ -66,7 +70,7 @@ class Steps:
             session.step()
 
     def _say(self, uneven: bool, functions: str) -> None:
-        """Tell the recording, once, by what steps are counted."""
+        """Note in the recording, once, how steps are counted, or that they may be wrong (``uneven``)."""
         recorder = session.recorder()
         if recorder is None or self._said.get(uneven) is recorder:
             return
@@ -74,24 +78,24 @@ class Steps:
         if uneven:
             recorder.note(
                 "warning",
-                f"functions that train do not run equally often ({functions}), so that what is taken "
-                "for a step is none: opscope.step() at the beginning of each iteration tells them",
+                f"training functions do not run equally often ({functions}), so the steps counted "
+                "here are not iterations: call opscope.step() at the beginning of each iteration",
             )
         else:
             recorder.note(
                 "info",
-                f"a step is a run of {functions}, or a round of such functions; where gradients are "
-                "accumulated over several, opscope.step() at the beginning of each iteration tells steps",
+                f"a step is a run of {functions}, or a round of such functions; if gradients are "
+                "accumulated over several runs, call opscope.step() at the beginning of each iteration",
             )
 
 
 class _Local(threading.local):
-    """What a thread has run since the last step ended, and what ends a step ("": not known yet)."""
+    """The functions that a thread has run since its last step, and which one ends a step ("" if unknown)."""
 
     def __init__(self) -> None:
         self.begun = False
         self.round: list[str] = []
-        #: What ran in the round before.
+        #: The functions that ran in the previous round.
         self.before: set[str] | None = None
         self.last = ""
 

@@ -1,8 +1,8 @@
-"""What a gradient tape runs that differentiates no one op: sums of gradients, custom gradients.
+"""Mark as backward the ops of a gradient tape that differentiate no single op: sums, custom gradients.
 
-TensorFlow goes back over a tape in one call. What its thread runs or puts into a graph meanwhile is
-backward work, except while a tape that was begun within the call records: then activations are computed
-again, by forward ops.
+TensorFlow traverses a tape backwards in one call. The ops that the thread runs or adds to a graph during
+the call are backward work, except while a tape that was started within the call records: then activations
+are recomputed, by forward ops.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .graphs import Graphs
 
 
 class _Thread(threading.local):
-    #: Calls that go back over tapes, one within another.
+    #: Number of nested calls that traverse tapes.
     depth = 0
-    #: Tapes begun within the innermost one that record.
+    #: Number of recording tapes that were started within the innermost of these calls.
     recording = 0
-    #: The graph that gets backward nodes, and its size when it began to.
+    #: The graph that receives backward nodes, and its version when that began.
     grows: tuple[Any, int] | None = None
 
 
 class Tapes:
-    """Tells ``eager`` and ``graphs`` what is backward work."""
+    """Reports to ``eager`` and ``graphs`` which ops are backward work."""
 
     def __init__(self, eager: EagerOps, graphs: Graphs, failed: Callable[[str], None]) -> None:
         self._eager = eager
@@ -41,7 +41,7 @@ class Tapes:
         self._thread = _Thread()
 
     def watch(self, patches: Patches) -> None:
-        """Hook the call that goes back over a tape, and the beginning and end of tapes."""
+        """Hook the call that traverses a tape, and the start and end of tapes."""
         patches.wrap(pywrap_tfe, "TFE_Py_TapeGradient", self._gradient)
         for name, many in (("push_new_tape", 1), ("push_tape", 1), ("pop_tape", -1)):
             patches.wrap(tape, name, functools.partial(self._counted, many))
@@ -72,18 +72,18 @@ class Tapes:
         return counted
 
     def _now(self, depth: int, recording: int) -> None:
-        """From here on this thread is that deep in calls, and so many tapes record."""
+        """Set this thread's number of nested calls and of recording tapes."""
         mine = self._thread
         try:
             if mine.grows is not None:
                 graph, before = mine.grows
                 self._graphs.taped(graph, before, graph.version)
             mine.depth, mine.recording, mine.grows = depth, recording, None
-            # one that was begun before may pause within: then there are fewer than none
+            # a tape that was started before the call may pause within it: then recording is below 0
             backward = depth > 0 and recording <= 0
             self._eager.goes_back(backward)
             if backward and not context.executing_eagerly():
                 graph = ops.get_default_graph()
                 mine.grows = graph, graph.version
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("what a gradient tape runs could not be told")
+            self._failed("the backward ops of a gradient tape could not be recognised")
