@@ -1,1 +1,1 @@
-"""Cost models of ops, one family a file."""
+"""Cost models of ops, one family per file."""
