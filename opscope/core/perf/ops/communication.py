@@ -59,7 +59,7 @@ def collective(text: str) -> str | None:
 
 
 def wire_bytes(kind: str, size: int, ranks: int) -> int:
-    """Return the bytes that a rank must send for a buffer of ``size`` bytes (the larger of input and output)."""
+    """Return the bytes that a rank must send; ``size`` is the larger of input and output (bytes)."""
     over, under = FACTORS[kind](max(ranks, 1))
     return size * over // under if ranks > 1 else 0
 

@@ -268,7 +268,7 @@ def _backward(call: OpCall, grad: TensorSpec, x: TensorSpec, w: TensorSpec) -> C
 
 
 def _bias_gradient(grad: TensorSpec, w: TensorSpec, beside: bool) -> Cost:
-    """The cost of the sum over all dimensions but the channels; ``beside``: another gradient reads ``grad``."""
+    """The cost of a sum over all but the channels; ``beside``: another gradient already reads ``grad``."""
     channels = sizes(grad)[-(len(sizes(w)) - 1)]
     return cost(
         [None if beside else grad],

@@ -154,7 +154,11 @@ def bmm(call: OpCall) -> Cost:
 
 
 def matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Return the result shape and K of NumPy's matmul: a 1-d operand is a row or column, batches broadcast."""
+    """Return the result shape and K of NumPy's matmul.
+
+    A 1-d operand is a row or a column; the batch dimensions broadcast. Raises CannotKnow if they do not
+    fit.
+    """
     if not left or not right:
         raise CannotKnow("an operand of matmul is a scalar")
     a = (1, *left) if len(left) == 1 else left

@@ -245,7 +245,7 @@ def solve(call: OpCall) -> Cost:
 @op("aten::matrix_power", "aten::linalg_matrix_power", family="linalg",
     source="2·n³ per product, by repeated squaring")  # fmt: skip
 def matrix_power(call: OpCall) -> Cost:
-    """⌊log2 p⌋ squarings, and a product for each 1 bit of p but the first; p < 0 adds an inverse."""
+    """⌊log2 p⌋ squarings, and a product per 1 bit of p but the first; a negative power adds an inverse."""
     x, batch, _, n = _matrix(call)
     power = call.param("n")
     if not isinstance(power, int) or isinstance(power, bool):
@@ -279,7 +279,9 @@ def as_matrix(call: OpCall) -> Cost:
     ind = int_param(call, "ind", 2)
     n = product(sizes(x)[:ind])
     if n * n != numel(x) or ind <= 0:
-        raise CannotKnow(f"its first {ind} dimensions do not make a square matrix: {list(x.shape)}")
+        raise CannotKnow(
+            f"the tensor's first {ind} dimensions do not make a square matrix: {list(x.shape)}"
+        )
     return cost([x], [output(call) or x], matrix=_real(x.dtype, 2 * n**3), dtype=x.dtype)
 
 
