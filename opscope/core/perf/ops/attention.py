@@ -44,7 +44,7 @@ def _pairs_below(queries: int, keys: int, shift: int) -> int:
 
 
 def window_pairs(queries: int, keys: int, left: int, right: int, shift: int = 0) -> int:
-    """The number of pairs with i + shift − left ≤ j ≤ i + shift + right; negative: no bound."""
+    """The number of pairs with i + shift − left ≤ j ≤ i + shift + right; a negative bound is no bound."""
     upper = _pairs_below(queries, keys, shift + right) if right >= 0 else queries * keys
     return upper - (_pairs_below(queries, keys, shift - left - 1) if left >= 0 else 0)
 
@@ -106,7 +106,7 @@ def _heads_first(q: TensorSpec, k: TensorSpec, v: TensorSpec) -> tuple[int, int,
 
 
 def live_pairs(call: OpCall, queries: int, keys: int, bottom_right: bool) -> int:
-    """The number of pairs of one head that the call's window or causal mask leaves."""
+    """The number of pairs of one head that remain under the call's window or causal mask."""
     left, right = call.param("window_size_left"), call.param("window_size_right")
     if isinstance(left, int) or isinstance(right, int):
         low = left if isinstance(left, int) and not isinstance(left, bool) else -1

@@ -39,7 +39,7 @@ def is_transposed(call: OpCall) -> bool:
 
 
 def conv_flops(batch: int, spatial: Sequence[int], weight: Sequence[int]) -> int:
-    """Return 2·N·prod(spatial)·prod(weight), with the output's spatial sizes (transposed: the input's)."""
+    """Return 2·N·prod(spatial)·prod(weight) FLOP; spatial sizes: the output's (transposed: the input's)."""
     return 2 * batch * product(spatial) * product(weight)
 
 

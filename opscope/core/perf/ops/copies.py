@@ -315,7 +315,7 @@ def split_copy(call: OpCall) -> Cost:
     variants={"caches": "*cache*"},
 )
 def arrange(call: OpCall) -> Cost:
-    """Move rows; of a cache only the places of these rows are touched."""
+    """Read and write the rows that move; the rest of a cache is not touched."""
     found = distinct_tensors(call)
     if not found:
         return cost(None, None, reason=NO_SHAPES)

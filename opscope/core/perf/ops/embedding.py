@@ -86,7 +86,7 @@ def embedding_bag(call: OpCall) -> Cost:
     else:
         raise CannotKnow("the trace does not record the number of bags")
     weights = next((t for t in found[3:] if t.dtype in FLOATS and numel(t) == count), None)
-    # this counts at least one row in every bag: an empty bag adds nothing
+    # an empty bag adds nothing, so this formula takes every bag to have a row
     flops = max(count - bags, 0) * width
     if weights is not None:
         flops += count * width

@@ -134,7 +134,11 @@ _NODE = "torch::autograd::CppNode<SplitLookupFunction_{}_Op>"
 _UPDATE_OF: Final = {_NODE.format(name): flops for name, flops in _UPDATE.items()}
 
 
-@op(*_UPDATE_OF, family="embedding", source="each index's gradient row added, touched rows updated")
+@op(
+    *_UPDATE_OF,
+    family="embedding",
+    source="each index's gradient row is added, touched rows are updated",
+)
 def lookup_backward(call: OpCall) -> Cost:
     """Raise CannotKnow: the gradient's shape does not give the number of indices."""
     raise CannotKnow("the number of indices is in the forward's call, which is not linked")

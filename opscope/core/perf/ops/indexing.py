@@ -129,7 +129,7 @@ _ADDING: Final = ("reduce", "reduce_out", "value_reduce", "value_reduce_out")
     "aten::_unsafe_index_put",
     "aten::_unsafe_masked_index_put_accumulate",
     family="index",
-    source="the values are read and written to their places; adding forms: one addition per value",
+    source="the values are read and written to their positions; adding forms: one addition per value",
     variants={
         "adds": "aten::index_add aten::scatter_add aten::index_reduce aten::scatter_reduce",
         "fill": "aten::index_fill",
@@ -181,7 +181,7 @@ def scatter(call: OpCall) -> Cost:
     source="an addition per element of the gradient",
 )
 def gather_backward(call: OpCall) -> Cost:
-    """Add each gradient to the place that its element was taken from."""
+    """Add each gradient to the element that was picked."""
     grad = need(call, 0, "gradient")
     out = output(call)
     return cost(

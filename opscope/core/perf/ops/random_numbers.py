@@ -122,7 +122,7 @@ def sobol(call: OpCall) -> Cost:
     quasi, state = need(call, 0, "state"), need(call, 1, "direction numbers")
     points = int_param(call, "n")
     count = points * int_param(call, "dimension", numel(quasi))
-    # a point's column is its lowest zero bit: n successive points have at most log2(n) + 1 columns
+    # a point's column is its lowest zero bit: n successive points use at most log2(n) + 1 columns
     columns = min(points.bit_length(), SOBOL_BITS) * numel(quasi)
     reads: list[Part] = [quasi, span(state, min(columns, numel(state)))]
     if not variant(call, "draw"):

@@ -223,7 +223,11 @@ def norm_backward(call: OpCall) -> Cost:
     variants={"own_pairs": "aten::pdist aten::_pdist_forward"},
 )
 def distances(call: OpCall) -> Cost:
-    """Subtract, square, add per pair and coordinate; distances row by row also count a root per pair."""
+    """Subtract, square and add per pair and coordinate.
+
+    For pairs of matching rows (``pairwise_distance``; ``cosine_similarity``, 6 per coordinate) also a
+    root per pair.
+    """
     a = need(call, 0, "operand")
     word, left = word_of(call.name), sizes(a)
     found = tensors(call)

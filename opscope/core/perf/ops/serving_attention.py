@@ -72,7 +72,7 @@ def _packed_queries(q: TensorSpec) -> tuple[int, int, int]:
 
 
 def _sequences(call: OpCall) -> int | None:
-    """Return the number of sequences, or None. The first integer vector has each one's start, and the end."""
+    """Return the number of sequences, or None; the first integer vector has their starts and the end."""
     offsets = [t for t in tensors(call)[3:] if len(t.shape) == 1 and t.dtype in ("i32", "i64")]
     return product(sizes(offsets[0])) - 1 if offsets else None
 

@@ -183,7 +183,7 @@ def norm_and_rotate(call: OpCall) -> Cost:
     },
 )
 def concat_mla(call: OpCall) -> Cost:
-    """Write two parts side by side; of a cache, only the new tokens' places."""
+    """Read two parts and write them side by side; of a cache, write only the new tokens."""
     found = distinct_tensors(call)
     parts = found[1:3] if variant(call, "sgl_kernel") else found[:2]
     if len(parts) < 2:

@@ -165,7 +165,7 @@ def search(call: OpCall) -> Cost:
     "aten::_histogramdd_from_bin_tensors",
     "aten::histogramdd",
     family="sort",
-    source="per coordinate 3, or ⌈log2 (bounds + 1)⌉ comparisons; for the edges 2 comparisons",
+    source="per coordinate 3, or ⌈log2 (bounds + 1)⌉ comparisons; bin edges 2 comparisons",
     variants={"bin_edges": "aten::_histogramdd_bin_edges"},
 )
 def histogram(call: OpCall) -> Cost:

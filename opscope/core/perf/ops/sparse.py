@@ -105,7 +105,7 @@ def sparse_product(call: OpCall) -> Cost:
         """
     ),
     family="reduction",
-    source="an operation per stored element, whose number is data",
+    source="an operation per stored element; their number is data",
 )
 def sparse_reduction(call: OpCall) -> Cost:
     """Raise CannotKnow: there is one operation per stored element, and their number is data."""
