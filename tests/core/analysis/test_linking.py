@@ -183,5 +183,5 @@ def test_the_assumption_is_said(trace_of):
 
     assumed, _ = perf.cost(parse("nccl:all_reduce(f32[100]) {world_size=4}"))
     told, _ = perf.cost(parse("nccl:all_reduce(f32[100]) {ranks=4}"))
-    assert assumed.note == "the group is not recorded: taken to be all 4 ranks"
+    assert assumed.note == "the group is not recorded; all 4 ranks are assumed to take part"
     assert (told.note, told.bytes) == ("", assumed.bytes)

@@ -129,7 +129,7 @@ def test_packed_keys_are_as_flash_attention_counts_them():
         ("vllm::unified_attention_with_output(bf16[4,8,64], bf16[4,2,64], bf16[4,2,64], bf16[4,8,64])",
          "lengths are data"),
         ("sgl_kernel::cutlass_mla_decode(bf16[4,128,512], bf16[4,128,512], bf16[4,128,64])", "lengths are data"),
-        ("vllm::moe_forward(bf16[4,64], bf16[4,8])", "the layer's"),
+        ("vllm::moe_forward(bf16[4,64], bf16[4,8])", "belong to the layer"),
         ("deep_gemm_cpp::fp8_m_grouped_gemm_nt_masked(f8e4m3fn[4,64,16])", "rows each expert has"),
         ("_C::machete_mm(f16[4,64], i32[8,128])", "hides N"),
         ("_C::marlin_gemm(f16[4,64], i32[4,256])", "size_n"),

@@ -1,7 +1,7 @@
-"""Activations, forward and backward: FLOPs an element by counting the operations of the definition.
+"""Activations, forward and backward: FLOPs per element, counted from each function's definition.
 
-sigmoid is negate, exp, add, divide: 4. The backward counts include the recomputation that the
-framework's kernel does from what it is given.
+Sigmoid is negate, exp, add, divide: 4. A backward count includes what the framework's kernel
+recomputes from its inputs.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ def _tanh_form(call: OpCall) -> bool:
 @op(
     *(f"aten::{name}" for name in FORWARD if "glu" not in name),
     family="activation",
-    source="FLOPs an element: opscope.core.perf.ops.activation.FORWARD",
+    source="FLOPs per element: opscope.core.perf.ops.activation.FORWARD",
 )
 def activation(call: OpCall) -> Cost:
-    """A stated number of FLOPs an element."""
+    """The number of FLOPs per element that FORWARD lists."""
     x = need(call, 0, "operand")
     word = word_of(call.name)
     each = _GELU_TANH if word == "gelu" and _tanh_form(call) else FORWARD.get(word, 1)
     operands = [x, *tensors(call)[1:2]] if word in ("prelu", "_prelu_kernel") else [x]
-    if word in ("prelu", "_prelu_kernel") and len(operands) > 1:  # the weight lies along dim 1
+    if word in ("prelu", "_prelu_kernel") and len(operands) > 1:  # the weight applies along dim 1
         w = operands[1]
         return cost([x, w], [result(call, sizes(x), x.dtype)], vector=2 * numel(x), dtype=x.dtype)
     found = elementwise_cost(call, operands, each)
@@ -109,7 +109,7 @@ def activation(call: OpCall) -> Cost:
         and call.param("training") is True
         and len(tensors(call)) > 1
     ):
-        noise = cost([], [tensors(call)[1]])  # drawn here, and kept for backward
+        noise = cost([], [tensors(call)[1]])  # drawn here and kept for backward
         return found + noise
     return found
 
@@ -121,13 +121,13 @@ def activation(call: OpCall) -> Cost:
     "_C::gelu_and_mul",
     "_C::gelu_tanh_and_mul",
     family="activation",
-    source="the gate's activation and a multiply, an element of the half",
+    source="the gate's activation and a multiplication per element of the half",
     variants={"result_first": "_C::* vllm::*"},
 )
 def gated(call: OpCall) -> Cost:
-    """Half of the input gates the other half: the activation and one multiplication an output."""
+    """One half of the input gates the other: the activation and one multiplication per output."""
     found = tensors(call)
-    if variant(call, "result_first") and len(found) > 1:  # the result is the first
+    if variant(call, "result_first") and len(found) > 1:  # the result is the first argument
         out, x = found[0], found[1]
     else:
         x = need(call, 0, "operand")
@@ -139,11 +139,11 @@ def gated(call: OpCall) -> Cost:
 @op(
     *(f"aten::{name}" for name in BACKWARD if name != "glu_backward"),
     family="activation",
-    source="FLOPs an element: opscope.core.perf.ops.activation.BACKWARD",
+    source="FLOPs per element: opscope.core.perf.ops.activation.BACKWARD",
     variants={"weighted": "aten::prelu_backward aten::_prelu_kernel_backward"},
 )
 def activation_backward(call: OpCall) -> Cost:
-    """A stated number of FLOPs an element; reads the gradient and what the forward kept."""
+    """BACKWARD's FLOPs per element; reads the gradient and the tensor that the forward kept."""
     grad, kept = need(call, 0, "gradient"), need(call, 1, "forward's tensor")
     word = word_of(call.name)
     each = _GELU_TANH_BACKWARD if word == "gelu_backward" and _tanh_form(call) else BACKWARD[word]
@@ -154,31 +154,35 @@ def activation_backward(call: OpCall) -> Cost:
     if word in (
         "log_sigmoid_backward",
         "rrelu_with_noise_backward",
-    ):  # what the forward kept besides
+    ):  # they also read a second tensor that the forward kept
         out = result(call, sizes(kept), kept.dtype)
         return cost(distinct_tensors(call)[:3], [out], vector=each * numel(grad), dtype=grad.dtype)
     return elementwise_cost(call, [grad, kept], each)
 
 
-@op("aten::_transform_bias_rescale_qkv", family="activation", source="bias 1 an element, queries 1")
+@op(
+    "aten::_transform_bias_rescale_qkv",
+    family="activation",
+    source="bias 1 per element, scale 1 per element of the queries",
+)
 def split_heads(call: OpCall) -> Cost:
-    """The bias is added, the queries are scaled, and the three are laid out by heads."""
+    """Add the bias, scale the queries, and lay out queries, keys and values by heads."""
     x = need(call, 0, "projected input")
     count = numel(x)
     writes = outputs(call) or [x]
     return cost(distinct_tensors(call), writes, vector=count + count // 3, dtype=x.dtype)
 
 
-@op("aten::glu_backward", family="activation", source="9 an element of the gradient")
+@op("aten::glu_backward", family="activation", source="9 per element of the gradient")
 def glu_backward(call: OpCall) -> Cost:
-    """Both halves' gradients: sigmoid again (4), three multiplies, a subtraction, a product."""
+    """Both halves' gradients: sigmoid recomputed (4), three multiplies, a subtraction, a product."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
     return cost([grad, x], [x], vector=9 * numel(grad), dtype=grad.dtype)
 
 
 @backward_of(*(f"aten::{name}" for name in FORWARD if "glu" not in name), "aten::tanh")
 def activation_gradient(call: OpCall) -> tuple[Cost, Cost]:
-    """The gradient and one kept tensor in, one gradient out."""
+    """Read the gradient and one kept tensor, write one gradient."""
     x = need(call, 0, "operand")
     word = {"relu": "threshold", "relu6": "hardtanh"}.get(word_of(call.name), word_of(call.name))
     each = BACKWARD.get(word + "_backward")

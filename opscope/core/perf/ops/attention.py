@@ -1,9 +1,9 @@
 """Scaled dot-product attention: 2·(d_qk + d_v) FLOPs for each pair of a query and a key.
 
-The matrix FLOPs count every pair, as torch.utils.flop_counter and the usual MFU do; what a causal
-mask or a window makes needless is kept apart in ``masked_flops``. Backward recomputes the scores and
-takes four more products: 2·(3·d_qk + 2·d_v) a pair. Softmax is five vector FLOPs a pair: scale,
-maximum, subtract, exponential, sum (and one division an output element).
+The matrix FLOPs count every pair, as torch.utils.flop_counter and the usual MFU do. ``masked_flops``
+has those that a causal mask or a window makes unnecessary. Backward recomputes the scores and
+computes four more products: 2·(3·d_qk + 2·d_v) per pair. Softmax is five vector FLOPs per pair: scale,
+maximum, subtract, exponential, sum (and one division per output element).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import OpCall, TensorSpec
 
-_SOURCE = "2·B·H·Nq·Nk·(d_qk + d_v) (torch.utils.flop_counter, masks kept apart)"
+_SOURCE = "2·B·H·Nq·Nk·(d_qk + d_v) (torch.utils.flop_counter; masked pairs included)"
 _BACK = "2·B·H·Nq·Nk·(3·d_qk + 2·d_v), scores recomputed (torch.utils.flop_counter)"
 
 
 def causal_pairs(queries: int, keys: int, bottom_right: bool = False) -> int:
-    """Pairs (i, j) with j ≤ i, or j ≤ i + keys − queries where the mask is aligned at the end."""
+    """The number of pairs (i, j) with j ≤ i; with ``bottom_right``, with j ≤ i + keys − queries."""
     return _pairs_below(queries, keys, keys - queries if bottom_right else 0)
 
 
 def _pairs_below(queries: int, keys: int, shift: int) -> int:
-    """Pairs (i, j) with j ≤ i + shift."""
-    # query i sees the keys 0 … i + shift: none below 0, no more than there are
+    """The number of pairs (i, j) with j ≤ i + shift."""
+    # query i sees the keys 0 … i + shift: at least none, at most all
     first = min(max(0, -shift), queries)
     full = max(min(queries, keys - shift), first)
     rising = full - first
@@ -44,7 +44,7 @@ def _pairs_below(queries: int, keys: int, shift: int) -> int:
 
 
 def window_pairs(queries: int, keys: int, left: int, right: int, shift: int = 0) -> int:
-    """Pairs with i + shift − left ≤ j ≤ i + shift + right; a negative bound is no bound."""
+    """The number of pairs with i + shift − left ≤ j ≤ i + shift + right; a negative bound is no bound."""
     upper = _pairs_below(queries, keys, shift + right) if right >= 0 else queries * keys
     return upper - (_pairs_below(queries, keys, shift - left - 1) if left >= 0 else 0)
 
@@ -61,12 +61,12 @@ def attention_cost(
     writes: list[TensorSpec] | None = None,
     grads: tuple[TensorSpec, ...] = (),
 ) -> Cost:
-    """Cost from ``pairs`` (all, unmasked; heads and batch included) and (d_qk, d_v)."""
+    """Return the cost from ``pairs`` (all, unmasked; over heads and batch) and ``dims`` (d_qk, d_v)."""
     every, live = pairs
     d_qk, d_v = dims
     each = 2 * (3 * d_qk + 2 * d_v) if backward else 2 * (d_qk + d_v)
     rows = product(sizes(q)) // max(d_qk, 1)
-    # backward's softmax: recompute 4, dropout apart, dS = P ∘ (dP − D) 2, scale 1
+    # backward's softmax: recompute 4 (without dropout), dS = P ∘ (dP − D) 2, scale 1
     vector = live * (7 if backward else 5) + (2 if backward else 1) * rows * d_v
     reads = [q, k, v, *grads]
     reads += [t for t in tensors(call)[len(reads) :] if t not in reads]
@@ -89,18 +89,24 @@ def attention_cost(
 
 
 def _heads_first(q: TensorSpec, k: TensorSpec, v: TensorSpec) -> tuple[int, int, int, int, int]:
-    """(batch·heads of q, Nq, Nk, d_qk, d_v) of [B, H, N, d] tensors; heads of k and v may be fewer."""
+    """Return (batch·heads of q, Nq, Nk, d_qk, d_v) of [B, H, N, d] tensors; k and v may have fewer heads.
+
+    Raises CannotKnow if the shapes are not those of an attention.
+    """
     qs, ks, vs = sizes(q), sizes(k), sizes(v)
     if min(len(qs), len(ks), len(vs)) < 2:
-        raise CannotKnow(f"not attention: {list(qs)}, {list(ks)}")
+        raise CannotKnow(f"the shapes are not an attention's: {list(qs)}, {list(ks)}")
     if qs[-1] != ks[-1] or ks[-2] != vs[-2]:
-        raise CannotKnow(f"sizes of queries, keys and values differ: {list(qs)}, {list(ks)}")
+        raise CannotKnow(
+            f"the sizes of queries, keys and values do not fit: {list(qs)}, {list(ks)}"
+        )
     if len(qs) > 2 and len(ks) > 2 and qs[-3] % (ks[-3] or qs[-3] + 1):
-        raise CannotKnow("heads of the queries are no multiple of those of the keys")
+        raise CannotKnow("the number of query heads is not a multiple of the number of key heads")
     return product(qs[:-2]), qs[-2], ks[-2], qs[-1], vs[-1]
 
 
 def live_pairs(call: OpCall, queries: int, keys: int, bottom_right: bool) -> int:
+    """The number of pairs of one head that remain under the call's window or causal mask."""
     left, right = call.param("window_size_left"), call.param("window_size_right")
     if isinstance(left, int) or isinstance(right, int):
         low = left if isinstance(left, int) and not isinstance(left, bool) else -1
@@ -144,7 +150,7 @@ def sdpa(call: OpCall) -> Cost:
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     heads, queries, keys, d_qk, d_v = _heads_first(q, k, v)
     if variant(call, "flex") and call.param("sparsity") is None and len(tensors(call)) > 3:
-        # the block mask's tensors are inputs; how many blocks are full is their content
+        # the block mask's tensors are inputs, but their values (the full blocks) are not recorded
         live = queries * keys
     else:
         live = live_pairs(call, queries, keys, bottom_right=False)
@@ -176,7 +182,7 @@ def sdpa_backward(call: OpCall) -> Cost:
     source=_BACK,
 )
 def flex_backward(call: OpCall) -> Cost:
-    """Query, key, value come first; the mask's blocks are content, so every pair counts."""
+    """Query, key, value come first. The mask's blocks are not recorded, so every pair counts."""
     q, k, v = (need(call, n, "operand") for n in range(3))
     heads, queries, keys, d_qk, d_v = _heads_first(q, k, v)
     pairs = heads * queries * keys, heads * queries * keys
@@ -186,7 +192,10 @@ def flex_backward(call: OpCall) -> Cost:
 def tokens_first(
     call: OpCall, q: TensorSpec, k: TensorSpec, v: TensorSpec
 ) -> tuple[int, int, int, int]:
-    """(all pairs, unmasked pairs, d_qk, d_v) of [B, N, H, d] operands, or of packed [T, H, d]."""
+    """Return (all pairs, unmasked pairs, d_qk, d_v) of [B, N, H, d] or packed [T, H, d] operands.
+
+    Raises CannotKnow for another layout, or if the packed sequences' lengths are unknown.
+    """
     qs, ks, vs = sizes(q), sizes(k), sizes(v)
     if len(qs) == 4 and len(ks) == 4:
         batch, queries, heads, d_qk = qs
@@ -207,21 +216,21 @@ def _packed(call: OpCall) -> bool:
 def _varlen(
     call: OpCall, q: tuple[int, ...], k: tuple[int, ...], d_v: int
 ) -> tuple[int, int, int, int]:
-    """Packed sequences: exact only where their lengths are the same, or there is one.
+    """Return what ``tokens_first`` does, for packed sequences of equal length or a single sequence.
 
-    The offsets are data. With one sequence, or with every sequence as long as the longest (the
-    longest times their number is all tokens), the lengths follow.
+    The offsets are data that no trace records. All sequences have the longest length if that length
+    times their number is the number of tokens. Raises CannotKnow otherwise.
     """
     offsets = [t for t in tensors(call)[3:] if len(t.shape) == 1 and t.dtype in ("i32", "i64")]
     tokens, heads, d_qk = q[-3], q[-2], q[-1]
     keys = k[-3]
-    if not tokens or not keys:  # however they are cut
+    if not tokens or not keys:  # no pairs, whatever the lengths are
         return 0, 0, d_qk, d_v
     if not offsets:
-        raise CannotKnow("the lengths of the packed sequences are not recorded")
+        raise CannotKnow("the trace does not record the lengths of the packed sequences")
     count = sizes(offsets[0])[0] - 1
     if count < 1:
-        raise CannotKnow("the lengths of the packed sequences are not recorded")
+        raise CannotKnow("the trace does not record the lengths of the packed sequences")
     longest_q = call.param("max_q", call.param("max_seqlen_q"))
     longest_k = call.param("max_k", call.param("max_seqlen_k"))
     if count == 1:
@@ -263,7 +272,7 @@ def _varlen(
 )
 def flash(call: OpCall) -> Cost:
     """[B, N, H, d] operands, or packed [T, H, d] where the lengths follow from the sizes."""
-    if variant(call, "result_first"):  # the result is the first
+    if variant(call, "result_first"):  # the result is the first argument
         call = replace(call, inputs=(*call.inputs[1:],), outputs=call.inputs[:1])
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     every, live, d_qk, d_v = tokens_first(call, q, k, v)
@@ -303,14 +312,14 @@ def flash_backward(call: OpCall) -> Cost:
     "_C::paged_attention_v2",
     "flash_attn::_flash_attn_with_kvcache",
     family="attention",
-    source="2·pairs·(d_qk + d_v); the cached lengths are content",
+    source="2·pairs·(d_qk + d_v) if the cached lengths are known",
     variants={"kvcache": "flash_attn::_flash_attn_with_kvcache"},
 )
 def paged(call: OpCall) -> Cost:
-    """One new token against the pages of its sequence.
+    """A sequence's new token attends to the cached pages of that sequence.
 
-    The lengths are data, but for what tells them: ``seq_lens`` as a parameter, or a single sequence,
-    which is as long as the longest (``max_seq_len``).
+    The lengths are data that no trace records, unless ``seq_lens`` is a parameter, or there is a
+    single sequence, which is as long as the longest (``max_seq_len``).
     """
     found = tensors(call)
     kvcache = variant(call, "kvcache")
@@ -326,7 +335,7 @@ def paged(call: OpCall) -> Cost:
         raise CannotKnow("the trace has no shape for the query")
     shape = sizes(q)
     heads, dim = shape[-2:]
-    each = shape[1] if kvcache else 1  # new tokens a sequence
+    each = shape[1] if kvcache else 1  # new tokens per sequence
     keys = sum(int(n) for n in lengths if isinstance(n, (int, float)))
     pairs = heads * each * keys
     shared = call.param("num_kv_heads")
@@ -353,7 +362,7 @@ def paged(call: OpCall) -> Cost:
     "torch_attn::_varlen_attn",
 )
 def flash_gradient(call: OpCall) -> tuple[Cost, Cost]:
-    """All three gradients are of data, the tokens before the heads."""
+    """All three gradients are data gradients; the operands have the tokens before the heads."""
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     every, live, d_qk, d_v = tokens_first(call, q, k, v)
     grad = TensorSpec(q.dtype, (*sizes(q)[:-1], d_v))
@@ -381,7 +390,7 @@ def flash_gradient(call: OpCall) -> tuple[Cost, Cost]:
     "flex_attention",
 )
 def attention_backward(call: OpCall) -> tuple[Cost, Cost]:
-    """All three gradients are of data; there are no parameters."""
+    """All three gradients are data gradients; there are no parameters."""
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     heads, queries, keys, d_qk, d_v = _heads_first(q, k, v)
     pairs = heads * queries * keys, heads * live_pairs(call, queries, keys, bottom_right=False)

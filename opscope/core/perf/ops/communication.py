@@ -1,7 +1,7 @@
-"""Collectives: no FLOPs of the model, the bytes that each rank must send and receive.
+"""Collectives: zero model FLOPs, and the bytes that each rank must send and receive.
 
-For n ranks and a buffer of S bytes the least that a rank sends (and receives) is, as nccl-tests
-defines its bus bandwidth (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md):
+With n ranks and a buffer of S bytes, a rank sends (and receives) at least the following, as in
+nccl-tests' bus bandwidth (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md):
 all-reduce 2·(n − 1)/n·S; all-gather, reduce-scatter and all-to-all (n − 1)/n·S, S the larger buffer;
 broadcast, reduce, send and receive S.
 """
@@ -18,14 +18,14 @@ from opscope.core.perf.shapes import NO_SHAPES, Span, distinct_tensors, lists, n
 from opscope.core.perf.shapes import cost as cost_of_parts
 from opscope.core.schema import Arg, OpCall, SameAs
 
-#: Numerator and denominator of the share of S that crosses the wire, from the number of ranks.
+#: From the number of ranks to the share of S that crosses the wire, as (numerator, denominator).
 FACTORS: Final[dict[str, Callable[[int], tuple[int, int]]]] = {
     "all_reduce": lambda n: (2 * (n - 1), n),
     "all_gather": lambda n: (n - 1, n),
     "reduce_scatter": lambda n: (n - 1, n),
     "all_to_all": lambda n: (n - 1, n),
     "one_shot_all_reduce": lambda n: (n - 1, 1),  # every rank reads every other's whole buffer
-    "multimem_all_reduce": lambda n: (1, 1),  # the switch adds (NVLink SHARP)
+    "multimem_all_reduce": lambda n: (1, 1),  # the switch does the sum (NVLink SHARP)
     "broadcast": lambda n: (1, 1),
     "reduce": lambda n: (1, 1),
     "gather": lambda n: (n - 1, n),
@@ -54,12 +54,12 @@ _WORDS: Final = (
 
 
 def collective(text: str) -> str | None:
-    """The kind of collective that a name speaks of (``ncclDevKernel_AllReduce_…``: ``all_reduce``)."""
+    """Return the kind of collective in a name (``ncclDevKernel_AllReduce_…``: ``all_reduce``), or None."""
     return next((kind for pattern, kind in _WORDS if pattern.search(text)), None)
 
 
 def wire_bytes(kind: str, size: int, ranks: int) -> int:
-    """Bytes that one rank must send for a buffer of ``size`` bytes (the larger of input and output)."""
+    """Return the bytes that a rank must send; ``size`` is the larger of input and output (bytes)."""
     over, under = FACTORS[kind](max(ranks, 1))
     return size * over // under if ranks > 1 else 0
 
@@ -162,11 +162,11 @@ _NAMES = (
 @op(
     *_NAMES,
     family="communication",
-    source="bytes on the wire a rank: nccl-tests, PERFORMANCE.md",
+    source="bytes on the wire per rank: nccl-tests, PERFORMANCE.md",
     variants={"moves_nothing": "*wait* *-done *_wrap_tensor_autograd *Group*", "of_gloo": "gloo:*"},
 )
 def communicate(call: OpCall) -> Cost:
-    """bytes_read is what a rank sends, bytes_written what it receives; no FLOPs of the model."""
+    """Zero model FLOPs; ``bytes_read`` is what a rank sends, ``bytes_written`` what it receives."""
     named = call.param("Collective name", call.param("collective", call.name))
     kind = collective(str(named))
     if "+" in call.name:
@@ -176,12 +176,12 @@ def communicate(call: OpCall) -> Cost:
     if kind is None:
         return _unknown("the trace does not record which collective it is")
     if variant(call, "of_gloo"):
-        return _unknown("its bytes stand at the op that asked for it")
+        return _unknown("its bytes are counted at the op that called it")
     parts = distinct_tensors(call)
     told = _integer(call, "bytes")
     ranks, note = group_size(call), ""
     if ranks is None and (ranks := _integer(call, "world_size")) is not None:
-        note = f"the group is not recorded: taken to be all {ranks} ranks"
+        note = f"the group is not recorded; all {ranks} ranks are assumed to take part"
     if ranks is None and kind not in _ANY_RANKS:
         return _unknown("the trace does not record how many ranks take part")
     if told is None and not parts and kind != "barrier":
@@ -201,24 +201,24 @@ def communicate(call: OpCall) -> Cost:
     return cost_of_parts(sent, received, note="" if kind in _ANY_RANKS else note)
 
 
-@op("_c10d_functional::batch_p2p_ops", family="communication", source="every message once")
+@op("_c10d_functional::batch_p2p_ops", family="communication", source="each message once")
 def batch(call: OpCall) -> Cost:
-    """Several messages at once, some sent, some received, by the list of operations."""
+    """Several messages at once; ``op_list`` says which are sent and which are received."""
     words_, messages = call.param("op_list"), [t for one in lists(call) for t in one]
     if not isinstance(words_, tuple) or len(words_) != len(messages):
         return _unknown("the trace does not record which messages are sent and which received")
     kinds = [collective(str(word)) for word in words_]
     if not {*kinds} <= {"send", "recv"}:
-        return _unknown("an operation that is neither a send nor a receive")
+        return _unknown("the batch has an operation that is neither a send nor a receive")
     pairs = list(zip(kinds, messages, strict=True))
     sent = [message for kind, message in pairs if kind == "send"]
     return cost_of_parts(sent, [message for kind, message in pairs if kind == "recv"])
 
 
 def buffer_bytes(call: OpCall) -> int | None:
-    """The larger of what goes in and what comes out of a collective on one rank; null if not known.
+    """Return the bytes of a collective's larger side, input or output, on one rank; None if not known.
 
-    As the trace tells it, else the largest tensor or list of tensors among arguments and results.
+    From the trace's own figure, else from the largest tensor or list of tensors among arguments and results.
     """
     told = _integer(call, "bytes")
     if told is not None or call.truncated:
@@ -239,7 +239,7 @@ def _nbytes(call: OpCall, value: Arg) -> int | None:
     return None if value is None else value.nbytes
 
 
-#: What crosses the wire is the message, however many ranks there are.
+#: Kinds whose bytes on the wire do not depend on the number of ranks.
 _ANY_RANKS: Final = (
     "broadcast", "reduce", "send", "recv", "permute", "barrier", "multimem_all_reduce",
 )  # fmt: skip
@@ -251,20 +251,20 @@ def _integer(call: OpCall, *keys: str) -> int | None:
 
 
 def _shares(name: str, kind: str, ranks: int) -> int:
-    """How many times NCCL's count, one rank's share of some collectives, makes the whole buffer."""
+    """Return the factor from NCCL's count to the whole buffer: some collectives count one rank's share."""
     per_rank = kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
     return ranks if per_rank and name.startswith("nccl") and ":" not in name else 1
 
 
 def _group(call: OpCall, kind: str | None) -> Cost:
-    """Several NCCL calls that one kernel does: what each says, added up."""
+    """The cost of several NCCL calls that one kernel runs: the sum of their sends and receives."""
     names = call.name.split("+")
     if set(names) <= {"ncclSend", "ncclRecv"}:
         if _integer(call, "bytes") is None:
             return _unknown("the trace does not record the messages' sizes")
         sent, received = (Span("u8", _integer(call, key) or 0) for key in ("sent", "received"))
         return cost_of_parts([sent], [received])
-    return _unknown(f"a group of several kinds of collectives ({kind} and others)")
+    return _unknown(f"the group has several kinds of collectives ({kind} and others)")
 
 
 def _unknown(reason: str) -> Cost:

@@ -40,14 +40,14 @@ _EINSUM = re.compile(r"[A-Za-z.,> -]*\Z")
 
 
 def einsum_flops(equation: str, shapes: list[tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
-    """FLOPs and result shape of an einsum, contracted pairwise from left to right.
+    """Return the FLOPs and the result shape of an einsum, contracted pairwise from left to right.
 
-    Each pair costs 2 per multiply-add where it sums over an index, else 1 per product, as
-    ``opt_einsum.contract_path`` with ``optimize='auto-hq'`` may beat: left to right is torch's order
-    without opt_einsum. Raises CannotKnow where equation and shapes do not fit.
+    A pair costs 2 per multiply-add if it sums over an index, else 1 per product. Left to right is
+    torch's order without opt_einsum; ``opt_einsum.contract_path`` with ``optimize='auto-hq'`` may find
+    a cheaper order. Raises CannotKnow if equation and shapes do not fit.
     """
     if not _EINSUM.match(equation):
-        raise CannotKnow("the einsum's equation is not readable")
+        raise CannotKnow("the einsum's equation cannot be read")
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -106,9 +106,14 @@ def einsum(call: OpCall) -> Cost:
     return cost(distinct_tensors(call), [result(call, shape, dtype)], matrix=flops, dtype=dtype)
 
 
-@op("aten::chain_matmul", "aten::linalg_multi_dot", family="gemm", source="2·M·N·K, best order")
+@op(
+    "aten::chain_matmul",
+    "aten::linalg_multi_dot",
+    family="gemm",
+    source="2·M·N·K in the cheapest order",
+)
 def multi_dot(call: OpCall) -> Cost:
-    """The cheapest order of the chain (dynamic programming, as both ops choose it)."""
+    """The cheapest order of the chain, found by dynamic programming as both ops do."""
     chain = tensors(call)
     if len(chain) < 2:
         raise CannotKnow("the trace has no shapes for the chain")
@@ -134,7 +139,7 @@ def multi_dot(call: OpCall) -> Cost:
 
 @op("aten::_trilinear", family="gemm", source="2 per multiply-add, pairwise")
 def trilinear(call: OpCall) -> Cost:
-    """Three operands with dimensions of 1 put in, multiplied, and summed over ``sumdim``."""
+    """Three operands, with dimensions of 1 inserted, multiplied and summed over ``sumdim``."""
     operands = [need(call, n, "operand") for n in range(3)]
     total = as_ints(call.param("sumdim"))
     added = [as_ints(call.param(f"expand{n}")) for n in (1, 2, 3)]

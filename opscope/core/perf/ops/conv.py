@@ -1,9 +1,9 @@
-"""Convolutions of any dimension: 2 FLOPs for each multiply-add, padding counted as it is computed.
+"""Convolutions of any dimension: 2 FLOPs per multiply-add, including those on padding.
 
 For input [N, C, *in], weight [O, C/groups, *k] and output [N, O, *out]:
 forward = data gradient = weight gradient = 2·N·prod(out)·O·(C/groups)·prod(k); a transposed
-convolution has prod(in) in the place of prod(out). torch.utils.flop_counter counts the same, but for
-the weight gradient of a grouped convolution, where it multiplies by the groups once too often.
+convolution has prod(in) instead of prod(out). torch.utils.flop_counter counts the same, except for the
+weight gradient of a grouped convolution, which it multiplies by the number of groups once too often.
 """
 
 from __future__ import annotations
@@ -34,21 +34,24 @@ _SOURCE = "2·N·prod(out)·O·(C/groups)·prod(k) (torch.utils.flop_counter)"
 
 
 def is_transposed(call: OpCall) -> bool:
-    """By the op's name or its ``transposed`` parameter."""
+    """Whether the op's name or its ``transposed`` parameter says that the convolution is transposed."""
     return variant(call, "transpose") or bool(call.param("transposed", False))
 
 
 def conv_flops(batch: int, spatial: Sequence[int], weight: Sequence[int]) -> int:
-    """2·N·prod(spatial)·prod(weight): spatial is the output's, or a transposed one's input's."""
+    """Return 2·N·prod(spatial)·prod(weight) FLOP; spatial sizes: the output's (transposed: the input's)."""
     return 2 * batch * product(spatial) * product(weight)
 
 
 def _parts(x: TensorSpec, w: TensorSpec) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Batch, spatial sizes, weight sizes. The input may have no batch dimension."""
+    """Return the batch size, spatial sizes and weight sizes. The input may have no batch dimension.
+
+    Raises CannotKnow if the shapes are not a convolution's.
+    """
     xs, ws = sizes(x), sizes(w)
     rank = len(ws) - 2
     if rank < 1 or len(xs) not in (rank + 1, rank + 2):
-        raise CannotKnow(f"not a convolution: {list(xs)} with {list(ws)}")
+        raise CannotKnow(f"the shapes are not a convolution's: input {list(xs)}, weight {list(ws)}")
     return (xs[0] if len(xs) == rank + 2 else 1), xs[-rank:], ws
 
 
@@ -121,7 +124,7 @@ def convolution(call: OpCall) -> Cost:
 def _output(
     call: OpCall, x: TensorSpec, spatial: tuple[int, ...], weight: tuple[int, ...], transposed: bool
 ) -> tuple[TensorSpec, int]:
-    """The result and how many spatial positions of the input are touched."""
+    """Return the result, and the number of spatial positions of the input that are touched."""
     rank = len(spatial)
     recorded = output(call)
     if knows_params(call):
@@ -135,20 +138,20 @@ def _output(
     if recorded is None:
         if all(n == 1 for n in (*spatial, *weight[2:])) and not transposed:
             return TensorSpec(x.dtype, (*sizes(x)[: -rank - 1], weight[0], *spatial)), 1
-        raise CannotKnow("the trace does not record stride and padding, and not the output's shape")
+        raise CannotKnow("the trace records neither stride and padding nor the output's shape")
     if transposed:
         return recorded, product(spatial)
     return recorded, _least_touched(spatial, sizes(recorded)[-rank:], weight[2:])
 
 
 def _least_touched(spatial: Sequence[int], out: Sequence[int], kernel: Sequence[int]) -> int:
-    """Touched positions where the stride is not recorded: windows of one element skip the rest."""
+    """The fewest positions touched if the stride is not recorded: windows of one element may skip some."""
     return product(min(o, n) if k == 1 else n for n, o, k in zip(spatial, out, kernel, strict=True))
 
 
 @op("aten::conv_tbc", family="conv", source=_SOURCE)
 def conv_tbc(call: OpCall) -> Cost:
-    """Time, batch, channel: 2·T'·B·prod(weight), the weight [k, C, O]."""
+    """Layout [time, batch, channel]: 2·T'·B·prod(weight), with weight [k, C, O]."""
     x, w, bias = (need(call, n, "operand") for n in range(3))
     (time, batch, _), weight = sizes(x), sizes(w)
     pad = int_param(call, "pad", 0)
@@ -157,13 +160,13 @@ def conv_tbc(call: OpCall) -> Cost:
     return cost([x, w, bias], [out], matrix=2 * steps * batch * product(weight), dtype=x.dtype)
 
 
-@op("aten::conv_tbc_backward", family="conv", source=_SOURCE + " for each of both gradients")
+@op("aten::conv_tbc_backward", family="conv", source=_SOURCE + " for each of the two gradients")
 def conv_tbc_backward(call: OpCall) -> Cost:
-    """Both gradients take the forward's multiply-adds, the bias a sum over the rest."""
+    """Both gradients cost the forward's multiply-adds; the bias's is a sum over the other dimensions."""
     grad, x, w, bias = (need(call, n, "operand") for n in range(4))
     wide = sizes(w)
     if len(wide) != 3:
-        raise CannotKnow(f"not a convolution's weight: {list(wide)}")
+        raise CannotKnow(f"the shape is not a convolution weight's: {list(wide)}")
     each = 2 * numel(grad) * wide[0] * wide[1]
     added = max(numel(grad) - numel(bias), 0)
     return cost([grad, x, w], [x, w, bias], matrix=2 * each, vector=added, dtype=promote([x, w]))
@@ -173,10 +176,10 @@ def conv_tbc_backward(call: OpCall) -> Cost:
     "torchvision::deform_conv2d",
     "torchvision::_deform_conv2d",
     family="conv",
-    source=_SOURCE + "; bilinear sampling 7 a tap and channel",
+    source=_SOURCE + "; bilinear sampling 7 per tap and channel",
 )
 def deform_conv2d(call: OpCall) -> Cost:
-    """As a convolution, and a bilinear sample (4 multiplies, 3 adds) for each tap and channel."""
+    """A convolution, and a bilinear sample (4 multiplies, 3 adds; a mask 1) per tap and channel."""
     x, w, offset = (need(call, n, "operand") for n in range(3))
     batch, _, weight = _parts(x, w)
     spatial = sizes(offset)[-2:]
@@ -206,11 +209,11 @@ def deform_conv2d(call: OpCall) -> Cost:
     "aten::slow_conv_dilated2d_backward",
     "aten::slow_conv_transpose2d_backward",
     family="conv",
-    source=_SOURCE + " for each gradient that output_mask asks for",
+    source=_SOURCE + " for each gradient that output_mask requests",
     variants={"transpose": "aten::slow_conv_transpose2d_backward"},
 )
 def convolution_backward(call: OpCall) -> Cost:
-    """The data gradient and the weight gradient, each as many multiply-adds as the forward."""
+    """The data gradient and the weight gradient, each with the forward's multiply-adds."""
     grad, x, w = (need(call, n, "operand") for n in range(3))
     return _backward(call, grad, x, w)
 
@@ -224,11 +227,11 @@ def convolution_backward(call: OpCall) -> Cost:
     "aten::mps_convolution_backward",
     "aten::mps_convolution_transpose_backward",
     family="conv",
-    source=_SOURCE + " for each gradient that output_mask asks for",
+    source=_SOURCE + " for each gradient that output_mask requests",
     variants={"transpose": "*transpose*"},
 )
 def cudnn_convolution_backward(call: OpCall) -> Cost:
-    """As convolution_backward, the input before the gradient."""
+    """As ``convolution_backward``, with the input before the gradient."""
     x, grad, w = (need(call, n, "operand") for n in range(3))
     return _backward(call, grad, x, w)
 
@@ -244,7 +247,7 @@ def _mask(call: OpCall) -> tuple[bool, bool, bool]:
             recorded[1] is not None,
             len(recorded) > 2 and bool(recorded[2]),
         )
-    raise CannotKnow("the trace does not record which gradients were asked for (output_mask)")
+    raise CannotKnow("the trace does not record which gradients were requested (output_mask)")
 
 
 def _backward(call: OpCall, grad: TensorSpec, x: TensorSpec, w: TensorSpec) -> Cost:
@@ -265,7 +268,7 @@ def _backward(call: OpCall, grad: TensorSpec, x: TensorSpec, w: TensorSpec) -> C
 
 
 def _bias_gradient(grad: TensorSpec, w: TensorSpec, beside: bool) -> Cost:
-    """The sum over all but the channels; ``beside``: another gradient has read what is added up."""
+    """The cost of a sum over all but the channels; ``beside``: another gradient already reads ``grad``."""
     channels = sizes(grad)[-(len(sizes(w)) - 1)]
     return cost(
         [None if beside else grad],
@@ -289,7 +292,7 @@ def _less_read(total: Cost, by: int) -> Cost:
 def gradients(
     grad: TensorSpec, x: TensorSpec, w: TensorSpec, transposed: bool
 ) -> tuple[Cost, Cost]:
-    """(data gradient, weight gradient) of a convolution from the three tensors."""
+    """Return (data gradient, weight gradient) of a convolution from its three tensors."""
     batch, spatial, weight = _parts(x, w)
     flops = conv_flops(batch, spatial if transposed else sizes(grad)[-len(spatial) :], weight)
     dtype = promote([grad, w])
@@ -320,7 +323,7 @@ _BY_WEIGHT = (
     variants={"transpose": "aten::cudnn_convolution_transpose_backward_input"},
 )
 def backward_input(call: OpCall) -> Cost:
-    """2·N·prod(grad)·prod(weight); the data's size is a parameter, or the forward tells it."""
+    """2·N·prod(grad)·prod(weight); the input's size comes from a parameter or the forward's call."""
     grad, w = need(call, 0, "output gradient"), need(call, 1, "weight")
     batch, spatial, weight = _parts(grad, w)
     recorded = output(call)
@@ -347,7 +350,7 @@ def backward_input(call: OpCall) -> Cost:
     variants={"transpose": "aten::cudnn_convolution_transpose_backward_weight"},
 )
 def backward_weight(call: OpCall) -> Cost:
-    """2·N·prod(grad)·prod(weight); the weight's size is a parameter, or the forward tells it."""
+    """2·N·prod(grad)·prod(weight); the weight's size comes from a parameter or the forward's call."""
     grad, x = need(call, 0, "output gradient"), need(call, 1, "input")
     size = ints_param(call, "weight_size") or ints_param(call, "weights_size")
     recorded = output(call)
@@ -365,13 +368,13 @@ def backward_weight(call: OpCall) -> Cost:
 
 @with_forward(*_BY_INPUT)
 def backward_input_of(call: OpCall, forward: OpCall) -> Cost:
-    """With the forward's input and weight the sizes are all there."""
+    """The data gradient, with all sizes from the forward's input and weight."""
     return _gradients_of(call, forward)[0]
 
 
 @with_forward(*_BY_WEIGHT)
 def backward_weight_of(call: OpCall, forward: OpCall) -> Cost:
-    """With the forward's weight the sizes are all there."""
+    """The weight gradient, with all sizes from the forward's input and weight."""
     grad = need(call, 0, "output gradient")
     found = _gradients_of(call, forward)[1]
     if call.param("bias_defined") is not True:

@@ -1,4 +1,4 @@
-"""Convolutions of quantised numbers: a packed weight hides its window."""
+"""Quantised convolutions; a packed weight hides the size of its window."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _CONV = words(
 )
 
 
-@op(*_CONV, family="conv", source="2·results·(weights an output channel)",
+@op(*_CONV, family="conv", source="2·results·(weights per output channel)",
     variants={"plain_weight": "onednn::*"})  # fmt: skip
 def packed_conv(call: OpCall) -> Cost:
-    """Known where the weight is a tensor; a packed one hides its window."""
+    """Known if the weight is a plain tensor; a packed one hides the size of its window."""
     x, out = need(call, 0, "input"), output(call)
     rank = len(sizes(x))
     w = next((t for t in tensors(call)[1:] if len(t.shape) == rank and rank > 2), None)

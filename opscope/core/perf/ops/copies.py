@@ -1,4 +1,4 @@
-"""Copies, casts, fills, joins and layout changes: no FLOPs, the bytes that move."""
+"""Copies, casts, fills, joins and layout changes: zero FLOPs, and the bytes that they move."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import OpCall, TensorSpec
 
-#: Casts whose name is the dtype.
+#: Casts that have the result's dtype in their name.
 _CASTS = {
     f"_cast_{word}": dtype
     for word, dtype in (
@@ -42,11 +42,11 @@ _CASTS = {
     "aten::_copy_from",
     "aten::_copy_from_and_resize",
     family="copy",
-    source="source read, destination written (a cast is no FLOP)",
+    source="source read, destination written (a cast counts no FLOPs)",
     variants={"copy_from": "aten::_copy_from aten::_copy_from_and_resize"},
 )
 def copy(call: OpCall) -> Cost:
-    """The second operand is read, the first is written."""
+    """Read the second operand, write the first (``_copy_from``: the other way round)."""
     found = tensors(call)
     if len(found) < 2:
         raise CannotKnow(NO_SHAPES)
@@ -115,7 +115,7 @@ def copy(call: OpCall) -> Cost:
     variants={"lu_unpack": "aten::lu_unpack"},
 )
 def clone(call: OpCall) -> Cost:
-    """Every element read and written once; a cast is no FLOP."""
+    """Read and write every element once; a cast counts no FLOPs."""
     x = need(call, 0, "input")
     if variant(call, "lu_unpack"):
         return cost(distinct_tensors(call), outputs(call), reason=NO_OUTPUTS)
@@ -127,10 +127,10 @@ def clone(call: OpCall) -> Cost:
 @op(
     *(f"aten::{name}_copy" for name in ("select", "slice", "narrow", "as_strided", "expand")),
     family="copy",
-    source="what is taken read and written once",
+    source="the part is read and written once",
 )
 def part_copy(call: OpCall) -> Cost:
-    """The part that is taken; a repeated dimension is read once."""
+    """Read and write the part that is taken; a repeated dimension is read once."""
     x = need(call, 0, "input")
     out = output(call)
     size = ints_param(call, "size")
@@ -149,7 +149,7 @@ def part_copy(call: OpCall) -> Cost:
     source="one element to the host",
 )
 def item(call: OpCall) -> Cost:
-    """One element is read and handed to the host."""
+    """Copy one element to the host."""
     x = need(call, 0, "input")
     one = TensorSpec(x.dtype, ())
     return cost([one], [one])
@@ -195,7 +195,7 @@ def item(call: OpCall) -> Cost:
     variants={"new": "*new_*"},
 )
 def fill(call: OpCall) -> Cost:
-    """The result is written; nothing is read."""
+    """Write the result; read nothing."""
     out = output(call)
     if out is None:
         size = ints_param(call, "size")
@@ -213,7 +213,7 @@ def fill(call: OpCall) -> Cost:
     return cost([], [out])
 
 
-#: Words in the names of ops whose result is more than their parts joined.
+#: ``larger``: the ops whose result has more elements than their parts together.
 @op(
     "aten::cat",
     "aten::_cat",
@@ -244,22 +244,23 @@ def fill(call: OpCall) -> Cost:
     },
 )
 def cat(call: OpCall) -> Cost:
-    """All parts are read and written once.
+    """Read and write all parts once.
 
-    ``element_size`` (bytes), which a kernel's name tells, stands in for element types that the trace
-    lacks.
+    ``element_size`` (bytes), taken from a kernel's name, replaces element types that the trace lacks.
     """
     writes = outputs(call)
     try:
         parts = next((one for one in lists(call) if one), None)
-        if parts is None:  # a graph's node has its parts one by one, and an axis without sizes
+        if (
+            parts is None
+        ):  # a prepared graph's node has the parts as separate inputs, and a scalar axis
             flat = [t for t in tensors(call) if t.shape] or tensors(call)
             parts = flat if len(flat) > 1 else tensor_list(call)
         count = sum(map(numel, parts))
     except CannotKnow:
         if writes and call.name in ("aten::cat", "aten::_cat", "aten::stack", "aten::_stack"):
-            found = cost(writes, writes)  # the parts are the whole, cut
-            return replace(found, note="the parts are taken to be of the result's dtype")
+            found = cost(writes, writes)  # the parts together have the result's elements
+            return replace(found, note="the parts are assumed to have the result's dtype")
         raise
     if not writes and variant(call, "larger"):
         return cost(parts, None, reason=NO_OUTPUTS)
@@ -271,13 +272,17 @@ def cat(call: OpCall) -> Cost:
 
 
 @op("aten::_nested_sum_backward", "aten::_rowwise_prune", family="copy",
-    source="moved: repeated over each part, or kept rows",
+    source="rows repeated over each part, or rows kept",
     variants={"prune": "aten::_rowwise_prune"})  # fmt: skip
 def as_recorded(call: OpCall) -> Cost:
-    """How large the result is only the outputs tell: the parts' sizes and the mask are data."""
+    """The result's size is known only from recorded outputs: the parts' sizes and the mask are data."""
     found, made = distinct_tensors(call), outputs(call)
     if not found or not made:
-        return cost(found or None, None, reason="how large the result is is data of the call")
+        return cost(
+            found or None,
+            None,
+            reason="the size of the result depends on data that no trace records",
+        )
     return cost(made[:1] if variant(call, "prune") else found[:1], made)
 
 
@@ -290,7 +295,7 @@ def as_recorded(call: OpCall) -> Cost:
     source="the whole read, every part written",
 )
 def split_copy(call: OpCall) -> Cost:
-    """All elements are read and written once."""
+    """Read and write all elements once."""
     x = need(call, 0, "input")
     return cost([x], outputs(call) or [TensorSpec(x.dtype, (touched(x),))])
 
@@ -310,7 +315,7 @@ def split_copy(call: OpCall) -> Cost:
     variants={"caches": "*cache*"},
 )
 def arrange(call: OpCall) -> Cost:
-    """Rows move; the caches that they move into are not all touched."""
+    """Read and write the rows that move; the rest of a cache is not touched."""
     found = distinct_tensors(call)
     if not found:
         return cost(None, None, reason=NO_SHAPES)

@@ -1,8 +1,8 @@
-"""Elementwise ops with broadcasting and type promotion: a stated number of FLOPs an element.
+"""Elementwise ops with broadcasting and type promotion: a fixed number of FLOPs per element.
 
 An addition, multiplication, division, comparison, selection, root or one elementary function (exp,
-log, sin, tanh, erf …) is one FLOP; a function made of several is their number, as listed. Bytes: each
-operand once (broadcast dimensions once), the result once.
+log, sin, tanh, erf …) is one FLOP; a function made of several counts their number, as listed. Bytes:
+each operand once (broadcast dimensions once), the result once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import FLOATS, INTEGERS, OpCall, TensorSpec
 
-#: One operand; FLOPs an element.
+#: FLOPs per element of ops with one operand.
 UNARY: Final[Mapping[str, int]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -68,7 +68,7 @@ UNARY: Final[Mapping[str, int]] = MappingProxyType(
         "isreal": 1,
     }
 )
-#: Two operands; FLOPs an element of the result.
+#: FLOPs per element of the result, of ops with two operands.
 BINARY: Final[Mapping[str, int]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -106,7 +106,7 @@ BINARY: Final[Mapping[str, int]] = MappingProxyType(
         "complex": 0,
     }
 )
-#: Three operands.
+#: FLOPs per element of the result, of ops with three operands.
 TERNARY: Final[Mapping[str, int]] = MappingProxyType(
     {"addcmul": 3, "addcdiv": 3, "lerp": 3, "where": 1, "masked_fill": 1}
 )
@@ -132,9 +132,9 @@ _FLOATING: Final = frozenset(
 def elementwise_cost(
     call: OpCall, operands: list[TensorSpec], per_element: int, dtype: str | None = None
 ) -> Cost:
-    """``per_element`` FLOPs for each element of the result of the broadcast operands.
+    """Return the cost of ``per_element`` FLOPs per element of the broadcast operands' result.
 
-    Raises CannotKnow where a shape is missing or the operands do not broadcast.
+    Raises CannotKnow if a shape is missing or the operands do not broadcast.
     """
     kind = promote(operands)
     recorded = output(call)
@@ -169,10 +169,10 @@ def _result_dtype(word: str, operands: list[TensorSpec]) -> str | None:
 @op(
     *(f"aten::{name}" for name in UNARY),
     family="elementwise",
-    source="FLOPs an element: opscope.core.perf.ops.elementwise.UNARY",
+    source="FLOPs per element: opscope.core.perf.ops.elementwise.UNARY",
 )
 def unary(call: OpCall) -> Cost:
-    """A stated number of FLOPs for each element (1 for an elementary function)."""
+    """UNARY's FLOPs per element (1 for an elementary function)."""
     x = need(call, 0, "operand")
     word = word_of(call.name)
     return elementwise_cost(call, [x], UNARY.get(word, 1), _result_dtype(word, [x]))
@@ -181,10 +181,10 @@ def unary(call: OpCall) -> Cost:
 @op(
     *(f"aten::{name}" for name in BINARY),
     family="elementwise",
-    source="FLOPs an element: opscope.core.perf.ops.elementwise.BINARY; alpha ≠ 1 one more",
+    source="FLOPs per element: opscope.core.perf.ops.elementwise.BINARY; one more if alpha ≠ 1",
 )
 def binary(call: OpCall) -> Cost:
-    """A stated number of FLOPs for each element of the broadcast result."""
+    """BINARY's FLOPs per element of the broadcast result."""
     word = word_of(call.name)
     operands = [need(call, 0, "operand"), *tensors(call)[1:2]]
     if (
@@ -193,7 +193,9 @@ def binary(call: OpCall) -> Cost:
         and numel(operands[0])
         and not numel(operands[1])
     ):
-        del operands[1]  # an empty result to be resized, after a number that has no shape
+        del operands[
+            1
+        ]  # an empty result to be resized; the second operand is a number, without a shape
     each = BINARY.get(word, 1)
     if word in ("add", "sub", "rsub") and call.param("alpha", 1) not in (1, None):
         each += 1
@@ -203,10 +205,10 @@ def binary(call: OpCall) -> Cost:
 @op(
     *(f"aten::{name}" for name in TERNARY),
     family="elementwise",
-    source="FLOPs an element: opscope.core.perf.ops.elementwise.TERNARY",
+    source="FLOPs per element: opscope.core.perf.ops.elementwise.TERNARY",
 )
 def ternary(call: OpCall) -> Cost:
-    """addcmul and addcdiv: multiply or divide, scale, add; lerp: subtract, multiply, add; select 1."""
+    """addcmul and addcdiv: multiply or divide, scale, add; lerp: subtract, multiply, add; a selection 1."""
     word = word_of(call.name)
     found = [need(call, 0, "operand"), *tensors(call)[1:3]]
     each = TERNARY.get(word, 3)
@@ -234,18 +236,18 @@ def ternary(call: OpCall) -> Cost:
     "aten::clamp_min",
     "aten::clamp_max",
     family="elementwise",
-    source="one comparison an element and bound",
+    source="one comparison per element and bound",
     variants={"one_bound": "aten::clamp_min aten::clamp_max"},
 )
 def clamp(call: OpCall) -> Cost:
-    """One comparison for each bound."""
+    """One comparison per element and bound."""
     x = need(call, 0, "operand")
     bounds = 1 if variant(call, "one_bound") else 2
-    # a second tensor of that size, where no result is recorded, may be the place of the result
+    # if no result is recorded, a second tensor of the same size may be ``out``
     told = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
     if bounds == 1 and len(tensors(call)) > 1 and told:  # the bound is a tensor
         return elementwise_cost(call, tensors(call)[:2], 1)
-    if bounds == 2 and len(tensors(call)) > 1 and told:  # tensors as well
+    if bounds == 2 and len(tensors(call)) > 1 and told:  # the bounds are tensors
         return elementwise_cost(call, tensors(call)[:3], len(tensors(call)[1:3]))
     if bounds == 2 and call.params:
         given = [key for key in ("min", "max") if call.param(key) is not None]
@@ -293,7 +295,7 @@ _FOREACH: Final[Mapping[str, int]] = MappingProxyType(
     source="as the op without foreach, over every tensor of the lists",
 )
 def foreach(call: OpCall) -> Cost:
-    """The op's FLOPs an element over all tensors of the first list."""
+    """The op's FLOPs per element, over all tensors of the first list."""
     word = word_of(call.name).removeprefix("_foreach_")
     found = _foreach_lists(call)
     each = _FOREACH[word]
@@ -310,9 +312,9 @@ def foreach(call: OpCall) -> Cost:
     return cost(reads, found[0], vector=each * count, dtype=promote(found[0]))
 
 
-@op("aten::_foreach_norm", family="reduction", source="2 an element: square and add")
+@op("aten::_foreach_norm", family="reduction", source="2 per element: square and add")
 def foreach_norm(call: OpCall) -> Cost:
-    """A square and an addition an element, a root a tensor."""
+    """A square and an addition per element; the root per tensor is not counted."""
     found = _foreach_lists(call)[0]
     count = sum(numel(t) for t in found)
     outs = [TensorSpec(t.dtype, ()) for t in found]
@@ -321,7 +323,7 @@ def foreach_norm(call: OpCall) -> Cost:
 
 @op("aten::_amp_update_scale", family="optimizer", source="a product and a comparison")
 def amp_update_scale(call: OpCall) -> Cost:
-    """One number grows or shrinks."""
+    """Increase or decrease the gradient scale, one number."""
     scale = need(call, 0, "scale")
     return cost(distinct_tensors(call), [scale], vector=2, dtype=scale.dtype)
 
@@ -329,10 +331,10 @@ def amp_update_scale(call: OpCall) -> Cost:
 @op(
     "aten::_amp_foreach_non_finite_check_and_unscale",
     family="optimizer",
-    source="a check and a multiply an element",
+    source="a check and a multiplication per element",
 )
 def amp_unscale(call: OpCall) -> Cost:
-    """A finiteness check and a multiplication for each gradient element, in place."""
+    """A finiteness check and a multiplication per gradient element, in place."""
     found = _foreach_lists(call)[0]
     count = sum(numel(t) for t in found)
     return cost(found, found, vector=2 * count, dtype=promote(found))
@@ -346,10 +348,10 @@ def amp_unscale(call: OpCall) -> Cost:
     "flash_attn::apply_rotary",
     "quack::rotary",
     family="elementwise",
-    source="3 an element: a pair takes four products and two sums",
+    source="3 per element: a pair takes four products and two sums",
 )
 def rotary(call: OpCall) -> Cost:
-    """Each pair of a query's or key's elements is turned by its angle."""
+    """Rotate each pair of elements of a query or key by its angle."""
     found = [t for t in tensors(call) if t.dtype in FLOATS]
     if not found:
         raise CannotKnow(NO_SHAPES)

@@ -1,4 +1,4 @@
-"""Embedding lookups and bags: rows that are gathered, not the table; sums count their additions."""
+"""Embedding lookups and bags: bytes of the gathered rows, not of the table; FLOPs of the sums."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ from opscope.core.perf.shapes import (
 from opscope.core.schema import FLOATS, OpCall, TensorSpec
 
 
-@op("aten::embedding", family="embedding", source="a gather: no arithmetic, the rows touched")
+@op(
+    "aten::embedding",
+    family="embedding",
+    source="a gather: no arithmetic, bytes of the touched rows",
+)
 def embedding(call: OpCall) -> Cost:
-    """Each index reads a row and writes it; no FLOPs."""
+    """Read and write a row per index; no FLOPs."""
     weight, indices = need(call, 0, "table"), need(call, 1, "indices")
     rows, width = numel(indices), sizes(weight)[-1]
     out = output(call) or TensorSpec(weight.dtype, (*sizes(indices), width))
@@ -33,10 +37,10 @@ def embedding(call: OpCall) -> Cost:
     "aten::embedding_dense_backward",
     "aten::embedding_backward",
     family="embedding",
-    source="an addition an element of the gradient; the whole table is written",
+    source="an addition per element of the gradient; the whole table is written",
 )
 def embedding_backward(call: OpCall) -> Cost:
-    """Gradient rows are added into a dense table of zeros."""
+    """Add the gradient's rows into a dense table of zeros."""
     grad, indices = need(call, 0, "gradient"), need(call, 1, "indices")
     width = sizes(grad)[-1] if sizes(grad) else 1
     return _into_table(call, grad, indices, width, numel(grad))
@@ -45,7 +49,7 @@ def embedding_backward(call: OpCall) -> Cost:
 def _into_table(
     call: OpCall, grad: TensorSpec, indices: TensorSpec, width: int, added: int
 ) -> Cost:
-    """Rows of the gradient added into a whole new table of rows of ``width``."""
+    """The cost of adding the gradient's rows into a new table with rows of ``width`` elements."""
     out = output(call)
     if out is None and call.param("num_weights") is not None:
         out = TensorSpec(grad.dtype, (int_param(call, "num_weights"), width))
@@ -63,11 +67,11 @@ def _into_table(
     "aten::_embedding_bag",
     "aten::_embedding_bag_forward_only",
     family="embedding",
-    source="an addition for each row but the first of a bag; a multiplication with weights",
+    source="per element: an addition for each row of a bag but the first, a multiplication with weights",
     variants={"with_positions": "aten::_embedding_bag aten::_embedding_bag_forward_only"},
 )
 def embedding_bag(call: OpCall) -> Cost:
-    """Rows are added within a bag (mean divides besides), weighted where there are weights."""
+    """Add the rows of each bag (mean also divides), weighted if there are weights."""
     weight, indices = need(call, 0, "table"), need(call, 1, "indices")
     found = tensors(call)
     width, count = sizes(weight)[-1], numel(indices)
@@ -80,9 +84,9 @@ def embedding_bag(call: OpCall) -> Cost:
     elif len(sizes(indices)) == 2:
         bags = sizes(indices)[0]
     else:
-        raise CannotKnow("the number of bags is not recorded")
+        raise CannotKnow("the trace does not record the number of bags")
     weights = next((t for t in found[3:] if t.dtype in FLOATS and numel(t) == count), None)
-    # empty bags add nothing, so that this counts each bag as having a row
+    # an empty bag adds nothing, so this formula takes every bag to have a row
     flops = max(count - bags, 0) * width
     if weights is not None:
         flops += count * width
@@ -91,7 +95,7 @@ def embedding_bag(call: OpCall) -> Cost:
     writes = outputs(call) or [TensorSpec(weight.dtype, (bags, width))]
     if outputs(call) is None and variant(
         call, "with_positions"
-    ):  # which bag, how many, the largest
+    ):  # offset2bag, bag_size, max_indices
         writes += [TensorSpec("i64", (n,)) for n in (count, bags, bags)]
     rows = span(weight, min(count, sizes(weight)[0]) * width)
     return cost([rows, *found[1:3], weights], writes, vector=flops, dtype=weight.dtype)
@@ -101,19 +105,19 @@ def embedding_bag(call: OpCall) -> Cost:
     "aten::_embedding_bag_dense_backward",
     "aten::_embedding_bag_backward",
     family="embedding",
-    source="an addition an element of each index's row",
+    source="an addition per element of each index's row",
 )
 def embedding_bag_backward(call: OpCall) -> Cost:
-    """Each index adds its bag's gradient to its row."""
+    """Add each index's bag gradient to the index's row."""
     grad, indices = need(call, 0, "gradient"), need(call, 1, "indices")
     width = sizes(grad)[-1]
     return _into_table(call, grad, indices, width, numel(indices) * width)
 
 
 @op("aten::_embedding_bag_per_sample_weights_backward", family="embedding",
-    source="2 an element of each index's row")  # fmt: skip
+    source="2 per element of each index's row")  # fmt: skip
 def bag_weights_backward(call: OpCall) -> Cost:
-    """The product of each index's row with its bag's gradient."""
+    """The dot product of each index's row with its bag's gradient."""
     grad, weight, indices = (need(call, n, "operand") for n in range(3))
     rows, width = numel(indices), sizes(weight)[-1]
     touched = span(weight, min(rows, sizes(weight)[0]) * width)
@@ -121,9 +125,9 @@ def bag_weights_backward(call: OpCall) -> Cost:
     return cost([grad, touched, indices], [out], vector=2 * rows * width, dtype=weight.dtype)
 
 
-@op("aten::embedding_renorm", family="embedding", source="3 an element: square, add, scale")
+@op("aten::embedding_renorm", family="embedding", source="3 per element: square, add, scale")
 def embedding_renorm(call: OpCall) -> Cost:
-    """The rows of the indices, each scaled where its norm is too large."""
+    """Scale each index's row if its norm is too large."""
     weight, indices = need(call, 0, "table"), need(call, 1, "indices")
     count = min(numel(indices), sizes(weight)[0]) * sizes(weight)[-1]
     rows = span(weight, count)
@@ -131,10 +135,10 @@ def embedding_renorm(call: OpCall) -> Cost:
 
 
 @op("aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward", family="copy",
-    sparse=True, source="the gradient's rows and the indices, kept as they are",
+    sparse=True, source="the gradient's rows and the indices are kept as they are",
     variants={"bag": "aten::_embedding_bag_sparse_backward"})  # fmt: skip
 def sparse_gradient(call: OpCall) -> Cost:
-    """A sparse gradient is the rows with their indices; a bag's rows are written for each index."""
+    """A sparse gradient is rows with their indices; of a bag, a row is written per index."""
     found = tensors(call)
     if len(found) < 2 or not variant(call, "bag"):
         return Cost()
@@ -145,7 +149,7 @@ def sparse_gradient(call: OpCall) -> Cost:
 
 @backward_of("aten::embedding")
 def embedding_gradient(call: OpCall) -> tuple[Cost, Cost]:
-    """A dense gradient of the table."""
+    """The dense gradient of the table."""
     weight, indices = need(call, 0, "table"), need(call, 1, "indices")
     elements = product((numel(indices), sizes(weight)[-1]))
     grad = span(weight, elements)
@@ -161,11 +165,11 @@ def embedding_gradient(call: OpCall) -> tuple[Cost, Cost]:
         """
     ),
     family="embedding",
-    source="dequantise 2 an element gathered, an addition each into its bag",
+    source="dequantise 2 per gathered element, and an addition into its bag",
     variants={"bag": "*bag*", "4bit": "*4bit*", "2bit": "*2bit*"},
 )
 def quantised_bag(call: OpCall) -> Cost:
-    """Rows of a packed table: as wide as the result."""
+    """Gather rows of a packed table, as wide as the result."""
     out = output(call)
     indices = next((t for t in tensors(call) if t.dtype in ("i32", "i64")), None)
     if out is None or indices is None:

@@ -1,7 +1,7 @@
-"""Results larger than their operand, and the way back: padding, repetition, windows, scatters.
+"""Ops that make a larger tensor, and their inverses: padding, repetition, windows, scatters.
 
-The smaller side is read or written once, the larger one whole. Only what falls on another element on
-the way back is arithmetic.
+The smaller side is read or written once, the larger side as a whole. Only elements that fall on
+another element in the inverse count FLOPs (additions).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from opscope.core.perf.shapes import (
 from opscope.core.schema import OpCall, TensorSpec
 
 
-@op("aten::unfold_copy", family="copy", source="the whole read, every window written")
+@op("aten::unfold_copy", family="copy", source="the whole is read, every window written")
 def unfold_copy(call: OpCall) -> Cost:
-    """Windows of ``size`` every ``step`` along one dimension, overlapping where the step is less."""
+    """Windows of ``size`` every ``step`` along one dimension; they overlap if the step is smaller."""
     x = need(call, 0, "input")
     out = output(call)
     keys = (ints_param(call, key) for key in ("dimension", "size", "step"))
@@ -69,7 +69,7 @@ def unfold_copy(call: OpCall) -> Cost:
     "aten::_nested_from_padded_tensor",
     "aten::_nested_from_padded_and_nested_example",
     family="copy",
-    source="the input read once, the larger result written",
+    source="the input is read once, the larger result written",
     variants={
         "interleave": "aten::repeat_interleave",
         "pad": "*pad*",
@@ -78,7 +78,7 @@ def unfold_copy(call: OpCall) -> Cost:
     },
 )
 def widen(call: OpCall) -> Cost:
-    """The input is read once, the result written."""
+    """Read the input once, write the result."""
     x = need(call, 0, "input")
     out = output(call) or _widened(call, x)
     if out is None:
@@ -131,7 +131,7 @@ def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
     "aten::_nested_select_backward",
     "aten::_reshape_alias_copy",
     family="copy",
-    source="the gradient read, a whole tensor written",
+    source="the gradient is read, a whole tensor written",
     variants={
         "col2im": "aten::unfold_backward aten::col2im",
         "scatter": "*_scatter*",
@@ -140,7 +140,7 @@ def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
     },
 )
 def spread_back(call: OpCall) -> Cost:
-    """The part is read, the whole is written (zeros around it)."""
+    """Read the part, write the whole tensor (zeros around the part)."""
     found = tensors(call)
     if not found:
         return cost(None, None, reason=NO_SHAPES)
@@ -153,11 +153,13 @@ def spread_back(call: OpCall) -> Cost:
         out = found[1]
     if out is None and size is not None:
         out = TensorSpec(found[0].dtype, size)
-    # overlapping windows are added together: one addition an element that falls on another
+    # overlapping windows are summed: one addition per element of the windows
     added = 0
     if variant(call, "col2im"):
         added = numel(found[0])
-    elif variant(call, "pad") and out is not None:  # what the padding repeated is added again
+    elif (
+        variant(call, "pad") and out is not None
+    ):  # the padding's elements are added to those that they repeat
         added = max(numel(found[0]) - numel(out), 0)
     reads = distinct_tensors(call)[: 1 if variant(call, "pad") else 2]
     return cost(

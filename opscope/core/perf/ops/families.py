@@ -1,6 +1,6 @@
-"""Every family of ops, imported: modules that register their ops under other names need them there."""
+"""Import every family of ops, for the modules that register the same ops under other names."""
 
-# what they register is wanted, not their names
+# imported for what they register
 from . import (  # noqa: F401
     activation,
     attention,

@@ -1,8 +1,8 @@
-"""FBGEMM's table-batched embeddings and sparse features, as recommendation models use them.
+"""FBGEMM's table-batched embeddings and sparse features, used by recommendation models.
 
-A lookup adds the rows of each bag: an addition for each index and column (a multiplication besides
-with weights). The backward does as much, and updates the rows touched. Which table an index falls in
-is data: where the tables' widths differ, the mean width of a row is taken, and the cost notes it.
+A lookup adds the rows of each bag: one addition per index and column (with weights also a
+multiplication). The backward does the same and updates the touched rows. Which table an index belongs
+to is data: if the tables' widths differ, the mean width of a row is used, and the cost has a note.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import INTEGERS, OpCall, TensorSpec
 
-#: The optimizers that a lookup's backward applies, and FLOPs a touched row's column of each.
+#: FLOPs per column of a touched row, by the optimizer that a lookup's backward applies.
 _UPDATE: Final = {
     "sgd": 2,
     "approx_sgd": 2,
@@ -46,7 +46,7 @@ _UPDATE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What a lookup's tensors tell: indices, bags, tables, the mean width and whether it is exact."""
+    """The sizes of a lookup: indices, bags, tables, the mean row width and whether it is exact."""
 
     weights: TensorSpec
     indices: TensorSpec
@@ -64,16 +64,16 @@ def _number(dtype: str) -> bool:
 
 
 def read_lookup(call: OpCall) -> Lookup:
-    """The sizes of a table-batched lookup. Raises CannotKnow where its tensors are not as expected."""
+    """Return the sizes of a table-batched lookup. Raises CannotKnow if its tensors are not as expected."""
     found = [t for t in tensors(call) if len(t.shape) == 1 and numel(t) > 0]
     floats = [t for t in found if not _number(t.dtype)]
     whole = [t for t in found if _number(t.dtype)]
-    # placements and weight offsets have a row a table, D_offsets one more
+    # placements and weight offsets have one element per table, D_offsets one more
     if len(whole) < 6 or not floats:
-        raise CannotKnow("the lookup's tensors are not recorded")
+        raise CannotKnow("the trace does not record the lookup's tensors")
     tables = numel(whole[0])
     if numel(whole[1]) != tables or numel(whole[2]) != tables + 1:
-        raise CannotKnow("the lookup's tensors are not those that FBGEMM is known by")
+        raise CannotKnow("the lookup's tensors do not have FBGEMM's known layout")
     indices, offsets = whole[4], whole[5]
     bags = (numel(offsets) - 1) // max(tables, 1)
     weights = floats[0]
@@ -86,8 +86,8 @@ def read_lookup(call: OpCall) -> Lookup:
             weights, indices, offsets, 1, bags, numel(weights) // total_d, total_d, True, weighted
         )
     if momentum is None or not numel(momentum) or numel(weights) < numel(momentum):
-        raise CannotKnow("the trace does not tell the width of the tables' rows")
-    rows = numel(momentum)  # row-wise states have one number a row
+        raise CannotKnow("the trace does not record the width of the tables' rows")
+    rows = numel(momentum)  # row-wise states have one number per row
     width = numel(weights) / rows
     exact = tables == 1 and numel(weights) % rows == 0
     return Lookup(weights, indices, offsets, tables, bags, rows, width, exact, weighted)
@@ -96,7 +96,7 @@ def read_lookup(call: OpCall) -> Lookup:
 def _note(found: Lookup) -> str:
     if found.exact:
         return ""
-    return "the tables' mean row width is taken: exact where all have one width"
+    return "the tables' mean row width is used; it is exact if all tables have the same width"
 
 
 @op(
@@ -105,10 +105,10 @@ def _note(found: Lookup) -> str:
     "fbgemm::split_embedding_codegen_forward_unweighted_cuda",
     "fbgemm::split_embedding_codegen_forward_weighted_cuda",
     family="embedding",
-    source="an addition (with weights a multiply-add) for each index and column",
+    source="an addition (with weights a multiply-add) per index and column",
 )
 def lookup(call: OpCall) -> Cost:
-    """Rows gathered and added within their bags."""
+    """Gather rows and add them within their bags."""
     found = read_lookup(call)
     picked = numel(found.indices)
     elements = round(picked * found.width)
@@ -125,7 +125,7 @@ def lookup(call: OpCall) -> Cost:
         writes,
         vector=elements * (2 if found.weighted else 1),
         dtype=found.weights.dtype,
-        reason="the trace does not tell the width of the result",
+        reason="the trace does not record the width of the result",
         note=_note(found),
     )
 
@@ -134,18 +134,22 @@ _NODE = "torch::autograd::CppNode<SplitLookupFunction_{}_Op>"
 _UPDATE_OF: Final = {_NODE.format(name): flops for name, flops in _UPDATE.items()}
 
 
-@op(*_UPDATE_OF, family="embedding", source="each index's gradient row added, touched rows updated")
+@op(
+    *_UPDATE_OF,
+    family="embedding",
+    source="each index's gradient row is added, touched rows are updated",
+)
 def lookup_backward(call: OpCall) -> Cost:
-    """The gradient's shape alone does not tell how many indices there were."""
-    raise CannotKnow("how many indices there were is in the forward's call, which is not linked")
+    """Raise CannotKnow: the gradient's shape does not give the number of indices."""
+    raise CannotKnow("the number of indices is in the forward's call, which is not linked")
 
 
 @with_forward(*_UPDATE_OF)
 def lookup_backward_of(call: OpCall, forward: OpCall) -> Cost:
-    """Each index adds its bag's gradient to its row; the rows touched are updated.
+    """Add each index's bag gradient to the index's row, and update the touched rows.
 
-    Which indices repeat is data; as many rows as there are indices, or all, are updated at most, and
-    that is taken.
+    Which indices repeat is data. The count is an upper bound: as many updated rows as indices, at
+    most all rows.
     """
     found = read_lookup(forward)
     grad = need(call, 0, "gradient")
@@ -154,7 +158,7 @@ def lookup_backward_of(call: OpCall, forward: OpCall) -> Cost:
     update = _UPDATE_OF.get(call.name, 4)
     changed = round(min(picked, found.rows) * found.width)
     flops = elements * (2 if found.weighted else 1) + update * changed
-    if found.weighted:  # the gradient of each index's weight: a product of two rows
+    if found.weighted:  # the gradient of each index's weight: a dot product of two rows
         flops += 2 * elements
     rows = Span(found.weights.dtype, changed)
     return cost(
@@ -162,7 +166,7 @@ def lookup_backward_of(call: OpCall, forward: OpCall) -> Cost:
         [rows],
         vector=flops,
         dtype=found.weights.dtype,
-        note=_note(found) or "every index is taken to be of a row of its own",
+        note=_note(found) or "every index is assumed to have a row of its own",
     )
 
 
@@ -191,11 +195,11 @@ _MOVES = (
 @op(
     *_MOVES,
     family="copy",
-    source="features read and written once",
+    source="features are read and written once",
     variants={"permute": "*permute*", "recat": "*recat*", "node": "*CppNode*"},
 )
 def rearrange(call: OpCall) -> Cost:
-    """Indices and embeddings change places; nothing is computed of the model's numbers."""
+    """Reorder indices and embeddings; zero model FLOPs."""
     found = distinct_tensors(call)
     if not found:
         return cost(None, None, reason=NO_SHAPES)
@@ -214,7 +218,7 @@ def rearrange(call: OpCall) -> Cost:
     "fbgemm::asynchronous_exclusive_cumsum",
     "fb::asynchronous_complete_cumsum",
     family="scan",
-    source="an addition an element",
+    source="an addition per element",
     variants={"complete": "*complete*"},
 )
 def cumsum(call: OpCall) -> Cost:
@@ -226,9 +230,9 @@ def cumsum(call: OpCall) -> Cost:
     return cost([x], [out], vector=numel(x), dtype=x.dtype)
 
 
-@op("fbgemm::bounds_check_indices", family="index", source="two comparisons an index")
+@op("fbgemm::bounds_check_indices", family="index", source="two comparisons per index")
 def bounds_check(call: OpCall) -> Cost:
-    """Each index is compared with both ends of its table."""
+    """Compare each index with both ends of its table."""
     found = tensors(call)
     if len(found) < 3:
         raise CannotKnow(NO_SHAPES)
@@ -238,18 +242,18 @@ def bounds_check(call: OpCall) -> Cost:
 
 @op("fbgemm::jagged_dense_elementwise_add", "fbgemm::jagged_dense_elementwise_mul",
     "fbgemm::jagged_dense_dense_elementwise_add_jagged_output", family="elementwise",
-    source="one an element of the jagged values")  # fmt: skip
+    source="one per element of the jagged values")  # fmt: skip
 def jagged(call: OpCall) -> Cost:
-    """One operation for each value there is."""
+    """One operation per stored value."""
     x = need(call, 0, "values")
     return cost([x, x], [x], vector=numel(x), dtype=x.dtype)
 
 
 @op("fbgemm::batched_dense_vec_jagged_2d_mul", "fbgemm::jagged_jagged_bmm", family="gemm",
-    source="2 a multiply-add over the jagged rows",
+    source="2 per multiply-add over the jagged rows",
     variants={"bmm": "fbgemm::jagged_jagged_bmm"})  # fmt: skip
 def jagged_product(call: OpCall) -> Cost:
-    """Every jagged row by a vector or matrix of the dense side."""
+    """Multiply every jagged row by a vector or matrix of the dense operand."""
     x, y = need(call, 0, "first operand"), need(call, 1, "second operand")
     rows, wide = (x, y) if len(x.shape) == 2 else (y, x)
     flops = 2 * numel(rows) * (sizes(wide)[-1] if variant(call, "bmm") else 1)

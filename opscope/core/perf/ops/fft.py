@@ -1,4 +1,4 @@
-"""Fourier transforms: 5·N·log2 N for each complex transform, half of it for a real one."""
+"""Fourier transforms: 5·N·log2 N FLOPs per complex transform of N points, half for a real one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _NAMES = words(
 
 
 def transform_flops(batch: int, points: int, real: bool) -> int:
-    """5·N·log2 N (van Loan 1992; FFTW's own figure of merit), rounded; real input half."""
+    """Return 5·N·log2 N FLOP per transform, rounded; half for real input.
+
+    The formula is van Loan's (1992) and FFTW's own figure of merit.
+    """
     flops = batch * 5 * points * log2(points) if points > 1 else 0
     return round(flops / 2 if real else flops)
 
@@ -33,7 +36,7 @@ def transform_flops(batch: int, points: int, real: bool) -> int:
 @op(
     *(f"aten::{name}" for name in _NAMES),
     family="fft",
-    source="5·N·log2 N a complex transform, half for a real one (FFTW benchmark convention)",
+    source="5·N·log2 N per complex transform, half for a real one (FFTW benchmark convention)",
     variants={
         "real": "*r2c *c2r *rfft* *hfft*",
         "bare": "aten::_fft_*",
@@ -45,10 +48,10 @@ def transform_flops(batch: int, points: int, real: bool) -> int:
     },
 )
 def fft(call: OpCall) -> Cost:
-    """Over the transformed dimensions together; the rest is the batch."""
+    """One transform over all transformed dimensions; the other dimensions are the batch."""
     x = need(call, 0, "input")
     out = output(call)
-    # the longer side of a real transform is the real one
+    # the real side of a real transform is the longer one
     if out is None and variant(call, "bare_to_real"):
         last = as_ints(call.param("last_dim_size"))
         over = as_ints(call.param("dim"))
@@ -94,11 +97,11 @@ def _result(call: OpCall, x: TensorSpec, over: tuple[int, ...]) -> TensorSpec:
     "aten::stft",
     "aten::istft",
     family="fft",
-    source="a windowed transform for each frame",
+    source="a windowed transform per frame",
     variants={"inverse": "aten::istft"},
 )
 def stft(call: OpCall) -> Cost:
-    """A product with the window and a real transform of n_fft points a frame."""
+    """A product with the window and a real transform of n_fft points, per frame."""
     x = need(call, 0, "input")
     points = as_ints(call.param("n_fft"))
     if points is None:

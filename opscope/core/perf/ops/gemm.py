@@ -1,4 +1,4 @@
-"""Matrix products: 2·M·N·K FLOPs, and each matrix once over the bus."""
+"""Matrix products: 2·M·N·K FLOPs, and the bytes of each matrix once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOURCE = "2·M·N·K, bias not counted (torch.utils.flop_counter)"
 def product_cost(
     call: OpCall, a: TensorSpec, b: TensorSpec, out: tuple[int, ...], k: int, *more: Part
 ) -> Cost:
-    """The cost of a product with result shape ``out`` over ``k``, reading ``more`` besides."""
+    """Return the cost of a product with result shape ``out``, summed over ``k``, that also reads ``more``."""
     written = result(call, out, promote([a, b]))
     repeated = a == b and len(tensors(call)) != len(distinct_tensors(call))
     return cost(
@@ -69,10 +69,10 @@ def mm(call: OpCall) -> Cost:
     variants={"adds": "aten::addmm aten::_addmm_activation"},
 )
 def addmm(call: OpCall) -> Cost:
-    """2·M·N·K; what is added is read and counts no FLOPs."""
+    """2·M·N·K; the addend is read and counts no FLOPs."""
     add, a, b = (need(call, n, "matrix") for n in range(3))
     out, k = _two_d(a, b)
-    # beta = 0 means that the first argument is not even read
+    # with beta = 0 the first argument is not read
     return product_cost(call, a, b, out, k, None if call.param("beta") == 0 else add)
 
 
@@ -93,7 +93,7 @@ def addmm(call: OpCall) -> Cost:
     },
 )
 def scaled_mm(call: OpCall) -> Cost:
-    """2·M·N·K of two narrow matrices and their scales."""
+    """2·M·N·K of two narrow matrices, read with their scales."""
     found = tensors(call)
     if variant(call, "result_first") and len(found) > 2:  # the result comes first
         found = [*found[1:], found[0]]
@@ -114,15 +114,15 @@ def scaled_mm(call: OpCall) -> Cost:
     else:
         shape, k = (left[0], right[1]), left[1]
         if right[0] != k:
-            k = max(k, right[0])  # 4-bit types are packed two in a byte along K on one side
-    # a given result dtype (out_dtype) is only in the outputs; the operands are narrower than it
+            k = max(k, right[0])  # 4-bit types are packed two to a byte along K on one side
+    # only the outputs have the requested dtype (out_dtype), which is wider than the operands'
     writes = None if out is None else [out]
     return cost(
         [a, b, *more],
         writes,
         matrix=2 * product(shape) * k,
         dtype=a.dtype,
-        reason="the trace does not give the result's dtype",
+        reason="the trace does not record the result's dtype",
     )
 
 
@@ -154,9 +154,13 @@ def bmm(call: OpCall) -> Cost:
 
 
 def matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Result shape and K of NumPy's matmul: 1-d operands as row or column, the rest broadcast."""
+    """Return the result shape and K of NumPy's matmul.
+
+    A 1-d operand is a row or a column; the batch dimensions broadcast. Raises CannotKnow if they do not
+    fit.
+    """
     if not left or not right:
-        raise CannotKnow("matmul of a scalar")
+        raise CannotKnow("an operand of matmul is a scalar")
     a = (1, *left) if len(left) == 1 else left
     b = (*right, 1) if len(right) == 1 else right
     _same(a[-1], b[-2])
@@ -181,7 +185,7 @@ def matmul_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[i
     variants={"vecdot": "aten::linalg_vecdot", "inner": "aten::inner"},
 )
 def matmul(call: OpCall) -> Cost:
-    """2 per multiply-add, batch dimensions broadcast."""
+    """2 per multiply-add; batch dimensions broadcast."""
     a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
     left, right = sizes(a), sizes(b)
     if variant(call, "vecdot"):
@@ -222,7 +226,7 @@ def addmv(call: OpCall) -> Cost:
     variants={"linear": "*linear*"},
 )
 def linear(call: OpCall) -> Cost:
-    """2·batch·in·out, the weight [out, in]."""
+    """2·batch·in·out, with weight [out, in]."""
     x, weight = need(call, 0, "input"), need(call, 1, "weight")
     shape, w = sizes(x), sizes(weight)
     if not shape or not 1 <= len(w) <= 2:
@@ -257,11 +261,11 @@ def bilinear(call: OpCall) -> Cost:
     "aten::ger",
     "aten::kron",
     family="elementwise",
-    source="one multiply an element",
+    source="one multiplication per element",
     variants={"kron": "aten::kron"},
 )
 def outer(call: OpCall) -> Cost:
-    """One multiplication for each element of the result."""
+    """One multiplication per element of the result."""
     a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
     left, right = sizes(a), sizes(b)
     if variant(call, "kron"):
@@ -277,7 +281,7 @@ def outer(call: OpCall) -> Cost:
 
 @op("inductor::_mm_plus_mm", family="gemm", source=SOURCE)
 def mm_plus_mm(call: OpCall) -> Cost:
-    """Two products into one result."""
+    """Two products, added into one result."""
     first, second = (
         _two_d(need(call, at, "matrix"), need(call, at + 1, "matrix")) for at in (0, 2)
     )
@@ -294,11 +298,11 @@ def mm_plus_mm(call: OpCall) -> Cost:
     "aten::_scaled_grouped_mm_v2",
     "fbgemm::grouped_gemm",
     family="gemm",
-    source="2·M·N·K of each group; 2-D by 3-D sums the groups' M to the rows there are",
+    source="2·M·N·K per group; of 2-D by 3-D, the groups' M add up to the number of rows",
     variants={"v2": "aten::_scaled_grouped_mm_v2"},
 )
 def grouped_mm(call: OpCall) -> Cost:
-    """Groups share the ragged dimension, so that its whole length is what counts."""
+    """Groups share the ragged dimension, so only its whole length counts."""
     groups = lists(call)
     if not variant(call, "v2") and len(groups) >= 2 and groups[0]:
         pairs = list(zip(groups[0], groups[1], strict=False))
@@ -327,7 +331,7 @@ def grouped_mm(call: OpCall) -> Cost:
             (t for t in tensors(call)[2:] if t.dtype == "i32" and len(t.shape) == 1), None
         )
         if offsets is None:
-            raise CannotKnow("the number of groups is not recorded")
+            raise CannotKnow("the trace does not record the number of groups")
         groups_n = numel(offsets)
         flops = 2 * left[0] * right[1] * left[1]
         dtype = promote([a, b])
@@ -350,7 +354,7 @@ def grouped_mm(call: OpCall) -> Cost:
     "aten::_scaled_mm",
 )
 def gemm_backward(call: OpCall) -> tuple[Cost, Cost]:
-    """dA = dC·Bᵀ and dB = Aᵀ·dC: each as many multiply-adds as the forward, over the same three."""
+    """dA = dC·Bᵀ and dB = Aᵀ·dC, each with the forward's multiply-adds, over the same three sizes."""
     entry = lookup(call.name)
     assert entry is not None, "only registered ops have a backward model"
     added = variant(call, "adds")
@@ -373,7 +377,7 @@ def gemm_backward(call: OpCall) -> tuple[Cost, Cost]:
     variants={"input": "aten::mkldnn_linear_backward_input"},
 )
 def linear_gradient(call: OpCall) -> Cost:
-    """One gradient of a linear layer, as many multiply-adds as its forward."""
+    """One gradient of a linear layer, with the forward's multiply-adds."""
     grad, other = need(call, 0, "gradient"), need(call, 1, "other operand")
     dtype = promote([grad, other])
     if variant(call, "input"):
@@ -405,16 +409,16 @@ def _result_elements(call: OpCall, a: TensorSpec, b: TensorSpec) -> int:
     "aten::mkldnn_linear_backward",
     "aten::matmul_backward",
     family="gemm",
-    source="2·M·N·K for each gradient that the mask asks for",
+    source="2·M·N·K for each gradient that the mask requests",
     variants={"gradient_first": "aten::matmul_backward"},
 )
 def product_backward(call: OpCall) -> Cost:
-    """Both gradients take as many multiply-adds as the forward; a bias is a sum over the rows."""
+    """Both gradients cost the forward's multiply-adds; the bias's is a sum over the rows."""
     mask = call.param("output_mask", call.param("mask"))
     if not isinstance(mask, tuple) or len(mask) < 2:
-        raise CannotKnow("the trace does not record which gradients were asked for (output_mask)")
+        raise CannotKnow("the trace does not record which gradients were requested (output_mask)")
     x, grad, w = (need(call, n, "operand") for n in range(3))
-    if variant(call, "gradient_first"):  # then both operands
+    if variant(call, "gradient_first"):  # both operands follow
         x, grad = grad, x
     k = sizes(x)[-1] if sizes(x) else 1
     each, dtype = 2 * numel(grad) * k, promote([x, w])

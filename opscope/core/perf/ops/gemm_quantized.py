@@ -1,7 +1,7 @@
-"""Products of quantised numbers, whose packed weight has no shape.
+"""Quantised matrix products, whose packed weight has no shape.
 
-A packed weight hides its sizes, but the result and the input do not: 2 FLOPs for each result and each
-of the input's features, and the weight is as many elements as both.
+The sizes follow from the result and the input: 2 FLOPs per result element and input feature; the
+weight has (output features)·(input features) elements.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _LINEAR = words(
 )
 
 
-@op(*_LINEAR, family="gemm", source="2·results·input features; the weight's elements are N·K",
+@op(*_LINEAR, family="gemm", source="2·results·(input features); the weight has N·K elements",
     variants={"f16": "*fp16*", "u4": "*int4*", "sparse": "sparse::*"})  # fmt: skip
 def packed_linear(call: OpCall) -> Cost:
-    """The weight's size follows from the input's features and the result's."""
+    """Take the weight's size from the features of the input and of the result."""
     x = need(call, 0, "input")
     out = need_output(call, "the packed weight has no shape, and the trace has no outputs")
     if not sizes(x) or not sizes(out):
-        raise CannotKnow("a linear layer of a scalar")
+        raise CannotKnow("the linear layer's input or result is a scalar")
     k, n = sizes(x)[-1], sizes(out)[-1]
     dtype = "f16" if variant(call, "f16") else "u4" if variant(call, "u4") else "i8"
     return cost(
@@ -56,13 +56,13 @@ def packed_linear(call: OpCall) -> Cost:
         [out],
         matrix=2 * numel(out) * k,
         dtype=dtype if x.dtype in ("i8", "u8") else x.dtype,
-        note="the bias and the scales are left out of the bytes",
+        note="the bytes leave out the bias and the scales",
     )
 
 
 @op("aten::_dyn_quant_matmul_4bit", family="gemm", source="2·M·N·K, the weight packed")
 def packed_matmul(call: OpCall) -> Cost:
-    """K and N are parameters."""
+    """2·M·N·K; K and N are parameters."""
     x = need(call, 0, "input")
     k, n = as_ints(call.param("in_features")), as_ints(call.param("out_features"))
     if k is None or n is None:
@@ -74,7 +74,7 @@ def packed_matmul(call: OpCall) -> Cost:
 
 @op("quantized::matmul", family="gemm", source="2·M·N·K")
 def quantised_matmul(call: OpCall) -> Cost:
-    """Both operands are tensors here: a product as any other, of integers."""
+    """Both operands are plain tensors: an ordinary product, of integers."""
     a, b = need(call, 0, "first operand"), need(call, 1, "second operand")
     left, right = sizes(a), sizes(b)
     if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:

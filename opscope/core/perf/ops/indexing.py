@@ -1,4 +1,4 @@
-"""Gather, scatter, index and their kin: the elements touched, not the tables they are in."""
+"""Gather, scatter, index and similar ops: bytes of the touched elements, not of the whole table."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from opscope.core.schema import OpCall, TensorSpec
     "aten::take",
     "aten::take_along_dim",
     family="index",
-    source="no arithmetic; the elements picked, and the indices",
+    source="no arithmetic; bytes of the picked elements and of the indices",
     variants={"index_select": "aten::index_select"},
 )
 def gather(call: OpCall) -> Cost:
-    """As many elements are read as are written."""
+    """Read as many elements as are written."""
     found = tensors(call)
     if len(found) < 2:
         return cost(None, None, reason=NO_SHAPES)
@@ -70,10 +70,10 @@ def _gathered(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
     "aten::_unsafe_masked_index",
     "aten::masked_select",
     family="index",
-    source="no arithmetic; the elements picked, and the indices",
+    source="no arithmetic; bytes of the picked elements and of the indices",
 )
 def index(call: OpCall) -> Cost:
-    """As many elements are read as are written; a mask's count is data."""
+    """Read as many elements as are written; the number that a mask picks is data."""
     found = tensors(call)
     if not found:
         return cost(None, None, reason=NO_SHAPES)
@@ -110,7 +110,7 @@ def _slots(call: OpCall) -> tuple[object, ...]:
     return ()
 
 
-#: Overloads of aten::scatter that put the values together with what is there.
+#: Overloads of aten::scatter that combine the values with the existing elements.
 _ADDING: Final = ("reduce", "reduce_out", "value_reduce", "value_reduce_out")
 
 
@@ -129,7 +129,7 @@ _ADDING: Final = ("reduce", "reduce_out", "value_reduce", "value_reduce_out")
     "aten::_unsafe_index_put",
     "aten::_unsafe_masked_index_put_accumulate",
     family="index",
-    source="the values read and written where they go; adding forms one addition a value",
+    source="the values are read and written to their positions; adding forms: one addition per value",
     variants={
         "adds": "aten::index_add aten::scatter_add aten::index_reduce aten::scatter_reduce",
         "fill": "aten::index_fill",
@@ -138,7 +138,7 @@ _ADDING: Final = ("reduce", "reduce_out", "value_reduce", "value_reduce_out")
     },
 )
 def scatter(call: OpCall) -> Cost:
-    """The values touched; a copy of the whole besides where the op is not in place."""
+    """Read and write the values; an op that is not in place also copies the whole tensor."""
     found = tensors(call)
     base, _, overload = call.name.partition(".")
     adds = variant(call, "adds") or overload in _ADDING or call.param("accumulate") is True
@@ -169,7 +169,7 @@ def scatter(call: OpCall) -> Cost:
         reads.append(x)
     elif adds:
         reads.append(span(x, min(count, numel(x))))
-    whole = output(call) if variant(call, "by_mask") else None  # the mask may be the larger
+    whole = output(call) if variant(call, "by_mask") else None  # the mask may be larger than x
     writes: list[Part] = [(whole or x) if not in_place else span(x, min(count, numel(x)))]
     return cost(reads, writes, vector=count if adds else 0, dtype=x.dtype)
 
@@ -178,10 +178,10 @@ def scatter(call: OpCall) -> Cost:
     "aten::gather_backward",
     "aten::index_select_backward",
     family="index",
-    source="an addition an element of the gradient",
+    source="an addition per element of the gradient",
 )
 def gather_backward(call: OpCall) -> Cost:
-    """Gradients are added where they were taken from."""
+    """Add each gradient to the element that was picked."""
     grad = need(call, 0, "gradient")
     out = output(call)
     return cost(
@@ -199,10 +199,10 @@ def gather_backward(call: OpCall) -> Cost:
     "aten::nonzero_static",
     "aten::nonzero_numpy",
     family="index",
-    source="one comparison an element",
+    source="one comparison per element",
 )
 def nonzero(call: OpCall) -> Cost:
-    """Every element is looked at; how many are found is data."""
+    """Compare every element with zero; the number found is data."""
     x = need(call, 0, "input")
     out = output(call)
     return cost(

@@ -1,6 +1,6 @@
-"""Interpolation and sampling: the taps of each output element, weights given.
+"""Interpolation and sampling: FLOPs over the taps of each output element, with given weights.
 
-Nearest none; linear 3 (two products, one sum), bilinear 7, trilinear 15, bicubic 35 (four rows of four
+Nearest 0; linear 3 (two products, one sum), bilinear 7, trilinear 15, bicubic 35 (four rows of four
 taps, then one of four), Lanczos 83 (six rows of six taps, then one of six: 7·11 + 6).
 """
 
@@ -44,15 +44,15 @@ _KINDS = {kind: f"*{kind}*" for kind in TAPS}
 
 
 def _each(call: OpCall) -> int:
-    """FLOPs of an output element: the registration says of which kind the op is."""
+    """The FLOPs per output element, by the kind that the op is registered with."""
     return next(flops for kind, flops in TAPS.items() if variant(call, kind))
 
 
 @op(*(f"aten::{name}" for name in _NAMES), family="interpolation",
-    source="taps of each output: opscope.core.perf.ops.interpolation.TAPS",
+    source="FLOPs per output element: opscope.core.perf.ops.interpolation.TAPS",
     variants={**_KINDS, "antialias": "*_aa*"})  # fmt: skip
 def upsample(call: OpCall) -> Cost:
-    """A stated number of FLOPs for each output element."""
+    """TAPS' FLOPs per output element."""
     x = need(call, 0, "input")
     return _resized(call, x, _each(call))
 
@@ -73,7 +73,7 @@ def _resized(call: OpCall, x: TensorSpec, each: int) -> Cost:
             out = TensorSpec(x.dtype, (*shape[:2], *grown))
     if out is None:
         raise CannotKnow("the trace does not record the output's size")
-    if variant(call, "antialias"):  # antialiasing widens the taps by the scale when shrinking
+    if variant(call, "antialias"):  # when shrinking, antialiasing multiplies the taps by the scale
         shrink = product(
             max(a // max(b, 1), 1) for a, b in zip(shape[2:], sizes(out)[2:], strict=True)
         )
@@ -83,15 +83,20 @@ def _resized(call: OpCall, x: TensorSpec, each: int) -> Cost:
     return cost([x], [out], vector=each * numel(out), dtype=x.dtype)
 
 
-@op("aten::interpolate", "aten::upsample", family="interpolation", source="by its mode")
+@op(
+    "aten::interpolate",
+    "aten::upsample",
+    family="interpolation",
+    source="FLOPs per output element, by the mode",
+)
 def interpolate(call: OpCall) -> Cost:
-    """torch.nn.functional.interpolate: the mode is a parameter, nearest by default."""
+    """torch.nn.functional.interpolate; the mode is a parameter, nearest by default."""
     x = need(call, 0, "input")
     mode = call.param("mode", "nearest")
     rank = len(sizes(x)) - 2
     each = {"linear": 3, "bilinear": 7, "trilinear": 15, "bicubic": 35}.get(str(mode), 0)
     if mode == "area":
-        raise CannotKnow("area interpolation is adaptive pooling, an op of its own")
+        raise CannotKnow("area interpolation runs adaptive pooling, an op with its own cost")
     del rank
     return _resized(call, x, each)
 
@@ -100,7 +105,7 @@ def interpolate(call: OpCall) -> Cost:
     source="a product and a sum for each tap of each output gradient",
     variants={**_KINDS, "antialias": "*_aa*"})  # fmt: skip
 def upsample_backward(call: OpCall) -> Cost:
-    """Each gradient is spread over its taps: a product and an addition each; nearest adds alone."""
+    """Spread each gradient over its taps: a product and an addition per tap; nearest only adds."""
     grad = need(call, 0, "gradient")
     taps = {0: 1, 3: 4, 7: 8, 15: 16, 35: 32, 83: 72}[_each(call)]
     out = output(call)
@@ -124,10 +129,10 @@ def upsample_backward(call: OpCall) -> Cost:
     "aten::_grid_sampler_2d_cpu_fallback",
     "aten::grid_sample",
     family="interpolation",
-    source="bilinear 7 (trilinear 15) an output, and the weights of each point",
+    source="bilinear 7 (trilinear 15) per output, and the weights of each point",
 )
 def grid_sample(call: OpCall) -> Cost:
-    """7 FLOPs a channel and point in two dimensions (15 in three), 14 (28) for each point's weights."""
+    """7 FLOPs per channel and point in 2-D (15 in 3-D), and 14 (28) for each point's weights."""
     x, grid = need(call, 0, "input"), need(call, 1, "grid")
     shape, where = sizes(x), sizes(grid)
     flat = len(where) == 4
@@ -151,10 +156,10 @@ def grid_sample(call: OpCall) -> Cost:
 @op("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
     "aten::_grid_sampler_2d_cpu_fallback_backward",
     "aten::cudnn_grid_sampler_backward", family="interpolation",
-    source="four taps' gradients to input and grid",
+    source="gradients of four taps (3-D: eight) to input and grid",
     variants={"3d": "aten::grid_sampler_3d_backward"})  # fmt: skip
 def grid_sample_backward(call: OpCall) -> Cost:
-    """A product and an addition for each tap to the input, and as many to the grid."""
+    """A product and an addition per tap for the input, and as many for the grid."""
     grad, x, grid = (need(call, n, "operand") for n in range(3))
     nearest = call.param("interpolation_mode") == 1
     taps = 1 if nearest else 8 if variant(call, "3d") else 4
@@ -166,13 +171,13 @@ def grid_sample_backward(call: OpCall) -> Cost:
 
 
 @op("aten::affine_grid_generator_backward", "aten::cudnn_affine_grid_generator_backward",
-    family="gemm", source="2 a multiply-add of [d, points] by [points, d + 1]")  # fmt: skip
+    family="gemm", source="2 per multiply-add of [d, points] by [points, d + 1]")  # fmt: skip
 def affine_grid_backward(call: OpCall) -> Cost:
-    """The gradient of each point by its place, added into the matrix."""
+    """Multiply each point's gradient by the point's coordinates, and add into the matrix."""
     grad = need(call, 0, "gradient")
     shape = sizes(grad)
     if len(shape) < 4:
-        raise CannotKnow(f"not the gradient of a grid: {list(shape)}")
+        raise CannotKnow(f"the shape is not a grid gradient's: {list(shape)}")
     dims = shape[-1]
     out = output(call) or TensorSpec(grad.dtype, (shape[0], dims, dims + 1))
     return cost([grad], [out], matrix=2 * numel(grad) * (dims + 1), dtype=grad.dtype)
@@ -180,9 +185,9 @@ def affine_grid_backward(call: OpCall) -> Cost:
 
 @op("aten::affine_grid_generator", "aten::affine_grid", "aten::cudnn_affine_grid_generator",
     family="gemm",
-    source="2 a multiply-add of [points, d + 1] by [d + 1, d]")  # fmt: skip
+    source="2 per multiply-add of [points, d + 1] by [d + 1, d]")  # fmt: skip
 def affine_grid(call: OpCall) -> Cost:
-    """Each point of the grid by the affine matrix."""
+    """Multiply each point of the grid by the affine matrix."""
     theta = need(call, 0, "theta")
     size = ints_param(call, "size")
     if size is None:

@@ -1,8 +1,8 @@
-"""Dense linear algebra with LAPACK's own operation counts, of real matrices.
+"""Dense linear algebra, with LAPACK's own operation counts for real matrices.
 
-LAPACK Working Note 41, appendix C (E. Anderson, J. Dongarra, S. Ostrouchov): leading terms. Complex
-arithmetic costs four times as many real operations. Iterative ones (eigenvalues, SVD) are the usual
-averages (G. Golub, C. Van Loan, "Matrix Computations", 4th ed.).
+The counts are the leading terms of LAPACK Working Note 41, appendix C (E. Anderson, J. Dongarra,
+S. Ostrouchov). Complex arithmetic costs four times as many real operations. Iterative algorithms
+(eigenvalues, SVD) have the usual averages (G. Golub, C. Van Loan, "Matrix Computations", 4th ed.).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from opscope.core.schema import COMPLEX, OpCall, TensorSpec
 
 
 def lu(m: int, n: int) -> int:
-    """m·n² − n³/3 for m ≥ n, the other way round else."""
+    """Return m·n² − n³/3 FLOP for m ≥ n, else the same with m and n exchanged."""
     big, small = max(m, n), min(m, n)
     return big * small**2 - small**3 // 3
 
 
 def qr(m: int, n: int) -> int:
-    """2·m·n² − 2·n³/3 for m ≥ n; forming Q costs the same again."""
+    """Return 2·m·n² − 2·n³/3 FLOP for m ≥ n; forming Q costs the same again."""
     big, small = max(m, n), min(m, n)
     return 2 * big * small**2 - 2 * small**3 // 3
 
 
 def bidiagonal(m: int, n: int) -> int:
-    """4·m·n² − 4·n³/3: singular values alone."""
+    """Return 4·m·n² − 4·n³/3 FLOP: singular values only."""
     big, small = max(m, n), min(m, n)
     return 4 * big * small**2 - 4 * small**3 // 3
 
 
 def svd(m: int, n: int) -> int:
-    """14·m·n² + 8·n³ with both sets of vectors in the thin form."""
+    """Return 14·m·n² + 8·n³ FLOP: both sets of vectors in the thin form."""
     big, small = max(m, n), min(m, n)
     return 14 * big * small**2 + 8 * small**3
 
@@ -79,7 +79,7 @@ FACTORS: Final[dict[str, Callable[[int, int], int]]] = {
 
 
 def _matrix(call: OpCall, number: int = 0) -> tuple[TensorSpec, int, int, int]:
-    """(tensor, batch, m, n)."""
+    """Return (tensor, batch, m, n) of input ``number``. Raises CannotKnow if it is not a matrix."""
     x = need(call, number, "matrix")
     shape = sizes(x)
     if len(shape) < 2:
@@ -95,7 +95,7 @@ def _real(dtype: str, flops: int) -> int:
     source="LAPACK Working Note 41: opscope.core.perf.ops.linalg.FACTORS",
     variants={"native_call": "aten::_*"})  # fmt: skip
 def factorise(call: OpCall) -> Cost:
-    """LAPACK's leading terms for each matrix of the batch."""
+    """LAPACK's leading terms, for each matrix of the batch."""
     x, batch, m, n = _matrix(call)
     word = word_of(call.name)
     if word in ("qr", "linalg_qr") and call.param("mode") == "r":
@@ -115,7 +115,7 @@ _COMPLEX = {real: dtype for dtype, real in _REAL.items()}
 
 
 def factors(word: str, call: OpCall, x: TensorSpec, m: int, n: int) -> list[TensorSpec]:
-    """What a factorisation of ``x`` returns, where the trace does not tell: the schema's results."""
+    """Return the results of factorising ``x`` by the op's schema, for a trace without outputs."""
     lead, small = tuple(x.shape[:-2]), min(m, n)
     word = word.removeprefix("linalg_").removeprefix("_linalg_")
 
@@ -166,7 +166,7 @@ def factors(word: str, call: OpCall, x: TensorSpec, m: int, n: int) -> list[Tens
 
 @op("aten::ormqr", family="linalg", source="4·m·n·k − 2·n·k² (LAPACK Working Note 41)")
 def ormqr(call: OpCall) -> Cost:
-    """The k reflectors of a factorisation applied to an m × n matrix, from the left or the right."""
+    """Apply the k reflectors of a factorisation to an m × n matrix, from the left or the right."""
     a, tau, x = (need(call, n, "operand") for n in range(3))
     shape = sizes(x)
     if len(shape) < 2 or not sizes(tau):
@@ -190,7 +190,7 @@ def ormqr(call: OpCall) -> Cost:
     "aten::linalg_lstsq",
     "aten::_cholesky_solve_helper",
     family="linalg",
-    source="LAPACK Working Note 41: factor where it is part of the op, then 2·n²·k (triangular n²·k)",
+    source="LAPACK Working Note 41: the factorisation if the op includes it, then 2·n²·k (triangular n²·k)",
     variants={
         "right_side_first": "aten::cholesky_solve aten::_cholesky_solve_helper aten::lu_solve "
         "aten::triangular_solve",
@@ -205,7 +205,7 @@ def ormqr(call: OpCall) -> Cost:
     },
 )
 def solve(call: OpCall) -> Cost:
-    """n²·k a triangular system, 2·n²·k two of them, and the factorisation where it is included."""
+    """n²·k for a triangular system, 2·n²·k for two, and the factorisation if the op includes it."""
     a, _, m, n = _matrix(call)
     b = need(call, 1, "right-hand side")
     if variant(call, "right_side_first"):
@@ -232,7 +232,7 @@ def solve(call: OpCall) -> Cost:
         writes = [b, *([a, *found] if variant(call, "matrix_too") else found[1:])]
     elif outputs(call) is None and variant(call, "least_squares"):
         writes = [TensorSpec(b.dtype, (*right[:-2], n, k))]
-        if m > n:  # what is left over of each right-hand side
+        if m > n:  # the residual of each right-hand side
             writes.append(TensorSpec(b.dtype, (*right[:-2], k)))
     elif outputs(call) is None and not vector and product(right[:-2]) < batch:
         writes = [TensorSpec(b.dtype, (*left[:-2], *right[-2:]))]
@@ -243,9 +243,9 @@ def solve(call: OpCall) -> Cost:
 
 
 @op("aten::matrix_power", "aten::linalg_matrix_power", family="linalg",
-    source="2·n³ a product, by repeated squaring")  # fmt: skip
+    source="2·n³ per product, by repeated squaring")  # fmt: skip
 def matrix_power(call: OpCall) -> Cost:
-    """⌊log2 p⌋ squarings and a product for each further binary one of p."""
+    """⌊log2 p⌋ squarings, and a product per 1 bit of p but the first; a negative power adds an inverse."""
     x, batch, _, n = _matrix(call)
     power = call.param("n")
     if not isinstance(power, int) or isinstance(power, bool):
@@ -256,9 +256,9 @@ def matrix_power(call: OpCall) -> Cost:
     return cost([x], [x], matrix=_real(x.dtype, flops), dtype=x.dtype)
 
 
-@op("aten::cross", "aten::linalg_cross", family="elementwise", source="3 an element")
+@op("aten::cross", "aten::linalg_cross", family="elementwise", source="3 per element")
 def cross(call: OpCall) -> Cost:
-    """Two products and a difference for each element."""
+    """Two products and a difference per element."""
     a, b = need(call, 0, "operand"), need(call, 1, "operand")
     shape = broadcast(sizes(a), sizes(b))
     out = output(call) or TensorSpec(a.dtype, shape)
@@ -266,9 +266,9 @@ def cross(call: OpCall) -> Cost:
 
 
 @op("aten::linalg_tensorinv", "aten::linalg_tensorsolve", family="linalg",
-    source="as the matrix of the same elements: inverse 2·N³, solve LU + 2·N²")  # fmt: skip
+    source="as for a matrix of the same elements: inverse 2·N³, solve LU + 2·N²")  # fmt: skip
 def as_matrix(call: OpCall) -> Cost:
-    """A tensor read as a square matrix: N is the product of its leading dimensions."""
+    """Treat the tensor as a square matrix; N is the product of its leading dimensions."""
     x = need(call, 0, "tensor")
     if word_of(call.name) == "linalg_tensorsolve":
         b = need(call, 1, "right-hand side")
@@ -279,7 +279,9 @@ def as_matrix(call: OpCall) -> Cost:
     ind = int_param(call, "ind", 2)
     n = product(sizes(x)[:ind])
     if n * n != numel(x) or ind <= 0:
-        raise CannotKnow(f"no square matrix by its first {ind} dimensions: {list(x.shape)}")
+        raise CannotKnow(
+            f"the tensor's first {ind} dimensions do not make a square matrix: {list(x.shape)}"
+        )
     return cost([x], [output(call) or x], matrix=_real(x.dtype, 2 * n**3), dtype=x.dtype)
 
 
@@ -289,12 +291,12 @@ def as_matrix(call: OpCall) -> Cost:
     source="2 per multiply-add",
 )
 def linear_combination(call: OpCall) -> Cost:
-    """Sums of m tensors with n rows of m coefficients each."""
+    """n sums of m tensors each, with coefficients [n, m]."""
     x, rows = need(call, 0, "tensors"), need(call, 1, "coefficients")
     n, m = sizes(rows)
     shape = sizes(x)
     if not shape or shape[0] != m:
-        raise CannotKnow(f"{m} coefficients of {list(shape)}")
+        raise CannotKnow(f"{m} coefficients do not fit a tensor of shape {list(shape)}")
     out = output(call) or TensorSpec(x.dtype, (n, *shape[1:]))
     flops = 2 * n * numel(x)
     return cost([x, rows], [out], matrix=_real(x.dtype, flops), dtype=x.dtype)

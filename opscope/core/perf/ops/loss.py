@@ -1,4 +1,4 @@
-"""Losses: the operations an element of their definition, and the mean or sum over all."""
+"""Losses: FLOPs per element, counted from the definition, and the mean or sum over all elements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import OpCall, TensorSpec
 
-#: FLOPs an element before the reduction.
+#: FLOPs per element before the reduction.
 ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
     {
         "mse_loss": 2,
@@ -46,7 +46,7 @@ ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
 
 
 def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
-    """The result and the additions of the reduction (0 where there is none)."""
+    """Return the result, and the number of additions of the reduction (0 without a reduction)."""
     recorded = output(call)
     if recorded is None:
         none = call.param("reduction", 1) in (0, "none")
@@ -59,7 +59,7 @@ def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
 @op(
     *(f"aten::{name}" for name in ELEMENT),
     family="loss",
-    source="FLOPs an element: opscope.core.perf.ops.loss.ELEMENT, and the reduction",
+    source="FLOPs per element: opscope.core.perf.ops.loss.ELEMENT, and the reduction",
     variants={
         "forward": "aten::multilabel_margin_loss_forward",
         "margin_loss": "*margin_loss*",
@@ -67,12 +67,12 @@ def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
     },
 )
 def pointwise_loss(call: OpCall) -> Cost:
-    """A stated number of FLOPs an element, and the reduction's additions."""
+    """ELEMENT's FLOPs per element, and the reduction's additions."""
     x = need(call, 0, "input")
     out, sums = _reduced(call, x)
     flops = ELEMENT[word_of(call.name)] * numel(x) + sums
     writes = outputs(call) or [out]
-    if outputs(call) is None and variant(call, "forward"):  # whether each is a target
+    if outputs(call) is None and variant(call, "forward"):  # is_target, one value per element
         writes = [out, x]
     return cost(distinct_tensors(call), writes, vector=flops, dtype=x.dtype)
 
@@ -88,10 +88,10 @@ _BACKWARD: Final = words(
 @op(
     *(f"aten::{name}_backward" for name in _BACKWARD),
     family="loss",
-    source="the derivative an element: as the forward",
+    source="per element: as the forward, and a multiplication",
 )
 def pointwise_loss_backward(call: OpCall) -> Cost:
-    """As many FLOPs an element as the forward's, and a multiplication by the gradient."""
+    """The forward's FLOPs per element, and a multiplication by the gradient."""
     x = need(call, 1, "input")
     each = ELEMENT[word_of(call.name).removesuffix("_backward")] + 1
     return cost(distinct_tensors(call), [x], vector=each * numel(x), dtype=x.dtype)
@@ -104,10 +104,10 @@ def pointwise_loss_backward(call: OpCall) -> Cost:
     "aten::nll_loss2d",
     "aten::nll_loss2d_forward",
     family="loss",
-    source="one gathered element a row, negated and added",
+    source="one gathered element per row, negated and added",
 )
 def nll_loss(call: OpCall) -> Cost:
-    """Only the target's element of each row is touched."""
+    """Touch only the target's element of each row."""
     x, target = need(call, 0, "input"), need(call, 1, "target")
     rows = numel(target)
     one = TensorSpec(x.dtype, ())
@@ -116,9 +116,9 @@ def nll_loss(call: OpCall) -> Cost:
     return cost([span(x, rows), target], writes, vector=2 * rows, dtype=x.dtype)
 
 
-@op("aten::nll_loss_backward", "aten::nll_loss2d_backward", family="loss", source="one a row")
+@op("aten::nll_loss_backward", "aten::nll_loss2d_backward", family="loss", source="one per row")
 def nll_loss_backward(call: OpCall) -> Cost:
-    """The whole gradient is written (zeros), one element a row computed."""
+    """Write the whole gradient (zeros), and compute one element per row."""
     grad, x, target = (need(call, n, "operand") for n in range(3))
     rows = numel(target)
     return cost([grad, target], [x], vector=rows, dtype=x.dtype)
@@ -144,7 +144,7 @@ def cross_entropy(call: OpCall) -> Cost:
     variants={"margin_loss": "aten::triplet_margin_loss"},
 )
 def embedding_loss(call: OpCall) -> Cost:
-    """Two distances (triplet) at 3 an element, or one cosine at 6."""
+    """6 per element: two distances (triplet) of 3, or one cosine of 6."""
     x = need(call, 0, "input")
     return cost(distinct_tensors(call), [_reduced(call, x)[0]], vector=6 * numel(x), dtype=x.dtype)
 
@@ -155,7 +155,7 @@ def embedding_loss(call: OpCall) -> Cost:
     "aten::_cudnn_ctc_loss",
     "aten::miopen_ctc_loss",
     family="loss",
-    source="7 for each time step and state of the extended target",
+    source="7 per time step and state of the extended target",
 )
 def ctc_loss(call: OpCall) -> Cost:
     """Log-sum-exp of three (7) over T·N·(2S + 1) states, S from a padded target [N, S]."""
@@ -170,17 +170,17 @@ def ctc_loss(call: OpCall) -> Cost:
     note = ""
     if writes is None:
         writes = [TensorSpec(x.dtype, (shape[1],)), TensorSpec(x.dtype, (states,))]
-        note = "" if longest else "the longest target is taken to be as long as the padded ones"
-    elif len(writes) > 1:  # the recursion is a result: its size tells the states
+        note = "" if longest else "the longest target is assumed to be as long as the padded ones"
+    elif len(writes) > 1:  # the recursion is an output: its size is the number of states
         states = numel(writes[1])
     return cost([x, target], writes, vector=7 * states, dtype=x.dtype, note=note)
 
 
 @op("aten::_ctc_loss_backward", family="loss",
-    source="7 for each time step and state, 3 to collect it, 2 an element of the input")  # fmt: skip
+    source="7 per time step and state, 3 to collect it, 2 per element of the input")  # fmt: skip
 def ctc_loss_backward(call: OpCall) -> Cost:
-    """The recursion from the end (7), its product with the forward's added to its label (3), and the
-    gradient from that and the probability (2)."""
+    """The recursion from the end (7), its product with the forward's, added to the state's label (3), and
+    the gradient from that sum and the probability (2)."""
     log_probs, alpha = need(call, 1, "log probabilities"), need(call, 4, "forward's recursion")
     flops = 10 * numel(alpha) + 2 * numel(log_probs)
     return cost(
@@ -192,18 +192,18 @@ def ctc_loss_backward(call: OpCall) -> Cost:
     "torch_nn::_linear_cross_entropy_batch_chunked",
     "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction",
     family="gemm",
-    source="2·T·V·H, as much for each gradient that is a result; cross entropy 5 an element",
+    source="2·T·V·H, and as much per gradient in the outputs; cross entropy 5 per element",
     variants={"no_reduction": "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction"},
 )
 def linear_cross_entropy(call: OpCall) -> Cost:
-    """The logits are made a chunk at a time and never kept: input, weight and target come in."""
+    """Operands are input, weight and target; the logits are computed in chunks and never stored."""
     x, w, target = (need(call, n, "operand") for n in range(3))
     wide = sizes(x)[-1] if sizes(x) else 1
     rows = numel(x) // max(wide, 1)
     logits = rows * (numel(w) // max(wide, 1))
     recorded = outputs(call)
     if recorded is None and not variant(call, "no_reduction"):
-        raise CannotKnow("the trace does not record which gradients were asked for")
+        raise CannotKnow("the trace does not record which gradients were requested")
     gradients = sum(t.shape in (x.shape, w.shape) for t in (recorded or [])[1:])
     return cost(
         distinct_tensors(call),

@@ -1,4 +1,4 @@
-"""Routing of tokens to experts (mixture of experts); their products are in serving_products."""
+"""Routing of tokens to experts (mixture of experts). The experts' products are in serving_products."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from opscope.core.schema import OpCall
     "sgl_kernel::topk_softmax",
     "vllm::grouped_topk",
     family="moe",
-    source="softmax 5 an element and a selection pass for each of k",
+    source="softmax 5 per element, and a selection pass for each of the k experts",
 )
 def route(call: OpCall) -> Cost:
-    """Softmax over the experts, then k passes for the largest."""
+    """Softmax over the experts, then k passes that each find the largest."""
     found = tensors(call)
     logits = max((t for t in found if len(t.shape) == 2), key=numel, default=None)
     if logits is None:

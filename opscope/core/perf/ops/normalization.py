@@ -1,7 +1,7 @@
-"""Normalisations, forward and backward, by counting the operations an element of the definition.
+"""Normalisations, forward and backward: FLOPs per element, counted from the definition.
 
-Statistics over n numbers: mean n, subtract n, square n, add n; normalising: multiply by 1/σ (the
-subtraction is already made), scale and shift where there are a weight and a bias.
+Statistics over n numbers: mean n, subtract n, square n, add n. Normalising: multiply by 1/σ (the
+subtraction is already counted), then scale and shift if there are a weight and a bias.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opscope.core.schema import OpCall, TensorSpec
 
 
 def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
-    """The outputs: as recorded, else the result and the statistics kept for backward."""
+    """Return the outputs: as recorded, else the result and the statistics kept for backward."""
     recorded = outputs(call)
     if recorded is not None:
         return [*recorded]
@@ -48,7 +48,7 @@ def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
     "aten::_native_batch_norm_legit_no_training",
     "aten::_native_batch_norm_legit_functional",
     family="norm",
-    source="training 5 an element and 1 each for weight and bias; evaluation 2 and those",
+    source="training 5 per element, evaluation 2, and 1 each for weight and bias",
     variants={"evaluation": "*no_training *no_update"},
 )
 def batch_norm(call: OpCall) -> Cost:
@@ -56,7 +56,7 @@ def batch_norm(call: OpCall) -> Cost:
     x = need(call, 0, "input")
     found = tensors(call)
     channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
-    # evaluation is known by the parameter, or by the op's name; cuDNN's op is called in training
+    # the parameter or the op's name says that this is evaluation; cuDNN's op is called in training
     evaluation = call.param("training", call.param("train", True)) is False
     evaluation = evaluation or variant(call, "evaluation")
     affine = min(len(found) - 1, 2) if len(found) in (2, 3, 5) else 0
@@ -73,7 +73,7 @@ def batch_norm(call: OpCall) -> Cost:
     "aten::batch_norm_backward",
     "aten::_batch_norm_impl_index_backward",
     family="norm",
-    source="10 an element: x̂ again 2, two sums 3, the data gradient 5",
+    source="10 per element: x̂ recomputed 2, two sums 3, the data gradient 5",
 )
 def batch_norm_backward(call: OpCall) -> Cost:
     """x̂ 2, Σdy 1, Σdy·x̂ 2, dx = (dy − mean − x̂·mean)·scale 5."""
@@ -81,7 +81,7 @@ def batch_norm_backward(call: OpCall) -> Cost:
     channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
     kept = outputs(call)
     weight = TensorSpec(floating(x.dtype), (channels,))
-    # the reserve that cuDNN keeps between forward and backward is a byte tensor of its own
+    # cuDNN's reserve, which it keeps between forward and backward, is a separate byte tensor
     mask = call.param("output_mask")
     asked = mask if isinstance(mask, tuple) and len(mask) == 3 else (True, True, True)
     if kept is None:
@@ -101,11 +101,11 @@ def batch_norm_backward(call: OpCall) -> Cost:
     "aten::batch_norm_gather_stats_with_counts",
     "aten::batch_norm_update_stats",
     family="norm",
-    source="the parts of batch norm: 4, 4, 5 and 5 an element",
+    source="the parts of batch norm: 4, 4, 5 and 5 per element",
     variants={"backward": "*backward*", "gather": "*gather*", "stats": "*stats*"},
 )
 def batch_norm_part(call: OpCall) -> Cost:
-    """Synchronised batch norm's parts, as the whole one's count."""
+    """A part of synchronised batch norm, counted as in the whole op."""
     found = tensors(call)
     x = need(call, 0, "input")
     each = 5 if variant(call, "backward") else 4
@@ -126,7 +126,7 @@ def batch_norm_part(call: OpCall) -> Cost:
     "aten::instance_norm",
     "apex::fused_layer_norm",
     family="norm",
-    source="5 an element and 1 each for weight and bias",
+    source="5 per element, and 1 each for weight and bias",
     variants={
         "native": "aten::native_layer_norm aten::native_group_norm",
         "group": "aten::group_norm aten::native_group_norm",
@@ -156,11 +156,11 @@ def layer_norm(call: OpCall) -> Cost:
     "aten::native_layer_norm_backward",
     "aten::native_group_norm_backward",
     family="norm",
-    source="12 an element: x̂ again 2, dy·w 1, two sums 3, dx 4, dw 1, db 1 … ",
+    source="12 per element: x̂ recomputed 2, dy·w 1, two sums 3, dx 4, dw 1, db 1; 9 without a weight",
     variants={"group": "aten::native_group_norm_backward"},
 )
 def layer_norm_backward(call: OpCall) -> Cost:
-    """x̂ 2, dy·w 1, Σ 1, Σ·x̂ 2, dx 4, and the weight's and bias's gradients 2 where they are."""
+    """x̂ 2, dy·w 1, Σ 1, Σ·x̂ 2, dx 4, gradients of weight and bias 2; without a weight 9."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
     found = tensors(call)
     small = found[4:]
@@ -182,13 +182,13 @@ def layer_norm_backward(call: OpCall) -> Cost:
     "_C::rms_norm",
     "quack::_rmsnorm_fwd",
     family="norm",
-    source="4 an element: square, add, multiply by 1/rms, weight",
+    source="4 per element: square, add, multiply by 1/rms, weight",
     variants={"result_first": "vllm::rms_norm _C::rms_norm", "aten_fused": "aten::_fused_rms_norm"},
 )
 def rms_norm(call: OpCall) -> Cost:
-    """Square 1, add 1, multiply 1, and 1 for the weight; a root and a division a row left out."""
+    """Square 1, add 1, multiply 1, weight 1; a root and a division per row are not counted."""
     found = tensors(call)
-    if variant(call, "result_first") and len(found) > 2:  # the result is the first
+    if variant(call, "result_first") and len(found) > 2:  # the result is the first argument
         out, x, weight = found[0], found[1], found[2]
         return cost([x, weight], [out], vector=4 * numel(x), dtype=x.dtype)
     x = need(call, 0, "input")
@@ -202,14 +202,14 @@ def rms_norm(call: OpCall) -> Cost:
     return cost(found, writes, vector=(4 if weight_there else 3) * numel(x), dtype=x.dtype)
 
 
-@op("_C::fused_add_rms_norm", "vllm::fused_add_rms_norm", family="norm", source="5 an element")
+@op("_C::fused_add_rms_norm", "vllm::fused_add_rms_norm", family="norm", source="5 per element")
 def add_rms_norm(call: OpCall) -> Cost:
-    """The residual's addition and the norm, both tensors overwritten."""
+    """Add the residual and normalise; both tensors are overwritten."""
     x, residual, weight = (need(call, n, "operand") for n in range(3))
     return cost([x, residual, weight], [x, residual], vector=5 * numel(x), dtype=x.dtype)
 
 
-@op("aten::_fused_rms_norm_backward", family="norm", source="9 an element")
+@op("aten::_fused_rms_norm_backward", family="norm", source="9 per element")
 def rms_norm_backward(call: OpCall) -> Cost:
     """x̂ 1, dy·w 1, Σ 2, dx 3, dw 2."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
@@ -221,7 +221,7 @@ def rms_norm_backward(call: OpCall) -> Cost:
     "aten::_weight_norm_interface_backward",
     "aten::_weight_norm_differentiable_backward",
     family="norm",
-    source="6 an element: Σ dw·v 2, dv = g/‖v‖·(dw − v·Σ/‖v‖²) 4",
+    source="6 per element: Σ dw·v 2, dv = g/‖v‖·(dw − v·Σ/‖v‖²) 4",
 )
 def weight_norm_backward(call: OpCall) -> Cost:
     """The gradients of the direction and of the length."""
@@ -233,7 +233,7 @@ def weight_norm_backward(call: OpCall) -> Cost:
 
 @op("aten::local_response_norm", family="norm", source="the window's squares, a power, a division")
 def local_response_norm(call: OpCall) -> Cost:
-    """Square 1, the window's additions by running sum 2, scale, add, power, divide 4."""
+    """Square 1, the window's running sum 2, scale, add, power and divide 4."""
     x = need(call, 0, "input")
     return cost([x], [output(call) or x], vector=7 * numel(x), dtype=x.dtype)
 
@@ -244,7 +244,7 @@ def local_response_norm(call: OpCall) -> Cost:
     "aten::_weight_norm",
     "aten::_weight_norm_interface",
     family="norm",
-    source="3 an element: square, add, scale",
+    source="3 per element: square, add, scale",
 )
 def renorm(call: OpCall) -> Cost:
     """A norm along one dimension, and the scaling."""
@@ -254,7 +254,7 @@ def renorm(call: OpCall) -> Cost:
 
 @backward_of("aten::batch_norm", "aten::cudnn_batch_norm", "aten::native_batch_norm")
 def batch_norm_gradient(call: OpCall) -> tuple[Cost, Cost]:
-    """Data gradient 7 an element (x̂ again 2, dx 5), weight and bias 3."""
+    """Data gradient 7 per element (x̂ recomputed 2, dx 5), weight and bias 3."""
     x = need(call, 0, "input")
     weight = tensors(call)[1:2]
     return (
@@ -265,7 +265,7 @@ def batch_norm_gradient(call: OpCall) -> tuple[Cost, Cost]:
 
 @backward_of("aten::layer_norm", "aten::native_layer_norm", "aten::group_norm")
 def layer_norm_gradient(call: OpCall) -> tuple[Cost, Cost]:
-    """Data gradient 10 an element, weight and bias 2."""
+    """Data gradient 10 per element (9 without a weight), weight and bias 2."""
     x = need(call, 0, "input")
     weight = tensors(call)[1:2]
     return (

@@ -1,9 +1,9 @@
-"""Optimizer updates over lists of parameters: FLOPs a parameter from the update's own definition.
+"""Optimizer updates over lists of parameters: FLOPs per parameter, counted from the update's definition.
 
 Adam: first moment 3 (subtract, multiply, add), second moment 4, denominator 3 (root, divide, add ε),
-update 2: 12; decoupled or added weight decay 2, AMSGrad 1. SGD: update 2, weight decay 2, momentum 2,
-Nesterov 2. Lion: blend 3, sign 1, update 2, moment 3, decay 2. Adafactor: squared gradient, row and
-column means, factored denominator, update: 9.
+update 2, together 12; decoupled or added weight decay 2, AMSGrad 1. SGD: update 2, weight decay 2,
+momentum 2, Nesterov 2. Lion: blend 3, sign 1, update 2, moment 3, decay 2. Adafactor: squared gradient,
+row and column means, factored denominator, update: together 9.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from opscope.core.perf.registry import CannotKnow, Cost, op
 from opscope.core.perf.shapes import Part, cost, lists, need, numel, promote, tensors
 from opscope.core.schema import OpCall, TensorSpec
 
-#: FLOPs a parameter without options.
+#: FLOPs per parameter without options.
 UPDATES: Final[Mapping[str, int]] = MappingProxyType(
     {
         "adam": 12,
@@ -42,11 +42,11 @@ def _truthy(call: OpCall, key: str) -> bool:
 
 
 def update_flops(kind: str, call: OpCall) -> int:
-    """FLOPs a parameter with the options of the call. Raises CannotKnow for an unknown update."""
+    """Return the FLOPs per parameter with the call's options. Raises CannotKnow for an unknown update."""
     try:
         each = UPDATES[kind]
     except KeyError:
-        raise CannotKnow(f"the update {kind!r} is not modelled") from None
+        raise CannotKnow(f"the optimizer's update {kind!r} is not modelled") from None
     if _truthy(call, "weight_decay"):
         each += 2
     if kind in ("adam", "adamw") and call.param("amsgrad") is True:
@@ -64,17 +64,17 @@ def update_flops(kind: str, call: OpCall) -> int:
     "aten::_fused_sgd",
     "aten::_fused_adagrad",
     family="optimizer",
-    source="FLOPs a parameter: opscope.core.perf.ops.optimizer.UPDATES",
+    source="FLOPs per parameter: opscope.core.perf.ops.optimizer.UPDATES",
 )
 def fused(call: OpCall) -> Cost:
-    """Lists of parameters, gradients and states; gradients are read, the others read and written."""
+    """Read lists of parameters, gradients and states; write the parameters and the states."""
     found = [one for one in lists(call) if one]
     if len(found) < 2:
         raise CannotKnow("the trace has no shapes for the lists of tensors")
     params, grads, *states = found
     kind = call.name.partition(".")[0].rstrip("_").rsplit("_", 1)[-1]
     count = sum(map(numel, params))
-    # a list of scalars (the step counts) is not a state of the parameters' size
+    # a list of scalars (the step counts) is not a state of the parameters' sizes
     kept = [t for one in states for t in one if t.shape or numel(t) == 0]
     steps = [t for one in states for t in one if not t.shape]
     reads: list[Part] = [*params, *grads, *kept, *steps]
@@ -92,10 +92,10 @@ def fused(call: OpCall) -> Cost:
     "amp_C::multi_tensor_lamb",
     "amp_C::multi_tensor_adagrad",
     family="optimizer",
-    source="FLOPs a parameter: opscope.core.perf.ops.optimizer.UPDATES",
+    source="FLOPs per parameter: opscope.core.perf.ops.optimizer.UPDATES",
 )
 def by_name(call: OpCall) -> Cost:
-    """The update's name is a parameter, or the end of the op's name."""
+    """One update, named by a parameter or by the end of the op's name."""
     named = call.param("optimizer_name")
     kind = named if isinstance(named, str) else call.name.rsplit("_", 1)[-1]
     groups = [one for one in lists(call) if one]
@@ -117,7 +117,7 @@ def by_name(call: OpCall) -> Cost:
 @op(
     "torch.nn.utils.clip_grad_norm_",
     family="optimizer",
-    source="3 an element: square, add, scale",
+    source="3 per element: square, add, scale",
 )
 def clip_grad_norm(call: OpCall) -> Cost:
     """The norm of all gradients, and their scaling."""
@@ -128,7 +128,7 @@ def clip_grad_norm(call: OpCall) -> Cost:
 
 
 def apply_update(kind: str, call: OpCall, param: TensorSpec, states: list[TensorSpec]) -> Cost:
-    """A single parameter's update, as TensorFlow and MindSpore have it: param, states, gradient."""
+    """Return the cost of one parameter's update in TensorFlow or MindSpore: parameter, states, gradient."""
     each = update_flops(kind, call)
     dtype = param.dtype
     return cost([param, *states, param], [param, *states], vector=each * numel(param), dtype=dtype)

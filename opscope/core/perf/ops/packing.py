@@ -1,4 +1,4 @@
-"""Weights packed for the kernels of a library: read once, written once."""
+"""Ops that pack weights for a library's kernels: read once, written once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from opscope.core.schema import OpCall
     source="read and written once, packed",
 )
 def pack(call: OpCall) -> Cost:
-    """The packed result is as large as what is read, or as it was recorded."""
+    """Write the result as recorded, else as large as the first input."""
     found = distinct_tensors(call)
     if not found:
         return cost(None, None, reason=NO_SHAPES)

@@ -1,4 +1,4 @@
-"""Pooling: the window's operations for each output; gradients spread or gather as many.
+"""Pooling: the operations of each output's window, and of each output's gradient.
 
 A window of k elements takes k − 1 comparisons (maximum), or k − 1 additions and one division (mean).
 """
@@ -29,11 +29,14 @@ def _rank(name: str) -> int:
     for digit in "123":
         if f"{digit}d" in name or f"{digit}D" in name:
             return int(digit)
-    raise CannotKnow("the number of dimensions is not in the op's name")
+    raise CannotKnow("the op's name does not have the number of dimensions")
 
 
 def pooled(call: OpCall, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
-    """Output sizes; a window may start beyond the end of the padding only with ceil_mode."""
+    """Return the output's spatial sizes; with ceil_mode a last, partial window counts.
+
+    A window that would start in the padding after the input does not count.
+    """
     rank = len(kernel)
     stride = spread(ints_param(call, "stride") or kernel, rank, 1)
     pad = spread(ints_param(call, "padding"), rank, 0)
@@ -74,11 +77,11 @@ _MAX = [
     "quantized::max_pool1d",
     "quantized::max_pool2d",
     family="pooling",
-    source="k − 1 comparisons an output (XLA counts the same, TensorFlow k)",
+    source="k − 1 comparisons per output (XLA counts the same, TensorFlow k)",
     variants={"with_indices": "*with_indices*"},
 )
 def max_pool(call: OpCall) -> Cost:
-    """k − 1 comparisons for each output."""
+    """k − 1 comparisons per output."""
     return _pool(call, per_window=-1)
 
 
@@ -86,11 +89,11 @@ def max_pool(call: OpCall) -> Cost:
     *(f"aten::avg_pool{n}d" for n in "123"),
     *(f"aten::lp_pool{n}d" for n in "123"),
     family="pooling",
-    source="k − 1 additions and a division an output",
+    source="k − 1 additions and a division per output",
     variants={"lp_pool": "*lp_pool*"},
 )
 def avg_pool(call: OpCall) -> Cost:
-    """k − 1 additions and one division for each output; a power mean squares and roots besides."""
+    """k − 1 additions and one division per output; a power mean takes twice as many (powers, a root)."""
     if variant(call, "lp_pool"):
         single = _pool(call, per_window=0)
         return Cost(
@@ -113,7 +116,7 @@ def _pool(call: OpCall, per_window: int) -> Cost:
     out = output(call)
     if out is None:
         out = TensorSpec(x.dtype, (*shape[:-rank], *pooled(call, spatial, kernel)))
-    # which input elements the windows touch (a stride above the window skips some)
+    # the input elements that the windows touch (a stride larger than the window skips some)
     plain = OpCall(
         call.name,
         params=(
@@ -143,10 +146,10 @@ def _pool(call: OpCall, per_window: int) -> Cost:
     "aten::mkldnn_max_pool2d_backward",
     "aten::mkldnn_max_pool3d_backward",
     family="pooling",
-    source="an addition an output gradient",
+    source="an addition per output gradient",
 )
 def max_pool_backward(call: OpCall) -> Cost:
-    """Each gradient is added where its maximum was; the input itself is not needed."""
+    """Add each gradient where its maximum was; the input itself is not read."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
     indices = next((t for t in tensors(call)[2:] if t.dtype in ("i64", "i32")), None)
     return cost([grad, indices], [x], vector=numel(grad), dtype=grad.dtype)
@@ -155,19 +158,20 @@ def max_pool_backward(call: OpCall) -> Cost:
 @op(
     *(f"aten::avg_pool{n}d_backward" for n in "23"),
     family="pooling",
-    source="an addition a window element, a division a window",
+    source="an addition per window element, a division per window",
 )
 def avg_pool_backward(call: OpCall) -> Cost:
-    """Each gradient is divided once and added to the k elements of its window."""
+    """Divide each gradient once and add it to the k elements of its window."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
     kernel = _window(call, _rank(call.name))
     return cost([grad], [x], vector=(product(kernel) + 1) * numel(grad), dtype=grad.dtype)
 
 
 def _adaptive_work(spatial: tuple[int, ...], out: tuple[int, ...]) -> int:
-    """Elements read by all windows together: window i is [⌊i·n/o⌋, ⌈(i+1)·n/o⌉) along each axis.
+    """Return the elements read by all windows: window i is [⌊i·n/o⌋, ⌈(i+1)·n/o⌉) along each axis.
 
-    Neighbours share one element at each of the o − 1 borders, but where i·n/o is whole: n + o − gcd.
+    Neighbours share one element at each of the o − 1 borders, except where i·n/o is an integer:
+    n + o − gcd(n, o) elements.
     """
     return product(n + o - gcd(n, o) if n and o else 0 for n, o in zip(spatial, out, strict=True))
 
@@ -182,7 +186,7 @@ def _adaptive_work(spatial: tuple[int, ...], out: tuple[int, ...]) -> int:
     variants={"max": "*max*"},
 )
 def adaptive_pool(call: OpCall) -> Cost:
-    """The windows' elements; one fewer operation each for a maximum."""
+    """One operation per element of each window; for a maximum one fewer per window."""
     x = need(call, 0, "input")
     rank, shape = _rank(call.name), sizes(x)
     spatial = shape[-rank:]
@@ -207,10 +211,10 @@ def adaptive_pool(call: OpCall) -> Cost:
     "aten::adaptive_avg_pool3d_backward",
     "aten::mkldnn_adaptive_avg_pool2d_backward",
     family="pooling",
-    source="an addition a window element, a division a window",
+    source="an addition per window element, a division per window",
 )
 def adaptive_avg_pool_backward(call: OpCall) -> Cost:
-    """Each gradient is divided once and added to its window's elements."""
+    """Divide each gradient once and add it to its window's elements."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
     rank = _rank(call.name)
     shape = sizes(x)
@@ -222,10 +226,10 @@ def adaptive_avg_pool_backward(call: OpCall) -> Cost:
     "aten::fractional_max_pool2d",
     "aten::fractional_max_pool3d",
     family="pooling",
-    source="k − 1 comparisons an output",
+    source="k − 1 comparisons per output",
 )
 def fractional_max_pool(call: OpCall) -> Cost:
-    """Windows of a fixed size at drawn positions."""
+    """Windows of a fixed size at random positions."""
     x = need(call, 0, "input")
     rank = _rank(call.name)
     size = ints_param(call, "output_size")
@@ -242,10 +246,10 @@ def fractional_max_pool(call: OpCall) -> Cost:
 @op(
     *(f"aten::max_unpool{n}d" for n in "123"),
     family="pooling",
-    source="no arithmetic: values are put where they were",
+    source="no arithmetic: values are put back to their positions",
 )
 def max_unpool(call: OpCall) -> Cost:
-    """A scatter into zeros."""
+    """Scatter the values into zeros."""
     x, indices = need(call, 0, "input"), need(call, 1, "indices")
     size = ints_param(call, "output_size")
     out = output(call)
@@ -261,7 +265,7 @@ def max_unpool(call: OpCall) -> Cost:
 
 @backward_of(*_MAX)
 def max_pool_gradient(call: OpCall) -> tuple[Cost, Cost]:
-    """One addition for each output."""
+    """One addition per output."""
     x = need(call, 0, "input")
     rank = _rank(call.name)
     out = output(call)

@@ -1,4 +1,4 @@
-"""PyTorch's primitives (``prims::``), Static Runtime and others: an ATen op under another name."""
+"""Ops of PyTorch's primitives (``prims::``), Static Runtime and others that are ATen ops by another name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from opscope.core.perf.registry import Cost, also, as_name, lookup, op, variant,
 from opscope.core.perf.shapes import cost, need, numel, span
 from opscope.core.schema import OpCall
 
-from . import families  # noqa: F401  the other names are of what it registers
+from . import families  # noqa: F401  it registers the ops that this module renames
 
-#: Where the name is another one.
+#: From the primitive's name to the ATen name, where they differ.
 RENAMED: Final = {
     "bessel_i0": "i0",
     "bessel_i0e": "special_i0e",
@@ -60,13 +60,13 @@ _VIEWS: Final = words(
 for _name in (*_SAME, *RENAMED):
     _aten = f"aten::{RENAMED.get(_name, _name)}"
     _entry = lookup(_aten)
-    assert _entry is not None, f"{_aten} is registered before this module"
+    assert _entry is not None, f"{_aten} must be registered before this module is imported"
     op(f"prims::{_name}", family=_entry.family, source=f"as {_aten}")(as_name(_aten))
 
 
 @op(*(f"prims::{name}" for name in _VIEWS), family="view", view=True, source="moves nothing")
 def view(call: OpCall) -> Cost:
-    """Another look at the same memory, or memory that is not touched."""
+    """A view of the same memory, or memory that is not touched."""
     return Cost()
 
 
@@ -83,7 +83,7 @@ also("aten::split_copy", "static_runtime::fused_equally_split")
 
 
 @op("static_runtime::signed_log1p", "static_runtime::clamp_nan_to_num", family="elementwise",
-    source="an element: sign, magnitude, log1p, product 4; a bound 1 each and nan_to_num 3",
+    source="per element: sign, magnitude, log1p, product 4; 1 per bound, nan_to_num 3",
     variants={"log1p": "static_runtime::signed_log1p"})  # fmt: skip
 def runtime_elementwise(call: OpCall) -> Cost:
     """Two elementwise functions that Static Runtime fuses."""
@@ -95,7 +95,7 @@ def runtime_elementwise(call: OpCall) -> Cost:
 
 @op("symm_mem::memset32_", family="fill", source="every element written once")
 def set_words(call: OpCall) -> Cost:
-    """``count`` words of 32 bits."""
+    """Write ``count`` words of 32 bits."""
     x, count = need(call, 0, "buffer"), call.param("count")
     if type(count) is not int:
         return cost([], None, reason="the trace does not record how many words are set")
@@ -105,10 +105,10 @@ def set_words(call: OpCall) -> Cost:
 @op(
     "inductor::accumulate_grad_",
     family="elementwise",
-    source="one an element, where there was a gradient",
+    source="one per element if there was a gradient",
 )
 def accumulate_grad(call: OpCall) -> Cost:
-    """The new gradient is added to the one there is, else it takes its place."""
+    """Add the new gradient to the existing one, or store it if there is none."""
     leaves = [*call.input_leaves(), None, None, None]
     old, new = leaves[1:3]
     if new is None:

@@ -1,7 +1,7 @@
-"""Quantising, dequantising, and arithmetic around a scale.
+"""Quantising, dequantising, and elementwise ops on quantised tensors.
 
-Elementwise quantised ops dequantise each operand (2: subtract the zero point, scale), compute, and
-quantise (3: scale, round, clamp).
+A quantised elementwise op dequantises each operand (2: subtract the zero point, scale), computes, and
+quantises (3: scale, round, clamp).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import OpCall, TensorSpec
 
-#: FLOPs an element of the op itself.
+#: FLOPs per element of the op itself.
 _ELEMENTWISE: Final = {
     **dict.fromkeys(words("add mul add_scalar mul_scalar add_out mul_out"), 1),
     **dict.fromkeys(words("add_scalar_out mul_scalar_out"), 1),
@@ -44,7 +44,7 @@ _ELEMENTWISE: Final = {
 }
 
 
-#: Those of two tensors: the others have one, and may have a number.
+#: The ops with two tensor operands; the others have one, and perhaps a number.
 _OF_TWO: Final = words(
     """
     quantized::add quantized::mul quantized::add_out quantized::mul_out quantized::add_relu
@@ -56,10 +56,10 @@ _OF_TWO: Final = words(
 
 @op(*(f"quantized::{name}" for name in _ELEMENTWISE), "onednn::qadd", "onednn::qmul",
     "onednn::qadd_relu", "onednn::qbatch_norm2d", family="quantize",
-    source="dequantise 2 an operand, the op, quantise 3",
+    source="per element: dequantise 2 per operand, the op, quantise 3",
     variants={"two_operands": " ".join(_OF_TWO), "result_given": "quantized::*_out"})  # fmt: skip
 def quantised_elementwise(call: OpCall) -> Cost:
-    """Each operand dequantised, the op's own FLOPs, the result quantised."""
+    """Dequantise each operand, compute the op, quantise the result."""
     word = word_of(call.name)
     each = _ELEMENTWISE.get(word, _ELEMENTWISE.get(word.removeprefix("q"), 2))
     result = tensors(call)[-1:] if variant(call, "result_given") else []
@@ -73,16 +73,16 @@ def quantised_elementwise(call: OpCall) -> Cost:
     return cost([*reads], [out], vector=flops, dtype=promote(operands))
 
 
-#: FLOPs an element of the op itself.
+#: FLOPs per element of the op itself.
 _ONNX: Final = {
     "QLinearAdd": 1, "QLinearMul": 1, "QLinearWhere": 1, "QLinearSigmoid": 4,
     "QLinearLeakyRelu": 2, "QLinearSoftmax": 5, "QLinearReduceMean": 1,
 }  # fmt: skip
 
 
-@op(*_ONNX, family="quantize", source="dequantise 2 an operand, the op, quantise 3")
+@op(*_ONNX, family="quantize", source="per element: dequantise 2 per operand, the op, quantise 3")
 def onnx_elementwise(call: OpCall) -> Cost:
-    """Each tensor is followed by its scale and zero point, which have no sizes."""
+    """In the inputs, a scale and a zero point follow each tensor; both are scalars."""
     need(call, 0, "operand")
     operands = [t for t in tensors(call) if t.shape and t.dtype in ("u8", "i8", "bool")]
     if not operands:
@@ -107,7 +107,7 @@ def onnx_elementwise(call: OpCall) -> Cost:
         """
     ),
     family="quantize",
-    source="3 an element: scale, round, clamp; an observer's extremes 2 more",
+    source="3 per element: scale, round, clamp; an observer's minimum and maximum 2 more",
     variants={
         "moves": "aten::_make_per_* aten::int_repr",
         "saturates": "aten::_saturate_weight_to_fp16",
@@ -115,7 +115,7 @@ def onnx_elementwise(call: OpCall) -> Cost:
     },
 )
 def fake_quantize(call: OpCall) -> Cost:
-    """As a quantisation; an observer finds the smallest and the largest besides."""
+    """Quantise; an observer also finds the minimum and the maximum."""
     x = need(call, 0, "input")
     if variant(call, "moves"):
         each = 0
@@ -124,7 +124,7 @@ def fake_quantize(call: OpCall) -> Cost:
     return cost(distinct_tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)
 
 
-#: FLOPs an element: extremes 2; quantising besides: scale, shift, round, clamp.
+#: (FLOPs per element, result's dtype). Minimum and maximum 2; quantising 4: scale, shift, round, clamp.
 _BY_RANGE: Final = {
     "aten::_choose_qparams_per_tensor": (2, ""),
     "aten::fbgemm_linear_quantize_weight": (2 + 4 + 1, "i8"),  # and the sum of each column
@@ -138,11 +138,11 @@ _BY_RANGE: Final = {
 
 
 @op(*_BY_RANGE, family="quantize",
-    source="extremes 2, quantise 4, dequantise 2 an element, a column's sum 1",
+    source="per element: minimum and maximum 2, quantise 4, dequantise 2, column sum 1",
     variants={"byte": "*byte*", "4bit": "*4bit*", "2bit": "*2bit*", "unpack": "*unpack*",
               "rows": "quantized::embedding_*"})  # fmt: skip
 def by_range(call: OpCall) -> Cost:
-    """Quantised by the smallest and the largest, of all or of a row, or back from that.
+    """Quantise by the minimum and the maximum, of the tensor or of each row, or dequantise again.
 
     A packed row ends in its scale and bias: two f32 (byte) or two f16.
     """
@@ -177,10 +177,10 @@ def by_range(call: OpCall) -> Cost:
         """
     ),
     family="quantize",
-    source="a product an element: the gradient by the mask",
+    source="a product per element: the gradient by the mask",
 )
 def fake_quantize_backward(call: OpCall) -> Cost:
-    """The gradient where the value was inside the range."""
+    """Pass the gradient on where the value was inside the range."""
     grad, mask = need(call, 0, "gradient"), need(call, 1, "mask")
     return cost([grad, mask], [output(call) or grad], vector=numel(grad), dtype=grad.dtype)
 
@@ -200,7 +200,7 @@ def fake_quantize_backward(call: OpCall) -> Cost:
     "fbgemm::Bfloat16QuantizedToFloat",
     "_C::static_scaled_fp8_quant", "_C::dynamic_scaled_fp8_quant",
     "_C::dynamic_per_token_scaled_fp8_quant", family="quantize",
-    source="3 an element: scale, round, clamp; back 2: subtract, scale",
+    source="3 per element: scale, round, clamp; dequantise 2: subtract, scale",
     variants={
         "result_first": "_C::*",
         "fbgemm": "fbgemm::*",
@@ -209,7 +209,7 @@ def fake_quantize_backward(call: OpCall) -> Cost:
         "to_float": "fbgemm::*ToFloat",
     })  # fmt: skip
 def quantize(call: OpCall) -> Cost:
-    """A dynamic scale takes the largest value besides: 1 more."""
+    """Quantise or dequantise; a dynamic scale also needs the largest value: 1 more."""
     found = tensors(call)
     x = need(call, 0, "input")
     if variant(call, "result_first") and len(found) > 1:

@@ -1,6 +1,6 @@
-"""Random numbers and dropout: what is written, and the arithmetic of the distribution.
+"""Random numbers and dropout: the bytes written, and the arithmetic of the distribution.
 
-The generator's integer arithmetic (Philox) is no FLOP of the model; mapping a draw to the
+The generator's integer arithmetic (Philox) counts no FLOPs. The mapping of a draw to the
 distribution counts: uniform 2 (scale, shift), normal 5 (Box–Muller), dropout 2 (compare, scale).
 """
 
@@ -64,7 +64,7 @@ DRAWS = {
 }
 
 
-#: Those whose tensors are parameters of the distribution, not the place of the result.
+#: Ops whose tensors are parameters of the distribution, not storage for the result.
 _FROM = (
     "bernoulli", "poisson", "binomial", "normal", "_standard_gamma", "_sample_dirichlet",
     "_standard_gamma_grad", "_dirichlet_grad",
@@ -74,11 +74,11 @@ _FROM = (
 @op(
     *(f"aten::{name}" for name in DRAWS),
     family="random",
-    source="FLOPs an element: opscope.core.perf.ops.random_numbers.DRAWS",
+    source="FLOPs per element: opscope.core.perf.ops.random_numbers.DRAWS",
     variants={"like": "*_like*", "philox": "aten::_philox_normal aten::_philox_uniform"},
 )
 def draw(call: OpCall) -> Cost:
-    """A stated number of FLOPs for each number drawn."""
+    """DRAWS' FLOPs per number drawn."""
     out = output(call)
     size = ints_param(call, "size")
     found = tensors(call)
@@ -100,29 +100,29 @@ def draw(call: OpCall) -> Cost:
 
 
 @op("aten::_philox_key_split", "aten::_philox_key_fold_in", family="random",
-    source="integer arithmetic of the generator, no FLOP",
+    source="the generator's integer arithmetic, no FLOPs",
     variants={"split": "aten::_philox_key_split"})  # fmt: skip
 def split_key(call: OpCall) -> Cost:
-    """Keys made from a key."""
+    """Make one or more keys from a key."""
     key = need(call, 0, "key")
     many = int_param(call, "num_splits", 1) if variant(call, "split") else 1
     return cost([key], [output(call) or Span(key.dtype, many * numel(key))])
 
 
-#: Direction numbers of a dimension in PyTorch's Sobol engine (torch.quasirandom.SobolEngine.MAXBIT).
+#: Direction numbers per dimension in PyTorch's Sobol engine (torch.quasirandom.SobolEngine.MAXBIT).
 SOBOL_BITS: Final = 30
 
 
 @op("aten::_sobol_engine_draw", "aten::_sobol_engine_ff", family="random",
-    source="Bratley and Fox, Algorithm 659: an exclusive-or a point and dimension, and a scaling "
-           "of what is drawn",
+    source="Bratley and Fox, Algorithm 659: an exclusive-or per point and dimension, and a scaling "
+           "of each number drawn",
     variants={"draw": "aten::_sobol_engine_draw"})  # fmt: skip
 def sobol(call: OpCall) -> Cost:
-    """Each point is the one before with one column of direction numbers; skipped ones are not written."""
+    """A point is the previous one, xor one column of direction numbers; skipped points are not written."""
     quasi, state = need(call, 0, "state"), need(call, 1, "direction numbers")
     points = int_param(call, "n")
     count = points * int_param(call, "dimension", numel(quasi))
-    # which columns is the place of the lowest zero bit: of n numbers in a row at most log2(n) + 1
+    # a point's column is its lowest zero bit: n successive points use at most log2(n) + 1 columns
     columns = min(points.bit_length(), SOBOL_BITS) * numel(quasi)
     reads: list[Part] = [quasi, span(state, min(columns, numel(state)))]
     if not variant(call, "draw"):
@@ -132,18 +132,18 @@ def sobol(call: OpCall) -> Cost:
 
 
 @op("aten::_sobol_engine_scramble", family="random",
-    source="Owen's scrambling: a triangular binary matrix by every direction number, 2·30³ a "
+    source="Owen's scrambling: a triangular binary matrix by every direction number, 2·30³ per "
            "dimension")  # fmt: skip
 def sobol_scramble(call: OpCall) -> Cost:
-    """A product of 30 × 30 bits with the 30 bits of each of 30 columns."""
+    """Per dimension, multiply 30 × 30 bits with the 30 bits of each of 30 columns."""
     state, matrices = need(call, 0, "direction numbers"), need(call, 1, "matrices")
     flops = 2 * SOBOL_BITS**3 * int_param(call, "dimension")
     return cost([state, matrices], [state], vector=flops, dtype=state.dtype)
 
 
-@op("rngprims::philox_rand", family="random", source="2 an element: scale, shift")
+@op("rngprims::philox_rand", family="random", source="2 per element: scale, shift")
 def philox_rand(call: OpCall) -> Cost:
-    """Uniform numbers of the size asked for."""
+    """Uniform numbers of the requested size."""
     size, out = ints_param(call, "size"), output(call)
     if out is None and size is None:
         raise CannotKnow("the trace does not record the size of the result")
@@ -159,7 +159,7 @@ def philox_rand(call: OpCall) -> Cost:
     variants={"randperm": "aten::randperm"},
 )
 def multinomial(call: OpCall) -> Cost:
-    """A running sum of the weights; a permutation is a sort of random keys and counts none."""
+    """A running sum of the weights; a permutation is a sort of random keys and counts no FLOPs."""
     if variant(call, "randperm"):
         out = output(call)
         return cost([], None if out is None else [out], reason=NO_OUTPUTS)
@@ -170,7 +170,7 @@ def multinomial(call: OpCall) -> Cost:
         None if out is None else [out],
         vector=2 * numel(weights),
         dtype=weights.dtype,
-        reason="the trace does not record how many are drawn",
+        reason="the trace does not record how many samples are drawn",
     )
 
 
@@ -185,11 +185,11 @@ def multinomial(call: OpCall) -> Cost:
     "aten::dropout2d",
     "aten::dropout3d",
     family="dropout",
-    source="2 an element: compare, scale",
+    source="2 per element: compare, scale",
     variants={"native": "aten::native_dropout", "fused": "aten::_fused_dropout"},
 )
 def dropout(call: OpCall) -> Cost:
-    """A comparison and a scaling an element; nothing in evaluation."""
+    """A comparison and a scaling per element; nothing in evaluation."""
     x = need(call, 0, "input")
     if call.param("train", call.param("training", True)) is False or call.param("p") == 0:
         return Cost()
@@ -204,17 +204,17 @@ def dropout(call: OpCall) -> Cost:
     "aten::native_dropout_backward",
     "aten::_masked_scale",
     family="dropout",
-    source="2 an element: mask, scale",
+    source="2 per element: mask, scale",
 )
 def dropout_backward(call: OpCall) -> Cost:
-    """The gradient by the mask and the scale."""
+    """Multiply the gradient by the mask and the scale."""
     grad, mask = need(call, 0, "gradient"), need(call, 1, "mask")
     return cost([grad, mask], [grad], vector=2 * numel(grad), dtype=grad.dtype)
 
 
 @backward_of("aten::dropout", "aten::native_dropout")
 def dropout_gradient(call: OpCall) -> tuple[Cost, Cost]:
-    """The gradient by the mask and the scale."""
+    """Multiply the gradient by the mask and the scale."""
     x = need(call, 0, "input")
     mask = TensorSpec("bool", sizes(x))
     return cost([x, mask], [x], vector=2 * numel(x), dtype=x.dtype), Cost()

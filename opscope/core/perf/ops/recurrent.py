@@ -1,8 +1,8 @@
-"""Recurrent layers and cells: every weight matrix once for each time step and batch entry.
+"""Recurrent layers and cells: every weight matrix is used once per time step and batch entry.
 
-2 FLOPs a weight and token (packed sequences included: their tokens are the rows there are), and the
-gates' arithmetic: LSTM 22, GRU 17, plain 3 FLOPs for each hidden unit and token, counted as
-elementwise functions are (sigmoid 4, tanh 1).
+2 FLOPs per weight and token (also of packed sequences: each of their rows is a token), and the gates'
+arithmetic: LSTM 22, GRU 17, plain RNN 3 FLOPs per hidden unit and token, counted like elementwise
+functions (sigmoid 4, tanh 1).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import OpCall, TensorSpec
 
-#: Gates, and FLOPs a hidden unit and token besides the products.
+#: (gates, FLOPs per hidden unit and token in addition to the products).
 KINDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {"lstm": (4, 22), "gru": (3, 17), "rnn": (1, 3)}
 )
 #: cudnnRNNMode_t: RELU, TANH, LSTM, GRU.
 _MODES: Final = ("rnn", "rnn", "lstm", "gru")
-#: One layer in one direction: input, both matrices, both biases, the states (which are matrices too).
+#: One layer in one direction. Inputs: input, two matrices, two biases, the states (also matrices).
 _ONEDNN: Final = "aten::mkldnn_rnn_layer"
-#: The ops whose name tells their kind; of the others a parameter does.
+#: Ops whose name has their kind; the other ops have a parameter for it.
 _KIND_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "aten::lstm": "lstm", "aten::_lstm_mps": "lstm", "aten::lstm_cell": "lstm",
@@ -48,7 +48,7 @@ _KIND_OF: Final[Mapping[str, str]] = MappingProxyType(
         "aten::rnn_tanh_cell": "rnn", "aten::rnn_relu_cell": "rnn",
     }
 )  # fmt: skip
-_SOURCE = "2 a weight and token; gates LSTM 22, GRU 17, RNN 3 a unit and token"
+_SOURCE = "2 per weight and token; gates LSTM 22, GRU 17, RNN 3 per unit and token"
 
 
 def _kind(call: OpCall) -> str:
@@ -63,8 +63,11 @@ def _kind(call: OpCall) -> str:
 
 
 def _weights(call: OpCall) -> list[TensorSpec]:
-    """The weight matrices of all layers: of oneDNN's layer its two, else the two-dimensional tensors of
-    the list of weights, or where no list was recorded those after the input."""
+    """Return the weight matrices of all layers.
+
+    oneDNN's layer has two. Else they are the two-dimensional tensors of the list of weights, or, if no
+    list was recorded, those after the input.
+    """
     if variant(call, "onednn"):
         return tensors(call)[1:3]
     told = lists(call)
@@ -74,7 +77,9 @@ def _weights(call: OpCall) -> list[TensorSpec]:
             return weights
     found = [t for t in tensors(call)[1:] if len(t.shape) == 2]
     if found and len(tensors(call)[0].shape) == 2 and len(found) % 2:
-        found = found[:-1]  # batch sizes never are matrices; an odd one is a state
+        found = found[
+            :-1
+        ]  # batch sizes are never matrices; an odd number of matrices ends in a state
     return found
 
 
@@ -95,7 +100,7 @@ def _weights(call: OpCall) -> list[TensorSpec]:
     },
 )
 def layer(call: OpCall) -> Cost:
-    """All layers and both directions: their weight matrices are all among the inputs."""
+    """All layers and both directions; the inputs include all their weight matrices."""
     x = need(call, 0, "input")
     kind = "lstm" if variant(call, "onednn") else _kind(call)
     gates, each = KINDS[kind]
@@ -145,7 +150,7 @@ def _from_parameters(call: OpCall, gates: int, features: int, tokens: int) -> tu
     variants={"lstm": "aten::lstm_cell"},
 )
 def cell(call: OpCall) -> Cost:
-    """One step: both weight matrices for each entry of the batch."""
+    """One step: both weight matrices per batch entry."""
     x = need(call, 0, "input")
     _, each = KINDS[_kind(call)]
     states = 2 if variant(call, "lstm") else 1
@@ -173,11 +178,11 @@ def cell(call: OpCall) -> Cost:
     "aten::_thnn_fused_gru_cell_backward",
     "aten::_thnn_differentiable_gru_cell_backward",
     family="activation",
-    source="the gates' arithmetic alone: LSTM 22, GRU 17 a unit; backward twice that",
+    source="the gates' arithmetic only: LSTM 22, GRU 17 per unit; backward twice that",
     variants={"backward": "*backward*", "lstm": "*lstm*"},
 )
 def gates_only(call: OpCall) -> Cost:
-    """The pointwise part; the products are ops of their own."""
+    """The pointwise part only; the products are separate ops."""
     backward = variant(call, "backward")
     gates, each = KINDS["lstm" if variant(call, "lstm") else "gru"]
     x = need(call, 0, "gates")
@@ -201,10 +206,10 @@ def gates_only(call: OpCall) -> Cost:
     variants={"onednn": f"{_ONEDNN}_backward"},
 )
 def layer_backward(call: OpCall) -> Cost:
-    """Data gradients and weight gradients, each as many multiply-adds as the forward."""
+    """Data gradients and weight gradients, each with the forward's multiply-adds."""
     forward = layer(OpCall(call.name.replace("_backward", ""), call.inputs, None, call.params))
     writes = outputs(call)
-    if writes is None and variant(call, "onednn"):  # the gradients of all that the forward took
+    if writes is None and variant(call, "onednn"):  # the gradients of all inputs of the forward
         writes = tensors(call)[:7]
     return cost(
         distinct_tensors(call),
@@ -217,9 +222,9 @@ def layer_backward(call: OpCall) -> Cost:
 
 
 @op("aten::_cudnn_rnn_flatten_weight", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence",
-    "aten::_pack_padded_sequence_backward", family="copy", source="weights or steps moved")  # fmt: skip
+    "aten::_pack_padded_sequence_backward", family="copy", source="weights or time steps moved")  # fmt: skip
 def repack(call: OpCall) -> Cost:
-    """Everything is read and written once."""
+    """Read and write everything once."""
     found = distinct_tensors(call)
     if not found:
         return cost(None, None, reason=NO_SHAPES)
@@ -229,7 +234,7 @@ def repack(call: OpCall) -> Cost:
 @backward_of("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::_cudnn_rnn",
              "aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")  # fmt: skip
 def recurrent_gradient(call: OpCall) -> tuple[Cost, Cost]:
-    """Each gradient costs the forward's products; the gates' go with the data."""
+    """Each gradient costs the forward's products; the data gradient has the gates' arithmetic."""
     forward, why = cost_of(call)
     if forward is None:
         raise CannotKnow(why or "the forward's cost is not known")
@@ -247,7 +252,7 @@ def recurrent_gradient(call: OpCall) -> tuple[Cost, Cost]:
     "aten::lstm_mps_backward", family="recurrent", source="the forward's products for each gradient"
 )
 def lstm_mps_backward(call: OpCall) -> Cost:
-    """Gradients of the data and of the weights: twice the products, the gates' arithmetic twice."""
+    """Gradients of data and weights: twice the forward's products and twice its gates' arithmetic."""
     leaves, parameters = call.input_leaves(), lists(call)[-1:]
     x = leaves[5] if len(leaves) > 5 else None
     weights = [t for one in parameters for t in one if len(t.shape) == 2]
@@ -275,8 +280,8 @@ def lstm_mps_backward(call: OpCall) -> Cost:
         """
     ),
     family="recurrent",
-    source="2 a weight and token, where the weights are not packed",
+    source="2 per weight and token, if the weights are not packed",
 )
 def packed_recurrent(call: OpCall) -> Cost:
-    """The weights are in objects that have no shape."""
+    """Raise CannotKnow: the weights are in objects without a shape."""
     raise CannotKnow("the packed weights have no shape")

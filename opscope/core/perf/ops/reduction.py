@@ -1,7 +1,7 @@
-"""Reductions and scans: the operations that the definition takes, each element read once.
+"""Reductions and scans: the operations of the definition, each element read once.
 
-A sum of n numbers is n − 1 additions; a mean divides besides; the count for a whole tensor is over
-its rows: inputs − outputs, or inputs. XLA's and TensorFlow's cost models count the same.
+A sum of n numbers is n − 1 additions; a mean also divides. Over all rows of a tensor that is
+inputs − outputs, or inputs. XLA's and TensorFlow's cost models count the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import INTEGERS, OpCall, ParamValue, TensorSpec
 
-#: (FLOPs an input element, FLOPs an output element) of a reduction; −1: one fewer than inputs.
+#: (FLOPs per input element, FLOPs per output element) of a reduction; −1: one fewer per output.
 FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -69,13 +69,13 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "trace": (0, 0),
     }
 )
-#: What sums and products of become i64.
+#: Dtypes whose sums and products are i64.
 _COUNTED: Final = INTEGERS | {"bool"}
 _INDEX = frozenset(["argmax", "argmin", "count_nonzero"])
 
 
 def reduced_shape(shape: tuple[int, ...], dim: ParamValue, keepdim: bool) -> tuple[int, ...]:
-    """The shape after reducing the named dimensions (all where none is named)."""
+    """Return the shape after reducing the dimensions ``dim`` (all if it is None)."""
     gone = axes(as_ints(dim), len(shape))
     if keepdim:
         return tuple(1 if d in gone else n for d, n in enumerate(shape))
@@ -83,7 +83,7 @@ def reduced_shape(shape: tuple[int, ...], dim: ParamValue, keepdim: bool) -> tup
 
 
 def dims_known(call: OpCall, rank: int) -> bool:
-    """Whether an absent ``dim`` means all: parameters recorded, or a vector, which has but one."""
+    """Whether an absent ``dim`` means all: the parameters are recorded, or there is at most one dimension."""
     return knows_params(call) or rank <= 1
 
 
@@ -93,7 +93,7 @@ def dims_known(call: OpCall, rank: int) -> bool:
     source="inputs − outputs operations: opscope.core.perf.ops.reduction.FORMS",
 )
 def reduction(call: OpCall) -> Cost:
-    """So many FLOPs an input element, and so many an output element."""
+    """FORMS' FLOPs per input element and per output element."""
     x = need(call, 0, "operand")
     word = word_of(call.name)
     found = tensors(call)
@@ -132,23 +132,23 @@ def reduction(call: OpCall) -> Cost:
     return cost([x], writes, vector=flops, dtype=x.dtype)
 
 
-@op("aten::dist", family="reduction", source="3 an element: subtract, square, add")
+@op("aten::dist", family="reduction", source="3 per element: subtract, square, add")
 def dist(call: OpCall) -> Cost:
     """The norm of a difference."""
     a, b = need(call, 0, "operand"), need(call, 1, "operand")
     return cost([a, b], [TensorSpec(a.dtype, ())], vector=3 * numel(a), dtype=a.dtype)
 
 
-@op("aten::equal", "aten::allclose", family="reduction", source="a comparison an element")
+@op("aten::equal", "aten::allclose", family="reduction", source="a comparison per element")
 def equal(call: OpCall) -> Cost:
-    """All elements compared, one answer."""
+    """Compare all elements; write one answer."""
     a, b = need(call, 0, "operand"), need(call, 1, "operand")
     return cost([a, b], [TensorSpec("bool", ())], vector=numel(a), dtype=a.dtype)
 
 
 @op("aten::trace", family="reduction", source="n − 1 additions over the diagonal")
 def trace(call: OpCall) -> Cost:
-    """The diagonal alone is read."""
+    """Read and add only the diagonal."""
     x = need(call, 0, "operand")
     side = min(sizes(x))
     out = TensorSpec(x.dtype, ())
@@ -163,11 +163,11 @@ SCANS: Final = words(
 @op(
     *(f"aten::{name}" for name in SCANS),
     family="scan",
-    source="n − 1 operations a row",
+    source="n − 1 operations per row",
     variants={"log_sum": "aten::logcumsumexp aten::_logcumsumexp"},
 )
 def scan(call: OpCall) -> Cost:
-    """One operation for each element but the first of its row (logcumsumexp: 4)."""
+    """One operation per element except the first of its row (logcumsumexp: 4)."""
     x = need(call, 0, "operand")
     shape = sizes(x)
     dim = as_ints(call.param("dim"))
@@ -188,7 +188,7 @@ def scan(call: OpCall) -> Cost:
     "aten::cumprod_backward",
     "aten::cummaxmin_backward",
     family="scan",
-    source="a scan the other way: an addition an element",
+    source="a reversed scan: an addition per element",
 )
 def scan_backward(call: OpCall) -> Cost:
     """A reversed scan of the gradient."""
@@ -201,7 +201,7 @@ def scan_backward(call: OpCall) -> Cost:
 @op(
     "aten::value_selecting_reduction_backward",
     family="reduction",
-    source="a divide and a multiply an element",
+    source="a division and a multiplication per element",
 )
 def norm_backward(call: OpCall) -> Cost:
     """x · grad / norm."""
@@ -219,11 +219,15 @@ def norm_backward(call: OpCall) -> Cost:
     "aten::cosine_similarity",
     "aten::_euclidean_dist",
     family="reduction",
-    source="3 an element of each pair",
+    source="3 per element of each pair",
     variants={"own_pairs": "aten::pdist aten::_pdist_forward"},
 )
 def distances(call: OpCall) -> Cost:
-    """Subtract, square, add for each pair and coordinate, a root a pair."""
+    """Subtract, square and add per pair and coordinate.
+
+    For pairs of matching rows (``pairwise_distance``; ``cosine_similarity``, 6 per coordinate) also a
+    root per pair.
+    """
     a = need(call, 0, "operand")
     word, left = word_of(call.name), sizes(a)
     found = tensors(call)
@@ -246,7 +250,7 @@ def distances(call: OpCall) -> Cost:
 
 @backward_of("aten::sum", "aten::mean", "aten::cumsum")
 def reduction_backward(call: OpCall) -> tuple[Cost, Cost]:
-    """The gradient is spread out again; a mean's is divided."""
+    """Spread the gradient over the input; a mean's is also divided."""
     x = need(call, 0, "operand")
     flops = numel(x) if word_of(call.name) == "mean" else 0
     return cost([], [x], vector=flops, dtype=floating(x.dtype)), Cost()
@@ -254,7 +258,7 @@ def reduction_backward(call: OpCall) -> tuple[Cost, Cost]:
 
 @op("aten::sum_to_size", family="reduction", source="inputs − outputs additions")
 def sum_to_size(call: OpCall) -> Cost:
-    """Summed over what a tensor of that size is broadcast over; of the same size nothing is done."""
+    """Sum the dimensions that a tensor of that size would broadcast over; an equal size does nothing."""
     x, size = need(call, 0, "operand"), as_ints(call.param("size"))
     out = output(call)
     if out is None:
@@ -267,9 +271,9 @@ def sum_to_size(call: OpCall) -> Cost:
 
 
 @op("aten::_nested_tensor_from_mask_left_aligned", "c10d::check_for_nan", family="reduction",
-    source="a comparison an element")  # fmt: skip
+    source="a comparison per element")  # fmt: skip
 def looked_through(call: OpCall) -> Cost:
-    """Every element compared once, with its neighbour or with itself; a single answer."""
+    """Compare every element once, with its neighbour or with itself; write one answer."""
     x = need(call, 0, "operand")
     return cost([x], [TensorSpec("bool", ())], vector=numel(x), dtype=x.dtype)
 
@@ -278,9 +282,9 @@ def looked_through(call: OpCall) -> Cost:
     "_moe_C::moe_sum",
     "sgl_kernel::moe_sum",
     family="reduction",
-    source="k − 1 additions an element",
+    source="k − 1 additions per element",
 )
 def moe_sum(call: OpCall) -> Cost:
-    """The k experts' results of each token are added."""
+    """Add the k experts' results of each token."""
     x, out = need(call, 0, "input"), need(call, 1, "output")
     return cost([x], [out], vector=max(numel(x) - numel(out), 0), dtype=x.dtype)

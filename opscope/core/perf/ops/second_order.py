@@ -1,8 +1,8 @@
-"""Derivatives of derivatives: double backwards and forward-mode rules, from the formulas they compute.
+"""Double backward and forward-mode derivatives, counted from the formulas that they compute.
 
 A convolution is linear in its data and in its weight, so each term of its second derivative is again a
-convolution of the same sizes. The elementwise rules count the operations of the derivative as it is
-written beside each, sigmoid 4.
+convolution of the same sizes. The elementwise rules count the operations of the formula written beside
+each; a sigmoid is 4.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .linalg import FACTORS
 @op(
     "aten::_convolution_double_backward",
     family="conv",
-    source="the forward's multiply-adds for each term: two of the gradient's gradient, one of either other",
+    source="the forward's multiply-adds per term: two for the gradient's gradient, one for each other result",
 )
 def conv_double_backward(call: OpCall) -> Cost:
-    """ggO = ggI∗W + I∗ggW + ggb; the weight's gradient is that of ggI, the data's that of ggW."""
+    """ggO = ggI∗W + I∗ggW + ggb; the weight's gradient comes from ggI, the data's from ggW."""
     leaves = [*call.input_leaves(), *[None] * 6][:6]
     ggi, ggw, ggb, grad, w, x = leaves
     if grad is None or w is None or x is None:
         raise CannotKnow("the trace has no shape for the gradient, the weight or the input")
     mask = call.param("output_mask", (True, True, True))
     if not isinstance(mask, tuple) or len(mask) < 3:
-        raise CannotKnow("the trace does not record which gradients were asked for (output_mask)")
+        raise CannotKnow("the trace does not record which gradients were requested (output_mask)")
     one = gradients(grad, x, w, call.param("transposed") is True)[0]
     terms = [ggi is not None, ggw is not None]
     products = (
@@ -47,24 +47,24 @@ def conv_double_backward(call: OpCall) -> Cost:
     return cost(reads, writes, matrix=products * one.matrix_flops, vector=additions, dtype=dtype)
 
 
-#: FLOPs an element of the gated half. With σ = sigmoid(b):
+#: FLOPs per element of the gated half. With σ = sigmoid(b):
 #: glu_jvp: da·σ + y·(db − σ·db).
 #: glu_backward_jvp: r = db − db·σ; d = dg·σ + ga·r; d·(a − a·σ) + ga·(da − da·σ − a·σ·r).
 GATED: Final = {"glu_jvp": 4 + 5, "glu_backward_jvp": 4 + 2 + 3 + 3 + 6}
 
 
 @op(*(f"aten::{name}" for name in GATED), family="activation",
-    source="FLOPs an element of the half: opscope.core.perf.ops.second_order.GATED",
+    source="FLOPs per element of the half: opscope.core.perf.ops.second_order.GATED",
     variants={"backward": "aten::glu_backward_jvp"})  # fmt: skip
 def gated(call: OpCall) -> Cost:
-    """The derivative along a direction of a gated linear unit, or of its gradient."""
+    """The directional derivative of a gated linear unit or of its gradient."""
     jvp = not variant(call, "backward")
     names = ("result", "input", "tangent") if jvp else (
         "gradient of the input", "gradient", "input", "gradient's tangent", "tangent")  # fmt: skip
     found = [need(call, place, what) for place, what in enumerate(names)]
     half = numel(found[0] if jvp else found[1])
     each = GATED["glu_jvp" if jvp else "glu_backward_jvp"]
-    part = TensorSpec(found[0].dtype, (half,))  # of one of them only a half is looked at
+    part = TensorSpec(found[0].dtype, (half,))  # of one operand only a half is read
     reads = [found[0], part, found[2]] if jvp else [part, *found[2:]]
     return cost([*reads], [found[0]], vector=each * half, dtype=found[0].dtype)
 
@@ -85,17 +85,17 @@ def matrix_exp_backward(call: OpCall) -> Cost:
     return cost([x, grad], [x], matrix=real, dtype=x.dtype)
 
 
-#: FLOPs an element: x·(1/s) + z rounded 3, compared with both ends 2, the gradient masked 1; for
+#: FLOPs per element: x·(1/s) + z rounded 3, compared with both ends 2, the gradient masked 1; for
 #: the scale q − z, ·s, − x, ·(1/s), · gradient and factor 6; for the zero point ·(−s) and factor 2;
-#: both are sums, 2.
+#: the sums of both 2.
 LEARNABLE: Final = 3 + 2 + 1 + 6 + 2 + 2
 
 
 @op("aten::_fake_quantize_learnable_per_tensor_affine_backward",
     "aten::_fake_quantize_learnable_per_channel_affine_backward", family="quantize",
-    source="16 an element: opscope.core.perf.ops.second_order.LEARNABLE")  # fmt: skip
+    source="16 per element: opscope.core.perf.ops.second_order.LEARNABLE")  # fmt: skip
 def learnable_backward(call: OpCall) -> Cost:
-    """The input's gradient, and the scale's and zero point's summed (Learned Step Size Quantization)."""
+    """The input's gradient, and summed gradients of scale and zero point (Learned Step Size Quantization)."""
     grad, x, scale, zero = (need(call, n, "operand") for n in range(4))
     return cost(
         [grad, x, scale, zero], [x, scale, zero], vector=LEARNABLE * numel(x), dtype=x.dtype

@@ -1,7 +1,7 @@
-"""Attention of serving libraries: keys in pages, sequences packed, lengths that are data.
+"""Attention of serving libraries: paged keys, packed sequences, and lengths that are data.
 
-What a trace tells of a batch with a cache is how many new tokens there are, not how long each
-sequence is. With one sequence the longest is its length, and then all is known. Signatures: vLLM's
+For a batch with a cache, a trace records the number of new tokens but not each sequence's length. With
+one sequence the longest length is its length, and the cost is known. Signatures: vLLM's
 flash-attention ``flash_api_torch_lib.cpp``, SGLang ``sgl_kernel::fwd``, aiter ``ops/mha.py``.
 """
 
@@ -30,11 +30,11 @@ _PAGES: Final = "which pages are read is data that no trace records"
     "aiter::mha_batch_prefill",
     "aiter::wrapper_mha_batch_prefill",
     family="attention",
-    source="2·pairs·(d_qk + d_v) where the lengths follow: packed alike, or one sequence",
+    source="2·pairs·(d_qk + d_v) if the lengths are known: packed sequences of equal length, or one sequence",
     variants={"batch_prefill": "aiter::mha_batch_prefill aiter::wrapper_mha_batch_prefill"},
 )
 def packed_attention(call: OpCall) -> Cost:
-    """Queries [T, H, d] packed; keys packed alike, or in pages of a cache."""
+    """Packed queries [T, H, d]; keys packed in the same way, or in the pages of a cache."""
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     if not _in_pages(call, q, k):
         every, live, d_qk, d_v = tokens_first(call, q, k, v)
@@ -60,7 +60,7 @@ def packed_attention(call: OpCall) -> Cost:
 
 
 def _in_pages(call: OpCall, q: TensorSpec, k: TensorSpec) -> bool:
-    """Keys of a cache have a page's dimension; of pages of one token only the function's name tells."""
+    """Whether the keys are in pages: by their extra dimension, or by the op's name for one-token pages."""
     return len(k.shape) > len(q.shape) or variant(call, "batch_prefill")
 
 
@@ -72,7 +72,7 @@ def _packed_queries(q: TensorSpec) -> tuple[int, int, int]:
 
 
 def _sequences(call: OpCall) -> int | None:
-    """The first list of integers among the inputs holds where each sequence begins, and the end."""
+    """Return the number of sequences, or None; the first integer vector has their starts and the end."""
     offsets = [t for t in tensors(call)[3:] if len(t.shape) == 1 and t.dtype in ("i32", "i64")]
     return product(sizes(offsets[0])) - 1 if offsets else None
 
@@ -90,7 +90,7 @@ _UNTOLD: Final = words(
 
 @op(*_UNTOLD, family="attention", source=f"null: {LENGTHS}")
 def of_the_cache(call: OpCall) -> Cost:
-    """The new tokens are passed; the cache that they meet is the layer's."""
+    """Raise CannotKnow: the arguments are the new tokens; the layer has the cache."""
     raise CannotKnow(LENGTHS)
 
 
@@ -99,13 +99,13 @@ def of_the_cache(call: OpCall) -> Cost:
     "sgl_kernel::merge_state",
     "sgl_kernel::merge_state_v2",
     family="attention",
-    source="3 an element of the result: two products by a weight and a sum",
+    source="3 per element of the result: two products by a weight and a sum",
     variants={"result_first": "_C::merge_attn_states"},
 )
 def merge_states(call: OpCall) -> Cost:
-    """Two parts of one attention, each with the logarithm of its sum, become one.
+    """Merge two parts of one attention, each with the logarithm of its sum.
 
-    The two exponentials and the division of a row are left out, as a softmax's are small beside it.
+    The two exponentials and the division per row are not counted: they are small beside the products.
     """
     found = tensors(call)
     parts = [t for t in found if len(t.shape) == 3]

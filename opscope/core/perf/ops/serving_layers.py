@@ -1,6 +1,6 @@
-"""Norms, gates and quantisers of serving libraries, which write into a tensor that they are given.
+"""Norms, gates and quantisers of serving libraries, which write into a tensor argument.
 
-FLOPs an element as the models of ``normalization``, ``activation`` and ``quantized`` count them; a
+FLOPs per element are those of the models in ``normalization``, ``activation`` and ``quantize``; a
 fused op is the sum of its parts. Schemas: vLLM ``csrc/torch_bindings.cpp`` and
 ``csrc/libtorch_stable/torch_bindings.cpp``, SGLang ``sgl-kernel/csrc/common_extension.cc``, FlashInfer
 ``norm`` and ``activation``.
@@ -14,24 +14,24 @@ from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import cost, distinct_tensors, int_param, need, numel, tensors
 from opscope.core.schema import FLOATS, OpCall, TensorSpec
 
-#: FLOPs an element: RMS norm, the residual's sum, quantise by a scale, by one that is found first.
+#: FLOPs per element: RMS norm, residual sum, quantise by a given scale, quantise by a computed scale.
 _NORM, _ADD, _SCALE, _FIND = 4, 1, 3, 4
 
 
 class Layer(NamedTuple):
-    """FLOPs an element of the input, and the places of what is written; the other tensors are read."""
+    """FLOPs per element of the input, and the positions of the written tensors; the others are read."""
 
     each: int
     writes: tuple[int, ...]
     input: int
     family: str
-    residual: bool = False  #: whether a residual may follow, which the sum overwrites
+    residual: bool = False  #: whether a residual may follow; the sum overwrites it
 
 
 _LAYERS: Final = (
     # the result, then the input
     (Layer(_NORM, (0,), 1, "norm"), "sgl_kernel::rmsnorm flashinfer::rmsnorm"),
-    # Gemma adds 1 to the weight: an element of the weight, which is not counted
+    # Gemma adds 1 to each element of the weight, which is not counted
     (Layer(_NORM, (0,), 1, "norm"), "sgl_kernel::gemma_rmsnorm flashinfer::gemma_rmsnorm"),
     (Layer(_NORM - 1, (0,), 1, "norm"), "_C::rms_norm_weightless"),
     (Layer(_NORM + _SCALE, (0,), 1, "norm"), "_C::rms_norm_static_fp8_quant"),
@@ -42,7 +42,7 @@ _LAYERS: Final = (
     (Layer(_NORM + _ADD + _SCALE, (0, 2), 1, "norm"), "_C::fused_add_rms_norm_static_fp8_quant"),
     (Layer(_SCALE, (0,), 1, "quantize"), "_C::static_scaled_int8_quant"),
     (Layer(_FIND, (0, 2), 1, "quantize"), "_C::dynamic_scaled_int8_quant"),
-    # the input and the residual, both overwritten
+    # the input and the residual; both are overwritten
     (
         Layer(_NORM + _ADD, (0, 1), 0, "norm"),
         """sgl_kernel::fused_add_rmsnorm sgl_kernel::gemma_fused_add_rmsnorm
@@ -82,17 +82,17 @@ for _family in ("norm", "quantize"):
     op(
         *(name for name, layer in _BY_NAME.items() if layer.family == _family),
         family=_family,
-        source="the sum of its parts: RMS norm 4, a residual 1, quantise 3, with its scale found 4",
+        source="the sum of its parts: RMS norm 4, a residual 1, quantise 3, with a computed scale 4",
     )(_layer)
 
 
 @op(
     "sgl_kernel::sgl_per_tensor_quant_fp8",
     family="quantize",
-    source="3 an element, 4 where the scale is found first",
+    source="3 per element, 4 with a computed scale",
 )
 def quantize_tensor(call: OpCall) -> Cost:
-    """The input, the result, one scale: read where it is given, written where it is found."""
+    """Input, result and one scale; a given scale is read, a computed one written."""
     x, result, scale = (need(call, n, "operand") for n in range(3))
     given = call.param("is_static")
     if not isinstance(given, bool):
@@ -105,11 +105,11 @@ def quantize_tensor(call: OpCall) -> Cost:
     "_C::scaled_fp4_quant",
     "sgl_kernel::scaled_fp4_quant",
     family="quantize",
-    source="4 an element: the largest of each 16, scale, round, clamp",
+    source="4 per element: the largest of each 16, scale, round, clamp",
     variants={"sgl_kernel": "sgl_kernel::scaled_fp4_quant"},
 )
 def quantize_fp4(call: OpCall) -> Cost:
-    """Two elements to a byte, and a scale for each 16 (padded to tiles)."""
+    """Two elements per byte, and a scale per 16 elements (padded to tiles)."""
     found = tensors(call)
     if variant(call, "sgl_kernel") or (found and found[0].dtype not in FLOATS):
         result, x, scales = (need(call, n, "operand") for n in range(3))
@@ -125,11 +125,11 @@ def quantize_fp4(call: OpCall) -> Cost:
 
 
 def numel_of_rows(x: TensorSpec) -> int:
-    """How many rows ``x`` has."""
+    """Return the number of rows of ``x``."""
     return numel(TensorSpec(x.dtype, x.shape[:-1]))
 
 
-#: FLOPs an element of the result: the activation and the product with the other half.
+#: FLOPs per element of the result: the activation and the product with the other half.
 _GATES: Final = {
     "sgl_kernel::silu_and_mul": 6, "flashinfer::silu_and_mul": 6, "_C::mul_and_silu": 6,
     "sgl_kernel::gelu_and_mul": 6, "flashinfer::gelu_and_mul": 6,
@@ -138,7 +138,7 @@ _GATES: Final = {
 }  # fmt: skip
 
 
-@op(*_GATES, family="activation", source="as _C::silu_and_mul, and 3 to quantise")
+@op(*_GATES, family="activation", source="as _C::silu_and_mul; 3 more to quantise")
 def gate(call: OpCall) -> Cost:
     """The result comes first, then the input, twice as wide."""
     out, x, *more = distinct_tensors(call)[:3] or [need(call, 0, "result")]
@@ -148,10 +148,10 @@ def gate(call: OpCall) -> Cost:
 @op(
     "_C::silu_and_mul_per_block_quant",
     family="activation",
-    source="silu_and_mul 6, quantise with a scale that is found 4",
+    source="silu_and_mul 6, quantise with a computed scale 4",
 )
 def gate_blocks(call: OpCall) -> Cost:
-    """The result, the input, the scales of its blocks."""
+    """The operands are the result, the input, the scales of the result's blocks."""
     out, x, scales = (need(call, n, "operand") for n in range(3))
     return cost([x], [out, scales], vector=(6 + _FIND) * numel(out), dtype=x.dtype)
 
@@ -159,10 +159,10 @@ def gate_blocks(call: OpCall) -> Cost:
 @op(
     "_C::fused_qk_norm_rope",
     family="norm",
-    source="RMS norm 4 and rotary 3 an element of queries and keys; values are left as they are",
+    source="RMS norm 4 and rotary 3 per element of queries and keys; values do not change",
 )
 def norm_and_rotate(call: OpCall) -> Cost:
-    """[T, (q + k + v heads)·d], in place."""
+    """Change [T, (q + k + v heads)·d] in place."""
     qkv = need(call, 0, "queries, keys and values")
     heads = int_param(call, "num_heads_q") + int_param(call, "num_heads_k")
     tokens = numel_of_rows(qkv)
@@ -176,14 +176,14 @@ def norm_and_rotate(call: OpCall) -> Cost:
     "sgl_kernel::concat_mla_k",
     "_C_cache_ops::concat_mla_q",
     family="copy",
-    source="two parts of each token, written side by side",
+    source="two parts of each token are written side by side",
     variants={
         "mla": "_C_cache_ops::concat_and_cache_mla",
         "sgl_kernel": "sgl_kernel::concat_mla_k",
     },
 )
 def concat_mla(call: OpCall) -> Cost:
-    """Only the new tokens' places of a cache are written."""
+    """Read two parts and write them side by side; of a cache, write only the new tokens."""
     found = distinct_tensors(call)
     parts = found[1:3] if variant(call, "sgl_kernel") else found[:2]
     if len(parts) < 2:

@@ -1,7 +1,7 @@
-"""Products of serving libraries: 8-bit, 4-bit and block-scaled, one matrix or one an expert.
+"""Products of serving libraries: 8-bit, 4-bit and block-scaled, with one matrix or one per expert.
 
-Where the result stands among the arguments differs from op to op and is what tells N: a packed weight
-hides it. Schemas: vLLM ``csrc/torch_bindings.cpp``, ``csrc/libtorch_stable/torch_bindings.cpp``,
+A packed weight hides N, so N comes from the result, whose position among the arguments differs from op
+to op. Schemas: vLLM ``csrc/torch_bindings.cpp``, ``csrc/libtorch_stable/torch_bindings.cpp``,
 ``csrc/moe/torch_bindings.cpp`` and its ``direct_register_custom_op`` calls; SGLang
 ``sgl-kernel/csrc/common_extension.cc`` and ``fp8_kernel.py``; DeepGEMM's torch bindings; aiter ``ops``.
 """
@@ -28,18 +28,18 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import FLOATS, OpCall, TensorSpec
 
-#: What of a grouped product is content: how many rows each expert has.
+#: Why a grouped product's cost may be unknown.
 ROWS_ARE_DATA: Final = "how many rows each expert has is data that no trace records"
-_EVERY_ROW: Final = "every row of the result is taken to be computed"
+_EVERY_ROW: Final = "every row of the result is assumed to be computed"
 
 
 class Operands(NamedTuple):
-    """Places among the tensors of a call, and how the columns follow from the weight.
+    """Positions among the tensors of a call, and how N follows from the weight.
 
-    ``out`` is None where the result is returned. ``columns`` is the weight's dimension that is N,
-    ``packed`` how many columns one of its elements holds; None where only the result tells.
-    ``halves``: two 4-bit elements of K stand in a byte of the first operand. ``grouped``: the weight
-    has a matrix for each expert.
+    ``out`` is None if the result is returned. ``columns`` is the weight's dimension that has N, None if
+    only the result has N; ``packed`` is the number of columns per element of the weight. ``halves``: a
+    byte of the first operand has two 4-bit elements of K. ``grouped``: the weight has one matrix per
+    expert.
     """
 
     out: int | None
@@ -65,7 +65,7 @@ _PLACES: Final = (
     (Operands(2, 0, 1), "sgl_kernel::bmm_fp8 flashinfer::bmm_fp8"),
     (Operands(6, 0, 1), "sgl_kernel::qserve_w4a8_per_chn_gemm"),
     (Operands(6, 0, 1), "sgl_kernel::qserve_w4a8_per_group_gemm"),
-    # returned
+    # the result is returned
     (
         Operands(None, 0, 1, columns=1),
         """sgl_kernel::fp8_scaled_mm sgl_kernel::int8_scaled_mm sgl_kernel::fp8_blockwise_scaled_mm
@@ -89,7 +89,7 @@ _PLACES: Final = (
         Operands(None, 0, 1),
         "_C::machete_mm _C::cutlass_w4a8_mm _C::allspark_w8a16_gemm",
     ),
-    # the weight has a matrix for each expert
+    # the weight has one matrix per expert
     (
         Operands(0, 1, 2, grouped=True),
         "_C::cutlass_moe_mm _C::cutlass_w4a8_moe_mm sgl_kernel::cutlass_w4a8_moe_mm",
@@ -119,19 +119,19 @@ _OPERANDS: Final = {name: places for places, names in _PLACES for name in words(
 @op(
     *_OPERANDS,
     family="gemm",
-    source="2·(elements of the result)·K; an expert's row meets one expert",
+    source="2·(elements of the result)·K; with experts, each row belongs to one expert",
 )
 def scaled_product(call: OpCall) -> Cost:
-    """2·M·N·K from the result and the first operand: the weight may be packed or moved about.
+    """2·M·N·K from the result and the first operand, as the weight may be packed or reordered.
 
-    A grouped product is as many: each row belongs to one expert. Weights of experts that no row can
-    reach (more experts than rows) are not read.
+    A grouped product counts the same: each row belongs to one expert. With more experts than rows, the
+    weights of as many experts as there are rows are read.
     """
     places = _OPERANDS[call.name]
     a, b = need(call, places.a, "first operand"), need(call, places.b, "weight")
     rows, inner = sizes(a)[:-1], sizes(a)[-1:]
     if not inner:
-        raise CannotKnow("not matrices: the first operand has no dimensions")
+        raise CannotKnow("not matrices: the first operand is a scalar")
     k = inner[0] * (2 if places.halves and a.dtype in ("u8", "i8") else 1)
     out: TensorSpec | None
     if places.out is None:
@@ -142,7 +142,9 @@ def scaled_product(call: OpCall) -> Cost:
         elements = numel(out)
     elif places.columns is not None and len(sizes(b)) == 2:
         if places.columns == 0 and sizes(b)[1] not in (k, inner[0], k // 2):
-            raise CannotKnow(f"not [M, K] and [N, K]: {list(sizes(a))} and {list(sizes(b))}")
+            raise CannotKnow(
+                f"the operands are not [M, K] and [N, K]: {list(sizes(a))} and {list(sizes(b))}"
+            )
         elements = product(rows) * sizes(b)[places.columns] * places.packed
     else:
         raise CannotKnow("the packed weight hides N, and the trace has no outputs")
@@ -156,7 +158,7 @@ def scaled_product(call: OpCall) -> Cost:
         None if out is None else [out],
         matrix=2 * elements * k,
         dtype="u4" if places.halves and k != inner[0] else a.dtype,
-        reason="the trace does not give the result's dtype",
+        reason="the trace does not record the result's dtype",
         note=_EVERY_ROW if places.grouped else "",
     )
 
@@ -169,13 +171,13 @@ def scaled_product(call: OpCall) -> Cost:
     "_moe_C::moe_wna16_marlin_gemm",
     "sgl_kernel::moe_wna16_marlin_gemm",
     family="gemm",
-    source="2·M·N·K of a weight in Marlin's tiles, which hide N: the result, size_n or the scales tell it",
+    source="2·M·N·K; Marlin's tiles hide N, which comes from the result, size_n or the scales",
     variants={"moe": "*moe*"},
 )
 def marlin(call: OpCall) -> Cost:
-    """[M, K] by tiles of a packed weight; of experts' weights each token by its top_k.
+    """[M, K] by the tiles of a packed weight; with experts, each token by top_k of them.
 
-    Where neither the result nor size_n is told, the scales do: [groups of K, N].
+    If neither the result nor size_n is recorded, N comes from the scales: [groups of K, N].
     """
     a = need(call, 0, "first operand")
     *rows, k = sizes(a)
@@ -190,13 +192,13 @@ def marlin(call: OpCall) -> Cost:
         columns = int_param(call, "size_n", None if scales is None else sizes(scales)[-1])
         each = int_param(call, "top_k") if variant(call, "moe") else 1
         elements = product(rows) * each * columns
-    # the scales, zeros and orders of the weight; the workspace of locks is small
+    # ``rest`` has the weight's scales, zeros and orders; the workspace of locks is small
     return cost(
         [a, *rest],
         None if out is None else [out],
         matrix=2 * elements * k,
         dtype=a.dtype,
-        reason="the trace does not give the result's dtype",
+        reason="the trace does not record the result's dtype",
     )
 
 
@@ -204,10 +206,10 @@ def marlin(call: OpCall) -> Cost:
     "_C::ggml_mul_mat_a8",
     "_C::ggml_mul_mat_vec_a8",
     family="gemm",
-    source="2·M·N·K; the weight's rows are N",
+    source="2·M·N·K; the weight has N rows",
 )
 def ggml(call: OpCall) -> Cost:
-    """The weight comes first, [N, bytes of a row of K]."""
+    """The weight comes first: [N, bytes of a row of K]."""
     weight, x = need(call, 0, "weight"), need(call, 1, "input")
     shape = (*sizes(x)[:-1], sizes(weight)[0])
     out = output(call) or TensorSpec(x.dtype, shape)
@@ -224,21 +226,21 @@ _MASKED: Final = words(
 
 @op(*_MASKED, family="gemm", source=f"null: {ROWS_ARE_DATA}")
 def masked(call: OpCall) -> Cost:
-    """The result has room for the most rows that an expert may get."""
+    """Raise CannotKnow: the result has room for the most rows that an expert may get."""
     raise CannotKnow(ROWS_ARE_DATA)
 
 
-_OF_THE_LAYER: Final = "the experts' weights are the layer's and not among what is passed"
+_OF_THE_LAYER: Final = "the experts' weights belong to the layer and are not arguments"
 
 
 @op(
     "vllm::moe_forward",
     "vllm::moe_forward_shared",
     family="gemm",
-    source=f"null: {_OF_THE_LAYER}; the products inside are ops of their own",
+    source=f"null: {_OF_THE_LAYER}; the products inside are separate ops",
 )
 def whole_layer(call: OpCall) -> Cost:
-    """The op that hides a layer of experts from the compiler."""
+    """Raise CannotKnow: this op hides a layer of experts from the compiler."""
     raise CannotKnow(_OF_THE_LAYER)
 
 
@@ -254,11 +256,11 @@ def whole_layer(call: OpCall) -> Cost:
     source="each token through its k experts: gate and up [2I, H], then down [H, I]",
 )
 def fused_experts(call: OpCall) -> Cost:
-    """2·T·k·(2I·H + I·H), the gate's activation 6 an inner element, the weighted sum 2·k·H a token."""
+    """2·T·k·(2I·H + I·H), the gate's activation 6 per inner element, the weighted sum 2·k·H per token."""
     x, up, down, weights = (need(call, n, "operand") for n in range(4))
     (tokens, hidden), gate, back = sizes(x), sizes(up), sizes(down)
     k = sizes(weights)[-1]
-    # 4-bit weights stand two to a byte along the dimension that is summed over
+    # 4-bit weights are packed two to a byte along the summed dimension
     halves = 2 if len(gate) == 3 and gate[2] * 2 == hidden else 1
     if len(gate) != 3 or len(back) != 3 or gate[2] * halves != hidden:
         raise CannotKnow("the experts' weights are packed")
@@ -273,14 +275,14 @@ def fused_experts(call: OpCall) -> Cost:
         matrix=2 * pairs * (gate[1] * hidden + back[1] * inner),
         vector=vector,
         dtype=promote([x, up]),
-        note="every expert that may be reached is taken to be read" if pairs >= gate[0] else "",
+        note="the weights of every expert are assumed to be read" if pairs >= gate[0] else "",
     )
 
 
 @op("vllm::lora_shrink", "vllm::lora_expand", "vllm::bgmv_shrink",
     "vllm::bgmv_expand", family="gemm", source="2·tokens·hidden·rank")  # fmt: skip
 def low_rank(call: OpCall) -> Cost:
-    """Each token by the low-rank factor of its adapter."""
+    """Multiply each token by a low-rank factor of its LoRA adapter."""
     x, weight = need(call, 0, "input"), need(call, 1, "weight")
     w = sizes(weight)
     tokens = product(sizes(x)[:-1])

@@ -1,4 +1,4 @@
-"""Softmax and log-softmax: the maximum, the difference, the exponential, the sum, the quotient."""
+"""Softmax and log-softmax: maximum, subtraction, exponential, sum and division."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opscope.core.schema import OpCall
 
 
 def _rows(call: OpCall, shape: tuple[int, ...]) -> int:
-    """Rows that are normalised; the last dimension where the trace does not say which."""
+    """Return the number of normalised rows; along the last dimension if the trace does not record it."""
     dim = as_ints(call.param("dim", call.param("axis")))
     axis = axes(dim, len(shape))[0] if dim and shape else len(shape) - 1
     return product(shape) // max(shape[axis] if shape else 1, 1)
@@ -38,12 +38,12 @@ def _rows(call: OpCall, shape: tuple[int, ...]) -> int:
     "aten::special_log_softmax",
     "aten::_nested_tensor_softmax_with_shape",
     family="softmax",
-    source="5 an element less 2 a row (max n−1, subtract n, exp n, add n−1, divide n); "
-    "log-softmax subtracts the row's logarithm in the place of dividing: 1 a row more",
+    source="5 per element less 2 per row (max n−1, subtract n, exp n, add n−1, divide n); "
+    "log-softmax subtracts the row's logarithm instead of dividing: 1 more per row",
     variants={"log": "*log*"},
 )
 def softmax(call: OpCall) -> Cost:
-    """max n−1, subtract n, exp n, sum n−1, divide (or subtract the logarithm) n, each row."""
+    """Per row: max n−1, subtract n, exp n, sum n−1, divide (or subtract the logarithm) n."""
     x = need(call, 0, "input")
     shape = sizes(x)
     rows = _rows(call, shape)
@@ -58,7 +58,7 @@ def softmax(call: OpCall) -> Cost:
     "aten::_log_softmax_backward_data",
     "aten::_masked_softmax_backward",
     family="softmax",
-    source="4 an element less 1 a row",
+    source="4 per element less 1 per row",
 )
 def softmax_backward(call: OpCall) -> Cost:
     """dy·y n, sum n−1, subtract n, multiply n; log-softmax: sum n−1, exp n, multiply n, subtract n."""
@@ -70,7 +70,7 @@ def softmax_backward(call: OpCall) -> Cost:
 
 @backward_of("aten::softmax", "aten::_softmax", "aten::log_softmax", "aten::_log_softmax")
 def softmax_gradient(call: OpCall) -> tuple[Cost, Cost]:
-    """As the backward op's, from the forward's input."""
+    """The backward op's cost, from the forward's input."""
     x = need(call, 0, "input")
     flops = max(4 * numel(x) - _rows(call, sizes(x)), 0)
     return cost([x, x], [x], vector=flops, dtype=x.dtype), Cost()

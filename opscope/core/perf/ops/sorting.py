@@ -1,4 +1,4 @@
-"""Sorting and searching: as many comparisons as a merge sort or a binary search takes."""
+"""Sorting and searching: the comparisons of a merge sort or a binary search."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opscope.core.schema import OpCall, TensorSpec
 
 
 def _comparisons(count: int, rows: int) -> int:
-    """rows · n · ⌈log2 n⌉, the comparisons of a merge sort."""
+    """Return rows · n · ⌈log2 n⌉, the comparisons of a merge sort."""
     return rows * count * ceil(log2(count)) if count > 1 else 0
 
 
@@ -46,7 +46,7 @@ def _row(call: OpCall, shape: tuple[int, ...]) -> tuple[int, int]:
     "aten::unique_consecutive",
     "aten::unique_dim_consecutive",
     family="sort",
-    source="n·⌈log2 n⌉ comparisons a row",
+    source="n·⌈log2 n⌉ comparisons per row",
     variants={
         "unique": "*unique*",
         "consecutive": "aten::unique_consecutive aten::unique_dim_consecutive",
@@ -55,7 +55,7 @@ def _row(call: OpCall, shape: tuple[int, ...]) -> tuple[int, int]:
     },
 )
 def sort(call: OpCall) -> Cost:
-    """n·⌈log2 n⌉ comparisons for each row."""
+    """n·⌈log2 n⌉ comparisons per row."""
     x = need(call, 0, "input")
     shape = sizes(x)
     whole = variant(call, "unique")
@@ -83,11 +83,11 @@ def sort(call: OpCall) -> Cost:
     "aten::topk",
     "aten::kthvalue",
     family="sort",
-    source="one comparison an element, k·⌈log2 k⌉ a row",
+    source="one comparison per element, k·⌈log2 k⌉ per row",
     variants={"kthvalue": "aten::kthvalue"},
 )
 def topk(call: OpCall) -> Cost:
-    """A selection pass over each row, then the k found are sorted."""
+    """A selection pass over each row, then a sort of the k elements found."""
     x = need(call, 0, "input")
     shape = sizes(x)
     _, rows = _row(call, shape)
@@ -106,10 +106,10 @@ def topk(call: OpCall) -> Cost:
     "aten::quantile",
     "aten::nanquantile",
     family="sort",
-    source="n·⌈log2 n⌉ comparisons a row, 3 a result to interpolate",
+    source="n·⌈log2 n⌉ comparisons per row, 3 per result to interpolate",
 )
 def quantile(call: OpCall) -> Cost:
-    """The rows are sorted, and each quantile lies between two of their elements."""
+    """Sort the rows, and interpolate each quantile between two of their elements."""
     x = need(call, 0, "input")
     shape = sizes(x)
     dim = as_ints(call.param("dim"))
@@ -131,7 +131,7 @@ def quantile(call: OpCall) -> Cost:
     "aten::bincount",
     "aten::histogram",
     family="sort",
-    source="⌈log2 (bounds + 1)⌉ comparisons an element; a histogram 3",
+    source="⌈log2 (bounds + 1)⌉ comparisons per element; a histogram 3, bincount 1",
     variants={
         "search": "aten::searchsorted",
         "bucket": "aten::bucketize",
@@ -139,7 +139,7 @@ def quantile(call: OpCall) -> Cost:
     },
 )
 def search(call: OpCall) -> Cost:
-    """A binary search for each value, or the place in evenly spaced bins (subtract, divide, add)."""
+    """A binary search per value, or its evenly spaced bin (subtract, divide, add)."""
     first = need(call, 0, "input")
     found = tensors(call)
     if variant(call, "search") or variant(call, "bucket"):
@@ -165,11 +165,11 @@ def search(call: OpCall) -> Cost:
     "aten::_histogramdd_from_bin_tensors",
     "aten::histogramdd",
     family="sort",
-    source="3 a coordinate, or ⌈log2 (bounds + 1)⌉ comparisons; edges: 2 comparisons",
+    source="per coordinate 3, or ⌈log2 (bounds + 1)⌉ comparisons; bin edges 2 comparisons",
     variants={"bin_edges": "aten::_histogramdd_bin_edges"},
 )
 def histogram(call: OpCall) -> Cost:
-    """The place of each coordinate in its bins, and one addition a point."""
+    """Find each coordinate's bin, with one addition per point."""
     x = need(call, 0, "input")
     shape = sizes(x)
     points = product(shape[:-1])
@@ -189,9 +189,13 @@ def histogram(call: OpCall) -> Cost:
     )
 
 
-@op("aten::isin", family="sort", source="the second sorted, ⌈log2 (m + 1)⌉ comparisons an element")
+@op(
+    "aten::isin",
+    family="sort",
+    source="a sort of the second operand, ⌈log2 (m + 1)⌉ comparisons per element",
+)
 def isin(call: OpCall) -> Cost:
-    """Each element is looked up in the sorted others."""
+    """Look up each element in the sorted second operand."""
     found = tensors(call)
     x = need(call, 0, "elements")
     many = numel(found[1]) if len(found) > 1 else 1

@@ -1,9 +1,9 @@
-"""Sparse tensors: what is known of them, mostly nothing, as what they store is data.
+"""Sparse tensors: most costs are unknown, because the stored elements are data.
 
-A text may tell how many elements an operand stores (``f32[8,8]{csr:12}``): a product with a dense
-matrix follows from that. Which elements they are, and how wide their indices, no text tells. A
-structured 2:4 product is counted as the dense one that it stands for; the half that its pattern
-makes needless is in ``masked_flops``.
+A text may have the number of elements that an operand stores (``f32[8,8]{csr:12}``), from which the
+FLOPs of a product with a dense matrix follow. No text has which elements these are, or the width of
+their indices. A structured 2:4 product counts as the dense product that it replaces; ``masked_flops``
+has the half that its pattern makes unnecessary.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _INDICES = "the trace does not record a sparse tensor's indices"
 
 
 def sparse_reason(call: OpCall) -> str | None:
-    """Why the sizes of its tensors do not tell what the call touches; None where they do."""
+    """Return why the tensors' sizes do not give what the call touches, or None if they do."""
     found = (*call.input_leaves(), *(call.output_leaves() or ()))
     layouts = {leaf.layout for leaf in found if leaf is not None and leaf.is_sparse}
     return None if not layouts else STRIDELESS if layouts == {"other"} else STORED
 
 
-#: Products of matrices: where the first factor is among the tensors.
+#: Matrix products: the position of the first factor among the tensors.
 _FIRST_FACTOR = {
     **dict.fromkeys(words("mm bmm mv _sparse_mm smm spmm hspmm"), 0),
     **dict.fromkeys(words("addmm baddbmm addmv _sparse_addmm sspaddmm _addmm_activation"), 1),
@@ -42,10 +42,10 @@ _FIRST_FACTOR = {
 
 
 def stored_cost(name: str, call: OpCall, why: str) -> Cost:
-    """The cost of a call with a sparse tensor, of the op registered under that name.
+    """Return the cost of a call with a sparse tensor, for the op registered as ``name``.
 
-    A product of a sparse and a dense matrix is 2·stored·N, N being the columns (of a sparse second
-    factor, the rows) of the dense one. Raises CannotKnow(why) of all else.
+    A product of a sparse and a dense matrix is 2·stored·N; N is the dense matrix's number of columns
+    (of rows, if the second factor is sparse). Raises CannotKnow(why) for any other call.
     """
     word = name.removeprefix("aten::")
     if word == "sparse_sampled_addmm":
@@ -78,7 +78,7 @@ def _stored_product(stored: int, wide: int, factors: list[TensorSpec]) -> Cost:
         """
     ),
     family="gemm",
-    source="2·stored·N with a dense matrix, where the text has what is stored",
+    source="2·stored·N with a dense matrix, if the text has the number of stored elements",
 )
 @op(
     *words(
@@ -88,10 +88,10 @@ def _stored_product(stored: int, wide: int, factors: list[TensorSpec]) -> Cost:
         """
     ),
     family="gemm",
-    source="what is stored where is data",
+    source="which elements are stored is data",
 )
 def sparse_product(call: OpCall) -> Cost:
-    """Without a layout in the text: known only where the operand is empty, which no size tells."""
+    """Raise CannotKnow: without a layout in the text, the number of stored elements is not known."""
     need(call, 0, "operand")
     raise CannotKnow(STORED)
 
@@ -105,10 +105,10 @@ def sparse_product(call: OpCall) -> Cost:
         """
     ),
     family="reduction",
-    source="an operation a stored element, and what is stored is data",
+    source="an operation per stored element; their number is data",
 )
 def sparse_reduction(call: OpCall) -> Cost:
-    """As many operations as elements are stored."""
+    """Raise CannotKnow: there is one operation per stored element, and their number is data."""
     raise CannotKnow(STORED)
 
 
@@ -126,10 +126,10 @@ def sparse_reduction(call: OpCall) -> Cost:
         """
     ),
     family="copy",
-    source="stored elements moved, and how many is data",
+    source="stored elements are moved, and their number is data",
 )
 def convert(call: OpCall) -> Cost:
-    """No arithmetic; the bytes hang on what is stored."""
+    """No arithmetic; the bytes depend on the stored elements."""
     return cost(None, None, reason=STORED)
 
 
@@ -151,7 +151,7 @@ def convert(call: OpCall) -> Cost:
     source="moves nothing",
 )
 def assemble(call: OpCall) -> Cost:
-    """Indices and values that are there become one tensor."""
+    """Join existing indices and values into one tensor."""
     return Cost()
 
 
@@ -171,7 +171,7 @@ def _structured(
     "aten::_sparse_semi_structured_mm",
     "aten::_sparse_semi_structured_addmm",
     family="gemm",
-    source="2·M·N·K as the dense product, half of it behind the 2:4 pattern",
+    source="2·M·N·K as the dense product; the 2:4 pattern masks half of it",
     variants={
         "linear": "aten::_sparse_semi_structured_linear",
         "cslt": "aten::_cslt_sparse_mm",
@@ -179,7 +179,7 @@ def _structured(
     },
 )
 def structured_product(call: OpCall) -> Cost:
-    """The dense operand tells K: its rows, or a linear layer's input features."""
+    """K comes from the dense operand: its rows, or a linear layer's input features."""
     out = output(call)
     if variant(call, "linear"):
         x, w = need(call, 0, "input"), need(call, 1, "weight")
@@ -199,9 +199,9 @@ def structured_product(call: OpCall) -> Cost:
     return _structured(call, kept, dense, out, sizes(dense)[0])
 
 
-@op("aten::segment_reduce", family="reduction", source="an operation an element")
+@op("aten::segment_reduce", family="reduction", source="an operation per element")
 def segment_reduce(call: OpCall) -> Cost:
-    """One operation for each element but the first of its segment; a mean divides besides."""
+    """One operation per element except the first of its segment; a mean also divides."""
     x = need(call, 0, "data")
     out = output(call)
     if out is None:
@@ -212,7 +212,7 @@ def segment_reduce(call: OpCall) -> Cost:
 
 
 def _segments(call: OpCall, x: TensorSpec) -> TensorSpec:
-    """As many rows as there are lengths, or one fewer than offsets, along the first axis."""
+    """Return the result: along the first axis, as many rows as lengths, or one fewer than offsets."""
     lengths, offsets = call.arg(1), call.arg(3)
     if isinstance(lengths, TensorSpec):
         count = numel(lengths)
@@ -223,9 +223,9 @@ def _segments(call: OpCall, x: TensorSpec) -> TensorSpec:
     return TensorSpec(x.dtype, (count, *sizes(x)[1:]))
 
 
-@op("aten::_segment_reduce_backward", family="reduction", source="2 an element: scale and select")
+@op("aten::_segment_reduce_backward", family="reduction", source="2 per element: scale and select")
 def segment_reduce_backward(call: OpCall) -> Cost:
-    """Each element has its segment's gradient, scaled or by whether it was chosen."""
+    """Each element gets its segment's gradient, scaled, or only if the forward selected it."""
     grad, data = need(call, 0, "gradient"), need(call, 2, "data")
     return cost(
         tensors(call), [output(call) or data], vector=2 * product(sizes(data)), dtype=grad.dtype

@@ -1,4 +1,4 @@
-"""Covariances, differences, distances' gradients, one-hot rows and norms of parts."""
+"""Covariances, differences, gradients of distances, one-hot rows, and norms of parts of a tensor."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from opscope.core.schema import OpCall, TensorSpec
     "aten::cov",
     "aten::corrcoef",
     family="gemm",
-    source="2·V²·N, the mean taken off 2 an element",
+    source="2·V²·N, and 2 per element to subtract the mean",
     variants={"corr": "aten::corrcoef"},
 )
 def covariance(call: OpCall) -> Cost:
-    """The centred rows' products with each other; a correlation divides by both deviations."""
+    """Multiply the centred rows by each other; a correlation also divides by both deviations."""
     x = need(call, 0, "input")
     shape = sizes(x)
     if len(shape) > 2:
-        raise CannotKnow("not observations of variables")
+        raise CannotKnow("the input is not a matrix of variables and observations")
     variables, count = shape if len(shape) == 2 else (1, product(shape))
     square = variables * variables
     out = output(call) or TensorSpec(x.dtype, (variables, variables))
@@ -55,11 +55,11 @@ def covariance(call: OpCall) -> Cost:
     "aten::cumulative_trapezoid",
     "aten::gradient",
     family="elementwise",
-    source="a difference an element; a trapezoid 3, with abscissas 4; a gradient 2",
+    source="per element: a difference 1; a trapezoid 3, with abscissas 4; a gradient 2",
     variants={"diff": "aten::diff", "gradient": "aten::gradient"},
 )
 def differences(call: OpCall) -> Cost:
-    """Neighbours subtracted (once for each order), or added and scaled by their distance."""
+    """Subtract neighbours (once per order), or add them and scale by their distance."""
     x = need(call, 0, "input")
     if variant(call, "diff"):
         each = int_param(call, "n", 1)
@@ -80,18 +80,18 @@ def differences(call: OpCall) -> Cost:
     "aten::_cdist_backward",
     "aten::_pdist_backward",
     family="reduction",
-    source="4 an element of each pair: difference, quotient, product, sum",
+    source="4 per element of each pair: difference, quotient, product, sum",
 )
 def distance_backward(call: OpCall) -> Cost:
-    """The gradient and the distance come with each pair; (x − y)·g/d is added for each coordinate."""
+    """Each pair has a gradient g and a distance d; (x − y)·g/d is added per coordinate."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "points")
     flops = 4 * numel(grad) * (sizes(x)[-1] if sizes(x) else 1)
     return cost(distinct_tensors(call), [output(call) or x], vector=flops, dtype=x.dtype)
 
 
-@op("aten::one_hot", family="copy", source="zeros written, a one for each index")
+@op("aten::one_hot", family="copy", source="zeros are written, and a one per index")
 def one_hot(call: OpCall) -> Cost:
-    """The classes are a parameter, or data."""
+    """Write one row per index; the number of classes is a parameter, or data."""
     found = tensors(call)
     if not found:
         return cost(None, None, reason=NO_SHAPES)
@@ -106,9 +106,9 @@ def one_hot(call: OpCall) -> Cost:
     )
 
 
-@op("aten::norm_except_dim", family="reduction", source="2 an element: square, add")
+@op("aten::norm_except_dim", family="reduction", source="2 per element: square, add")
 def norm_except_dim(call: OpCall) -> Cost:
-    """The norms of all but one dimension."""
+    """The norms over all dimensions but one."""
     x = need(call, 0, "input")
     shape = sizes(x)
     dim = int_param(call, "dim", 0)
@@ -121,11 +121,11 @@ def norm_except_dim(call: OpCall) -> Cost:
     "aten::_foreach_max",
     "aten::_foreach_powsum",
     family="reduction",
-    source="a comparison an element; a power and an addition an element",
+    source="per element: max a comparison; powsum a power and an addition",
     variants={"powsum": "aten::_foreach_powsum"},
 )
 def foreach_reduction(call: OpCall) -> Cost:
-    """Each tensor of the list to one number."""
+    """Reduce each tensor of the list to one number."""
     found = next((one for one in lists(call) if one), None)
     if found is None:
         raise CannotKnow("the trace has no shapes for the list of tensors")

@@ -1,4 +1,4 @@
-"""Layers of a transformer that are one op: attention with its projections, and the encoder's whole layer."""
+"""Transformer layers that are one op: attention with its projections, and a whole encoder layer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def multi_head(call: OpCall) -> Cost:
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     qs, ks = sizes(q), sizes(k)
     if len(qs) != 3:
-        raise CannotKnow("the layer's inner sizes are not recorded")
-    first = variant(call, "native_call")  # [B, N, E]; the function's default is [N, B, E]
+        raise CannotKnow("the trace does not record the layer's inner sizes")
+    first = variant(
+        call, "native_call"
+    )  # [B, N, E]; multi_head_attention_forward's default is [N, B, E]
     batch, queries, keys = (qs[0], qs[1], ks[1]) if first else (qs[1], qs[0], ks[0])
     embed = qs[2]
     projections = 2 * batch * embed * embed * (2 * queries + 2 * keys)
@@ -38,11 +40,11 @@ def multi_head(call: OpCall) -> Cost:
 @op(
     "aten::_transformer_encoder_layer_fwd",
     family="attention",
-    source="its parts as the models of linear, SDPA, layer_norm, the activation and add have them",
+    source="the sum of its parts: linear, SDPA, layer_norm, the activation and add",
 )
 def encoder_layer(call: OpCall) -> Cost:
     """Self-attention [B, N, E] with its two projections, two products with the activation between them,
-    two norms, two sums. Weights and input are read once, the result is written once."""
+    two norms and two sums. Weights and input are read once, the result is written once."""
     found = tensors(call)
     if len(found) < 13:
         raise CannotKnow("the trace has no shapes for the layer's weights")

@@ -1,4 +1,4 @@
-"""Ops whose cost no call tells, each with the reason: known not to be known."""
+"""Ops whose cost cannot be computed from any call, each with the reason."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 from opscope.core.perf.registry import CannotKnow, Cost, op, words
 from opscope.core.schema import OpCall
 
-_INSIDE = "it runs other ops: their costs stand there"
+_INSIDE = "it runs other ops, and their costs are counted there"
 _PACKED = "the packed weight has no shape"
-_DATA = "how often its search goes round is data"
-_REGISTRY_TEST = "an op of PyTorch's own tests, without a meaning of its own"
+_DATA = "the number of search iterations depends on the data"
+_REGISTRY_TEST = "an op of PyTorch's own tests, with no meaning of its own"
 
-#: Reason, family, names.
+#: (reason, family, names).
 REASONS: Final = (
     (_INSIDE, "autograd", "aten::_backward aten::get_gradients"),
     (_DATA, "quantize", "aten::choose_qparams_optimized"),
     (
-        "it times kernels of the library's choice",
+        "it times kernels that the library chooses",
         "gemm",
         "aten::_cslt_sparse_mm_search",
     ),

@@ -1,4 +1,4 @@
-"""Ops that move nothing: views, aliases, queries and allocations. Free, not unknown."""
+"""Ops that move nothing: views, aliases, queries and allocations. Their cost is zero, not unknown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VIEWS = words(
     align_as align_tensors align_to refine_names rename rename_
     """
 )
-#: Those that move nothing of a sparse tensor either; its transpose, say, is made anew.
+#: Ops that move nothing of a sparse tensor either; its transpose, for example, is a new tensor.
 ALIASES = words(
     """
     values indices _values _indices crow_indices col_indices alias detach lift lift_fresh set
@@ -64,7 +64,7 @@ ALLOCATIONS = words(
 
 @op(*(f"aten::{name}" for name in VIEWS), family="view", view=True, source="moves nothing")
 def view(call: OpCall) -> Cost:
-    """Another look at the same memory."""
+    """A view of the same memory."""
     return Cost()
 
 
@@ -76,7 +76,7 @@ def view(call: OpCall) -> Cost:
     source="moves nothing",
 )
 def alias(call: OpCall) -> Cost:
-    """Another name for the same memory, or for a part of it."""
+    """Another name for the same memory or for a part of it."""
     return Cost()
 
 
@@ -88,7 +88,7 @@ def alias(call: OpCall) -> Cost:
     source="moves nothing",
 )
 def query(call: OpCall) -> Cost:
-    """A question to the host."""
+    """A query on the host."""
     return Cost()
 
 
@@ -100,7 +100,7 @@ def query(call: OpCall) -> Cost:
     source="writes nothing",
 )
 def allocation(call: OpCall) -> Cost:
-    """Memory is reserved and not touched."""
+    """Reserve memory without touching it."""
     return Cost()
 
 
@@ -136,5 +136,5 @@ def allocation(call: OpCall) -> Cost:
     source="moves nothing",
 )
 def bookkeeping(call: OpCall) -> Cost:
-    """A mark or a question to the host."""
+    """A mark or a query on the host."""
     return Cost()
