@@ -1,4 +1,4 @@
-"""Leave out what a process executed whose trace is loaded only for the CUDA graphs that it captured.
+"""Leave out the work of processes that are loaded only for the CUDA graphs that they captured.
 
 The trace of a capture gives the ops and shapes for the trace of the replays. What the capturing process
 executed itself (its warm-up, its work around the capture) belongs to another run, and would add to the

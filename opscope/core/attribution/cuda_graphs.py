@@ -47,7 +47,7 @@ __all__ = [
 FOUND, NO_CAPTURE, AT_ONCE, SEVERAL = range(4)
 #: CUPTI's times of consecutive kernels in a CUDA graph may overlap by this much (ns).
 _OVERLAP_NS: Final = 1_000
-#: Clones of clones that are followed: a child graph's node is cloned twice, deeper has not been seen.
+#: Levels of clones that are followed, such as a clone of a clone of a child graph's node.
 _CLONES: Final = 8
 _LOW: Final = (1 << 32) - 1
 _GRAPH_BITS: Final = 32

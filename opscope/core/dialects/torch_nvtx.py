@@ -134,7 +134,7 @@ def _special(name: str) -> Reading | None:
         return Reading("user", direction="input")
     if name.startswith("Torch-Compiled Region"):
         return Reading("layer", layer=name)
-    return user_layer(name)  # a record_function is numbered as an op is
+    return user_layer(name)  # a record_function has numbers, as an op has
 
 
 def _forward_of(node: str) -> str | None:

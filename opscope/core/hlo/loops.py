@@ -52,7 +52,7 @@ def _called(
         return "a loop with an unknown number of iterations"
     matrix = vector = 0
     for computation in one.called:
-        # each once: a false file must not take longer, and a computation inside itself has no end
+        # each once: a malicious file must not take longer, and a computation inside itself has no end
         if computation not in known:
             known[computation] = "a computation that calls itself"
             known[computation] = _sum(module, computation, of, known, depth)

@@ -132,7 +132,7 @@ class _Stacks:
             return self._known[place]
         stack: list[Frame] = []
         at = place
-        for _ in range(MAX_DEPTH):  # in a false file a frame may be its own caller
+        for _ in range(MAX_DEPTH):  # in a malicious file a frame may call itself
             if not 0 < at <= len(self._stacks):
                 break
             frame = self._stacks[at - 1]

@@ -60,7 +60,7 @@ def estimate(start: Ints, end: Ints, their_start: Ints, their_end: Ints) -> Offs
     origin, base = int(their_end[0]), int(end[0] - their_end[0])
     at = (their_end - origin).astype(np.float64)
     apart = (end - their_end - base).astype(np.float64)
-    # the offset is at least ``low``, or they would have left before we entered; and the reverse
+    # below ``low`` they would have left before we entered, above ``high`` we before they entered
     low = (start - their_end - base).astype(np.float64)
     high = (end - their_start - base).astype(np.float64)
 

@@ -24,7 +24,7 @@ _STEPS: Final = "opscope.step"
 
 
 def amended(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return ``ranges`` with steps named ``step 5`` and such marks applied; these marks are removed.
+    """Return ``ranges`` with steps named ``step 5`` and these marks applied and removed.
 
     Columns are those of the trace table; all but process, thread, start, end, domain and text may be
     absent.

@@ -147,7 +147,7 @@ _AS_GOOD: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """Add ``by`` to their times at our time ``at``; it may be off by ``margin`` (all ns)."""
+    """What to add to their times (``by``) at our time ``at``; it may be off by ``margin``. All ns."""
 
     at: int
     by: int

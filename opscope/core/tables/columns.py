@@ -235,7 +235,7 @@ def distinct_values(column: pl.Series) -> pl.Series:
     top: Any = column.to_physical().max()
     if top is None:
         return column[:1]
-    place = np.full(int(top) + 2, -1, np.int64)  # the last is null's
+    place = np.full(int(top) + 2, -1, np.int64)  # the last is for null
     for part in pieces(len(column)):
         codes = column[part].to_physical().fill_null(int(top) + 1).to_numpy()
         place[codes] = np.arange(part.start, part.start + len(codes))

@@ -150,7 +150,7 @@ def intersect(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
         return a[0][:0], a[0][:0]
     time = np.concatenate((a[0], b[0], a[1], b[1]))
     step = np.repeat(np.array([1, -1]), len(a[0]) + len(b[0]))
-    order = np.lexsort((step, time))  # ends before starts: touching is no overlap
+    order = np.lexsort((step, time))  # ends before starts: intervals that touch do not overlap
     level = np.cumsum(step[order])
     both = np.flatnonzero(level == 2)
     time = time[order]
