@@ -60,7 +60,7 @@ class Replayed:
     """The kernels, or the copies and sets, that CUDA graph launches executed.
 
     ``rows``: their rows. ``call``: for each row, the call that captured its node (-1: unknown, see
-    ``why``). ``inferred``: whether only the order in time, or a capture's length, identifies the call.
+    ``why``). ``inferred``: whether the call follows only from an order, or from a capture's length.
     ``has_node``: whether the trace has the node's creation event; if so, ``node_process``,
     ``node_thread`` and ``node_time`` (ns) are those of the creation, and the op is the one open then.
     """

@@ -200,8 +200,8 @@ def aligned(trace: Trace) -> Trace:
             how[name] = UNKNOWN if placed[name] is None else BY_UNIX
             trace.note(
                 "warning",
-                f"clock of {name}: it has no collective in common with the others, so its error is "
-                f"unknown (method: {how[name]})",
+                f"clock of {name}: no collective links it to the machine of the lowest rank, so its error "
+                f"is unknown (method: {how[name]})",
             )
     for name, one in placed.items():
         if one is not None and how[name] == BY_COLLECTIVES and one.error is None:
