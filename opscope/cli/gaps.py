@@ -32,7 +32,7 @@ ADVICE: Final[Mapping[str, str]] = {
         "Record while the graph is captured as well, or open both traces together "
         "(opscope report REPLAY CAPTURE); with nsys: --cuda-graph-trace=node"
     ),
-    "replayed from a CUDA graph that runs nodes at once and does not number them": (
+    "replayed from a CUDA graph that runs nodes concurrently and does not number them": (
         "The order of parallel branches tells nothing. A profiler that numbers nodes does: PyTorch for "
         "CUDA 12 or later, or nsys with --cuda-graph-trace=node"
     ),
@@ -40,7 +40,7 @@ ADVICE: Final[Mapping[str, str]] = {
         "Record with opscope.init(), whose ranges name each graph, or with nsys "
         "--cuda-graph-trace=node, from before the captures"
     ),
-    "names no op, as kernels of the trace do": (
+    "names no op, although kernels of the trace do": (
         "The profiler wrote no op beside these, and their names occur in no op or in several. Record "
         "with opscope.init() as well, so that the ranges around their launches tell"
     ),

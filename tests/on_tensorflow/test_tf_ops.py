@@ -251,7 +251,7 @@ def test_threads_run_graphs_of_their_own(recorded):
     assert sizes.count("f32[3,3]") <= 20
     assert sizes.count("f32[5,5]") <= 20
     # those that ran elsewhere while both graphs did are not told wrong, but not told, which is noted
-    doubtful = profile.notes().filter(pl.col("what").str.contains("whose they are is not known"))
+    doubtful = profile.notes().filter(pl.col("what").str.contains("their graph is not known"))
     assert (sizes.count(None) > 0) <= (len(doubtful) == 1)
 
 

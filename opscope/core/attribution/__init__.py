@@ -1,1 +1,1 @@
-"""Attribution, a rule a file: kernel → launch → the op that launched it."""
+"""Attribution finds the op that launched each kernel: kernel → launch → op. Each rule has its own file."""

@@ -1,4 +1,4 @@
-"""Attribution: kernel → launch → the op that launched it, and what encloses that op.
+"""Attribute the kernels of a trace: kernel → launch → the op that launched it → the ops around that op.
 
 The rules are in ``attribution.order``, numbered as in ARCHITECTURE.md. Everything works on whole columns;
 the loops are over threads and over distinct texts.
@@ -40,17 +40,18 @@ __all__ = [
     "launching_calls",
 ]
 
-#: Levels that are climbed row by row; real traces nest less, hostile ones by thousands.
+#: Number of levels that ``climb`` walks one by one. Real traces nest less, hostile ones by thousands.
 _DEEP: Final = 64
-#: One row in so many: then sorting these costs less than a flag for each row of the trace.
+#: Below one row in this many, sorting the rows costs less than a flag for each row of the trace.
 _FEW: Final = 64
 
 
 @dataclass(slots=True)
 class Attribution:
-    """A trace with its kernels tied to ops.
+    """A trace with the op of each kernel, copy and set.
 
-    ``is_op`` tells which range rows are ops, ``parent`` the op row that encloses each (-1: none).
+    ``is_op``: per range row, whether it is an op. ``parent``: per range row, the op row that encloses it
+    (-1: none).
     """
 
     trace: Trace
@@ -61,16 +62,16 @@ class Attribution:
     memops: Launched
 
     def climb(self, rows: Ints, wanted: NDArray[np.bool_]) -> Ints:
-        """For each op row the nearest of itself and its ancestors that is ``wanted``.
+        """Return for each op row the nearest row among itself and its ancestors that is ``wanted``.
 
-        ``wanted`` has one flag per range row; -1 in, -1 out; -1 where there is none.
+        ``wanted`` has one flag per range row. The result is -1 for a row of -1 and where none is wanted.
         """
         here: Ints = np.asarray(rows, np.int64).copy()
         pending = np.flatnonzero(here >= 0)
         for level in itertools.count():
             if not len(pending):
                 break
-            if level == _DEEP:  # one by one, 60,000 nested ranges take 17 s
+            if level == _DEEP:  # level by level, 60,000 nested ranges take 17 s
                 found = nearest(self.parent.astype(np.int64), wanted)
                 here[pending] = found[here[pending]]
                 break
@@ -80,16 +81,16 @@ class Attribution:
         return here
 
     def above(self, rows: Ints) -> NDArray[np.bool_]:
-        """Per range row: whether it is a strict ancestor of any of the op rows ``rows``."""
+        """Return a flag per range row: whether it is a strict ancestor of any of the op rows ``rows``."""
         marked = np.zeros(len(self.parent), bool)
         here = self.parent[rows]
         while len(here := here[here >= 0]):
-            if len(here) * _FEW < len(marked):  # of a deep nest: not all rows for each level
+            if len(here) * _FEW < len(marked):  # a deep nest: do not scan all rows at each level
                 here = np.unique(here[~marked[here]])
                 marked[here] = True
                 here = self.parent[here]
                 continue
-            fresh = np.zeros(len(marked), bool)  # each once, without a sort
+            fresh = np.zeros(len(marked), bool)  # drops duplicates without a sort
             fresh[here] = True
             fresh &= ~marked
             marked |= fresh
@@ -98,9 +99,9 @@ class Attribution:
 
 
 def attribute(trace: Trace) -> Attribution:
-    """Tie every kernel and copy of ``trace`` to the op that launched it (rules 0 to 5, 7, 8).
+    """Tie every kernel, copy and set of ``trace`` to the op that launched it (rules 0 to 5, 7, 8).
 
-    What the rules infer is noted in ``trace``'s notes, once; nothing else of it is altered.
+    What the rules infer is added once to the notes of ``trace``. Nothing else in ``trace`` changes.
     """
     known = Known.of(trace)
     for rule in RULES:
@@ -117,7 +118,7 @@ def attribute(trace: Trace) -> Attribution:
 
 
 def _say(trace: Trace, notes: tuple[Note, ...]) -> None:
-    """Add the notes to ``trace``'s; a profile that was saved has them already."""
+    """Add ``notes`` to those of ``trace``; a saved profile has them already."""
     said = set(trace["notes"]["what"].cast(pl.String).to_list()) if notes else set()
     for note in notes:
         if note.what not in said:

@@ -1,7 +1,8 @@
-"""A trace loaded for its shapes alone: that of a CUDA graph's capture, beside the trace of its replays.
+"""Leave out the work of processes that are loaded only for the CUDA graphs that they captured.
 
-What such a process executed itself (its warm-up, what it ran around the capture) belongs to another run
-than the one that is looked at, and would add to its totals.
+The trace of a capture gives the ops and shapes for the trace of the replays. What the capturing process
+executed itself (its warm-up, its work around the capture) belongs to another run, and would add to the
+totals of the run with the replays.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 
-#: Where ``origin`` tells them: ``process``, ``path`` (of its file, None where not known), ``of`` (the path
-#: of the replays), and how many ``kernels`` and ``copies`` of its own are left out.
+#: Key in ``origin`` of the list of these processes: ``process``, ``path`` (of its file, None if unknown),
+#: ``of`` (the path of the replays), and how many of its ``kernels`` and ``copies`` are left out.
 CAPTURES: Final = "captures"
 
 
 def without_captures(trace: Trace) -> Trace:
-    """``trace`` without what processes executed that are in it for their captures alone.
+    """Return ``trace`` without what was executed by processes that are in it only for their captures.
 
-    A process is, where another of the same rank (or process id, or in a file of its own) replays what it
-    captured, it replays nothing itself, and none of its kernels ran while the other's did.
+    A process is in it only for its captures if another process replays what it captured, it replays
+    nothing itself, and none of its kernels ran while the other's kernels ran. The two must have the same
+    rank or, if neither rank is known, the same process id or different clock domains (separate files).
     """
     if len(trace["processes"]) < 2 or trace.origin.get(CAPTURES):
         return trace
@@ -83,7 +85,7 @@ def _without(trace: Trace, links: dict[str, Any], found: dict[int, int]) -> Trac
         frame = trace[name]
         theirs = frame.select(chosen).to_series()
         launched = link[theirs.to_numpy()]
-        gone[launched[launched >= 0]] = True  # else they would look like what a capture kept back
+        gone[launched[launched >= 0]] = True  # without kernels they would look like captured calls
         counts[name] = dict(frame.filter(theirs)["process"].value_counts().rows())
         if trace.has(name):
             tables[name] = frame.filter(~theirs)
@@ -103,12 +105,12 @@ def _without(trace: Trace, links: dict[str, Any], found: dict[int, int]) -> Trac
 
 
 def _path_of(trace: Trace, process: int) -> str | None:
-    """The file that a process is from."""
+    """Return the path of the file that a process comes from; None if unknown."""
     parts = [one for one in trace.origin.get("parts", ()) if one.get("first_process", 0) <= process]
     paths = parts[-1].get("paths") if parts else None
     return str(paths[0]) if paths else None
 
 
 def only_captured(trace: Trace) -> list[int]:
-    """The processes that are in the trace for their captures alone."""
+    """Return the processes that are in the trace only for their captures."""
     return [one["process"] for one in trace.origin.get(CAPTURES, ())]

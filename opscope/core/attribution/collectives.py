@@ -1,7 +1,7 @@
-"""What a trace records of collectives beside their ranges' texts: sizes, peers, communicators (rule 7).
+"""Add recorded sizes, peers and communicators to the calls of collectives (rule 7).
 
-NCCL describes its calls by NVTX payloads, Kineto by fields of the op or of its kernels; both come as
-JSON. What they tell becomes parameters of the calls, one reading for each distinct combination.
+NCCL describes its calls by NVTX payloads, Kineto by fields of the op or of its kernels; both arrive as
+JSON. The values become parameters of the calls, with one reading for each distinct combination.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from opscope.core.tables.ranks import groups
 from opscope.core.tables.trace import Trace
 
 _Params = tuple[tuple[str, ParamValue], ...]
-#: What Kineto calls element types (c10::ScalarType, all that a collective may have).
+#: Kineto's names of element types (c10::ScalarType, all that a collective may have) → our names.
 _DTYPES: Final[Mapping[str, str]] = {
     "Double": "f64", "Float": "f32", "Half": "f16", "BFloat16": "bf16", "Long": "i64", "Int": "i32",
     "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool", "UInt16": "u16", "UInt32": "u32",
@@ -33,7 +33,7 @@ _DTYPES: Final[Mapping[str, str]] = {
     "Float8_e4m3fn": "f8e4m3fn", "Float8_e5m2": "f8e5m2", "Float8_e4m3fnuz": "f8e4m3fnuz",
     "Float8_e5m2fnuz": "f8e5m2fnuz", "Float8_e8m0fnu": "f8e8m0fnu",
 }  # fmt: skip
-#: Kineto's fields and the parameters that they become as they are.
+#: Kineto's fields that become parameters unchanged, and the names of the parameters.
 _FIELDS: Final[Mapping[str, str]] = {
     "collective": "collective",
     "group": "group",
@@ -46,15 +46,15 @@ _FIELDS: Final[Mapping[str, str]] = {
 def add_parameters(
     trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_], kernel_op: NDArray[np.int32]
 ) -> Meaning:
-    """``meaning`` with what is recorded of each collective.
+    """Return ``meaning`` with the recorded parameters of each collective.
 
-    ``kernel_op``: the op row of each kernel, which tells for an op whose range has no record itself.
+    ``kernel_op``: the op row of each kernel. An op without a record of its own has that of its first kernel.
     """
     talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
     rows = np.flatnonzero(is_op & talks[meaning.reading])
     if not len(rows):
         return meaning
-    # what a call has already stays: the group's own size before a record's, the job's last
+    # a parameter that is set stays: the group's own size comes first, then a record's, then the job's
     meaning = _with_sizes(trace, meaning, rows)
     meaning = _with_records(trace, meaning, rows, kernel_op)
     return _with_world(trace, meaning, rows)
@@ -63,7 +63,7 @@ def add_parameters(
 def _with_records(
     trace: Trace, meaning: Meaning, rows: Ints, kernel_op: NDArray[np.int32]
 ) -> Meaning:
-    """What each range's record, or that of its first kernel, tells."""
+    """Add the parameters from the record of each range, or of its first kernel."""
     records = _records(trace, rows, kernel_op)
     known = np.flatnonzero(records.is_not_null().to_numpy())
     if not len(known):
@@ -76,7 +76,7 @@ def _with_records(
     keys = np.stack((meaning.reading[rows], codes, process), axis=1)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
     made, more = np.empty(len(distinct), np.int32), More(meaning)
-    known_as: dict[tuple[int, _Params], int] = {}  # records differ in their numbers, few in more
+    known_as: dict[tuple[int, _Params], int] = {}  # many records have equal parameters
     for place, (old, code, owner) in enumerate(distinct.tolist()):
         told = _told(fields[code], owner, ranks)
         if (old, told) not in known_as:
@@ -86,7 +86,7 @@ def _with_records(
 
 
 def _with_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
-    """``ranks``, how many take part, where the call names a process group that a spec tells of."""
+    """Add ``ranks``, the number of participants, to calls that name a process group with a spec."""
     told = groups(trace).drop_nulls("size").select("process", "group", "size").rows()
     sizes = {(process, group): size for process, group, size in told}
     if not sizes:
@@ -105,9 +105,9 @@ def _with_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
 
 
 def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
-    """``world_size``, the job's, where no call of a process tells of a group that is smaller.
+    """Add the job's ``world_size`` to calls for which the trace has no group size.
 
-    It goes with the calls whose own group the trace does not tell.
+    A process gets none if any of its calls has a group of a size other than 1 and the job's.
     """
     told = trace["processes"].select("process", "world_size").drop_nulls().rows()
     worlds: dict[int, int] = {process: size for process, size in told if size > 0}
@@ -130,7 +130,7 @@ def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
 
 
 def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Series:
-    """The JSON that tells about each op row: its range's own, else that of its first kernel."""
+    """Return the JSON record of each op row: its range's own, else that of its first kernel."""
     own: pl.Series = trace["ranges"]["attrs"].gather(rows)
     missing = np.flatnonzero(own.is_null().to_numpy())
     attrs = trace["kernels"]["attrs"]
@@ -160,7 +160,7 @@ def _object(text: str | None) -> dict[str, Any]:
 def _communicators(
     fields: list[dict[str, Any]], codes: NDArray[np.integer[Any]], process: Ints
 ) -> dict[tuple[int, ParamValue], int]:
-    """(process, communicator) → its ranks, as ncclCommInitRank's payload tells."""
+    """Return (process, communicator) → number of ranks, from the payloads of ncclCommInitRank."""
     found: dict[tuple[int, ParamValue], int] = {}
     for code, one in enumerate(fields):
         told = dict(nccl.parameters(one))
@@ -174,7 +174,7 @@ def _communicators(
 def _told(
     fields: dict[str, Any], process: int, ranks_of: Mapping[tuple[int, ParamValue], int]
 ) -> _Params:
-    """The parameters that a record of a call of ``process`` tells."""
+    """Return the parameters in the record of a call of ``process``."""
     told = nccl.parameters(fields) or _kineto(fields)
     named = dict(told)
     ranks = ranks_of.get((process, named.get("communicator")))
@@ -184,7 +184,7 @@ def _told(
 
 
 def _with(more: More, old: int, told: _Params) -> int:
-    """The number of reading ``old`` with those parameters that its call does not have yet."""
+    """Return the number of reading ``old`` with the parameters that its call does not have yet."""
     reading = more.reading(old)
     call = reading.call
     assert call is not None
@@ -196,7 +196,7 @@ def _with(more: More, old: int, told: _Params) -> int:
 
 
 def _kineto(fields: Mapping[str, Any]) -> _Params:
-    """Kineto's record; ``bytes`` is the larger of what goes in and what comes out."""
+    """Return the parameters in Kineto's record; ``bytes`` is the larger of input and output."""
     found: list[tuple[str, ParamValue]] = [
         (ours, fields[theirs])
         for theirs, ours in _FIELDS.items()

@@ -1,8 +1,8 @@
-"""Compiled regions: what a generated kernel computes is in its name (rule 6).
+"""Name the op of a generated kernel after the kernel: its name lists what it fused (rule 6).
 
-Inductor names a Triton kernel after what it fused: ``triton_poi_fused_add_gelu_3`` is pointwise
-(``poi``; ``red`` and ``per`` reduce, ``tem`` is a template) and does an ``add`` and a ``gelu``. A C++ kernel
-is ``cpp_fused_add_gelu_3``.
+Inductor names a Triton kernel after the ops that it fused: ``triton_poi_fused_add_gelu_3`` is pointwise
+(``poi``; ``red`` and ``per`` reduce, ``tem`` is a template) and does an ``add`` and a ``gelu``. A C++
+kernel is named ``cpp_fused_add_gelu_3``.
 """
 
 from __future__ import annotations
@@ -12,39 +12,40 @@ from typing import Final
 
 import polars as pl
 
-#: How the ops begin that stand for a whole compiled region.
+#: Prefixes of ops that stand for a whole compiled region.
 REGION_NAMES: Final = (
     "CompiledFunction",
     "Torch-Compiled Region",
     "## Call CompiledFxGraph",
     "autograd::engine::evaluate_function: CompiledFunctionBackward",
 )
-#: The start of a generated kernel's name, on a GPU and on the CPU.
+#: Prefix of a generated kernel's name, on a GPU and on the CPU.
 GENERATED: Final = r"^(triton_(poi|red|per|tem|for|mm|split_scan|spl)|cpp)_fused_"
 _FUSED: Final = re.compile(rf"{GENERATED}(?P<ops>.*?)_?\d+(?:d\d+.*)?\Z")
 
 
 def fused_ops(kernel: str) -> str | None:
-    """``add_gelu`` of ``triton_poi_fused_add_gelu_3``: the names of the fused ops, run together.
+    """Return the names of the fused ops, joined: ``add_gelu`` for ``triton_poi_fused_add_gelu_3``.
 
-    They cannot be told apart for certain, since names of ops hold underscores themselves.
+    They cannot be split for certain, because names of ops contain underscores themselves.
     """
     found = _FUSED.match(kernel)
     return found.group("ops").strip("_") or None if found else None
 
 
 def family(name: str) -> str | None:
-    """The op type of what a compiler made: ``fused`` for a kernel, ``compiled`` for a region."""
+    """Return the op type: ``fused`` for a generated kernel, ``compiled`` for a region, None for others."""
     if _FUSED.match(name):
         return "fused"
     return "compiled" if name.startswith(REGION_NAMES) else None
 
 
 def name_fused(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Give each generated kernel that has an op its own name as that op.
+    """Replace the op of each generated kernel by the kernel's own name.
 
-    ``kernels`` has ``name``, ``op``, ``op_type`` and ``reason``. A region's op (such as
-    ``Torch-Compiled Region: 0/0``) launches many different kernels: the kernel's name says more.
+    ``kernels`` has ``name``, ``op``, ``op_type`` and ``reason``; a kernel without an op stays as it is.
+    A region's op (such as ``Torch-Compiled Region: 0/0``) launches many different kernels, so the
+    kernel's name says more.
     """
     name = pl.col("name").cast(pl.String)
     generated = name.str.contains(GENERATED) & pl.col("reason").is_null()
@@ -56,7 +57,7 @@ def name_fused(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def region_as_layer(kernels: pl.DataFrame, region: pl.Series) -> pl.Series:
-    """The column ``layer``, with the region where ``name_fused`` put a kernel's name over it."""
+    """Return ``layer`` with the region's name where ``name_fused`` replaced it and no layer is known."""
     replaced = (kernels["op"] != region).fill_null(False) & kernels["layer"].is_null()
     column: pl.Series = region.zip_with(replaced, kernels["layer"]).alias("layer")
     return column

@@ -1,4 +1,4 @@
-"""What was captured into CUDA graphs: calls that executed nothing while a stream was capturing, in order."""
+"""Find the calls captured into each CUDA graph: those that executed nothing while a stream was capturing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.trace import Trace
 
-#: What a node does. Nothing of a child graph, or of others (host functions, memory), is a row of its own.
+#: What a node does. Child graphs and others (host functions, memory) have no row of their own in a trace.
 KERNEL, COPY, SET, CHILD, OTHER = range(5)
 _MAKES: Final = (
     LAUNCH,
@@ -30,8 +30,8 @@ _END: Final = r"StreamEndCapture|GraphInstantiate"
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """One capture: the rows of its calls, in order of time, what each put into the graph, and the
-    numbers of the graphs that became part of it."""
+    """One capture of a CUDA graph: ``rows`` of its calls by time, the kind of node that each made, and the
+    numbers of the CUDA graphs that became its ``children``."""
 
     process: int
     start: int
@@ -40,21 +40,22 @@ class Capture:
     children: tuple[int, ...]
 
     def count(self, kind: int) -> int:
-        """How many nodes of a kind it made."""
+        """Return how many nodes of one kind the capture made."""
         return int((self.kinds == kind).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """``named``: by (process, number of the graph), of ranges that name it. ``others``: of calls that
-    begin and end a capture, in order of time, the named ones among them too."""
+    """``named``: captures that a range names, by (process, number of the CUDA graph). ``others``: captures
+    between the calls that begin and end one, by time; a named capture may be among them too."""
 
     named: dict[tuple[int, int], Capture]
     others: list[Capture]
 
 
 class _Windows(NamedTuple):
-    """When captures went on. ``begun``: their beginning was seen, so what other threads did is theirs."""
+    """When each capture was open. ``begun``: its beginning is in the trace, so calls that other threads
+    made meanwhile belong to it."""
 
     process: Ints
     thread: Ints
@@ -64,7 +65,7 @@ class _Windows(NamedTuple):
 
 
 def captures(trace: Trace, executed: NDArray[np.bool_]) -> Captures:
-    """Those of the trace; ``executed`` tells of each call whether anything ran for it."""
+    """Return the captures in the trace. ``executed`` says for each call whether it executed anything."""
     calls = trace["calls"]
     kind: Ints = np.full(len(calls), NONE, np.int64)
     for number, pattern in enumerate(_MAKES):
@@ -83,7 +84,7 @@ def captures(trace: Trace, executed: NDArray[np.bool_]) -> Captures:
 
 
 def graph_numbers(trace: Trace, rows: Ints) -> Ints:
-    """The graph that a range names which replays it around each of the calls ``rows``; -1 for none."""
+    """Return for each of the calls ``rows`` the CUDA graph that a replay range around it names; -1: none."""
     found = np.full(len(rows), NONE, np.int64)
     named = _named(trace, "replay")
     if named.is_empty() or not len(rows):
@@ -112,7 +113,7 @@ def _named(trace: Trace, what: str) -> pl.DataFrame:
 
 
 def _where(calls: pl.DataFrame, rows: Ints) -> tuple[Ints, Ints, Ints]:
-    """Process, thread and start of calls."""
+    """Return process, thread and start (ns) of the calls ``rows``."""
     process, thread, start = (
         calls[name].gather(rows).fill_null(NONE).cast(pl.Int64).to_numpy()
         for name in ("process", "thread", "start")
@@ -121,7 +122,7 @@ def _where(calls: pl.DataFrame, rows: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _once(calls: pl.DataFrame, rows: Ints, kind: Ints) -> Ints:
-    """``rows`` by time, of a runtime call and the driver call inside it the latter: one id is one node."""
+    """Return ``rows`` by time without runtime calls that have a driver call inside: one id is one node."""
     frame = pl.DataFrame(
         {
             "row": rows,
@@ -138,7 +139,7 @@ def _once(calls: pl.DataFrame, rows: Ints, kind: Ints) -> Ints:
 
 
 def _ranges(trace: Trace) -> tuple[Ints, _Windows]:
-    """The captures that ranges name, and their numbers."""
+    """Return the numbers and the windows of the captures that ranges name."""
     named = _named(trace, "capture").sort("start")
     process, thread, start, end = (
         named[name].to_numpy() for name in ("process", "thread", "start", "end")
@@ -148,8 +149,8 @@ def _ranges(trace: Trace) -> tuple[Ints, _Windows]:
 
 
 def _edges(calls: pl.DataFrame, kind: Ints, executed: NDArray[np.bool_]) -> _Windows:
-    """The captures that calls begin and end; where the trace has no begin (it was cut), what lies
-    before the end and after the last launch that did execute."""
+    """Return the windows between the calls that begin and end a capture. Where the trace lacks the begin
+    (it was cut), a window starts at the thread's last launch that did execute before the end."""
     begin, end = matching(calls["name"], _BEGIN), matching(calls["name"], _END)
     rows = np.flatnonzero(begin | end | ((kind >= 0) & executed))
     process, thread, start = _where(calls, rows)
@@ -175,7 +176,7 @@ def _edges(calls: pl.DataFrame, kind: Ints, executed: NDArray[np.bool_]) -> _Win
 
 
 def _gather(trace: Trace, windows: _Windows, rows: Ints, kind: Ints) -> dict[int, Capture]:
-    """By place in ``windows`` the capture, with the calls among ``rows`` (by time) that are in it."""
+    """Return place in ``windows`` → capture, with the calls among ``rows`` (by time) inside it."""
     calls = trace["calls"]
     if not len(windows.start):
         return {}
@@ -201,10 +202,10 @@ def _gather(trace: Trace, windows: _Windows, rows: Ints, kind: Ints) -> dict[int
 
 
 def _inside(windows: _Windows, process: Ints, thread: Ints, time: Ints) -> Ints:
-    """The window that each call is in, -1 for none.
+    """Return the place of the window that each call is in, -1 for none.
 
-    Its own thread's, else the only one that goes on in its process: the backward pass launches from a
-    thread of its own, which begins and ends no capture.
+    A window of the call's own thread comes first, else the only window open in its process: the backward
+    pass launches from a separate thread, which begins and ends no capture.
     """
     found = np.full(len(time), NONE, np.int64)
     for of in np.unique(windows.process).tolist():

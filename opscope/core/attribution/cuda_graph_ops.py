@@ -1,4 +1,4 @@
-"""Rule 5: what a CUDA graph runs belongs to the op that captured its node."""
+"""Rule 5: a kernel, copy or set that a CUDA graph runs belongs to the op that captured its node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opscope.core.tables.interpret import Meaning
 
 
 def compiled_regions(meaning: Meaning) -> Flags:
-    """Per range row: whether it is a region that torch.compile made."""
+    """Return a flag per range row: whether it is a region that ``torch.compile`` made."""
     names = [r.call.name if r.role == "op" and r.call is not None else "" for r in meaning.readings]
     return np.array([name.startswith(REGION_NAMES) for name in names], bool)[meaning.reading]
 
@@ -29,10 +29,10 @@ def captured_ops(
     nests: Nests,
     is_region: Flags,
 ) -> tuple[Launched, int]:
-    """``launched`` with the op that captured each node that ran, or the reason why none is known.
+    """Return ``launched`` with the op that captured each node, or the reason why none is known.
 
-    A compiled region that replays its own graph is the one exception: where the capture is not in
-    the trace it has the kernels (rule 6), and they are marked as inferred: the second says how many.
+    A compiled region that replays its own CUDA graph is the one exception: if the capture is not in the
+    trace, the region gets the rows (rule 6), marked as inferred. The second result is their number.
     """
     op = at(call_op, replay.call)
     for key, nested in nests.items():

@@ -1,12 +1,12 @@
-"""CUDA graphs: what a replay executes belongs to the op that captured its node (rule 5).
+"""Find the call that captured each node which a CUDA graph's replay executes (rule 5).
 
-The sources, the best first: the node's creation event (``graph_nodes``, Nsight Systems with node
-tracing); its number, which CUPTI makes of the executable graph's (high 32 bits) and of the node's place
-in the graph (low 32 bits, kept from the capture, counted as nodes are made); the order of time. The
-last two are held against what was captured, in this process or in the trace of the capture that was
-opened with it. Where ranges name the graph that is captured and replayed (the PyTorch adapter's do) no
-other capture is taken; a capture that was chosen by its length, or nodes by the order of time, are
-inferred, and say so.
+Three sources, the best first: the node's creation event (``graph_nodes``, Nsight Systems with node
+tracing); the node's number, which CUPTI makes of the executable CUDA graph's number (high 32 bits) and of
+the node's place in it (low 32 bits, kept from the capture, counted as nodes are made); the order in time.
+The last two are compared with what was captured, in this process or in the trace of the capture that was
+opened with it. Where ranges name the CUDA graph that is captured and replayed (the PyTorch adapter's
+ranges do), only that capture is considered. A capture chosen by its length, and nodes paired by their
+order in time, are marked as inferred.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ __all__ = [
     "replayed",
 ]
 
-#: Why a row has no call: places in ``Replayed.why``.
+#: Values of ``Replayed.why``: why a row has no call.
 FOUND, NO_CAPTURE, AT_ONCE, SEVERAL = range(4)
-#: CUPTI's times of kernels that follow each other in a graph may overlap by so much (ns).
+#: CUPTI's times of consecutive kernels in a CUDA graph may overlap by this much (ns).
 _OVERLAP_NS: Final = 1_000
-#: A clone of a clone of a child graph's node; deeper is not seen.
+#: Levels of clones that are followed, such as a clone of a clone of a child graph's node.
 _CLONES: Final = 8
 _LOW: Final = (1 << 32) - 1
 _GRAPH_BITS: Final = 32
-#: A graph, or a graph that is part of one: its process and the high half of its nodes' numbers.
+#: A CUDA graph, or a child graph of one: its process and the high half of its nodes' numbers.
 _Graph: TypeAlias = "tuple[int, int]"
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The kernels, or the copies and sets, that graph launches executed.
+    """The kernels, or the copies and sets, that CUDA graph launches executed.
 
-    ``rows``: theirs. ``call``: for each the row of the call that put its node in the graph (-1: not
-    known, ``why`` says why). ``inferred``: whether only an order tells. ``node_thread``,
-    ``node_time``: where and when the node was created, for those that a creation event tells
-    (``has_node``); the op is the one open there and then.
+    ``rows``: their rows. ``call``: for each row, the call that captured its node (-1: unknown, see
+    ``why``). ``inferred``: whether the call follows only from an order, or from a capture's length.
+    ``has_node``: whether the trace has the node's creation event; if so, ``node_process``,
+    ``node_thread`` and ``node_time`` (ns) are those of the creation, and the op is the one open then.
     """
 
     rows: Ints
@@ -77,7 +77,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """What graph launches executed, of both tables. ``node`` is -1 where it has no number."""
+    """What CUDA graph launches executed, of both tables. ``node`` is -1 where the node has no number."""
 
     process: Ints
     launch: Ints
@@ -88,8 +88,8 @@ class _Executed:
 
 
 def replayed(trace: Trace, links: Mapping[str, NDArray[np.int32]]) -> dict[str, Replayed]:
-    """By table (``kernels``, ``memops``) what graph launches executed; ``links`` is each row's launching
-    call, or -1."""
+    """Return by table (``kernels``, ``memops``) what CUDA graph launches executed. ``links``: the launching
+    call of each row, or -1."""
     calls = trace["calls"]
     is_graph = matching(calls["name"], GRAPH_LAUNCH)
     rows = {}
@@ -136,7 +136,7 @@ def _executed(
     for name, of in rows.items():
         table = trace[name]
         kind = np.full(len(of), KERNEL, np.int64)
-        if name == "kernels":  # a whole graph in one row is none of its nodes
+        if name == "kernels":  # a row for a whole CUDA graph is not a node
             whole = table["attrs"].gather(of).str.contains('"graph_trace"', literal=True)
             kind[whole.fill_null(False).to_numpy()] = CHILD
         if name == "memops":
@@ -152,12 +152,12 @@ def _executed(
 
 
 def _creation(trace: Trace, ran: _Executed) -> pl.DataFrame:
-    """Process, thread and time of the creation of each row's node; null where not recorded.
+    """Return process, thread and time (ns) of the creation of each row's node; null where not recorded.
 
-    Instantiating a graph clones its nodes: a clone's row names its original, and the original was
-    created where the op was captured. CUPTI calls a clone created before it calls it a clone, so it may
-    have a row of either kind. An original that was created before the trace began is not known,
-    wherever it was cloned.
+    Instantiating a CUDA graph clones its nodes. A clone's row names its original, and the original was
+    created where the op was captured. CUPTI reports a clone as created before it reports it as cloned, so
+    a clone may have a row of either kind. If the original was created before the trace began, the creation
+    is unknown, wherever the node was cloned.
     """
     events = trace["graph_nodes"].select("process", "node", "original_node", "thread", "time")
     first = (
@@ -206,8 +206,8 @@ def _creation(trace: Trace, ran: _Executed) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """The nodes of one graph, by number: what each does; and of its replays the first start, and the
-    number that ranges give the graph (-1: none, or more than one)."""
+    """The nodes of one CUDA graph by number (``low``) with their ``kinds``; the ``first`` start (ns) of its
+    replays; and the ``number`` that ranges give the CUDA graph (-1: none, or more than one)."""
 
     low: Ints
     kinds: Ints
@@ -222,7 +222,10 @@ def _by_numbers(
     known: Captures,
     out: tuple[Ints, NDArray[np.uint8], NDArray[np.bool_]],
 ) -> None:
-    """The rows of numbered nodes; each graph is paired once, with all that its replays executed."""
+    """Pair the rows of numbered nodes with calls, writing to ``out``: (call, why, inferred).
+
+    Each CUDA graph is paired once, with all that its replays executed.
+    """
     call, why, inferred = out
     if not len(rows):
         return
@@ -232,7 +235,7 @@ def _by_numbers(
     for members in _replayed_together(ran, rows, of, list(graphs)):
         _choose_named(members, graphs, known, chosen, reasons)
     captured = {key for key, one in graphs.items() if (key[0], one.number) in known.named}
-    for own in (True, False):  # one that is named was not captured by what is not
+    for own in (True, False):  # a CUDA graph that ranges name has no unnamed capture in its process
         of_length = [
             key
             for key, one in graphs.items()
@@ -252,8 +255,8 @@ def _by_numbers(
 
 
 def _graphs(ran: _Executed, rows: Ints, numbers: Ints) -> tuple[dict[_Graph, _Nodes], Ints]:
-    """The graphs whose nodes ran, and which of them each row is of."""
-    # both as one number, which is sorted twenty times faster than rows of two are
+    """Return the CUDA graphs whose nodes ran, and for each row the place of its CUDA graph."""
+    # process and graph as one number: it sorts twenty times faster than rows of two numbers
     key = (ran.process[rows] << _GRAPH_BITS) + (ran.node[rows] >> 32)
     distinct, of = np.unique(key, return_inverse=True)
     found = {}
@@ -272,7 +275,7 @@ def _graphs(ran: _Executed, rows: Ints, numbers: Ints) -> tuple[dict[_Graph, _No
 def _replayed_together(
     ran: _Executed, rows: Ints, of: Ints, keys: list[_Graph]
 ) -> list[list[_Graph]]:
-    """Graphs that run by the same launches: a graph and those that are part of it."""
+    """Return groups of CUDA graphs that the same launches run: a CUDA graph and its child graphs."""
     launches, graphs = np.divmod(np.unique(ran.launch[rows] * len(keys) + of), len(keys))
     _, place, many = np.unique(launches, return_inverse=True, return_counts=True)
     alone = many[place] == 1
@@ -292,7 +295,7 @@ def _choose_named(
     chosen: dict[_Graph, tuple[Ints, bool]],
     reasons: dict[_Graph, int],
 ) -> None:
-    """The graph that a range names has that capture; those that are part of it one of its children's."""
+    """Choose the named capture for the CUDA graph among ``members``, and its children's for child graphs."""
     number = graphs[members[0]].number
     process = members[0][0]
     own = known.named.get((process, number)) if number >= 0 else None
@@ -324,12 +327,12 @@ def _choose_by_length(
     chosen: dict[_Graph, tuple[Ints, bool]],
     reasons: dict[_Graph, int],
 ) -> None:
-    """Graphs of which no named capture is known: a capture of as many launches, inferred; not of this
-    process but where ``own``.
+    """Choose, for CUDA graphs without a named capture, a capture with as many launches (inferred).
 
-    Graphs are numbered as they are made, so of several graphs and several captures of one length the
-    first graph is of an earlier capture than the second. Where more than one way is left, none is taken,
-    but for a single graph the latest capture before its first replay.
+    ``own``: whether captures of the same process may be taken. CUDA graphs are numbered as they are made,
+    so with several CUDA graphs and several captures of one length, an earlier CUDA graph is from an earlier
+    capture. If more than one assignment is left, none is taken; a single CUDA graph gets the latest
+    capture before its first replay.
     """
     classes: dict[tuple[int, int], list[_Graph]] = {}
     for key in keys:
@@ -344,7 +347,7 @@ def _choose_by_length(
         ]
         here = [one for one in fitting if one.process == process]
         places = _in_order([graphs[key].first for key in members], here) if own else None
-        if not here and len(fitting) == len(members) == 1:  # the trace of the capture, opened too
+        if not here and len(fitting) == len(members) == 1:  # from the trace of the capture
             places = fitting
         for place, key in enumerate(members):
             found = None if places is None else _pair(graphs[key], places[place])
@@ -355,8 +358,8 @@ def _choose_by_length(
 
 
 def _in_order(firsts: list[int], of: list[Capture]) -> list[Capture] | None:
-    """For each graph, by number, its capture, if only one way keeps their order and that a capture is
-    before its replays; of a single graph the latest; None else."""
+    """Return the capture of each CUDA graph, by number, if exactly one assignment keeps their order and puts
+    each capture before its replays; for a single CUDA graph the latest capture; else None."""
     if not of:
         return None
     latest = [max((n for n, one in enumerate(of) if one.start < t), default=-1) for t in firsts]
@@ -366,17 +369,19 @@ def _in_order(firsts: list[int], of: list[Capture]) -> list[Capture] | None:
         return [of[0]] * len(firsts) if min(latest) >= 0 else None
     for place in range(len(latest) - 2, -1, -1):
         latest[place] = min(latest[place], latest[place + 1] - 1)
-    if latest != list(range(len(firsts))):  # the earliest that each can have
+    if latest != list(range(len(firsts))):  # differs from the earliest possible: not the only one
         return None
     return [of[place] for place in latest]
 
 
 def _pair(nodes: _Nodes, capture: Capture, lost: bool = False) -> tuple[Ints, bool] | None:
-    """For each node the call that made it, -1 where that is not known; None where they do not fit.
+    """Return for each node the call that made it (-1: unknown), and whether places decided; None: no fit.
 
-    The k-th kernel is of the k-th launch, if there are as many, and so are copies and sets. ``lost``:
-    some records may lack; then, and this the second tells, a node's number is taken for its call's
-    place, which calls that are not known to make a node would move, if that fits all.
+    If a capture has as many launches as the graph has kernels, the k-th kernel is of the k-th launch;
+    likewise copies and sets. Nodes that are then unknown are paired by place, if others are known or
+    ``lost`` is set (records may be missing): a node's number is taken as the place of its call, if that fits
+    all nodes, and the second result is True. A call that makes a node without being known to would shift
+    these places.
     """
     found: Ints = np.full(len(nodes.low), NONE, np.int64)
     for kind in (KERNEL, COPY, SET):
@@ -411,10 +416,10 @@ def _by_time(
     known: Captures,
     out: tuple[Ints, NDArray[np.uint8]],
 ) -> None:
-    """The k-th kernel of a replay is the k-th launch of its capture, where they ran one by one.
+    """Pair the k-th kernel of a replay with the k-th launch of its capture, if kernels ran one by one.
 
-    Where several captures have as many launches, the latest before the replay in the same process is
-    taken; in another process (the trace of the capture), only if it is the only one.
+    If several captures have as many launches, the latest before the replay in the same process is taken;
+    a capture of another process (the trace of the capture) is taken only if it is the only one.
     """
     call, why = out
     if not len(rows) or not (known.named or known.others):

@@ -1,4 +1,4 @@
-"""What encloses an op: its layer, step, phase, user range and source line."""
+"""Find what encloses an op: its layer, step, phase, user range and source line."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from opscope.core.tables.columns import pairs, spread
 from opscope.core.tables.intervals import NONE, Ints, Nest, depth, nest
 from opscope.core.tables.lanes import lanes_of
 
-#: Frames of a call stack that a source column shows, innermost first.
+#: Number of frames of a call stack that a source column shows, innermost first.
 FRAMES_SHOWN: Final = LIMIT + 1
 
 
 def source_text(frames: Sequence[Frame]) -> str:
-    """``train.py:42 < main.py:7``, the innermost frames first."""
+    """Return the innermost frames as text: ``train.py:42 < main.py:7``."""
     return " < ".join(f"{file}:{line}" for file, line in frames[:FRAMES_SHOWN])
 
 
 @dataclass(slots=True)
 class _Enclosing:
-    """Ranges of one kind by (process, thread), with the text that each stands for."""
+    """The ranges of one kind by (process, thread), and the text of each."""
 
     nests: dict[
         tuple[int, int], tuple[Nest, NDArray[np.int32]]
-    ]  # of each interval its place in texts
+    ]  # the array: each interval's place in texts
     texts: list[str]
 
 
 class Context:
-    """Finds what encloses events of a trace; each kind is prepared at its first use."""
+    """Finds what encloses the events of a trace. Each kind is prepared at its first use."""
 
     def __init__(self, attribution: Attribution) -> None:
         self._attribution = attribution
@@ -47,33 +47,34 @@ class Context:
         self._prepared: dict[str, _Enclosing] = {}
 
     def layer(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
-        """The module path open at each time (ns), Categorical; null outside any."""
+        """Return the module path open at each time (ns), Categorical; null outside any layer."""
         return self._find("layer", process, thread, time)
 
     def user(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
-        """The innermost user range open at each time, Categorical; null outside any."""
+        """Return the innermost user range open at each time (ns), Categorical; null outside any."""
         return self._find("user", process, thread, time)
 
     def phase(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
-        """The phase (``input``, ``forward``, ``backward``, ``optimizer`` …) open at each time."""
+        """Return the phase (``input``, ``forward``, ``backward``, ``optimizer`` …) open at each time (ns)."""
         return self._find("phase", process, thread, time)
 
     def source(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
-        """The innermost user frames of the call stack at each time, where the trace has stacks."""
+        """Return the innermost user frames of the call stack at each time (ns), if the trace has stacks."""
         return self._find("source", process, thread, time)
 
     def step(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
-        """The number of the step open at each time, Int64; steps are the whole process's.
+        """Return the number of the step open at each time (ns), Int64.
 
-        A step may be marked on one thread while autograd and the data loader work on others. One that
-        nothing ended is none: the last end of an optimizer begins one, whatever follows.
+        A step counts for the whole process: it may be marked on one thread while autograd and the data
+        loader work on others. A step that nothing ended is left out: the last end of an optimizer begins
+        a step, whatever follows.
         """
         number: pl.Series = self._find("step", process, np.zeros_like(thread), time)
         number = number.cast(pl.String).cast(pl.Int64)
         return number
 
     def numbers(self, kind: str, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:
-        """What is open at each time as a number, -1 outside any: equal numbers are equal texts."""
+        """Return what is open at each time (ns) as a number, -1 for none; equal numbers are equal texts."""
         found = np.full(len(time), NONE, np.int32)
         for (number, on), (tree, value) in self._enclosing(kind).nests.items():
             here = np.flatnonzero((process == number) & (thread == on))
@@ -83,7 +84,7 @@ class Context:
         return found
 
     def many(self, kind: str) -> int:
-        """What ``numbers`` of this kind are less than."""
+        """Return a bound of this kind's ``numbers``: all are smaller."""
         return len(self._enclosing(kind).texts)
 
     def _find(self, kind: str, process: Ints, thread: Ints, time: Ints) -> pl.Series:
@@ -107,7 +108,7 @@ class Context:
         if not wanted.any():
             return _Enclosing(nests, [])
         chosen = wanted[meaning.reading]
-        if kind == "user" and chosen.any():  # what a framework's runtime does inside is nobody's
+        if kind == "user" and chosen.any():  # a framework's runtime internals are not the user's
             chosen &= (self._ranges["domain"] != RUNTIME).fill_null(True).to_numpy()
         if kind == "step":
             marked = (
@@ -152,12 +153,12 @@ def _step(reading: Reading) -> str | None:
 
 
 def is_user_range(reading: Reading) -> bool:
-    """Whether it is a range of the user's own, and no framework's: no node, no mark of a phase."""
+    """Return whether it is the user's own range: not a framework's node or phase."""
     return reading.role == "user" and reading.direction is None and reading.key is None
 
 
 def _phase(reading: Reading) -> str | None:
-    """The phase that a range is, "" where its text names it."""
+    """Return the phase that a range marks: "" if the range's text is the phase, None if it marks none."""
     if reading.role not in ("phase", "user"):
         return None
     return reading.direction or ("" if reading.role == "phase" else None)
@@ -177,13 +178,13 @@ def _join_source(outer: str, inner: str) -> str:
 
 
 def _layer_joiner() -> Callable[[str, str], str]:
-    """Joins the path of layers with one inside them.
+    """Return a function that joins a path of layers with the layer inside it.
 
     A module's path already names the modules around it; Kineto's ``nn.Module: X_0`` and a user's
-    ``layer:block1`` name themselves alone. A module inside a user's layer goes on from the module
-    around that: ``Net``, ``layer:attention``, ``Net.query`` is ``Net.attention.query``.
+    ``layer:block1`` name only themselves. A module inside a user's layer continues the path of the
+    module around that layer: ``Net``, ``layer:attention``, ``Net.query`` is ``Net.attention.query``.
     """
-    modules: dict[str, str] = {}  # the module's path of each joined one that a user's layer is in
+    modules: dict[str, str] = {}  # joined path with a user's layer → path of its innermost module
 
     def join(outer: str, inner: str) -> str:
         alone = "nn.Module: "
@@ -220,7 +221,10 @@ def _chain(
     join: Callable[[str, str], str],
     alone: bool,
 ) -> None:
-    """Let each range stand for itself within what encloses it; level by level, once per pair."""
+    """Join each range's text with the text around it, level by level, once per distinct pair.
+
+    ``alone``: whether texts of the outermost level are joined too, with "".
+    """
     placed = tree.order
     level = depth(tree.parent)
     made: dict[tuple[int, int], int] = {}

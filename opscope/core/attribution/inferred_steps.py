@@ -1,19 +1,19 @@
-"""Steps that nobody told, found by what repeats: optimizer, compiled function, iteration.
+"""Infer steps that the program does not mark, from what repeats: optimizer, compiled function, iteration.
 
-Only for processes that tell no step, and only where what lies between two ends repeats:
+Only for processes without step ranges, and only if the work between two ends of steps repeats:
 
-- ``optimizer``: a step ends with the optimizer's ops that follow a backward pass. The ops of nine
-  tenths of these must be the same from one to the next; of several optimizers (a GAN's two), from
-  round to round.
-- ``function``: compiled functions (XLA's) that hold the optimizer's ops, or, where none does, the
-  one that holds backward ones. Each of its operations must run equally often in nine tenths of the
-  steps. Where a function without an optimizer runs several times for each of another, nothing tells
-  which of the two is the step.
-- ``iteration``: where no optimizer is known, a step ends before the first op that autograd numbers
-  after a backward pass. All iterations but the first two and the last must run the same ops equally
-  often, so that gradients accumulated over some of them, or a check every so often, make none.
+- ``optimizer``: a step ends with the optimizer's ops that follow a backward pass. In nine tenths of the
+  steps these ops must be the same as in the step before; with several optimizers (a GAN has two), the
+  same as in the round before.
+- ``function``: a step is a run of the compiled functions (XLA's) that contain the optimizer's ops or, if
+  none does, of the one that contains backward ops. Each of its operations must run equally often in nine
+  tenths of the steps. If a function without an optimizer runs several times for each run of another
+  function, nothing shows which of the two is the step.
+- ``iteration``: if no optimizer is known, a step ends before the first op that autograd numbers after a
+  backward pass. All iterations but the first two and the last must run the same ops equally often, so
+  gradients accumulated over several iterations, or a check every so often, yield no steps.
 
-There must be three. The confidence is the share of the steps that were like the others.
+There must be at least three steps. The confidence is the share of steps that were like the others.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace, conform, next_range_id
 
-#: Steps below this number are no repetition.
+#: Fewer steps than this are no repetition.
 LEAST: Final = 3
-#: Share of the steps that must be alike.
+#: Least share of the steps that must be alike.
 ALIKE: Final = 0.9
-#: Optimizers, or functions, that may take turns.
+#: Most optimizers, or functions, that may take turns.
 ROUND: Final = 8
-#: Ops of a process beyond which iterations are not compared: a fifth of the time in which 1.2 M are
-#: attributed.
+#: Iterations of a process with more ops are not compared. For 1.2 M ops the comparison takes a fifth of
+#: the time of their attribution.
 MAX_OPS: Final = 2_000_000
-#: Operations of a function tried as the one that begins a step.
+#: Number of a function's operations that are tried as the beginning of a step.
 _TRIED: Final = 16
 _BACKWARD, _OPTIMIZER = 1, 2
-#: XLA's path of an operation begins with the function that was compiled.
+#: XLA's path of an operation begins with the compiled function.
 _FUNCTION: Final = re.compile(r"(?:p?jit|pmap)\((.+?)\)/")
 
 Weights: TypeAlias = NDArray[np.uint64]
@@ -52,7 +52,7 @@ _Codes: TypeAlias = NDArray[np.integer[Any]]
 
 @dataclass(slots=True)
 class Found:
-    """The steps of a process: ``bounds`` (ns, ascending; one more than there are steps)."""
+    """The steps of a process: ``bounds`` (ns, ascending; one more bound than steps); ``by``: what repeats."""
 
     bounds: Ints
     confidence: float
@@ -62,9 +62,9 @@ class Found:
 def inferred_steps(
     ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
 ) -> pl.DataFrame | None:
-    """Steps of the processes that tell none: process, thread, start, end (ns), step, confidence, by.
+    """Return steps of processes without step ranges: process, thread, start, end (ns), step, confidence, by.
 
-    None where there are none. ``is_op`` tells which rows of ``ranges`` are ops.
+    None if no steps are found. ``is_op``: which rows of ``ranges`` are ops.
     """
     kinds = _Kinds.of(meaning)
     direction = kinds.direction[meaning.reading]
@@ -82,7 +82,7 @@ def inferred_steps(
         compiled = bool(of_functions.mean() > 0.5)
         if compiled:
             wanted = here & (kinds.function[meaning.reading] >= 0)
-        elif len(optimizer):  # of all else only what comes before, as a trace may be large
+        elif len(optimizer):  # a trace may be large: of other ops take only the earlier ones
             begin = ranges["start"].gather(optimizer).min()
             wanted = here & is_op & (ranges["start"] < begin).to_numpy()
             wanted[mine] = True
@@ -130,7 +130,7 @@ def _frame(found: Found, process: int, thread: int) -> pl.DataFrame:
 
 
 def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) -> int:
-    """The thread whose steps they are: that which runs compiled functions, else most forward ops."""
+    """Return the thread of the steps: the one of compiled functions, else the one with most forward ops."""
     graphs = np.flatnonzero(meaning.role == ROLE["graph"])
     graphs = graphs[(ranges["process"].gather(graphs) == process).fill_null(False).to_numpy()]
     threads = ranges["thread"].gather(graphs if len(graphs) else rows).drop_nulls()
@@ -139,7 +139,7 @@ def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) ->
 
 @dataclass(slots=True)
 class _Kinds:
-    """Of each reading: its direction's code, the function it is compiled in (-1: none), a random weight."""
+    """Per reading: the code of its direction, the function it is compiled in (-1: none), a random weight."""
 
     direction: NDArray[np.int8]
     function: NDArray[np.int32]
@@ -157,7 +157,7 @@ class _Kinds:
             NONE if name is None else numbers.setdefault(name, len(numbers))
             for name in map(_function, meaning.readings)
         ]
-        # a fixed seed: the same trace has the same steps
+        # the seed is fixed, so that the same trace always has the same steps
         weight = np.random.default_rng(7).integers(1, 1 << 62, len(direction), dtype=np.uint64)
         return cls(np.array(direction, np.int8), np.array(function, np.int32), weight)
 
@@ -174,7 +174,7 @@ def _function(reading: Reading) -> str | None:
 
 
 class _Process:
-    """The ops of a process in the order of their start, and the ranges that tell a direction."""
+    """The ops of a process, and its ranges that have a direction, ordered by start."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class _Process:
         return None
 
     def _runs(self, mine: NDArray[np.bool_]) -> tuple[Ints, float] | None:
-        """When each run of a function began, and the share of runs that were alike; None for no loop."""
+        """Return when (ns) each run of a function began, and the share of alike runs; None: no loop."""
         rows = np.flatnonzero(mine)
         codes, place, count = np.unique(
             self._reading[rows], return_inverse=True, return_counts=True
@@ -222,19 +222,19 @@ class _Process:
         first = np.full(len(codes), len(rows))
         np.minimum.at(first, place, np.arange(len(rows)))
         often = np.flatnonzero(count >= LEAST)
-        # what runs once in a step runs least often, and the first of these begins it
+        # an operation that runs once per step runs least often; the first such operation begins a step
         often = often[np.lexsort((first[often], count[often]))][:_TRIED]
         for one in often.tolist():
             at = np.flatnonzero(place == one)
             alike = _alike(_signatures(self._kinds.weight[self._reading[rows]], at))
             if len(at) * np.median(np.diff(at)) < 0.5 * len(rows):
-                continue  # it is in a part of the runs
+                continue  # it occurs in only a part of the runs
             if alike >= ALIKE:
                 return self._start[rows[at]], alike
         return None
 
     def _takes_turns(self, function: _Codes, known: tuple[int, tuple[Ints, float]]) -> bool:
-        """Whether another function runs once for every so many runs of this one."""
+        """Return whether another function runs once for each N runs of this one (N is fixed, at least 2)."""
         mine, (begins, _) = known
         for other in np.unique(function[(function >= 0) & (function != mine)]).tolist():
             runs = self._runs(function == other)
@@ -249,7 +249,7 @@ class _Process:
     # ------------------------------------------------------------------------- the optimizer
 
     def by_optimizer(self) -> Found | None:
-        """A step ends with the optimizer's ops after a backward pass."""
+        """Return the steps that end with the optimizer's ops after a backward pass."""
         told = np.flatnonzero(self.is_backward | self._is_optimizer)
         works = self._is_optimizer[told]
         if not works.any() or works.all():
@@ -272,7 +272,7 @@ class _Process:
         return Found(bounds, alike, "optimizer")
 
     def _begun(self, before: int) -> int | None:
-        """When the first step began: with the first op that its backward pass differentiates."""
+        """Return when (ns) the first step began: with the first op that its backward pass differentiates."""
         early = self._start < before
         backward = np.unique(self._seq[early & self.is_backward])
         forward = early & ~self.is_backward & np.isin(self._seq, backward[backward >= 0])
@@ -281,7 +281,7 @@ class _Process:
     # ------------------------------------------------------------------------- whole iterations
 
     def by_iteration(self) -> Found | None:
-        """Every iteration runs the same ops."""
+        """Return the iterations as steps, if all run the same ops."""
         forward = self._is_op & ~self.is_backward & (self._seq >= 0)
         told = np.flatnonzero(self.is_backward | forward)
         backward = self.is_backward[told]
@@ -294,7 +294,7 @@ class _Process:
         usual = each == each[-1]
         if len(each) < LEAST or not usual[2 if len(each) > LEAST + 1 else 0 :].all():
             return None
-        # the last ends with what ended the others
+        # the last iteration ends after as many ops as the one before
         length = np.diff(begin)
         end = min(int(begin[-1] + length[-1]), len(self._start)) - 1
         stop = int(self._end[begin[-1] : end + 1].max())
@@ -303,14 +303,14 @@ class _Process:
 
 
 def _signatures(weight: Weights, begin: Ints) -> Weights:
-    """A number for each stretch between two of ``begin``: equal where the same ops run equally often."""
+    """Return a number per stretch between two of ``begin``; equal numbers: the same ops, equally often."""
     total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(weight)))
     found: Weights = np.diff(total[begin])
     return found
 
 
 def _alike(signatures: Weights) -> float:
-    """The share of the most frequent one."""
+    """Return the share of the most frequent signature."""
     if len(signatures) < LEAST - 1:
         return 0.0
     _, count = np.unique(signatures, return_counts=True)
@@ -318,9 +318,10 @@ def _alike(signatures: Weights) -> float:
 
 
 def _period(signatures: Weights) -> tuple[int, float] | None:
-    """After how many of them they repeat, and the share that do; None where they do not.
+    """Return the period of the signatures and the share that repeats with it; None if they do not repeat.
 
-    The last may be cut, and lacks what is done as the next step begins (gradients set to 0).
+    The last one is ignored (unless there are only LEAST): it may be cut, and it lacks what is done as the
+    next step begins (gradients set to 0).
     """
     signatures = signatures[: max(LEAST, len(signatures) - 1)]
     for many in range(1, ROUND + 1):
@@ -333,7 +334,7 @@ def _period(signatures: Weights) -> tuple[int, float] | None:
 
 
 def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:
-    """Steps of functions that run in turns, each once in a step."""
+    """Return the steps of functions that run in turns, each once per step."""
     begins = [begin for begin, _ in functions]
     if len({len(begin) for begin in begins}) > 1:
         return None
@@ -347,8 +348,8 @@ def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:
 
 
 def with_steps(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> tuple[Trace, Meaning]:
-    """``trace`` with a range (category ``step``) for each step that ``inferred_steps`` found, after all
-    others, and ``meaning`` with their readings."""
+    """Return ``trace`` with a range (category ``step``) for each step that ``inferred_steps`` found, after
+    all other ranges, and ``meaning`` with the readings of these."""
     ranges = trace["ranges"]
     many, begin = len(found), next_range_id(ranges)
     told = pl.format(

@@ -16,12 +16,12 @@ from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, Nest, nest
 from opscope.core.tables.lanes import lanes
 
-#: Threads whose nesting is worked out at once: each holds some columns of its ranges.
+#: Threads of the trace that are nested at the same time: each needs memory for columns of its ranges.
 _WORKERS: Final = 4
 
 
 def used_calls(many: int, links: Mapping[str, Rows], replays: Mapping[str, Replayed]) -> Flags:
-    """Which of ``many`` calls launched something, or put something into a CUDA graph."""
+    """Return for each of ``many`` calls whether it launched something or was captured into a CUDA graph."""
     used = np.zeros(many, bool)
     for link in links.values():
         used[link[link >= 0]] = True
@@ -33,9 +33,8 @@ def used_calls(many: int, links: Mapping[str, Rows], replays: Mapping[str, Repla
 def open_ops(
     ranges: pl.DataFrame, ops: Flags, calls: pl.DataFrame, used: Flags, keep: bool
 ) -> tuple[Rows, Rows, Nests]:
-    """Per range row the op that encloses it, per used call row the innermost op open at its start.
-
-    Every thread with op ranges is a key of the last; its nest is only there where ``keep``.
+    """Return per range row the op that encloses it, per used call the innermost op open at its start (-1:
+    none), and the nests: every thread with op ranges is a key, with None for its nest unless ``keep``.
     """
     parent = np.full(len(ranges), NONE, np.int32)
     call_op = np.full(len(calls), NONE, np.int32)
@@ -55,7 +54,7 @@ def open_ops(
     if ops.any():
         with ThreadPoolExecutor(
             min(_WORKERS, os.cpu_count() or 1)
-        ) as pool:  # NumPy lets go of the GIL
+        ) as pool:  # NumPy releases the GIL
             for _ in pool.map(one, lanes(ranges).rows(ops)):
                 pass
     return parent, call_op, nests
@@ -64,9 +63,9 @@ def open_ops(
 def with_open_ranges(
     ranges: pl.DataFrame, chosen: Flags, calls: pl.DataFrame, used: Flags, call_op: Rows
 ) -> Rows:
-    """``call_op`` with the ``chosen`` start/end ranges where no push/pop range holds the call.
+    """Return ``call_op``, completed by the ``chosen`` start/end ranges for calls outside push/pop ranges.
 
-    These may end on another thread, so only their process and their time count.
+    A start/end range may end on another thread, so only process and time count.
     """
     if not chosen.any():
         return call_op

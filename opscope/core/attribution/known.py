@@ -1,4 +1,4 @@
-"""What is known of a trace while the rules go over it. Nothing in it is altered; a rule returns another."""
+"""What attribution knows of a trace so far. It is immutable: each rule returns a new one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from opscope.core.tables.trace import Trace
 Flags: TypeAlias = NDArray[np.bool_]
 #: Row numbers of a table, -1 for none.
 Rows: TypeAlias = NDArray[np.int32]
-#: Per (process, thread) with op ranges: their nesting, and the range row of each interval.
+#: (process, thread) with op ranges → their nesting, and the range row of each interval.
 Nests: TypeAlias = "Mapping[tuple[int, ...], tuple[Nest, Ints] | None]"
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the user must know of an inference: a row of the trace's ``notes``."""
+    """What the user must know about an inference: a row of the trace's ``notes``."""
 
     severity: str
     what: str
@@ -33,12 +33,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """For each row of ``kernels`` or ``memops``: its call, its op (rows, -1 for none), the reason.
+    """What launched each row of ``kernels`` or ``memops``.
 
-    ``reason`` is a place in REASONS. ``call`` is a row of ``calls``, ``op`` a row of ``ranges``.
-    ``inferred``: only the order of events tells, no identifier does. ``replay``: the call that
-    replayed the graph which the kernel is part of, -1 for every other: each replay does all the
-    work of the op that was captured once.
+    ``call``: the launching row of ``calls`` (-1: none). ``op``: the op's row of ``ranges`` (-1: none).
+    ``reason``: why there is no op, a place in REASONS. ``inferred``: the op is not given by an identifier
+    but, for instance, by the order of events. ``replay``: the call that replayed the CUDA graph which the
+    kernel is part of, -1 for other kernels; each replay does all the work of the op that was captured once.
     """
 
     call: Rows
@@ -48,7 +48,7 @@ class Launched:
     replay: Rows
 
     def part(self, rows: slice) -> Launched:
-        """The same of some rows."""
+        """Return the same for the slice ``rows``."""
         return Launched(
             self.call[rows],
             self.op[rows],
@@ -62,7 +62,7 @@ class Launched:
 class NamedOps:
     """Per kernel the range row of the op that it names (-1: none), and whether that is inferred.
 
-    The ranges from row ``first`` on were made of kernels.
+    The ranges from row ``first`` on were made from kernels.
     """
 
     op: Rows
@@ -72,13 +72,13 @@ class NamedOps:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the rules have found so far; a column that no rule has found yet is empty.
+    """What the rules have found so far; a field that no rule has filled yet is empty.
 
-    ``links``: by table (``kernels``, ``memops``) the row of each row's launching call, -1 for none.
-    ``used``: per call whether it launched something, or put it into a CUDA graph. ``call_op``: per call
-    the op open at its start, ``why``: its place in REASONS. ``is_op``: per range row; ``nested``: the ops
-    that a thread pushes and pops; ``parent``: the op row that encloses each. ``replays``: by table
-    what CUDA graphs executed.
+    ``links``: by table (``kernels``, ``memops``), the row of each row's launching call, -1 for none.
+    ``used``: per call, whether it launched something or was captured into a CUDA graph. ``call_op``: per
+    call, the op open at its start; ``why``: per call, the place in REASONS. ``is_op``: per range row,
+    whether it is an op; ``nested``: whether it is an op that a thread pushes and pops; ``parent``: the op
+    row that encloses it. ``replays``: by table, what CUDA graphs executed.
     """
 
     trace: Trace
@@ -98,7 +98,7 @@ class Known:
 
     @classmethod
     def of(cls, trace: Trace) -> Known:
-        """A trace of which nothing is known yet."""
+        """Return the start: ``trace``, of which nothing else is known yet."""
         nothing = pl.Series(dtype=pl.Int64)
         return cls(trace, Meaning((), (), no_rows(), nothing, nothing))
 

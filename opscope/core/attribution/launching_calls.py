@@ -11,11 +11,11 @@ from opscope.core.tables.intervals import NONE, Ints
 
 
 def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
-    """Rule 1: for each row the row of the call with the same (process, correlation), or -1.
+    """Return for each executed row the row of the call with the same (process, correlation), or -1.
 
-    Correlation ids repeat from process to process, so each process is looked up by itself. Of
-    several calls with one id (a runtime call and the driver call inside it) the last to start is
-    the one that launched; where ids are used again later, the last to start before the kernel does.
+    Correlation ids repeat from process to process, so each process is looked up by itself. If several
+    calls have one id (a runtime call and the driver call inside it), the last to start is the launch; if
+    ids are reused later, it is the last that starts before the kernel does.
     """
     found = np.full(len(executed), NONE, np.int32)
     if not len(executed) or not len(calls):
@@ -42,11 +42,11 @@ def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.i
 def _before(
     last: Ints, begin: Ints, wanted: Ints, calls: pl.DataFrame, launches: tuple[Ints, Ints, Ints]
 ) -> Ints:
-    """``last``, the call of each kernel, where ids are used again: the latest that starts before it.
+    """Return ``last``, the call of each kernel, replaced by the latest call that starts before the kernel.
 
-    ``begin`` is each kernel's start (ns), ``wanted`` its id; ``launches`` are ids, rows and starts of the
-    calls, by start. Without an earlier call the last stays: the clocks of host and device may differ by
-    more than a launch takes.
+    ``begin`` is each kernel's start (ns), ``wanted`` its id; ``launches`` are ids, rows and starts (ns) of
+    the calls, by start. If no call starts earlier, the last stays: the clocks of host and device may differ
+    by more than a launch takes.
     """
     early = calls["start"].gather(np.maximum(last, 0)).to_numpy() > begin
     early &= last >= 0

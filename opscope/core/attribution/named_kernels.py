@@ -1,8 +1,8 @@
-"""Rule 0: kernels that name their op (``op_key``) belong to it, launched by whom they may.
+"""Rule 0: make an op range for each execution of an op that kernels name (``op_key``).
 
-Each time that such an op ran on a device becomes an op range, so that all that is asked of ops is
-answered for it too. The range is the time in which its kernels were launched, on the thread that did,
-where the trace has the launches; else it has no length, for no CPU time of it is known.
+A kernel that names its op belongs to it, whatever launched the kernel. As a range, each execution is part
+of everything that is computed from ops. The range spans the launches of its kernels, on the launching
+thread, if the trace has the launches; else it has length 0, because no CPU time is known.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace, conform, next_range_id
 
 _TF_OP: Final = re.compile(r"[^\s:]+:[A-Za-z_]\w*\Z")
-#: Who executed: the ops of one stream follow each other.
+#: Columns that identify a stream; the ops of one stream follow each other.
 _STREAM: Final = ("process", "device", "stream")
 
 
 def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps]:
-    """``trace`` with a range for each execution of an op that kernels name; and which has which.
+    """Return ``trace`` with a range for each execution of an op that kernels name, and each kernel's range.
 
-    ``link`` gives for each kernel the row of ``calls`` that launched it, or -1. A kernel that names none
-    has the op of its namesakes, inferred.
+    ``link``: per kernel, the row of ``calls`` that launched it, or -1. A kernel that names no op has the op
+    of the other kernels with its name (inferred).
     """
     kernels, ranges = trace["kernels"], trace["ranges"]
     op = np.full(len(kernels), NONE, np.int32)
@@ -53,9 +53,9 @@ def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps
 def _spans(
     kernels: pl.DataFrame, call: NDArray[np.int32], calls: pl.DataFrame, execution: Ints
 ) -> pl.DataFrame:
-    """Per execution its process, key, and the thread, start and end (ns) of its launches ``call``.
+    """Return per execution its process, key, and the thread, start and end (ns) of its launches ``call``.
 
-    Without a launch it begins and ends with its first kernel's start.
+    Without a launch, it starts and ends when its first kernel starts.
     """
     launched = call >= 0
     start = kernels["start"].to_numpy()
@@ -86,7 +86,7 @@ def _spans(
 
 
 def _as_ranges(made: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the table of ranges, numbered on from those of ``ranges``."""
+    """Return rows for the table of ranges, with ids that follow those of ``ranges``."""
     begin = next_range_id(ranges)
     added = made.select(
         (pl.int_range(pl.len(), dtype=pl.Int64) + begin).alias("id"),
@@ -103,10 +103,11 @@ def _as_ranges(made: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
-    """``kernels``, an op for those that name none but whose namesakes in the process all name one.
+    """Return ``kernels`` with an op for those that name none, if all others of their name in the process
+    name one and the same op.
 
-    Profilers lose the op of a kernel now and then; XLA names the kernels that it generates after
-    their instruction, and a library's kernel that serves one op alone is as good as named.
+    Profilers sometimes lose the op of a kernel. XLA names the kernels that it generates after their
+    instruction, and a library's kernel that serves only one op identifies it as well.
     """
     by = ["process", "name"]
     known = kernels.lazy().filter(pl.col("op_key").is_not_null()).group_by(by)
@@ -119,10 +120,10 @@ def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _executions(kernels: pl.DataFrame) -> Ints:
-    """Per kernel a number for the execution of its op.
+    """Return for each kernel the number of the execution of its op.
 
-    The kernels of one execution follow each other on their stream; where an op runs again straight
-    away, its first kernel's name comes again.
+    The kernels of one execution follow each other on their stream. If an op runs twice in a row, the name
+    of its first kernel marks the second execution.
     """
     order = kernels.select(
         pl.struct(*_STREAM, "start").rank("ordinal").cast(pl.Int64) - 1
@@ -147,7 +148,7 @@ def _executions(kernels: pl.DataFrame) -> Ints:
 
 
 def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
-    """process, key → domain and text of the range: what the specs say of each distinct key."""
+    """Return (process, key, domain, text): the range of each distinct key, with the text of its spec."""
     wanted = kernels.select(
         pl.col("process"), pl.col("op_key").cast(pl.String).alias("key")
     ).unique()
@@ -177,7 +178,7 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _unknown(key: str) -> tuple[str, str]:
-    """Domain and text of a key that no spec explains: TensorFlow's form, or a bare name."""
+    """Return domain and text for a key without a spec: TensorFlow's form, or a bare name."""
     if _TF_OP.match(key):
         return "TSL", key
     return "xla", format_call(OpCall(key))

@@ -1,4 +1,4 @@
-"""Ranges that carry only the name of a graph's node: each gets the call that its spec tells."""
+"""Give each range that carries only the name of a prepared graph's node the call in the node's spec."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from opscope.core.tables.interpret import ROLE, Meaning, More
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 
-#: Ops whose results have as many rows as their inputs.
+#: Ops with as many rows in their results as in their inputs.
 _KEEPS_ROWS: Final = re.compile(
     r"Conv|MatMul|Pool|BiasAdd(?!Grad)|Relu|Elu|Gelu|Sigmoid|Tanh|Softmax|BatchNorm|LayerNorm|Dropout|"
     r"\A_?(Cast|Identity|Add|AddV2|Sub|Mul|Div|RealDiv|DivNoNan|Maximum|Minimum|Select|SelectV2|Neg|"
     r"Square|Bitcast|Bitwise\w+|Sqrt|Rsqrt|Exp|Log|Abs|Pow|Less|LessEqual|Greater|GreaterEqual|Equal|"
     r"NotEqual|Logical\w+)\Z"
 )
-#: What the names of functions that tf.data runs have in them.
+#: Part of the names of functions that tf.data runs.
 _DATASET: Final = "_Dataset_"
 _WHOSE_UNKNOWN: Final = (
-    "ops on threads of their own while several graphs with a node of that name ran: whose they are is "
-    "not known, and so are their shapes"
+    "ops on separate threads while several graphs with a node of that name ran: their graph is not known, "
+    "and so their shapes are not known"
 )
 _BY_LATEST_SPEC: Final = (
-    "ranges with no run of their graph around them were explained by the latest spec of their name"
+    "ranges outside any run of their graph: each has the call in the latest spec of its name (inferred), "
+    "which may be of another graph"
 )
 
 
 def merge_specs(trace: Trace, meaning: Meaning) -> tuple[Meaning, tuple[Note, ...]]:
-    """``meaning`` where each range that carries only a name has the call that its spec tells; and notes.
+    """Return ``meaning`` in which each range that carries only a name has the call in its spec; and notes.
 
     A range's graph is the one that it names itself, else that of the innermost run range (category
-    ``graph``) open at its start, on its thread or else in its process. What was inferred from the
-    latest spec alone is noted. Backward ops of a graph get their forward op's number in ``seq``.
+    ``graph``) open at its start, on its thread or else in its process. A note says how many calls were
+    inferred from the latest spec alone. Backward ops of a graph get their forward op's number in ``seq``.
     """
     wanted = np.array([_is_bare(reading) for reading in meaning.readings], bool)
     rows = np.flatnonzero(wanted[meaning.reading]) if wanted.any() else np.empty(0, np.int64)
@@ -83,7 +84,7 @@ def _is_bare(reading: Reading) -> bool:
 
 
 def _explained(more: More, specs: Specs, old: int, spec: int) -> int:
-    """The number of the reading that has the spec's call; made once per pair."""
+    """Add a reading with the spec's call and return its number; ``old`` if the spec has no call."""
     reading, call = more.reading(old), specs.calls[spec]
     if call is None:
         return old
@@ -91,18 +92,18 @@ def _explained(more: More, specs: Specs, old: int, spec: int) -> int:
     if isinstance(layer, str):
         params = tuple(param for param in call.params if param[0] != "layer")
         call, reading = replace(call, params=params), replace(reading, layer=layer or None)
-    if is_hlo(call):  # the operation's path tells what the range's name cannot
+    if is_hlo(call):  # the operation's path has the direction, the range's name does not
         told = hlo.reading(call)
         direction = told.direction
         if not isinstance(layer, str):
             reading = replace(reading, layer=told.layer or reading.layer)
     elif reading.call is not None and not call.truncated:
-        # the name of what ran: a fused kernel has that of its last op, which the spec tells of
+        # keep the name of what ran: a fused kernel runs as the node of its last op, which has the spec
         call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
     if not is_hlo(call) and told_backward(call):
         params = tuple(param for param in call.params if param[0] != "direction")
         call, direction = replace(call, params=params), direction or "backward"
-    if forward_graph(call) is not None:  # it differentiates a function, or calls what does
+    if forward_graph(call) is not None:  # it differentiates a function, or calls an op that does
         direction = direction or "backward"
     if _DATASET in specs.table["graph"][spec]:
         direction = "input"
@@ -111,9 +112,9 @@ def _explained(more: More, specs: Specs, old: int, spec: int) -> int:
 
 
 def _as_ran(call: OpCall, inputs: tuple[Arg, ...]) -> OpCall:
-    """The spec's call with the inputs that the range itself tells, sizes that vary filled in.
+    """Return the spec's call with the inputs recorded with the range, and varying sizes filled in.
 
-    The leading size of a result is that of the inputs where the graph knows neither.
+    If the graph knows the leading size of neither inputs nor result, the result gets that of the inputs.
     """
     if not any(inputs):
         return call
@@ -134,7 +135,7 @@ def _as_ran(call: OpCall, inputs: tuple[Arg, ...]) -> OpCall:
 def _with_rows(result: Arg, inputs: tuple[Arg, ...], leading: set[Dim]) -> Arg:
     if not isinstance(result, TensorSpec) or result.shape[:1] != ("?",):
         return result
-    # Grappler orders the operands of sums and products anew: then the sizes tell which one it is
+    # Grappler reorders the operands of sums and products: then the other sizes identify the operand
     alike = {
         one.shape[0]
         for one in inputs

@@ -1,4 +1,4 @@
-"""NCCL groups: what ncclGroupEnd launches belongs to the calls since its ncclGroupStart (rule 7)."""
+"""Rule 7: a kernel that ncclGroupEnd launches belongs to the NCCL calls since its ncclGroupStart."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MOST_PEERS = 64
 
 
 def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]) -> Meaning:
-    """``meaning`` where each ``ncclGroupEnd`` range means the calls of its group.
+    """Return ``meaning`` in which each ``ncclGroupEnd`` range stands for the calls of its group.
 
-    It is named after them, such as ``ncclSend+ncclRecv``. Groups nest, and only the outermost end
+    It is named after these calls, such as ``ncclSend+ncclRecv``. Groups nest, and only the outermost end
     launches; the calls of a group are those between the outermost start and end on one thread.
     """
     name = [r.call.name if r.role == "op" and r.call is not None else "" for r in meaning.readings]
@@ -56,7 +56,7 @@ def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
     )
     ends = groups["end"].to_numpy()
     more, changed = More(meaning), meaning.reading[ends]
-    for members in groups["members"].unique():  # distinct groups, not events
+    for members in groups["members"].unique():  # a loop over distinct groups, not over events
         mine = (groups["members"] == members).to_numpy()
         calls_of = [meaning.readings[int(number)].call for number in members.split("+")]
         for old in np.unique(meaning.reading[ends[mine]]):
@@ -76,7 +76,8 @@ def _group(more: More, end: int, members: list[OpCall]) -> int:
 
 
 def _together(members: list[OpCall]) -> tuple[tuple[str, ParamValue], ...]:
-    """What a group's calls have in common, their peers, and the sum of their bytes where all tell."""
+    """Return the parameters that a group's calls share, their peers, and the sum of their bytes if all are
+    known."""
     told: list[tuple[str, ParamValue]] = []
     for key in ("communicator", "ranks", "root", "reduction"):
         values = {call.param(key) for call in members}

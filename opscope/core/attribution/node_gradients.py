@@ -1,4 +1,4 @@
-"""Which op of a prepared graph differentiates which: one number for both, apart for each run."""
+"""Pair each backward op of a prepared graph with its forward op: both get one number, different per run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from opscope.core.tables.intervals import NONE, Ints
 def pair_gradients(
     specs: Specs, meaning: Meaning, ranges: pl.DataFrame, rows: Ints, spec: Ints, run: Ints
 ) -> Meaning:
-    """``meaning`` where forward ops and the ops that differentiate them have one number in each run.
+    """Return ``meaning`` in which a forward op and the ops that differentiate it have one number per run.
 
-    Without runs the k-th time that a key is met stands for the k-th run.
+    Without runs, the k-th occurrence of a key counts as the k-th run.
     """
     backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
     differentiates = np.array(
@@ -38,7 +38,7 @@ def pair_gradients(
     forward = _forward_rows(specs, np.unique(spec[is_back]))
     if not forward:
         return meaning
-    # A spec may stand twice in a trace (when built, and as the capture starts): number its name.
+    # A spec may occur twice in a trace (when built, and as the capture starts): number its name.
     names = specs.table.select(pl.struct(SAME).rank("dense").cast(pl.Int64)).to_series().to_numpy()
     names = _with_fused(specs, _of_functions(specs, names.copy()), np.unique(spec))
     target = np.arange(len(names))
@@ -62,10 +62,10 @@ def pair_gradients(
 def _turn_of_forward(
     specs: Specs, meaning: Meaning, ranges: pl.DataFrame, spec: Ints, run: Ints, turn: Ints
 ) -> Ints:
-    """``turn`` with that of the forward graph's run where a graph differentiates another.
+    """Return ``turn``, in which ops of a graph that differentiates another graph have the forward run.
 
-    It is the run of the latest forward graph that no other has differentiated yet: a tape goes back
-    over what it saw.
+    It is the latest run of the forward graph that is not differentiated yet: a tape goes back over what
+    it recorded.
     """
     forward = [forward_graph(call) for call in specs.calls]
     other = np.array([one is not None for one in forward], bool)[spec] & (run >= 0)
@@ -93,7 +93,7 @@ def _turn_of_forward(
 
 
 def _pops(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """(pop, push) of rows in time's order: a pop belongs to the latest push that is not popped yet."""
+    """Yield (pop, push) of ``rows`` in time order: a pop belongs to the latest push not popped yet."""
     depth = np.cumsum(np.where(is_pop, -1, 1)) + is_pop
     order = np.argsort(depth, kind="stable")
     rows, is_pop, depth = rows[order], is_pop[order], depth[order]
@@ -103,13 +103,13 @@ def _pops(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
 
 
 def _scatter(column: pl.Series, rows: Ints, values: Ints) -> pl.Series:
-    """A copy of the column with the values in those rows."""
+    """Return a copy of ``column`` with ``values`` in ``rows``."""
     changed: pl.Series = column.cast(pl.Int64).clone().scatter(rows, values)
     return changed
 
 
 def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:
-    """Nodes that ran within another's kernel have that one's number (spec parameter ``fused``)."""
+    """Give nodes that ran inside another node's kernel that node's number (spec parameter ``fused``)."""
     graphs = specs.table.select(SAME).rows()
     place = {name: number for number, name in enumerate(graphs)}
     for row in used.tolist():
@@ -123,7 +123,7 @@ def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:
 
 
 def _occurrence(names: Ints) -> Ints:
-    """How many equal values came before each."""
+    """Return for each value how many equal values come before it."""
     order = np.argsort(names, kind="stable")
     ordered = names[order]
     first = np.concatenate((np.ones(1, bool), ordered[1:] != ordered[:-1]))
@@ -134,9 +134,9 @@ def _occurrence(names: Ints) -> Ints:
 
 
 def _of_functions(specs: Specs, names: Ints) -> Ints:
-    """Operations that stand for the same paths in several programs of one function are one.
+    """Give operations with the same paths in several programs of one function one number.
 
-    Of these programs, one for each size, one alone is in a run.
+    A function has a program for each size; a run contains only one of them.
     """
     stands_for: dict[int, list[str]] = {}
     graphs = specs.table.select(SAME).rows()
@@ -153,10 +153,10 @@ def _of_functions(specs: Specs, names: Ints) -> Ints:
 
 
 def _by_path(specs: Specs, graphs: list[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
-    """The row of the operation that each path of a program is of; what it fuses comes after that."""
+    """Return path of a program → row of its operation; own paths take precedence over fused ones."""
     place: dict[tuple[object, ...], int] = {}
     of_own = [row for row, call in enumerate(specs.calls) if is_hlo(call)]
-    # an operation whose path is a neighbour's comes last
+    # an operation that has only a neighbour's path comes last
     of_own.sort(key=lambda row: _param(specs.calls[row], "op_name_of") is not None)
     for row in of_own:
         place.setdefault((*graphs[row][:-1], str(_param(specs.calls[row], "op_name"))), row)
@@ -168,7 +168,7 @@ def _by_path(specs: Specs, graphs: list[tuple[object, ...]]) -> dict[tuple[objec
 
 
 def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
-    """For specs of backward ops the spec of the op that each differentiates, by name."""
+    """Return spec row of a backward op → spec row of the op that it differentiates, found by name."""
     graphs = specs.table.select(SAME).rows()
     nodes: dict[tuple[object, ...], int] = {name: number for number, name in enumerate(graphs)}
     operations = _by_path(specs, graphs)
@@ -182,7 +182,7 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
         call = specs.calls[row]
         told = None if call is None else call.param("forward")
         place = nodes
-        if is_hlo(call):  # named by the compiler; its path is that of what it came from
+        if is_hlo(call):  # the compiler named it; its path is that of the op it was made from
             key, place = str(call.param("op_name")), operations
         graph = forward_graph(call) or graph
         for name in (told,) if isinstance(told, str) else tsl.forward_keys(str(key)):
@@ -198,17 +198,17 @@ def _param(call: OpCall | None, name: str) -> ParamValue:
 
 
 def _function(call: OpCall | None) -> str | None:
-    """The function that the program of an operation was made of, where that is known."""
+    """Return the function that an operation's program was made from; None if unknown."""
     found = call.param("function") if is_hlo(call) else None
     return found if isinstance(found, str) else None
 
 
 def told_backward(call: OpCall | None) -> bool:
-    """Whether the spec of a graph's node says that it is backward work, which its name does not tell."""
+    """Return whether a node's spec marks it as backward work; its name does not show that."""
     return _param(call, "direction") == "backward"
 
 
 def forward_graph(call: OpCall | None) -> str | None:
-    """The graph whose ops this one's graph differentiates, where that runs by itself."""
+    """Return the graph that this op's graph differentiates, if that graph runs by itself; else None."""
     found = None if call is None else call.param("forward_graph")
     return found if isinstance(found, str) else None

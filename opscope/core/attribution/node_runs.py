@@ -1,4 +1,4 @@
-"""Which run of a graph an op is in: its thread's, else the one in its process that has such a node."""
+"""Find the run of a prepared graph that an op is in: on its thread, else in its process by node name."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from opscope.core import node_names
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints, nest
 
-#: The nodes of a process's graph: what each is called, and the text of its spec.
+#: (process, graph) → the graph's nodes: name → text of its spec.
 KeysOf: TypeAlias = Callable[[int, str], dict[str, str]]
-#: Ops looked at together while several graphs run: that many rows by the number of graphs.
+#: Ops handled at a time while several graphs run; an array has this many rows and a column per graph.
 _CHUNK: Final = 65_536
 
 
 def runs_of(
     ranges: pl.DataFrame, meaning: Meaning, rows: Ints, keys_of: KeysOf
 ) -> tuple[Ints, NDArray[np.bool_]]:
-    """For each range row the row of the run (category ``graph``) that it is in, or -1; and doubts.
+    """Return for each range row the row of the run (category ``graph``) it is in, or -1; and a doubt flag.
 
-    Graphs run on threads of their own as well: what no run of its thread encloses is in the
-    latest-starting run that is open in the process. Where runs of several graphs are open, it is in
-    that of the graph which has such a node. Of several that have it, with calls that differ, nothing
-    tells: then it is in doubt.
+    Graphs also run ops on separate threads: an op that no run on its thread encloses is in the
+    latest-starting run that is open in its process. If runs of several graphs are open, it is in the run
+    of the graph that has a node of its name. If several graphs have such a node, with calls that differ,
+    the op's run is in doubt.
     """
     found = np.full(len(rows), NONE, np.int64)
     unsure = np.zeros(len(rows), bool)
@@ -65,7 +65,7 @@ def runs_of(
 
 
 def _open(start: Ints, end: Ints, time: Ints) -> Ints:
-    """How many intervals hold each time."""
+    """Return how many intervals contain each time."""
     begun = np.searchsorted(np.sort(start), time, side="right")
     over = np.searchsorted(np.sort(end), time, side="right")
     many: Ints = begun - over
@@ -82,7 +82,7 @@ def _choose(
     found: Ints,
     unsure: NDArray[np.bool_],
 ) -> None:
-    """Write the runs of ops ``at`` into ``found``: once for each reading and set of open graphs."""
+    """Write runs and doubts of the ops ``at``, decided once per reading and set of open graphs."""
     reading = meaning.reading[rows[at]]
     kinds = np.column_stack((reading, inside >= 0))
     distinct, which = np.unique(kinds, axis=0, return_inverse=True)

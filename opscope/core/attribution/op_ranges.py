@@ -1,4 +1,4 @@
-"""Which ranges are ops, and which of them nest on their thread."""
+"""Decide which ranges are ops, and which of these nest on their thread."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from opscope.core.dialects import LAYER
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE
 
-#: The domain of what a framework's runtime does inside.
+#: Domain of the ranges of a framework's runtime internals.
 RUNTIME: Final = "runtime"
 
 
 def op_ranges(ranges: pl.DataFrame, meaning: Meaning, first_named: int) -> tuple[Flags, Flags]:
-    """Per range row whether it is an op; and whether it is one that a thread pushes and pops.
+    """Return per range row whether it is an op, and whether it is an op that a thread pushes and pops.
 
-    Where a process has no ops, its user ranges and layers stand for them: a library that annotates its
-    own calls (cuDF, a C++ server) has no others; in a framework's process a user range around a kernel
-    that no op holds must not hide the gap. The ranges from row ``first_named`` on were made of kernels:
-    they hold what names them and nothing else.
+    In a process without ops, user ranges and layers count as ops: a library that annotates its own calls
+    (cuDF, a C++ server) has no others. In a framework's process they do not: a user range around a kernel
+    outside every op must not hide the gap. The ranges from row ``first_named`` on were made from kernels;
+    only the kernels that name them belong to them.
     """
     role = meaning.role
     held = (ranges["end"] > ranges["start"]).fill_null(False).to_numpy()
     is_op: Flags = (role == ROLE["op"]) & held
     theirs = np.array([(one.layer or "").startswith(LAYER) for one in meaning.readings], bool)
-    # what a framework's runtime does inside is no op of anybody's
+    # a framework's runtime internals are not ops
     user = (
         ((role == ROLE["user"]) | theirs[meaning.reading])
         & held
@@ -40,6 +40,6 @@ def op_ranges(ranges: pl.DataFrame, meaning: Meaning, first_named: int) -> tuple
         with_ops[place[is_op]] = True
         is_op |= user & ~with_ops[place]
     is_op[first_named:] = False
-    # not the column itself: of one value, as it mostly is, it takes no memory until it is looked at
+    # an expression: a column of one value, which it mostly is, takes no memory until it is read itself
     pushpop = ranges.select((pl.col("kind") == "pushpop").fill_null(True)).to_series().to_numpy()
     return is_op, is_op & pushpop

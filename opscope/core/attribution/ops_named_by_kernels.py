@@ -16,9 +16,9 @@ from opscope.core.tables.intervals import NONE
 def take_named(
     ranges: pl.DataFrame, named: NamedOps, kernels: Launched, memops: Launched, is_op: Flags
 ) -> tuple[Launched, Launched, Flags]:
-    """Kernels, copies and ops with the op that each kernel names, unless that is what launched it.
+    """Return kernels, copies and ops, with each kernel in the op that it names, unless that op launched it.
 
-    One that is only inferred gives way to any that launched it. Copies and sets name none.
+    An inferred name gives way to any op that launched the kernel. Copies and sets name no op.
     """
     if not (named.op >= 0).any():
         return kernels, memops, is_op

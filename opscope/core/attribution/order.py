@@ -1,8 +1,8 @@
-"""The rules in the order in which they are applied, and why each comes where it does.
+"""The attribution rules in the order in which they are applied, and why each has its position.
 
-A rule takes what is known and returns what is known after it; only ``gives`` differs. ``number`` is the
-rule's in ARCHITECTURE.md. Rules 3, 4 and 6 (what encloses an op, its direction, compiled regions) ask
-nothing of kernels: analysis asks them of the ops that it shows.
+A rule takes what is known and returns what is known after it; only the fields in ``gives`` differ.
+``number`` is the rule's in ARCHITECTURE.md. Rules 3, 4 and 6 (what encloses an op, its direction, compiled
+regions) need no kernels: analysis applies them to the ops that it shows.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from opscope.core.attribution.result_marks import merge_results
 from opscope.core.tables.interpret import interpret
 from opscope.core.tables.intervals import NONE
 
-#: What is said of kernels of CUDA graphs that only something else than an identifier ties to their ops.
+#: Notes on kernels of CUDA graphs that have their op without an identifier of their node.
 GIVEN_TO_REGION: Final = (
-    "what CUDA graphs without node ids ran was given to the compiled region that replayed the graph "
-    "(inferred): which of its ops each is of, the trace does not tell"
+    "kernels, copies and sets of CUDA graphs without node ids were given to the compiled region that "
+    "replayed the CUDA graph (inferred): the trace does not show which op of the region each belongs to"
 )
 GIVEN_BY_ORDER: Final = (
-    "what CUDA graphs without node ids ran was tied to its ops by the order of the launches that were "
-    "captured (inferred)"
+    "kernels, copies and sets of CUDA graphs without node ids were matched to ops by the order of the "
+    "captured launches (inferred)"
 )
 STEPS_INFERRED: Final = (
-    "steps that nothing told, inferred from what repeats ({by}; confidence {confidence:.2f}): opscope.step() "
-    "at the beginning of each iteration tells them"
+    "steps inferred from what repeats ({by}; confidence {confidence:.2f}), because the program marks none: "
+    "call opscope.step() at the beginning of each iteration to mark them"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``apply`` changes no column of what is known but ``gives``, and reads none but ``needs``."""
+    """One rule. ``apply`` reads only the fields ``needs`` of what is known and changes only ``gives``."""
 
     number: str
     finds: str
@@ -167,7 +167,7 @@ def _infer_steps(known: Known) -> Known:
     )
 
 
-#: Rule by rule; ``after`` says why it comes after the one before.
+#: The rules in order; ``after`` says why a rule comes after the one before.
 RULES: Final = (
     Rule(
         "1",
@@ -175,7 +175,7 @@ RULES: Final = (
         _launches,
         needs=("trace",),
         gives=("links",),
-        after="nothing comes before it: ids alone tell",
+        after="it comes first: it needs only ids",
     ),
     Rule(
         "0",
@@ -183,7 +183,7 @@ RULES: Final = (
         _name_ops,
         needs=("trace", "links"),
         gives=("trace", "named"),
-        after="such a range is as long as the launches of its kernels",
+        after="the range spans the launches of its kernels, which rule 1 finds",
     ),
     Rule(
         "texts",
@@ -191,7 +191,7 @@ RULES: Final = (
         _read_texts,
         needs=("trace",),
         gives=("meaning",),
-        after="the ranges of rule 0 have texts, too, and no range is added until steps are",
+        after="the ranges of rule 0 have texts too; the next rule that adds ranges adds the steps",
     ),
     Rule(
         "4a",
@@ -199,7 +199,7 @@ RULES: Final = (
         _explain_nodes,
         needs=("trace", "meaning", "notes"),
         gives=("meaning", "notes"),
-        after="whether a range is such, and the specs that are marks, are in the texts",
+        after="texts show which ranges carry only a name, and contain the specs that are marks",
     ),
     Rule(
         "ops",
@@ -207,7 +207,7 @@ RULES: Final = (
         _choose_ops,
         needs=("trace", "meaning", "named"),
         gives=("is_op", "nested"),
-        after="a range that a spec explains is an op from then on",
+        after="a range that gets its call from a spec becomes an op",
     ),
     Rule(
         "5",
@@ -215,7 +215,7 @@ RULES: Final = (
         _find_captures,
         needs=("trace", "links"),
         gives=("replays", "used"),
-        after="it needs no op; it must come before rule 2, as their ops are asked for as well",
+        after="it needs no op; it comes before rule 2, which also looks up the ops of captured calls",
     ),
     Rule(
         "2",
@@ -223,15 +223,15 @@ RULES: Final = (
         _find_innermost,
         needs=("trace", "nested", "replays", "used"),
         gives=("parent", "call_op", "nests"),
-        after="only calls that launched or captured something are looked up",
+        after="it looks up only calls that launched something or were captured",
     ),
     Rule(
         "2",
-        "the op of calls that only a start/end range holds",
+        "the op of calls that only a start/end range encloses",
         _find_start_end,
         needs=("trace", "is_op", "nested", "used", "call_op"),
         gives=("call_op",),
-        after="a start/end range, which may end on another thread, counts where no other holds",
+        after="a start/end range may end on another thread, so it counts only outside push/pop ranges",
     ),
     Rule(
         "8",
@@ -239,15 +239,15 @@ RULES: Final = (
         _give_reasons,
         needs=("trace", "links", "is_op", "used", "call_op", "nests"),
         gives=("why", "launched"),
-        after="a call has a reason where no range of either kind holds it",
+        after="a call has a reason if no range of either kind encloses it",
     ),
     Rule(
         "results",
-        "outputs that were not known when a range was pushed",
+        "outputs that were unknown when a range was pushed",
         _add_results,
         needs=("trace", "meaning", "nested"),
         gives=("meaning",),
-        after="it needs the ops and nothing of kernels; rule 7 adds to the calls as they are then",
+        after="it needs the ops but no kernels; rule 7 then adds to the calls that it completes",
     ),
     Rule(
         "7",
@@ -255,7 +255,7 @@ RULES: Final = (
         _add_collectives,
         needs=("trace", "meaning", "is_op", "launched"),
         gives=("meaning",),
-        after="some records are the first kernel's, so it must be known which kernels an op launched",
+        after="an op's record may be on its first kernel, so the kernels of each op must be known",
     ),
     Rule(
         "7",
@@ -263,7 +263,7 @@ RULES: Final = (
         _name_groups,
         needs=("trace", "meaning", "is_op"),
         gives=("meaning",),
-        after="a group has the sizes and peers of its calls, which the rule before has told",
+        after="a group combines the sizes and peers of its calls, which the rule before adds",
     ),
     Rule(
         "5",
@@ -271,22 +271,22 @@ RULES: Final = (
         _follow_graphs,
         needs=("meaning", "replays", "call_op", "why", "nests", "launched", "notes"),
         gives=("launched", "notes"),
-        after="until here a replayed kernel has the op that replayed it, which may be a compiled region",
+        after="until here a replayed kernel has the op that replayed it; that may be a compiled region",
     ),
     Rule(
         "0",
-        "kernels that name an op have that one",
+        "the op that a kernel names, in place of any other",
         _take_named,
         needs=("trace", "named", "launched", "is_op"),
         gives=("launched", "is_op"),
-        after="what a kernel names counts for more than who launched or captured it",
+        after="the op that a kernel names outranks the op that launched or captured it",
     ),
     Rule(
         "steps",
-        "steps that nothing told, from what repeats",
+        "steps that the program does not mark, from what repeats",
         _infer_steps,
         needs=("trace", "meaning", "is_op", "parent", "notes"),
         gives=("trace", "meaning", "is_op", "parent", "notes"),
-        after="what repeats are ops, those that only kernels name too; its ranges come after all others",
+        after="it compares all ops, also those that only kernels name; its ranges come after all others",
     ),
 )

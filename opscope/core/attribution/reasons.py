@@ -1,4 +1,4 @@
-"""Rule 8: what has no op has a reason from a closed list."""
+"""Rule 8: a kernel, copy or set without an op has a reason from a closed list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opscope.core.attribution.known import Flags, Launched, Rows
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.lanes import lanes
 
-#: Why a kernel or copy has no op: a closed list; the first means that it has one.
+#: Why a kernel, copy or set has no op: a closed list. None means that it has one.
 REASONS: Final = (
     None,
     "no launch record",
@@ -21,12 +21,12 @@ REASONS: Final = (
     "launched outside any op range",
     "the trace has no op ranges",
     "replayed from a CUDA graph whose capture is not in the trace",
-    "names no op, as kernels of the trace do",
-    "replayed from a CUDA graph that runs nodes at once and does not number them",
+    "names no op, although kernels of the trace do",
+    "replayed from a CUDA graph that runs nodes concurrently and does not number them",
     "replayed from a CUDA graph that any of several captures may have made",
 )
 HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES, NO_CAPTURE, UNNAMED = range(7)
-#: By ``Replayed.why``.
+#: ``Replayed.why`` → place in REASONS.
 OF_GRAPH: Final = np.array([NO_CAPTURE, NO_CAPTURE, 7, 8], np.uint8)
 
 
@@ -37,7 +37,7 @@ def why_calls_have_none(
     with_ranges: Collection[tuple[int, ...]],
     any_ops: bool,
 ) -> NDArray[np.uint8]:
-    """Per call row its place in REASONS. ``with_ranges``: the (process, thread) that have op ranges."""
+    """Return each call's place in REASONS. ``with_ranges``: the (process, thread) pairs with op ranges."""
     why = np.full(len(calls), HAS_OP if any_ops else NO_RANGES, np.uint8)
     missing = used & (call_op < 0)
     if any_ops and missing.any():
@@ -47,7 +47,7 @@ def why_calls_have_none(
 
 
 def launched_by(link: Rows, call_op: Rows, why: NDArray[np.uint8]) -> Launched:
-    """What a table's rows have of their launching calls ``link``: op, or reason."""
+    """Return for a table's rows the op, or the reason for none, of their launching calls ``link``."""
     op = np.full(len(link), NONE, np.int32)
     reason = np.full(len(link), NO_LAUNCH, np.uint8)
     has = link >= 0

@@ -1,4 +1,4 @@
-"""Result marks: outputs and devices not known when a range was pushed, joined to its call."""
+"""Join result marks to calls: outputs and devices that were unknown when the call's range was pushed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from opscope.core.tables.lanes import lanes
 
 
 def merge_results(ranges: pl.DataFrame, meaning: Meaning, ops: NDArray[np.bool_]) -> Meaning:
-    """``meaning`` with the outputs that its result mark tells for each op range that holds one.
+    """Return ``meaning`` in which each op range with a result mark has the outputs in the mark.
 
-    The mark goes out just before the pop, on the same thread and in the same domain, so it belongs
-    to the innermost range open there. Readings are made once per distinct (text, result).
+    The mark is emitted just before the pop, on the same thread and in the same domain, so it belongs to
+    the innermost range open there. A reading is made once per distinct (text, result).
     """
     marks = np.flatnonzero(meaning.role == ROLE["result"])
     if not len(marks):
@@ -45,7 +45,7 @@ def merge_results(ranges: pl.DataFrame, meaning: Meaning, ops: NDArray[np.bool_]
 
 
 def _joined(more: More, op: int, mark: int) -> int:
-    """The number of the reading of ``op`` with the outputs of ``mark``."""
+    """Add the reading ``op`` with the outputs of ``mark``; return its number (``op`` if unchanged)."""
     reading = more.reading(op)
     if reading.call is None or reading.call.outputs is not None:
         return op

@@ -1,7 +1,7 @@
-"""Specs: what the names in a prepared graph mean, and the look-up of one for a range or a kernel.
+"""Look up specs: the calls that the node names in a prepared graph stand for.
 
-A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the trace table ``specs``
-(whose ``text`` is the call alone). It is looked up by (process, framework, graph, key).
+A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the trace table ``specs`` (with
+the call alone as ``text``). It is looked up by (process, framework, graph, key).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
 
-#: Frameworks whose ranges come in domains that do not tell them apart.
+#: Framework or domain → family. Frameworks of one family use the same domains for their ranges.
 _FAMILY: Final = {"tensorflow": "xla", "keras": "xla", "jax": "xla", "TSL": "xla", "XLA": "xla"}
 _SCHEMA: Final = {
     "process": pl.Int32,
@@ -32,17 +32,17 @@ _SCHEMA: Final = {
     "text": pl.String,
 }
 _WHERE: Final = ("process", "family")
-#: What names a spec.
+#: Columns that identify a spec.
 SAME: Final = [*_WHERE, "graph", "key"]
 
 
 def is_hlo(call: OpCall | None) -> TypeGuard[OpCall]:
-    """Whether it is an operation of XLA's, named by the compiler."""
+    """Return whether it is an HLO operation, which XLA's compiler names."""
     return call is not None and call.name.startswith("hlo::")
 
 
 def family(framework: str | None) -> str:
-    """The name under which specs and ranges of a framework, or of an NVTX domain, meet."""
+    """Return the family of a framework or NVTX domain: specs and ranges are matched by it."""
     name = (framework or "").removeprefix("opscope.")
     return _FAMILY.get(name, name)
 
@@ -51,8 +51,8 @@ def family(framework: str | None) -> str:
 class Specs:
     """The specs of a trace.
 
-    ``table``: process, family, graph, key, short, time (ns), text (the call's), by time; ``calls``:
-    the call of each row, ``None`` where its text is none.
+    ``table``: process, family, graph, key, short, time (ns), text (the call's), by time. ``calls``: the
+    call of each row, None if its text is not a call.
     """
 
     table: pl.DataFrame
@@ -60,7 +60,7 @@ class Specs:
 
     @classmethod
     def of(cls, trace: Trace, meaning: Meaning) -> Specs:
-        """All specs of ``trace``: its table's, and those that ranges are."""
+        """Return all specs of ``trace``: those in its table, and its marks."""
         ranges, named = trace["ranges"], trace["specs"]
         rows = np.flatnonzero(meaning.role == ROLE["spec"])
         parts: list[pl.DataFrame] = []
@@ -100,7 +100,7 @@ class Specs:
             *_keys(table["family"], table["key"]),
         )
         table = table.filter(pl.col("text").is_not_null() & pl.col("key").is_not_null())
-        # of two functions' nodes of one name in one graph nothing tells which it is
+        # two functions of one graph may have a node of one short name: then it identifies neither
         within = [*_WHERE, "graph", "short"]
         clash = pl.min_horizontal(pl.col(name).n_unique().over(within) for name in ("key", "text"))
         table = table.with_columns(pl.when(clash == 1).then("short").alias("short"))
@@ -116,12 +116,11 @@ class Specs:
         graph: pl.Series,
         key: pl.Series,
     ) -> tuple[Ints, NDArray[np.bool_]]:
-        """For each thing asked for the row of its spec (-1: none), and whether that is inferred.
+        """Return for each key the row of its spec (-1: none), and whether that is inferred.
 
-        Of several specs of one (process, framework, graph, key) it is the latest at ``time`` (ns),
-        else the first after it. Where ``graph`` (null: not known) has none, that of the latest
-        graph of the process that has such a key: that is inferred. ``framework`` may be the
-        range's domain.
+        Among several specs of one (process, framework, graph, key), it is the latest at ``time`` (ns),
+        else the first after it. If ``graph`` (null: unknown) has none, it is the spec of the latest graph
+        of the process with such a key, which is inferred. ``framework`` may be the range's domain.
         """
         asked = pl.DataFrame(
             {
@@ -149,16 +148,16 @@ class Specs:
         return found, unsure & (found >= 0)
 
     def keys_of(self, process: int, graph: str) -> dict[str, str]:
-        """Key and text of each spec of a graph, as ranges of XLA's family name them."""
+        """Return key → text of the specs of a graph, with keys as ranges of XLA's family have them."""
         mine = self.table.filter((pl.col("process") == process) & (pl.col("graph") == graph))
         return dict(mine.select("key", "text").rows())
 
     def _look_up(self, asked: pl.DataFrame, by: list[str], found: Ints) -> None:
-        """Write the spec rows of what is ``asked`` for into ``found``."""
+        """Write the spec rows for ``asked`` into ``found``."""
         if asked.is_empty() or self.table.is_empty():
             return
         specs = self.table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
-        # One text for a key is the rule: then no time need be looked at.
+        # Mostly a key has one text: then the time does not matter.
         single = specs.group_by(by).agg(pl.col("row").last(), pl.col("text").n_unique())
         joined = asked.join(single, on=by, how="inner")
         plain = joined.filter(pl.col("text") == 1)
@@ -177,7 +176,7 @@ class Specs:
 
 
 def _keys(families: pl.Series, keys: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """``key`` without what a runtime adds to it, and ``short``: within its own function."""
+    """Return ``key`` without what a runtime adds to it, and ``short``, the name within its function."""
     xla = families == "xla"
     if not xla.any():
         return keys.alias("key"), keys.alias("short")
@@ -187,7 +186,7 @@ def _keys(families: pl.Series, keys: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def _mapped(column: pl.Series, function: Callable[[str], str]) -> pl.Series:
-    """``function`` of each distinct text, spread over the column."""
+    """Return ``column`` with ``function`` applied, once per distinct text."""
     text = column.cast(pl.String)
     distinct = text.unique()
     made = [None if one is None else function(one) for one in distinct]

@@ -1,4 +1,4 @@
-"""Readers of the range texts that other tools write, each into the same OpCall.
+"""Dialects: how the tools and frameworks write range texts. Each is read into the same ``OpCall``.
 
 A dialect is a module with two functions, listed in ``core.tables.interpret.DIALECTS``:
 
@@ -6,10 +6,10 @@ A dialect is a module with two functions, listed in ``core.tables.interpret.DIAL
     read(domain: str, text: str) -> Reading | None
 
 ``strip`` takes the unique texts of a trace (String) and returns, row for row, ``text`` without what
-differs from call to call (PyTorch's ``seq = 13, op_id = 7``), and that as the integer columns ``seq``
-and ``op_id`` (null where absent); it leaves alone what is not its own. ``read`` then sees each
-distinct stripped text once and returns None where the text is not in its dialect. Texts are a
-stranger's data: never ``eval``; bound lengths and depth; what does not parse is a user range.
+differs from call to call (PyTorch's ``seq = 13, op_id = 7``), and those numbers as the integer columns
+``seq`` and ``op_id`` (null where absent). It leaves texts of other dialects unchanged. ``read`` then gets
+each distinct stripped text once, and returns None if the text is not in its dialect. Texts are a
+stranger's data: never ``eval`` them; bound lengths and depth; a text that does not parse is a user range.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from opscope.core.schema import Frame, OpCall
 
-#: Scopes that optimizers have in the names of graphs.
+#: Names of scopes, in prepared graphs, that belong to optimizers.
 OPTIMIZERS: Final = frozenset(
     ("sgd", "adam", "adamw", "adamax", "adagrad", "adadelta", "adafactor", "rmsprop", "nadam",
      "lion", "lamb")
@@ -32,14 +32,15 @@ Role = Literal["op", "layer", "step", "phase", "user", "source", "spec", "result
 class Reading:
     """What one range text means.
 
-    ``op``: an operator's call (``call`` set; shapes may be missing). ``source``: a range that only
-    tells where its inner ranges come from (``frames``; ``layer`` where it names the module path),
-    such as PyProf's traceMarker or a Python frame. ``layer``: ``layer`` is the module path.
-    ``step``: ``step`` is its number. ``note``: a word of ours that stands for nothing that ran.
-    ``direction`` is one of schema.DIRECTIONS or None. ``forward_name`` is set on a backward node:
-    the op that it differentiates, when the text tells. ``key`` is the name under which a spec may
-    tell more of the range (a graph's node, an HLO operation), ``graph`` the graph that it belongs
-    to, or that a ``graph`` range runs.
+    Roles: ``op``: an operator's call (``call`` is set; shapes may be missing). ``source``: a range that
+    only says where the ranges inside it come from (``frames``; ``layer`` if it names the module path),
+    such as PyProf's traceMarker or a Python frame. ``layer``: ``layer`` is the module path. ``step``:
+    ``step`` is its number. ``note``: a text of opscope's that stands for nothing that ran.
+
+    ``direction`` is one of schema.DIRECTIONS or None. ``forward_name``: for a backward node, the op that
+    it differentiates, if the text names it. ``key``: the name by which a spec may describe the range (a
+    prepared graph's node, an HLO operation). ``graph``: the graph that the range belongs to, or that a
+    ``graph`` range runs.
     """
 
     role: Role
@@ -53,11 +54,11 @@ class Reading:
     graph: str | None = None
 
 
-#: What begins the text of a range that a user made to be a layer (``layer:block1``), as PyProf and
-#: DLProf have it. Such a layer lies within those around it: its reading keeps the mark.
+#: Prefix of a range that a user declares to be a layer (``layer:block1``), as in PyProf and DLProf. Such a
+#: layer is part of the layers around it; its reading keeps the prefix.
 LAYER: Final = "layer:"
 
 
 def user_layer(text: str) -> Reading | None:
-    """The reading of a user's own layer; None where the text is none."""
+    """Return the reading of a user's own layer; None if the text is not one."""
     return Reading("layer", layer=text) if text.startswith(LAYER) and text != LAYER else None

@@ -1,7 +1,7 @@
-"""Argument names of PyTorch's ``aten`` ops, for traces that give arguments by position only.
+"""Look up the argument names of PyTorch's ``aten`` ops, for traces that give arguments by position only.
 
-The table beside this file is made from PyTorch's own schemas by ``scripts/make_aten_schemas.py``.
-Traces name an op without its overload, so an op and its number of arguments select the schema.
+``scripts/make_aten_schemas.py`` makes the table beside this file from PyTorch's own schemas. Traces name
+an op without its overload, so an op and its number of arguments select the schema.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-#: ``any``: a tensor in one overload and a scalar in another; the trace's own types decide.
+#: ``any``: a tensor in one overload and a scalar in another; the types in the trace decide.
 Kind = Literal["tensor", "tensors", "any", "scalar"]
-#: By how the tables mark them.
+#: The tables' marks of an argument's kind.
 MARKS: Final[dict[str, Kind]] = {"*": "tensor", "+": "tensors"}
 
 
@@ -39,11 +39,11 @@ def _table() -> dict[str, list[str]]:
 def arguments(
     name: str, arity: int, tensors: tuple[bool | None, ...] | None = None
 ) -> tuple[Argument, ...] | None:
-    """The arguments of ``aten::name`` when it is given ``arity`` of them; ``None`` where unknown.
+    """Return the arguments of ``aten::name`` when called with ``arity`` arguments; None if unknown.
 
-    ``name`` may carry ``aten::`` and an overload (``aten::sum.dim_IntList``), which are ignored.
-    Overloads may have equally many arguments: ``tensors``, where given, tells of each argument
-    whether it is a tensor or a list of them (``None``: not known), and so which one it is.
+    ``name`` may have the prefix ``aten::`` and an overload (``aten::sum.dim_IntList``), which are ignored.
+    Several overloads may have ``arity`` arguments: ``tensors``, if given, selects one. It says for each
+    argument whether it is a tensor or a list of tensors (None: unknown).
     """
     found = _overloads(name.removeprefix("aten::").partition(".")[0], arity)
     if not found:
@@ -74,9 +74,9 @@ def _overloads(name: str, arity: int) -> list[tuple[Argument, ...]]:
 
 @lru_cache(maxsize=8192)
 def tensor_arguments(name: str, count: int, others: frozenset[str]) -> tuple[str, ...] | None:
-    """The names of the ``count`` arguments of ``aten::name`` that take tensors; None where unknown.
+    """Return the names of the ``count`` arguments of ``aten::name`` that take tensors; None if unknown.
 
-    ``others`` are names of arguments that the call has: those overloads are meant that have them.
+    ``others``: names of arguments in the call. Only overloads that have all of them count.
     """
     found: set[tuple[str, ...]] = set()
     base, _, overload = name.removeprefix("aten::").partition(".")

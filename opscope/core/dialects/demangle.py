@@ -1,9 +1,9 @@
-"""The C++ names of kernels that a trace gives by their linker symbols.
+"""Demangle the linker symbols of kernels into C++ names.
 
-A symbol is a stranger's data, and may stand for a text that doubles with every few bytes of it
-(``f(a<S0, S0>)``, and so on: 230 bytes would make gigabytes). A symbol that cannot grow is read in
-this process, every other one in a child that is allowed so much time and memory a symbol and no more.
-What would be longer than ``LONGEST``, or is not done by then, stays a symbol.
+A symbol is a stranger's data, and its name may double in length with every few bytes of the symbol
+(``f(a<S0, S0>)``, and so on: 230 bytes would make gigabytes). A symbol with a name of bounded length is
+read in this process, every other symbol in a child process with a limit of time and memory. A symbol stays
+as it is if its name would be longer than ``LONGEST`` or if the child does not finish within the limit.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-#: Characters of a symbol and of a name that are taken.
+#: Most characters of a symbol, and of a name.
 LONGEST: Final = 65_536
-#: Bytes that a symbol may make at most to be read in this process.
+#: Most bytes of a name for which the symbol is read in this process.
 _SMALL: Final = 1 << 24
-#: A character of a symbol stands for so many at most (``Ss`` is std::basic_string<char, …>).
+#: Most characters of a name per character of its symbol (``Ss`` is std::basic_string<char, …>).
 _EACH: Final = 80
-#: What stands for something that came before; packs and conversions multiply or look ahead.
+#: References to something earlier in the symbol. Packs and conversions (_OTHERWISE) multiply or look ahead.
 _AGAIN: Final = re.compile(r"S[0-9A-Z]*_|T[0-9]*_")
 #: ``_BitInt(8)``.
 _BIT_INT: Final = re.compile(r"DB(\d+)_")
 _OTHERWISE: Final = re.compile(r"Dp|sp|cv")
-#: The child's processor seconds a symbol, bytes in all, and how many symbols may use these up.
+#: Limits of a child: processor seconds per symbol, bytes of memory, and how many children are started.
 _SECONDS: Final = 0.5
 _MEMORY: Final = 1 << 29
 _TRIES: Final = 3
-#: Wall seconds for all symbols of a trace together, on a machine however busy.
+#: Wall seconds that a child may take for all symbols of a trace, however busy the machine is.
 _PATIENCE: Final = 120
-#: Names kept of those that a child read.
+#: Most names that are kept of those that a child has read.
 _KEPT: Final = 65_536
 _found: dict[str, str] = {}
 
 
 def demangled(symbol: str | None) -> str | None:
-    """``_ZN2at6nativeEv`` as ``at::native()``; whatever is no such symbol as it is."""
+    """Return ``at::native()`` for ``_ZN2at6nativeEv``; a text that is not a symbol is returned unchanged."""
     return all_demangled([symbol])[0]
 
 
 def all_demangled(symbols: Sequence[str | None]) -> list[str | None]:
-    """The same of many: what needs a child is read by one."""
+    """Return the names of many symbols; one child reads all that need a child."""
     wanting = [
         one
         for one in dict.fromkeys(symbols)
@@ -68,10 +68,10 @@ def _named(symbol: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def _stays_small(symbol: str) -> bool:
-    """Whether what it stands for is surely within ``_SMALL``.
+    """Return whether the name is certainly at most ``_SMALL`` long.
 
-    What is referred to came before: it is no longer than all that had been read when it was referred
-    to for the first time. What may hold a template's parameter can be longer the next time.
+    A reference is to something earlier: its text is no longer than all that was read before the first
+    reference to it. A text that may contain a template's parameter can be longer the next time.
     """
     if _OTHERWISE.search(symbol):
         return False
@@ -91,7 +91,7 @@ def _stays_small(symbol: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    """libstdc++ with ``__cxa_demangle``, or None where there is none (the names stay symbols)."""
+    """Return ``__cxa_demangle`` of libstdc++ and ``free``; None if there is none (names stay symbols)."""
     name = ctypes.util.find_library("stdc++") or "libstdc++.so.6"
     try:
         library = ctypes.CDLL(name)
@@ -109,12 +109,12 @@ def _library() -> Any:
 
 @lru_cache(maxsize=65_536)
 def _here(symbol: str) -> str:
-    """What the symbol stands for, read in this process."""
+    """Return the symbol's name, read in this process; the symbol itself if it cannot be read."""
     bare = symbol.removesuffix(".kd")  # AMD's name of a kernel's descriptor
     name = _read(bare)
     if name is not None:
         return name
-    # libstdc++ before GCC 13 knows no bfloat16, before 14 no _BitInt: decimals take their places
+    # libstdc++ cannot read bfloat16 before GCC 13, nor _BitInt before 14: decimals stand in for them
     known, widths = bare.replace("DF16b", "De"), set(_BIT_INT.findall(bare))
     if len(widths) == 1:
         known = _BIT_INT.sub("Df", known)
@@ -144,10 +144,10 @@ def _read(symbol: str) -> str | None:
 
 
 def _apart(symbols: list[str]) -> dict[str, str]:
-    """What each stands for, read by a child; one at which it ended, and all after the last try, stay."""
+    """Return symbol → name, read by a child; symbols that ended it, or are left after the last try, stay."""
     names = dict(zip(symbols, symbols, strict=True))
     if not sys.executable or getattr(sys, "frozen", False):
-        return names  # this program is no interpreter that could be a child
+        return names  # this program is not an interpreter that could be started as a child
     left = symbols
     for _ in range(_TRIES):
         if not left:
@@ -164,22 +164,22 @@ def _apart(symbols: list[str]) -> dict[str, str]:
         except subprocess.TimeoutExpired as error:
             done = error.stdout or b""
         except OSError:
-            break  # no child to be had: symbols they stay
+            break  # no child can be started: the symbols stay
         read = done.decode("utf-8", "replace").split("\n")[:-1]
         names.update(zip(left, read, strict=False))
-        left = left[len(read) + 1 :]  # the next one is what the child ended at
+        left = left[len(read) + 1 :]  # the symbol after those that were read ended the child
     return names
 
 
 def _serve() -> None:
-    """A child's work: a line of output for each line of input, or its own end."""
+    """Do the child's work: write a line for each line of input, or end at a limit."""
     import resource
     import signal
 
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     for line in sys.stdin.buffer:
         symbol = line.decode("utf-8", "replace").rstrip("\n")
-        signal.setitimer(signal.ITIMER_PROF, _SECONDS)  # nobody handles it: the process ends
+        signal.setitimer(signal.ITIMER_PROF, _SECONDS)  # no handler: the signal ends the process
         name = _here(symbol).replace("\n", " ")
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.buffer.write(name.encode("utf-8", "replace") + b"\n")

@@ -1,4 +1,4 @@
-"""Calls of HLO instructions in domain ``xla``: what their ``op_name`` tells of layer and direction."""
+"""Read HLO instructions' calls (domain ``xla``): layer and direction are in their ``op_name``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import OpCall
 
 DOMAIN: Final = "xla"
-#: Transformations wrap a scope's name: ``transpose(jvp(net))``; ``jit(f)`` names no scope of the model.
+#: Transformations wrap a scope's name: ``transpose(jvp(net))``; ``jit(f)`` is not a scope of the model.
 _WRAPPED: Final = re.compile(r"(\w+)\((.*)\)\Z")
 _FUNCTIONS: Final = frozenset(
     {"jit", "pjit", "xla_call", "shard_map", "pmap", "xmap", "custom_jvp"}
@@ -19,18 +19,18 @@ _CONTROL: Final = re.compile(
     r"(?:while|body|cond|scan|closed_call|checkpoint|remat\d*|rematted_computation|pjit|jit"
     r"|custom_jvp_call|custom_vjp_call|cond_branch|branch_\d+_fun)\Z"
 )
-#: An einsum's formula, which JAX makes a scope: ``bthd,bshd->bhts``.
+#: An einsum's formula, which JAX turns into a scope: ``bthd,bshd->bhts``.
 _FORMULA: Final = re.compile(r"[\w.…,]*->[\w.…]*\Z")
-#: PyTorch/XLA opens a scope for an op itself.
+#: PyTorch/XLA opens a scope for the op itself.
 _ATEN: Final = re.compile(r"aten__\w+(?:\.[0-9]+)?\Z")
 _JOINED: Final = re.compile(r"((?:.*/)?)\((.*:.*)\)\Z")
-#: What TensorFlow puts before the nodes of a gradient.
+#: Scope that TensorFlow puts before the nodes of a gradient.
 _TAPE: Final = re.compile(r"(?:gradient_tape|gradients(?:_[0-9]+)?)\Z")
 _OPTIMIZERS: Final = OPTIMIZERS | {"optimizer", "lars", "optax", "apply_updates", "opt_update"}
 
 
 def read(domain: str, text: str) -> Reading | None:
-    """The reading of an instruction's call; None where it is none."""
+    """Return the reading of an instruction's call; None if the text is not one."""
     if domain != DOMAIN:
         return None
     try:
@@ -41,12 +41,12 @@ def read(domain: str, text: str) -> Reading | None:
 
 
 def reading(call: OpCall) -> Reading:
-    """The call with the direction and the layer that its path tells."""
+    """Return the reading of a call, with the direction and the layer from its path."""
     path = call.param("op_name")
     if not isinstance(path, str):
         return Reading("op", call=call)
     forward = call.param("forward")
-    if isinstance(forward, str):  # the adapter knows what it differentiates, and that one's layer
+    if isinstance(forward, str):  # the adapter knows the op that it differentiates, with its layer
         return Reading("op", call, "backward", layer=_layer(forward.split("/")))
     direction, layer = place(path)
     told = call.param("direction")
@@ -54,10 +54,10 @@ def reading(call: OpCall) -> Reading:
 
 
 def place(path: str) -> tuple[str | None, str | None]:
-    """The direction and the layer that a framework's path of an operation tells.
+    """Return the direction and the layer in a framework's path of an operation.
 
-    Of collectives made one the paths are told as one, ``jit(f)/(net/a/dot_general:net/b/add)``: the
-    layer is what they have in common, and it is backward work if any of it is.
+    Collectives that were combined have a combined path, ``jit(f)/(net/a/dot_general:net/b/add)``: the
+    layer is what the paths have in common, and the direction is backward if any of them is backward.
     """
     joined = _JOINED.match(path)
     if joined is None:
@@ -89,7 +89,7 @@ def _direction(parts: list[str]) -> str | None:
 
 
 def _layer(parts: list[str]) -> str | None:
-    """The scopes of the model: without functions, transformations and the primitive, the last part."""
+    """Return the scopes of the model: no functions, no transformations, no primitive (the last part)."""
     kept = []
     for part in parts[:-1]:
         inner = part

@@ -1,4 +1,4 @@
-"""The calls of CUDA and HIP that launch work, by their names in traces."""
+"""Patterns for the names, in traces, of the CUDA and HIP calls that launch work."""
 
 from __future__ import annotations
 

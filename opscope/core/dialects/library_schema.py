@@ -1,8 +1,8 @@
-"""Names of the leading arguments of other libraries' ops, for traces that give arguments by position only.
+"""Look up the first arguments of other libraries' ops, for traces that give arguments by position only.
 
 PyTorch's own schemas are in ``aten_schema``. These libraries add arguments at the end from version to
-version, so a line holds the first ones as far as a cost needs them, and counts only where the trace's
-own types agree with it. Several lines of one op are several versions.
+version, so a line lists the first arguments, as far as a cost needs them, and applies only if the types in
+the trace agree with it. Several lines of one op are several versions.
 
 From vLLM ``csrc/torch_bindings.cpp``, its flash-attention's ``flash_api_torch_lib.cpp``, SGLang
 ``sgl-kernel/csrc/common_extension.cc``, aiter ``aiter/ops/mha.py``, flash-attention
@@ -81,10 +81,10 @@ _LEADING: Final[dict[str, tuple[str, ...]]] = {
 def leading_arguments(
     name: str, tensors: tuple[bool | None, ...]
 ) -> tuple[Argument | None, ...] | None:
-    """What is known of the arguments of ``name``, ``None`` for those behind the known ones.
+    """Return the known arguments of ``name``, and None for each argument after these.
 
-    ``tensors`` tells of each argument whether it is a tensor, as far as the trace does (``None``:
-    not). Returns ``None`` for an op that is not listed, and where no version agrees with the trace.
+    ``tensors``: for each argument, whether it is a tensor (None: the trace does not say). Returns None for
+    an op that is not listed, and if no version agrees with the trace.
     """
     for line in _LEADING.get(name.partition(".")[0], ()):
         known = [

@@ -1,10 +1,10 @@
-"""Range texts of PyProf and DLProf: Python literals that name a call and where it stands.
+"""Read the range texts of PyProf and DLProf: Python literals with a call and its source line.
 
     {'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor',
      'shape': (32, 3, 32, 32), 'dtype': 'float32'}, ...]}
     {'traceMarker': ['train.py:42', '.../torch/nn/modules/conv.py:446'],
      'funcStack': '/<module>/Net::_call_impl/Net::forward/Conv2d::_call_impl(2)/...'}
-    layer:block1                                     a layer by the user's own word, in any domain
+    layer:block1                                     a layer that the user names, in any domain
 
 They are read as literals under limits of length and depth, and never evaluated.
 """
@@ -27,12 +27,12 @@ DTYPES: Final = {
     **DTYPE_NAMES,
     "double": "f64", "float": "f32", "half": "f16", "long": "i64", "int": "i32", "short": "i16",
 }  # fmt: skip
-#: A module's call in funcStack; ``(2)`` tells the second instance of its class.
+#: A module's call in funcStack; ``(2)`` means the second instance of its class.
 _MODULE_CALL: Final = re.compile(r"(\w+)::(?:_call_impl|__call__)(\([0-9]{1,9}\))?\Z")
 
 
 def read(domain: str, text: str) -> Reading | None:
-    """The reading of a marker; None where the text is none."""
+    """Return the reading of a marker; None if the text is not one."""
     layer = user_layer(text)
     if layer is not None:
         return layer
@@ -56,7 +56,7 @@ def read(domain: str, text: str) -> Reading | None:
 
 
 def _literal(text: str) -> Any:
-    """The Python literal that the text is, or None: too long, too deep, or something else."""
+    """Return the text as a Python literal; None if it is too long, too deep or not a literal."""
     if len(text) > _LIMIT:
         return None
     try:
@@ -95,7 +95,7 @@ def _call(value: dict[Any, Any]) -> Reading | None:
         if tensor is not _NO_TENSOR:
             inputs.append(tensor)
         elif arg.get("type") == "NoneType" and not name and not params:
-            inputs.append(None)  # an absent tensor, as the bias of a linear, while all are tensors
+            inputs.append(None)  # among leading tensors: an absent tensor, such as a linear's bias
         else:
             params.append((name or f"arg{position}", clean_value(arg.get("value"))))
     while inputs and inputs[-1] is None:
@@ -108,7 +108,7 @@ _NO_TENSOR: Final = ("no tensor",)
 
 
 def _tensors(arg: dict[Any, Any]) -> Any:
-    """A tensor, a tuple of tensors for a list of them, or ``_NO_TENSOR``."""
+    """Return a tensor, a tuple of tensors for a list of tensors, or ``_NO_TENSOR``."""
     shape = arg.get("shape")
     if isinstance(shape, (list, tuple)) and "dtype" in arg:
         dims = tuple(dim if type(dim) is int and dim >= 0 else "?" for dim in shape)
@@ -122,9 +122,9 @@ def _tensors(arg: dict[Any, Any]) -> Any:
 
 
 def frames_of(lines: object) -> tuple[Frame, ...]:
-    """The frames that are kept, innermost first (the marker lists them outermost first).
+    """Return the frames to keep, innermost first (the marker lists them outermost first).
 
-    Frames inside installed packages are left out but for a model's, unless there are no others.
+    Frames inside installed packages, except a model's, are left out unless there are no others.
     """
     frames = []
     for line in reversed(lines) if isinstance(lines, (list, tuple)) else ():
@@ -141,6 +141,6 @@ def frames_of(lines: object) -> tuple[Frame, ...]:
 
 
 def layer_of(stack: str) -> str | None:
-    """The path of module classes whose call is open: ``Net.Conv2d(2)``."""
+    """Return the path of the module classes in the stack, ``Net.Conv2d(2)``; None if there is none."""
     calls = (_MODULE_CALL.match(part) for part in stack.split("/"))
     return ".".join(call.group(1) + (call.group(2) or "") for call in calls if call) or None

@@ -1,4 +1,4 @@
-"""Range texts of NCCL, in its own NVTX domain: the name of the call; its arguments are a payload."""
+"""Read NCCL's range texts (its own NVTX domain): a text is the call's name, its payload the arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opscope.core.dialects import Reading
 from opscope.core.schema import OpCall, ParamValue
 
 DOMAIN: Final = "NCCL"
-#: NCCL's payload entries and what they are called as parameters of the call. Sizes are in bytes.
+#: NCCL's payload entry → name of the call's parameter. Sizes are in bytes.
 PARAMETERS: Final[Mapping[str, str]] = {
     "NCCL communicator ID": "communicator",
     "Message size [bytes]": "bytes",
@@ -24,14 +24,14 @@ PARAMETERS: Final[Mapping[str, str]] = {
 
 
 def read(domain: str, text: str) -> Reading | None:
-    """Every NCCL call is an op of direction ``communication``; None for other ranges."""
+    """Return the reading of an NCCL call, an op of direction ``communication``; None for other ranges."""
     if domain != DOMAIN or not text.startswith(("nccl", "pnccl")) or not text.isidentifier():
         return None
     return Reading("op", OpCall(text), "communication")
 
 
 def parameters(payload: Mapping[str, object]) -> tuple[tuple[str, ParamValue], ...]:
-    """The call's parameters from its decoded payload, under PARAMETERS' names."""
+    """Return the call's parameters from its decoded payload, named as in PARAMETERS."""
     return tuple(
         (PARAMETERS[key], value)
         for key, value in payload.items()

@@ -1,4 +1,4 @@
-"""Our own texts: ranges in the domains ``opscope.*``, and what the Kineto reader writes in them."""
+"""Read opscope's own range texts: domains ``opscope.*``, and those in which the Kineto reader writes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PYTHON_FRAME: Final = re.compile(r"(.{1,4096}?)\(([0-9]{1,9})\): (.*)\Z", re.DO
 
 
 def is_own(domain: str | None) -> bool:
-    """Whether texts of this domain are in our form."""
+    """Return whether texts of this domain are in opscope's form."""
     return domain is not None and (
         domain.startswith("opscope.") or domain in ("kineto", "user", "python")
     )
 
 
 def read(domain: str, category: str | None, text: str) -> Reading | None:
-    """The reading of a text in one of our domains; None where it is a user's own."""
+    """Return the reading of a text in one of opscope's domains."""
     if category == "layer":
         return Reading("layer", layer=text)
     if category == "step":
@@ -35,7 +35,7 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
         return Reading("graph", graph=text)
     if category in ("spec", "result"):
         return Reading(_ROLES[category])  # type: ignore[arg-type]
-    if text == LIVE:  # of traces of an earlier opscope; now it is a mark
+    if text == LIVE:  # a range in traces of an earlier opscope; now it is a mark
         return Reading("note")
     if domain == "python":
         found = _PYTHON_FRAME.match(text)
@@ -46,6 +46,6 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
     try:
         call = parse(text)
     except RangeTextError:
-        # a name that a spec may explain
+        # a name that may have a spec
         return Reading("user", direction=direction, key=text)
     return Reading("op", call=call, direction=direction)

@@ -1,4 +1,4 @@
-"""Range texts of TensorRT, in its own NVTX domain: a layer's name while the engine enqueues it."""
+"""Read TensorRT's range texts (its own NVTX domain): a layer's name while the engine enqueues it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opscope.core.schema import OpCall
 
 DOMAIN: Final = "TensorRT"
 _LIMIT: Final = 64 * 1024
-#: Ranges of the run time and the builder, which enclose layers or build them.
+#: Prefixes of ranges of the runtime and the builder, which enclose layers or build them.
 _NOT_LAYERS: Final = (
     "ExecutionContext::",
     "IExecutionContext::",
@@ -20,7 +20,7 @@ _NOT_LAYERS: Final = (
 
 
 def read(domain: str, text: str) -> Reading | None:
-    """A layer's range is an op of the layer's name (several joined by `` + `` when fused)."""
+    """Return the reading of a layer's range: an op with the layer's name (`` + `` joins fused layers)."""
     if domain != DOMAIN or not text or len(text) > _LIMIT:
         return None
     if text.startswith(_NOT_LAYERS):

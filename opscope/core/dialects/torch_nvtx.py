@@ -1,4 +1,4 @@
-"""Range texts of PyTorch: ``torch.autograd.profiler.emit_nvtx`` of every version, ``nsys --pytorch``.
+"""Read PyTorch's range texts: ``torch.autograd.profiler.emit_nvtx`` of every version, ``nsys --pytorch``.
 
     aten::conv2d, seq = 13, op_id = 2, sizes = [[2, 3, 16, 16], [16, 3, 3, 3], []], input_op_ids = [...]
     aten::empty, op_id = 990346
@@ -6,8 +6,8 @@
     autograd::engine::evaluate_function: ConvolutionBackward0, op_id = 203
     embedding, seq = 115                                                   (before PyTorch 1.9)
 
-``strip`` takes the numbers of the call out and leaves ``, seq = *`` where there were any, so that
-``read`` can tell PyTorch's ``detach_`` from a user's range of that name. Sizes carry no dtype.
+``strip`` removes the call's numbers and leaves ``, seq = *`` in their place, so that ``read`` can
+distinguish PyTorch's ``detach_`` from a user's range of that name. Sizes carry no dtype.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from opscope.core.schema import Arg, OpCall, TensorSpec
 
 #: What ``strip`` leaves of a call's numbers.
 STRIPPED: Final = ", seq = *"
-#: What tells that a text has them.
+#: Pattern for texts with numbers.
 NUMBERED: Final = r", (?:seq|op_id) = -?[0-9]"
 _SEQ: Final = r", seq = ([0-9]+)"
 _OP_ID: Final = r", op_id = ([0-9]+)"
-#: One or both numbers, but never nothing.
+#: One number or both.
 _NUMBERS: Final = r"(?:, seq = -?[0-9]+(?:, op_id = -?[0-9]+)?|, op_id = -?[0-9]+)"
 _TAIL: Final = r", input_op_ids = \[[^\]]*\]$"
 _LIMIT: Final = 64 * 1024
@@ -71,7 +71,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def strip(texts: pl.Series) -> pl.DataFrame:
-    """The texts without their numbers, and these as ``seq`` and ``op_id`` (null where absent)."""
+    """Return the texts without their numbers, and these as ``seq`` and ``op_id`` (null where absent)."""
     texts = texts.alias("text")
     numbered = texts.str.contains(NUMBERED).fill_null(False)
     if not numbered.any():
@@ -88,7 +88,7 @@ def strip(texts: pl.Series) -> pl.DataFrame:
 
 
 def read(domain: str, text: str) -> Reading | None:
-    """The reading of a stripped text; None where it is not PyTorch's."""
+    """Return the reading of a stripped text; None if it is not PyTorch's."""
     if domain:  # PyTorch uses NVTX's default domain
         return None
     name, _, sizes = text.partition(", sizes = ")
@@ -116,7 +116,7 @@ def read(domain: str, text: str) -> Reading | None:
 
 
 def _own_name(name: str) -> bool:
-    """Whether a text without numbers is PyTorch's by its name alone."""
+    """Return whether a text without numbers is PyTorch's, judged by its name alone."""
     if name.startswith((_EVALUATE, _AUTOGRAD, "Optimizer.step#", "ProfilerStep#")):
         return True
     head, colons, rest = name.partition(":")
@@ -124,7 +124,7 @@ def _own_name(name: str) -> bool:
 
 
 def _special(name: str) -> Reading | None:
-    """Labels that PyTorch itself pushes and that are no operators."""
+    """Return the reading of a label that PyTorch pushes and that is not an operator; None for others."""
     step = _STEP.match(name)
     if step is not None:
         return Reading("step", step=int(step.group(1)))
@@ -134,14 +134,14 @@ def _special(name: str) -> Reading | None:
         return Reading("user", direction="input")
     if name.startswith("Torch-Compiled Region"):
         return Reading("layer", layer=name)
-    return user_layer(name)  # a record_function is numbered as an op is
+    return user_layer(name)  # a record_function has numbers, as an op has
 
 
 def _forward_of(node: str) -> str | None:
-    """The op that an autograd node differentiates: ``NativeLayerNormBackward0`` → its aten name.
+    """Return the op that an autograd node differentiates: ``NativeLayerNormBackward0`` → its aten name.
 
-    Nodes of C++ are numbered; those of Python, and of PyTorch before 1.10, are not, and give the
-    name as it stands.
+    C++ nodes are numbered. Nodes from Python, and those of PyTorch before 1.10, are not: for these, the
+    name is returned without ``Backward``.
     """
     found = _BACKWARD.match(node)
     if found is None:
@@ -154,9 +154,9 @@ def _forward_of(node: str) -> str | None:
 
 
 def _inputs(sizes: str) -> tuple[tuple[Arg, ...], bool]:
-    """The inputs of ``[[2, 3], [], [[2], [4]]]`` and whether the text was whole.
+    """Return the inputs in ``[[2, 3], [], [[2], [4]]]`` and whether the text was whole.
 
-    An empty list is what PyTorch writes for anything that is no tensor of a dimension or more.
+    PyTorch writes an empty list for everything but a tensor of one or more dimensions.
     """
     try:
         value = json.loads(sizes)

@@ -1,4 +1,4 @@
-"""Range texts of TensorFlow and XLA, in NVTX domain ``TSL``: graph nodes and HLO operations.
+"""Read the range texts of TensorFlow and XLA (NVTX domain ``TSL``): graph nodes and HLO operations.
 
 StatefulPartitionedCall/gradient_tape/net/conv/Conv2D/Conv2DBackpropFilter:Conv2DBackpropFilter
 Thunk:#name=jit(step)/transpose(jvp(net))/layer1/dot_general,hlo_op=custom-call.3,hlo_module=jit_step#
@@ -24,7 +24,7 @@ _BACKWARD: Final = re.compile(
 )
 _TAPE: Final = re.compile(r"(?:(?<=/)|\A)(?:gradient_tape|gradients(?:_[0-9]+)?)/")
 _OPTIMIZERS: Final = OPTIMIZERS | {"ftrl"}
-#: Kernels that do the work of several nodes, and the op that the first of these is.
+#: Kernels that do the work of several nodes; the pattern captures the op of the first node.
 _FUSED: Final = re.compile(
     r"Fused(Conv2D|Conv3D|MatMul|BatchMatMulV2|DepthwiseConv2dNative|BatchNorm(?=Ex))"
 )
@@ -43,7 +43,7 @@ _INPUT: Final = ("IteratorGetNext", "IteratorV2", "MakeIterator", "OptionalHasVa
 
 
 def read(domain: str, text: str) -> Reading | None:
-    """The reading of a TensorFlow or XLA range; None where it is neither."""
+    """Return the reading of a TensorFlow or XLA range; None if the text is neither."""
     if domain not in DOMAINS or not text or len(text) > _LIMIT:
         return None
     head, mark, rest = text.partition("#")
@@ -52,7 +52,7 @@ def read(domain: str, text: str) -> Reading | None:
     path, colon, kind = text.rpartition(":")
     if not colon or not path or not _TYPE.match(kind):
         return None
-    # a function that runs by itself is announced as an op of its own name
+    # the range of a function that runs by itself has the function's name as op type, too
     called = "StatefulPartitionedCall" if kind == path and _FUNCTION.match(kind) else kind
     return Reading(
         "op",
@@ -64,7 +64,7 @@ def read(domain: str, text: str) -> Reading | None:
 
 
 def _traced(name: str, pairs: dict[str, str]) -> Reading | None:
-    """A range with TraceMe metadata: an HLO operation, a whole module, or something else."""
+    """Return the reading of a range with TraceMe metadata: an HLO operation, a module, or something else."""
     hlo_op, module = pairs.get("hlo_op"), pairs.get("hlo_module")
     if hlo_op:
         path = pairs.get("name") or pairs.get("tf_op") or pairs.get("op_name") or ""
@@ -73,7 +73,7 @@ def _traced(name: str, pairs: dict[str, str]) -> Reading | None:
             params += (("hlo_module", module),)
         parts = path.split("/")
         called = parts[-1] if path else _NUMBER.sub("", hlo_op)
-        # JAX's paths begin with the function that was compiled
+        # JAX's paths begin with the compiled function
         told = hlo.place(path) if path.startswith(("jit(", "pjit(")) else None
         direction, layer = told or (_direction(path), layer_in(parts[:-1]))
         return Reading(
@@ -94,7 +94,7 @@ def _traced(name: str, pairs: dict[str, str]) -> Reading | None:
 
 
 def _shapes(text: str) -> tuple[TensorSpec | None, ...]:
-    """``(float[64,800];int32[])``: an op's inputs as it ran; nothing where one is no plain tensor."""
+    """Return an op's inputs in ``(float[64,800];int32[])``; None for an input that is not a plain tensor."""
     if len(text) < 3 or text[0] != "(" or text[-1] != ")":
         return ()
     found: list[TensorSpec | None] = []
@@ -109,18 +109,18 @@ def _shapes(text: str) -> tuple[TensorSpec | None, ...]:
 
 
 def dtype_of(name: str) -> str:
-    """Our name of a dtype that TensorFlow writes as ``float`` or ``int32``."""
+    """Return opscope's name of a dtype that TensorFlow writes as ``float`` or ``int32``."""
     return _DTYPES.get(name, name)
 
 
 def _fusion(kind: str) -> str:
-    """``:Conv2D`` for ``_FusedConv2D``: what the fused kernel's first op is."""
+    """Return the first op of a fused kernel: ``:Conv2D`` for ``_FusedConv2D``; "" for other kernels."""
     found = _FUSED.search(kind)
     return f":{found.group(1)}" if found else ""
 
 
 def forward_keys(key: str) -> Iterator[str]:
-    """Names that the forward op of a backward node may have, the likeliest first.
+    """Yield names that the forward op of a backward node may have, the likeliest first.
 
     ``gradient_tape/net/conv/Conv2D/Conv2DBackpropFilter`` differentiates ``net/conv/Conv2D``,
     ``gradient_tape/net/ReluGrad`` ``net/Relu``, ``gradients/net/mul_grad/Mul`` ``net/mul``.
@@ -138,7 +138,7 @@ def forward_keys(key: str) -> Iterator[str]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """``a=1,b=f(x,y)``: commas inside brackets belong to the value."""
+    """Return the pairs in ``a=1,b=f(x,y)``; a comma inside brackets belongs to the value."""
     pairs: dict[str, str] = {}
     depth = start = 0
     for at, character in enumerate(text + ","):

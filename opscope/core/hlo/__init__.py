@@ -1,1 +1,1 @@
-"""HLO modules, as XLA serialises them, read into calls without XLA or a protobuf library."""
+"""Read serialised HLO modules into calls, without XLA or a protobuf library."""

@@ -1,6 +1,6 @@
-"""HLO instructions as calls: ``hlo::dot(f32[8,4], f32[4,2]) -> f32[8,2] {…} @train.py:12``.
+"""Turn HLO instructions into calls: ``hlo::dot(f32[8,4], f32[4,2]) -> f32[8,2] {…} @train.py:12``.
 
-``op_name``, the framework's path of the op (``jit(step)/transpose(jvp(net))/layer1/dot_general``), is
+``op_name``, the framework's path of the op (``jit(step)/transpose(jvp(net))/layer1/dot_general``), becomes
 a parameter of the call; ``dialects.hlo`` reads direction and layer from it.
 """
 
@@ -19,7 +19,7 @@ from .module import Instruction, Module
 from .origins import ATEN, NOT_RUN, Origins, inside
 from .wire import Fields, fields, number, numbers, spans, text
 
-#: Library calls that are matrix products or convolutions: what the target's name ends in.
+#: How the target's name ends in library calls that are convolutions (→ name of the call) or matrix products.
 _CONVOLUTIONS: Final = {
     "convForward": "hlo::convolution:forward",
     "convBiasActivationForward": "hlo::convolution:forward",
@@ -29,20 +29,20 @@ _CONVOLUTIONS: Final = {
 _PRODUCTS: Final = ("gemm", "matmul", "matmul$f8", "dot")
 _MATRIX: Final = ("dot", "convolution")
 _INNER_SHOWN: Final = 8
-#: Where PyTorch's own optimizers are.
+#: Folder of PyTorch's own optimizers.
 _TORCH_OPTIMIZERS: Final = "/torch/optim/"
-#: Fused regions inside one another that are followed.
+#: How deep nested fused regions are followed.
 _NESTED: Final = 4
 _COLLECTIVE: Final = (
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",
     "collective-broadcast",
 )  # fmt: skip
-#: They take a part of their first operand, as large as their result.
+#: Opcodes that read a part of their first operand, as large as their result.
 _TAKING: Final = ("slice", "dynamic-slice", "gather")
 
 
 def calls(module: Module) -> Iterator[tuple[str, OpCall]]:
-    """(name, call) of every instruction that may run by itself, those of fused regions left out."""
+    """Yield (name, call) of every instruction that may run by itself, so none inside fused regions."""
     fused = {
         computation
         for one in module.instructions.values()
@@ -87,9 +87,9 @@ def _call(
 
 
 def _of_torch(path: str, frames: tuple[Frame, ...], stacks: bool) -> str | None:
-    """The direction of an op of PyTorch/XLA; None of others, and where nothing tells.
+    """Return the direction of a PyTorch/XLA op; None for other ops and if it is unknown.
 
-    Autograd works on a thread of its own, where no scope and no line of Python is around an op.
+    Autograd works on a separate thread, where no scope and no line of Python is around an op.
     """
     if not path.rpartition("/")[2].startswith(ATEN):
         return None
@@ -104,7 +104,7 @@ def _operand(module: Module, place: int) -> Arg:
 
 
 def _kept(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    # of a notebook's cell this is asked in its own process, where a capture ends
+    # a notebook's cell is known only in its own process, where this runs at the end of a capture
     shown = ((cell(file) or file, line) for file, line in frames)
     return kept_frames(tuple(shown))
 
@@ -115,7 +115,7 @@ def _kept(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def _described(
     module: Module, one: Instruction, depth: int = 0
 ) -> tuple[str, list[tuple[str, ParamValue]]]:
-    """The name of the call and what its opcode has of parameters."""
+    """Return the name of the call and the parameters that its opcode has."""
     data, message = module.data, one.message
     name = f"hlo::{one.opcode}"
     if one.opcode == "fusion":
@@ -145,8 +145,8 @@ def _described(
 
 
 def _group(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
-    """How many ranks a collective is among: those of one group, in each of the three forms."""
-    listed = spans(message, 49)  # one message a group
+    """Yield the number of ranks in one group of a collective, from each of the three forms of groups."""
+    listed = spans(message, 49)  # one message per group
     for span in spans(message, 87):  # groups, or their number and size
         device_list = fields(data, *span)
         listed = listed or spans(device_list, 1)
@@ -196,7 +196,7 @@ def _convolution(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue
 
 
 def _labels(data: bytes, dims: Fields) -> str:
-    """``b01f_01io->b01f``, as HLO text has it."""
+    """Return the dimension labels as in HLO text: ``b01f_01io->b01f``."""
     parts = []
     for first, second, spatial, letters in (
         (7, 8, 11, "bf"),
@@ -210,7 +210,7 @@ def _labels(data: bytes, dims: Fields) -> str:
 
 
 def _custom(data: bytes, one: Instruction) -> tuple[str, list[tuple[str, ParamValue]]]:
-    """A library's call; matrix products and convolutions under names of their own."""
+    """Return name and parameters of a library call; matrix products and convolutions have their own names."""
     target = text(data, one.message, 28)
     params: list[tuple[str, ParamValue]] = [("target", target)]
     short = target.rsplit("$conv", 1)
@@ -224,7 +224,7 @@ def _custom(data: bytes, one: Instruction) -> tuple[str, list[tuple[str, ParamVa
 
 
 def _product_dims(data: bytes, message: Fields) -> list[tuple[str, ParamValue]]:
-    """A library product's dimension numbers, from its backend_config (JSON)."""
+    """Return the dimension numbers of a library's matrix product, from its backend_config (JSON)."""
     try:
         config: Any = json.loads(text(data, message, 43) or "{}")
         inner = config.get("gemm_backend_config", config)
@@ -237,15 +237,15 @@ def _product_dims(data: bytes, message: Fields) -> list[tuple[str, ParamValue]]:
             for side in ("lhs", "rhs")
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return []  # another library's own form: then its FLOPs are not known
+        return []  # the form of another library: the FLOPs stay unknown
 
 
 def _fusion(
     module: Module, one: Instruction, depth: int
 ) -> tuple[str, list[tuple[str, ParamValue]]]:
-    """A fused region: what it is made of, and its FLOPs, summed over its instructions.
+    """Return name and parameters of a fused region: its opcodes, and its FLOPs summed over its instructions.
 
-    Its name tells its matrix op, where it has one.
+    The name contains the region's matrix op, if it has one.
     """
     from opscope.core import perf  # lazy: a program that is only traced needs no cost model
 
@@ -258,8 +258,8 @@ def _fusion(
     ]
     matrix = vector = 0
     for part in inner:
-        if part.opcode == "fusion" and depth == _NESTED:  # one inside itself has no end
-            return name, [*params, ("unknown", "fused regions too deep inside one another")]
+        if part.opcode == "fusion" and depth == _NESTED:  # a region inside itself has no end
+            return name, [*params, ("unknown", "fused regions nested too deep")]
         called, more = _described(module, part, depth + 1)
         if called.split(":")[2] in _MATRIX and name == "hlo::fusion":
             name = f"hlo::fusion:{called.split(':')[2]}"
@@ -278,7 +278,7 @@ def _fusion(
 
 
 def _compiled(module: Module, one: Instruction) -> list[tuple[str, ParamValue]]:
-    """The FLOPs of a call that is compiled as one function."""
+    """Return the FLOPs, as parameters, of a call that is compiled as one function."""
     compute: list[str] = []
 
     def of(part: Instruction) -> Work | str:
@@ -294,7 +294,7 @@ def _compiled(module: Module, one: Instruction) -> list[tuple[str, ParamValue]]:
 
 
 def _flops(module: Module, one: Instruction, depth: int) -> Work | str:
-    """Matrix and vector FLOPs of one instruction, or why they are not known."""
+    """Return matrix and vector FLOPs of one instruction, or why they are unknown."""
     from opscope.core import perf  # lazy: a program that is only traced needs no cost model
 
     called, params = _described(module, one, depth)
@@ -307,10 +307,10 @@ def _flops(module: Module, one: Instruction, depth: int) -> Work | str:
 
 
 def _touched(module: Module, one: Instruction) -> tuple[int, ...]:
-    """For each operand of a fused region the elements that it reads, -1 for all of them.
+    """Return for each operand of a fused region how many elements the region reads, -1 for all of them.
 
-    A region that only takes slices of an operand, as a loop over stacked layers does, reads no more
-    than those; where it updates a slice in place, it reads nothing of the rest.
+    A region that only takes slices of an operand, as a loop over stacked layers does, reads only these
+    slices; if it updates a slice in place, it reads nothing of the rest.
     """
     members = {
         place: module.instructions[place]
@@ -330,7 +330,7 @@ def _touched(module: Module, one: Instruction) -> tuple[int, ...]:
 
 
 def _taken(user: Instruction, place: int) -> int | None:
-    """Elements that an instruction reads of the operand ``place``; None for all of it."""
+    """Return how many elements an instruction reads of the operand ``place``; None for all."""
     if user.operands.count(place) != 1 or user.operands[0] != place:
         return None
     if user.opcode in _TAKING and isinstance(user.shape, TensorSpec):
@@ -339,6 +339,6 @@ def _taken(user: Instruction, place: int) -> int | None:
 
 
 def dtype_of(shape: Arg) -> str | None:
-    """The dtype of the first tensor of a shape."""
+    """Return the dtype of the first tensor in a shape; None without a tensor."""
     args = shape if isinstance(shape, tuple) else (shape,)
     return next((leaf.dtype for leaf in leaves(args) if isinstance(leaf, TensorSpec)), None)

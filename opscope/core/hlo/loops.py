@@ -1,6 +1,7 @@
-"""What a call does that XLA's CPU backend compiled as one function, as it does a small loop.
+"""Sum the FLOPs of a call that XLA's CPU backend compiles as one function, such as a small loop.
 
-Nothing in it runs by itself, so its FLOPs are summed here: a loop's by the turns that XLA knows of it.
+Nothing in such a call runs by itself. The FLOPs of a loop's body count once per iteration, if XLA knows the
+number of iterations.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .origins import NOT_RUN
 from .wire import fields, spans, text
 
 _SMALL: Final = "xla_cpu_small_call"
-#: Loops within loops that are followed.
+#: How deep nested loops are followed.
 _NESTED: Final = 32
 _LARGEST: Final = 1 << 62
 
@@ -22,7 +23,7 @@ Work = tuple[int, int]
 
 
 def is_compiled_whole(module: Module, one: Instruction) -> bool:
-    """Whether nothing that this instruction calls runs by itself."""
+    """Return whether the instruction is a call compiled as one function: nothing in it runs by itself."""
     data = module.data
     return one.opcode == "call" and any(
         text(data, fields(data, *entry), 1) == _SMALL
@@ -32,9 +33,9 @@ def is_compiled_whole(module: Module, one: Instruction) -> bool:
 
 
 def work(module: Module, one: Instruction, of: Callable[[Instruction], Work | str]) -> Work | str:
-    """Matrix and vector FLOPs of all that ``one`` calls, or why they are not known.
+    """Return matrix and vector FLOPs of all that ``one`` calls, or why they are unknown.
 
-    ``of`` tells them of a single instruction.
+    ``of`` returns those of a single instruction.
     """
     return _called(module, one, of, {}, 0)
 
@@ -48,18 +49,18 @@ def _called(
 ) -> Work | str:
     turns = _turns(module, one) if one.opcode == "while" else 1
     if turns is None:
-        return "a loop whose number of turns is not known"
+        return "a loop with an unknown number of iterations"
     matrix = vector = 0
     for computation in one.called:
-        # each once: a file that lies takes no longer for it, and one within itself has no end
+        # each once: a malicious file must not take longer, and a computation inside itself has no end
         if computation not in known:
-            known[computation] = "a computation within itself"
+            known[computation] = "a computation that calls itself"
             known[computation] = _sum(module, computation, of, known, depth)
         found = known[computation]
         if isinstance(found, str):
             return found
         matrix, vector = matrix + turns * found[0], vector + turns * found[1]
-    return (matrix, vector) if max(matrix, vector) < _LARGEST else "too many turns to be true"
+    return (matrix, vector) if max(matrix, vector) < _LARGEST else "implausibly many iterations"
 
 
 def _sum(
@@ -75,13 +76,13 @@ def _sum(
         if part.opcode in NOT_RUN:
             continue
         if part.opcode == "conditional":
-            return "which branch is taken is not known"
+            return "a conditional: the branch that it takes is not known"
         if part.opcode not in ("while", "call"):
             found = of(part)
         elif depth < _NESTED:
             found = _called(module, part, of, known, depth + 1)
         else:
-            found = "loops too deep inside one another"
+            found = "loops nested too deep"
         if isinstance(found, str):
             return found
         matrix, vector = matrix + found[0], vector + found[1]
@@ -89,7 +90,7 @@ def _sum(
 
 
 def _turns(module: Module, one: Instruction) -> int | None:
-    """How often a loop's body runs, from its backend_config (JSON); None where XLA does not know."""
+    """Return how often a loop's body runs, from its backend_config (JSON); None if XLA does not know."""
     try:
         config: Any = json.loads(text(module.data, one.message, 43) or "{}")
         turns = int(config["known_trip_count"]["n"])

@@ -1,4 +1,4 @@
-"""A serialised HloProto as its instructions: names, opcodes, shapes, operands, where they come from.
+"""Read a serialised HloProto into instructions: names, opcodes, shapes, operands, source lines.
 
 Field numbers are those of xla/service/hlo.proto and xla/xla_data.proto.
 """
@@ -12,7 +12,7 @@ from opscope.core.schema import Arg, Frame, TensorSpec
 
 from .wire import Fields, WireError, fields, number, numbers, spans, text
 
-#: PrimitiveType → our names.
+#: XLA's PrimitiveType → opscope's dtype names.
 DTYPES: Final = {
     1: "bool", 2: "i8", 3: "i16", 4: "i32", 5: "i64", 6: "u8", 7: "u16", 8: "u32", 9: "u64",
     10: "f16", 11: "f32", 12: "f64", 15: "c64", 16: "bf16", 18: "c128", 19: "f8e5m2",
@@ -21,15 +21,15 @@ DTYPES: Final = {
 }  # fmt: skip
 _TUPLE: Final = 13
 _NO_TENSOR: Final = (0, 14, 17)
-#: Lines of a source file; what claims more has none.
+#: A frame with a line number from here on is ignored.
 MAX_LINE: Final = 1 << 31
-#: Tuples within tuples deeper than this are refused, and longer stacks of frames are cut.
+#: Tuples nested deeper than this are refused, and longer stacks of frames are cut.
 MAX_DEPTH: Final = 32
 
 
 @dataclass(slots=True)
 class Instruction:
-    """One instruction; ``message`` are its fields, for what only some opcodes have."""
+    """One instruction; ``message`` has all its fields, as some are only for certain opcodes."""
 
     name: str
     opcode: str
@@ -43,7 +43,7 @@ class Instruction:
 
 @dataclass(slots=True)
 class Module:
-    """One compiled program. ``data`` are the bytes that the instructions' spans point into."""
+    """One program compiled by XLA. ``data``: the bytes that the instructions' spans point into."""
 
     data: bytes
     name: str
@@ -53,15 +53,15 @@ class Module:
 
     @classmethod
     def of_proto(cls, data: bytes) -> Module:
-        """From an HloProto (which holds a module). Raises WireError where it is none."""
+        """Return the module in a serialised HloProto. Raises WireError if ``data`` is not one."""
         found = spans(fields(data, 0, len(data)), 1)
         if not found:
-            raise WireError("an HloProto without a module")
+            raise WireError("the HloProto has no module")
         return cls._of(data, *found[-1])
 
     @classmethod
     def of_module(cls, data: bytes) -> Module:
-        """From an HloModuleProto. Raises WireError where it is none."""
+        """Return the module in a serialised HloModuleProto. Raises WireError if ``data`` is not one."""
         return cls._of(data, 0, len(data))
 
     @classmethod
@@ -92,7 +92,7 @@ def _instruction(module: Module, message: Fields, stacks: _Stacks) -> int:
         _shape(data, *shape[-1]) if shape else None,
         numbers(data, message, 36),
         numbers(data, message, 38),
-        # of several instructions made one, the paths of all: "a/mul;a/broadcast_in_dim"
+        # an instruction made of several has all their paths, "a/mul;a/broadcast_in_dim": take the first
         text(data, metadata, 2).partition(";")[0],
         stacks.frames(data, metadata),
         message,
@@ -117,7 +117,7 @@ def _shape(data: bytes, start: int, end: int, depth: int = 0) -> Arg:
 
 
 class _Stacks:
-    """The module's tables of files, functions, locations and frames; numbers in them count from 1."""
+    """The module's tables of files, locations and stack frames; numbers in them count from 1."""
 
     def __init__(self, data: bytes, index: Fields) -> None:
         self._files = [data[slice(*span)].decode("utf-8", "replace") for span in spans(index, 1)]
@@ -126,13 +126,13 @@ class _Stacks:
         self._known: dict[int, tuple[Frame, ...]] = {}
 
     def frames(self, data: bytes, metadata: Fields) -> tuple[Frame, ...]:
-        """The call stack of an instruction, innermost first; older modules tell one line alone."""
+        """Return the call stack of an instruction, innermost first; older modules have one line only."""
         place = number(metadata, 15)
         if place in self._known:
             return self._known[place]
         stack: list[Frame] = []
         at = place
-        for _ in range(MAX_DEPTH):  # a frame may be its own caller in a file that lies
+        for _ in range(MAX_DEPTH):  # in a malicious file a frame may call itself
             if not 0 < at <= len(self._stacks):
                 break
             frame = self._stacks[at - 1]

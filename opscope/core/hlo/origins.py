@@ -1,7 +1,7 @@
-"""Where an HLO instruction comes from: the framework's path of it, and the user's lines.
+"""Find where an HLO instruction comes from: its path in the framework, and the user's source lines.
 
-XLA's rewrites make instructions that have neither: a gradient's convolution in another layout, the
-copies around it. What they belong to is found from what they read and from what reads them.
+XLA's rewrites make instructions without either: a gradient's convolution in another layout, the copies
+around it. Their origin is found through the instructions that they read and those that read them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from opscope.core.schema import Frame
 from .module import Instruction, Module
 from .wire import number
 
-#: (path, frames, name of the instruction that has them); the path is "" where nothing tells.
+#: (path, frames, name of the instruction that has them); the path is "" if unknown.
 Origin: TypeAlias = "tuple[str, tuple[Frame, ...], str]"
 
-#: Opcodes that run nothing of their own: no event names them.
+#: Opcodes that run nothing themselves: no event names them.
 NOT_RUN: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
-#: Opcodes that only move: what is made of them alone belongs to what reads it.
+#: Opcodes that only move data: an instruction of these alone belongs to the instruction that reads it.
 _MOVES: Final = frozenset(
     {"copy", "transpose", "reshape", "bitcast", "convert", "parameter", "pad"}
 )
-#: What PyTorch/XLA calls an op (``aten__addmm``), in scopes of that name and a number.
+#: Prefix of PyTorch/XLA's op names (``aten__addmm``); the op's scope has this name with a number.
 ATEN: Final = "aten__"
 _CONTRACTIONS: Final = frozenset({"convolution", "dot"})
-#: What the framework calls them, the last part of a path.
+#: The framework's names of contractions, as the last part of a path.
 _CALLED: Final = re.compile(r"(?i)(?:dot|conv|matmul|einsum)\w*\Z")
-#: Instructions away that a name is looked for.
+#: How many instructions away an origin is searched for.
 REACH: Final = 4
-#: Instructions looked at for one that has no name, so that no module makes it slow.
+#: Most instructions that are searched for one origin, so that no module makes the search slow.
 MAX_SEEN: Final = 256
 
 
@@ -67,16 +67,16 @@ class Origins:
         self._gradients()
 
     def of(self, place: int) -> Origin:
-        """The instruction's own origin, else that of what was fused in it, else its neighbours'.
+        """Return the instruction's own origin, else that of what was fused in it, else its neighbours'.
 
-        A copy is its reader's; anything else is its operands', a backward one's first, because what
-        a rewrite makes of forward values for a gradient is part of the gradient.
+        A copy has its reader's origin, anything else that of its operands. A backward neighbour comes first,
+        because what a rewrite makes from forward values for a gradient is part of the gradient.
         """
         if place in self._known:
             return self._known[place]
         one = self._module.instructions[place]
         told = next(filter(_tells, (one, *inside(self._module, one))), None)
-        if told is not None:  # of a contraction whose own path is lost
+        if told is not None:  # a contraction that has lost its own path
             return (told.op_name, told.frames, told.name)
         parts = [*inside(self._module, one)] or [one]
         ways = [self._operands, self._readers]
@@ -110,9 +110,9 @@ class Origins:
         return None
 
     def _on_result(self, place: int) -> Origin | None:
-        """What a rewrite left of a contraction's path: it stands on the new shape of its result.
+        """Return the origin that a rewrite moved from a contraction to what reshapes its result.
 
-        That is an instruction that reads it, or one that reads it as the parameter of a fused region.
+        That instruction reads the contraction, or a fused region's parameter which is the contraction.
         """
         read = [place]
         instructions = self._module.instructions
@@ -135,7 +135,7 @@ class Origins:
         return None
 
     def _gradients(self) -> None:
-        """A contraction without a path that reads what a forward one reads is its gradient."""
+        """Give contractions without a path the origin of a gradient, if a forward one reads the same."""
         kinds = {
             at: work.opcode
             for at, one in self._module.instructions.items()
@@ -159,13 +159,13 @@ class Origins:
                 self._known[at] = (_transposed(path), frames, name)
 
     def _contraction(self, one: Instruction) -> Instruction | None:
-        """The product or convolution that the instruction is, or has fused in it."""
+        """Return the product or convolution that the instruction is or has fused in it; else None."""
         if one.opcode in _CONTRACTIONS:
             return one
         return next((i for i in inside(self._module, one) if i.opcode in _CONTRACTIONS), None)
 
     def _sources(self, place: int) -> list[int]:
-        """What the instruction reads, copies and new layouts looked through."""
+        """Return the instructions that are read, looking through copies and changes of layout."""
         found = []
         for operand in self._module.instructions[place].operands:
             at = operand
@@ -186,18 +186,18 @@ def _tells(one: Instruction) -> bool:
 
 
 def _is_path(name: str) -> bool:
-    """Whether it tells where an instruction is from; PyTorch's do so where no scope is open, too."""
+    """Return whether the name is an origin; PyTorch's op names are so even without an open scope."""
     return "/" in name or name.startswith(ATEN)
 
 
 def _transposed(path: str) -> str:
-    """``jit(f)/jvp(net)/conv/…`` as its gradient is called: ``jit(f)/transpose(jvp(net))/conv/…``."""
+    """Return the gradient's path: ``jit(f)/jvp(net)/conv/…`` → ``jit(f)/transpose(jvp(net))/conv/…``."""
     parts = path.split("/")
     return "/".join(f"transpose({part})" if part.startswith("jvp(") else part for part in parts)
 
 
 def inside(module: Module, one: Instruction) -> Iterator[Instruction]:
-    """The instructions of a fused region, its root first; nothing of any other instruction."""
+    """Yield the instructions of a fused region, its root first; none for any other instruction."""
     if one.opcode != "fusion":
         return
     for computation in one.called:

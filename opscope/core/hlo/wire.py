@@ -1,7 +1,7 @@
-"""The protobuf wire format: the fields of one message, without its schema.
+"""Decode the protobuf wire format: the fields of one message, without its schema.
 
-The encoding is described at protobuf.dev/programming-guides/encoding. Bytes are a stranger's data:
-every length is checked against the message that it lies in.
+The encoding is described at protobuf.dev/programming-guides/encoding. The bytes are a stranger's data: every
+length is checked against the message around it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Fields: TypeAlias = "dict[int, list[Value]]"
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _WIDTH: Final = {FIXED64: 8, FIXED32: 4}
-#: Fields of one message that are read; a module of a large model has some hundred thousand.
+#: Most fields of one message; a module of a large model has some hundred thousand.
 MAX_FIELDS: Final = 1 << 24
 
 
@@ -24,7 +24,7 @@ class WireError(ValueError):
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The unsigned number at ``at`` and where the next thing begins. Raises WireError."""
+    """Return the unsigned number at ``at`` and the place of the byte after it. Raises WireError."""
     value = shift = 0
     while at < end:
         byte = data[at]
@@ -34,12 +34,12 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
             return value & 0xFFFF_FFFF_FFFF_FFFF, at
         shift += 7
         if shift > 63:
-            raise WireError(f"a number of over 10 bytes at byte {at}")
-    raise WireError(f"cut inside a number at byte {at}")
+            raise WireError(f"a number is longer than 10 bytes, at byte {at}")
+    raise WireError(f"the message ends inside a number, at byte {at}")
 
 
 def walk(data: bytes, start: int, end: int) -> Iterator[tuple[int, Value]]:
-    """(field number, value) of the message in ``data[start:end]``, in order. Raises WireError."""
+    """Yield (field number, value) of the message in ``data[start:end]``, in order. Raises WireError."""
     at = start
     while at < end:
         tag = data[at]
@@ -49,43 +49,43 @@ def walk(data: bytes, start: int, end: int) -> Iterator[tuple[int, Value]]:
             tag, at = varint(data, at, end)
         number, kind = tag >> 3, tag & 7
         if not number:
-            raise WireError(f"a field numbered 0 at byte {at}")
+            raise WireError(f"a field has the number 0, at byte {at}")
         if kind == VARINT:
             value, at = varint(data, at, end)
             yield number, value
         elif kind == LENGTH:
             size, at = varint(data, at, end)
             if size > end - at:
-                raise WireError(f"a field of {size} bytes where {end - at} are left, at byte {at}")
+                raise WireError(f"a field has {size} bytes, but {end - at} are left, at byte {at}")
             yield number, (at, at + size)
             at += size
         elif kind in _WIDTH:
             width = _WIDTH[kind]
             if end - at < width:
-                raise WireError(f"cut inside a number at byte {at}")
+                raise WireError(f"the message ends inside a number, at byte {at}")
             yield number, int.from_bytes(data[at : at + width], "little")
             at += width
         else:
-            raise WireError(f"a field of wire type {kind} at byte {at}")
+            raise WireError(f"a field has the unknown wire type {kind}, at byte {at}")
 
 
 def fields(data: bytes, start: int, end: int) -> Fields:
-    """All fields of a message, each number with its values in order. Raises WireError."""
+    """Return field number → values in order, for all fields of a message. Raises WireError."""
     found: Fields = {}
     for count, (number, value) in enumerate(walk(data, start, end)):
         if count >= MAX_FIELDS:
-            raise WireError(f"a message of over {MAX_FIELDS} fields")
+            raise WireError(f"the message has more than {MAX_FIELDS} fields")
         found.setdefault(number, []).append(value)
     return found
 
 
 def spans(message: Fields, number: int) -> list[tuple[int, int]]:
-    """The (start, end) of each message or text in a field; numbers there are no such thing."""
+    """Return the (start, end) of each message or text in a field; numbers in it are left out."""
     return [value for value in message.get(number, ()) if isinstance(value, tuple)]
 
 
 def number(message: Fields, field: int, default: int = 0) -> int:
-    """The last number in a field, signed as an int64 is."""
+    """Return the last number in a field as a signed int64; ``default`` without one."""
     for value in reversed(message.get(field, ())):
         if isinstance(value, int):
             return value - (1 << 64) if value >= 1 << 63 else value
@@ -93,13 +93,13 @@ def number(message: Fields, field: int, default: int = 0) -> int:
 
 
 def text(data: bytes, message: Fields, field: int) -> str:
-    """The last string in a field, ``""`` where there is none; bytes that are no UTF-8 are replaced."""
+    """Return the last string in a field, ``""`` without one; bytes that are not UTF-8 are replaced."""
     found = spans(message, field)
     return data[slice(*found[-1])].decode("utf-8", "replace") if found else ""
 
 
 def numbers(data: bytes, message: Fields, field: int) -> tuple[int, ...]:
-    """A repeated int64, packed or not. Raises WireError."""
+    """Return the values of a repeated int64 field, packed or not. Raises WireError."""
     found: list[int] = []
     for value in message.get(field, ()):
         if isinstance(value, int):

@@ -1,1 +1,1 @@
-"""Many ranks of one job: their clocks made one, and the collectives that they took part in together."""
+"""Combine the ranks of one job: align their clocks, and match the collectives that they took part in."""

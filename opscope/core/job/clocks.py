@@ -1,10 +1,10 @@
-"""Clocks of several hosts put on one, by the ends of the collectives that their ranks had together.
+"""Align the clocks of several hosts by the ends of the collectives that their ranks took part in.
 
-No rank can leave a collective such as an all-reduce before all have entered it. So each one bounds how
-two clocks lie, and as all leave it at nearly the same moment, the difference of the ends is close to
-what one clock is ahead. The median over many collectives is the offset; where the capture is long
-enough to tell, the slope (the median over pairs that lie half the capture apart, after Theil and Sen)
-is the drift. The bounds give the error: the offset is within it, whatever delays there were.
+No rank can leave a collective such as an all-reduce before all ranks have entered it. So each collective
+bounds the offset between two clocks. All ranks leave it at nearly the same moment, so the difference of
+the ends is close to the offset. The median over many collectives is the offset; if the capture is long
+enough, the slope (the median over pairs half the capture apart, after Theil and Sen) is the drift. The
+bounds give the error: the offset is within it, whatever delays there were.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opscope.core.tables.clockfit import MAX_DRIFT, fit
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
 
-#: What ``clocks.method`` says.
+#: Values of ``clocks.method``.
 BY_COLLECTIVES: Final = "ends of collectives"
 BY_UNIX: Final = "Unix clocks"
 REFERENCE: Final = "reference"
@@ -35,10 +35,10 @@ _TIMES: Final = ("start", "end", "time")
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """``theirs + offset + drift · (theirs - origin)`` is the time on the reference; all ns.
+    """``theirs + offset + drift · (theirs - origin)`` is the time on the reference clock; all ns.
 
-    ``error``: how far that can be off at most, null where the bounds contradict each other, so that
-    some collective is not what it was taken for; ``spread``: the usual distance of one end from it.
+    ``error``: how far that can be off at most; null if the bounds contradict each other, so some
+    collective is not what it was taken for. ``spread``: the usual distance of an end from that time.
     """
 
     origin: int
@@ -50,17 +50,17 @@ class Offset:
 
 
 def estimate(start: Ints, end: Ints, their_start: Ints, their_end: Ints) -> Offset:
-    """How their clock lies to ours, from collectives that both took part in, one an entry.
+    """Return the offset from their clock to ours, from collectives that both took part in, one per entry.
 
-    ``start`` and ``end`` are when the last of our ranks entered and the first left each, on our
-    clock, ``their_…`` likewise on theirs; ns. Raises ValueError without any.
+    ``start`` and ``end`` (ns, our clock): when the last of our ranks entered and the first left each
+    collective; ``their_…``: likewise on their clock. Raises ValueError without collectives.
     """
     if not len(end):
         raise ValueError("no collectives to align by")
     origin, base = int(their_end[0]), int(end[0] - their_end[0])
     at = (their_end - origin).astype(np.float64)
     apart = (end - their_end - base).astype(np.float64)
-    # what is added to their times: at least this, or they would have left before we entered …
+    # below ``low`` they would have left before we entered, above ``high`` we before they entered
     low = (start - their_end - base).astype(np.float64)
     high = (end - their_start - base).astype(np.float64)
 
@@ -78,7 +78,7 @@ def estimate(start: Ints, end: Ints, their_start: Ints, their_end: Ints) -> Offs
 class _Lines:
     """The lines (offset, drift) that pass above every ``low`` and below every ``high``.
 
-    The room between them is concave in the drift; ``best`` is the drift that leaves most.
+    The room for the offset is concave in the drift; ``best`` is the drift that leaves most room.
     """
 
     def __init__(self, at: _Floats, low: _Floats, high: _Floats, best: float) -> None:
@@ -89,7 +89,7 @@ class _Lines:
             self._edges = (self._edge(-MAX_DRIFT), self._edge(MAX_DRIFT))
 
     def bounds(self, drift: float, when: float = 0.0) -> tuple[float, float]:
-        """The least and the most that a line of that drift may be at ``when``."""
+        """Return the least and the most value that a line of that drift may have at ``when``."""
         since = self._at - when
         return float((self._low - drift * since).max()), float((self._high - drift * since).min())
 
@@ -98,11 +98,11 @@ class _Lines:
         return most - least
 
     def nearest(self, drift: float) -> float:
-        """The drift nearest to ``drift`` that a line may have."""
+        """Return the drift nearest to ``drift`` that a line may have."""
         return min(max(drift, self._edges[0]), self._edges[1])
 
     def error(self, offset: float, drift: float) -> int | None:
-        """How far the line can be from the true one at most, between first and last collective."""
+        """Return the largest distance (ns) from the true line, between first and last collective."""
         if self._room(self._best) < 0:
             return None
         worst = 0.0
@@ -112,7 +112,7 @@ class _Lines:
         return int(np.ceil(worst)) + 1
 
     def _edge(self, far: float) -> float:
-        """The drift farthest from ``best`` towards ``far`` that leaves room."""
+        """Return the drift farthest from ``best`` towards ``far`` that leaves room."""
         inside, outside = self._best, far
         if self._room(far) >= 0:
             return far
@@ -122,7 +122,7 @@ class _Lines:
         return inside
 
     def _farthest(self, when: float, up: int) -> float:
-        """The most (``up`` 1), or the least negated (-1), that any line is at ``when``."""
+        """Return the largest value of any line at ``when`` (``up`` 1), or the smallest, negated (-1)."""
 
         def of(drift: float) -> float:  # concave
             least, most = self.bounds(drift, when)
@@ -136,7 +136,7 @@ class _Lines:
 
 
 def _drift(at: _Floats, apart: _Floats) -> float:
-    """The slope of ``apart``; 0 where it is not clearly more than chance."""
+    """Return the slope of ``apart``; 0 if it is not clearly more than chance."""
     order = np.argsort(at, kind="stable")
     half = len(order) // 2
     if len(order) < _LEAST_FOR_DRIFT:
@@ -152,10 +152,10 @@ def _drift(at: _Floats, apart: _Floats) -> float:
 
 
 def machines(trace: Trace) -> pl.DataFrame:
-    """process, host, rank, clock_domain, machine: the machine of the lowest rank first.
+    """Return process, host, rank, clock_domain, machine; the machine of the lowest rank comes first.
 
-    Domains of one machine (one boot of one host) are one clock. Where the boot is not known the
-    host is the machine, where that is not known either each domain is its own.
+    Clock domains of one machine (one boot of one host) are one clock. If the boot is unknown, the host is
+    the machine; if the host is unknown too, each clock domain is a machine.
     """
     used = trace["processes"].select("process", "host", "rank", "clock_domain")
     known = trace["clocks"].select("clock_domain", "machine")
@@ -171,12 +171,12 @@ def machines(trace: Trace) -> pl.DataFrame:
 
 
 def aligned(trace: Trace) -> Trace:
-    """``trace`` with all times on the clock of its lowest rank's machine, as far as it tells how.
+    """Return ``trace`` with all times on the clock of its lowest rank's machine, as far as it shows how.
 
-    Where there is one machine nothing is moved. The table ``clocks`` then has, per domain,
-    ``method``, ``offset_ns``, ``drift_ppm``, ``error_ns``, ``spread_ns`` and ``collectives``. A
-    machine that has no collective with another is placed by its Unix clock, whose error is not
-    known. An offset within its error is taken to be none.
+    With one machine, nothing is moved. Otherwise the table ``clocks`` gets, per domain, ``method``,
+    ``offset_ns``, ``drift_ppm``, ``error_ns``, ``spread_ns`` and ``collectives``. A machine without a
+    collective in common with another is aligned by its Unix clock, with an unknown error. An offset within
+    its error is taken to be 0.
     """
     on = machines(trace)
     names = on["machine"].unique(maintain_order=True).to_list()
@@ -186,7 +186,7 @@ def aligned(trace: Trace) -> Trace:
     ends = _ends(trace, on)
     placed: dict[str, Offset | None] = {names[0]: Offset(0, 0, 0.0, 0, 0, 0)}
     how = {names[0]: REFERENCE}
-    while True:  # a machine may be tied to the first only through others
+    while True:  # a machine may have collectives in common with the first only through others
         for one, other in ((a, b) for a in names if a in placed for b in names if b not in placed):
             found = _between(ends, one, other, placed[one])
             if found is not None:
@@ -198,15 +198,22 @@ def aligned(trace: Trace) -> Trace:
         if name not in placed:
             placed[name] = _by_unix(trace, on, names[0], name)
             how[name] = UNKNOWN if placed[name] is None else BY_UNIX
-            trace.note("warning", f"clock of {name}: {how[name]}, its error is not known")
+            trace.note(
+                "warning",
+                f"clock of {name}: no collective links it to the machine of the lowest rank, so its error "
+                f"is unknown (method: {how[name]})",
+            )
     for name, one in placed.items():
         if one is not None and how[name] == BY_COLLECTIVES and one.error is None:
-            trace.note("warning", f"clock of {name}: its collectives contradict each other")
+            trace.note(
+                "warning",
+                f"clock of {name}: its collectives contradict each other, so its error is unknown",
+            )
     return _moved(trace, on, placed, how)
 
 
 def _ends(trace: Trace, on: pl.DataFrame) -> pl.DataFrame:
-    """Per machine and synchronising collective: the last start and the first end (ns)."""
+    """Return per machine and synchronising collective the last start and the first end (ns)."""
     key = [*GROUP, "number"]
     found = exchanges(attribute(trace)).drop_nulls(["start", "end"])
     found = matched(found, same_clock=False).filter(

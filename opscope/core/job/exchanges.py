@@ -1,8 +1,8 @@
-"""Collectives as their ranks saw them: one row for each that a process took part in, and which are one.
+"""List the collectives of each process, and match the rows of several ranks that are one collective.
 
-Where the trace identifies a collective (``Comms Id``, ``Seq``), that tells; else the i-th collective of a
-process group is the same one on every rank. On a GPU it is a kernel; on a
-CPU the call returns at once, and the backend's own thread tells when it ran (``gloo:all_reduce``).
+If the trace identifies a collective (``Comms Id``, ``Seq``), that decides; else the i-th collective of a
+process group is the same one on every rank. On a GPU, a collective is a kernel. On a CPU, the call returns
+at once, and a range on the backend's own thread shows when it ran (``gloo:all_reduce``).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from opscope.core.tables.ranks import groups
 
 #: Kernels of collectives and of point-to-point transfers, by name.
 KERNELS: Final = r"(?i)^nccl|ncclKernel|ncclDevKernel|rccl|^void nccl|msccl|nvshmem"
-#: Collectives that none can finish before all have begun.
+#: Collectives that no rank can finish before all ranks have begun.
 SYNCHRONISING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-#: What tells process groups apart: names repeat among siblings.
+#: Columns that identify a process group: names alone repeat among siblings.
 GROUP: Final = ("group", "members", "size")
 _POINT_TO_POINT: Final = ("send", "recv")
 _BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
@@ -39,7 +39,7 @@ _GROUP_KEYS: Final = ("group", "process_group", "group_name", "communicator")
 _REDUCTIONS: Final = frozenset(
     ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 )
-#: Windows of two ranks may begin this many collectives apart.
+#: The windows of two ranks may begin up to this many collectives apart.
 _MOST_APART: Final = 256
 
 SCHEMA: Final = {
@@ -60,18 +60,18 @@ SCHEMA: Final = {
 }
 #: No buffer of a collective is larger, and no group has more ranks: thousands of them add up in 64 bits.
 _MOST_BYTES, _MOST_RANKS = 1 << 44, 1 << 24
-#: What Kineto writes of a collective's identity: its number in its group, and one of its own.
+#: Kineto's fields that identify a collective: its number in its group, and its id among all.
 _SEQ, _COMMS = r'"collective_seq":"?([0-9]{1,18})\b', r'"comms_id":"?([0-9]{1,20})\b'
 
 
 def exchanges(attribution: Attribution) -> pl.DataFrame:
-    """One row per collective and process, by process and time (SCHEMA; times ns).
+    """Return one row per collective and process, by process and time (SCHEMA; times in ns).
 
-    ``called``: when the program asked for it; ``start`` to ``end``: while it ran there, waiting for
-    the other ranks included; null where only the call was seen. ``bytes``: the larger of what goes
-    in and what comes out. ``reduction``: ``sum``, ``max`` …; null where none is told. ``members``:
-    the group's ranks, as ``groups.format_ranks`` writes them. ``op``: the row of ``ranges`` that
-    asked for it. ``seq``: its number in its group, ``comms``: what identifies it among all, where told.
+    ``called``: when the program called it. ``start`` to ``end``: while it ran there, including the wait for
+    the other ranks; null if only the call was recorded. ``bytes``: the larger of input and output.
+    ``reduction``: ``sum``, ``max`` …; null if not recorded. ``members``: the group's ranks, as
+    ``group_specs.format_ranks`` writes them. ``op``: the row of ``ranges`` that called it. ``seq``: its
+    number in its group; ``comms``: its id among all collectives; both null if not recorded.
     """
     trace = attribution.trace
     calls = _Calls(attribution)
@@ -91,14 +91,14 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
         .with_columns(pl.coalesce("members", "ranks"), pl.col("size").fill_null(pl.col("of")))
         .with_columns(
             pl.col(name).fill_null(pl.col(name).drop_nulls().first().over("process", "group"))
-            for name in ("members", "size")  # not every record of a group tells them
+            for name in ("members", "size")  # not every record of a group has them
         )
         .select(*SCHEMA)
     )
 
 
 class _Calls:
-    """What each distinct reading says of a collective; None and NONE where it is none."""
+    """What each distinct reading says about a collective; None if it is not a collective."""
 
     def __init__(self, attribution: Attribution) -> None:
         readings = attribution.meaning.readings
@@ -129,7 +129,7 @@ class _Calls:
                 column.append(value)  # type: ignore[attr-defined]
             backend.append(call is not None and call.name.startswith(_BACKENDS))
         self.is_backend = np.array(backend, bool)
-        # PyTorch's return before the backend has begun; of others the op itself is the exchange
+        # PyTorch's calls return before the backend has begun; other ops run the collective themselves
         self.blocks = np.array(
             [
                 reading.call is not None and not reading.call.name.startswith(_RETURNING)
@@ -141,7 +141,7 @@ class _Calls:
         self.is_pair = np.array([kind in _POINT_TO_POINT for kind in self.kind], bool)
 
     def columns(self, codes: NDArray[Any]) -> list[pl.Series]:
-        """group, size, kind, bytes, dtype, reduction and members for readings (-1: null)."""
+        """Return group, size, kind, bytes, dtype, reduction and members of the readings (-1: null)."""
         return [
             spread("group", self.group, codes),
             gather(pl.Series("size", self.size, pl.Int64), codes),
@@ -154,7 +154,7 @@ class _Calls:
 
 
 def _identity(attrs: pl.Series) -> list[pl.Series]:
-    """``seq`` and ``comms`` of records (JSON, null where there is none)."""
+    """Return ``seq`` and ``comms`` from records (JSON; null without a record)."""
     return [
         attrs.str.extract(_SEQ).cast(pl.Int64, strict=False).alias("seq"),
         attrs.str.extract(_COMMS).alias("comms"),
@@ -182,7 +182,7 @@ def _at_most(value: int | None, most: int) -> int | None:
 
 
 def _reduction(call: OpCall) -> str | None:
-    """What the ranks' values become: PyTorch's ``reduce_op``, NCCL's own word."""
+    """Return how the ranks' values are combined: PyTorch's ``reduce_op``, NCCL's own word; None: unknown."""
     told = str(call.param("reduce_op", call.param("reduction"))).lower()
     return told if told in _REDUCTIONS else None
 
@@ -190,7 +190,7 @@ def _reduction(call: OpCall) -> str | None:
 def _of_kernels(
     table: pl.DataFrame, rows: Ints, attribution: Attribution, calls: _Calls
 ) -> pl.DataFrame:
-    """The kernels ``rows``, described by the op that launched each, or by its name alone."""
+    """Return the kernels ``rows``, described by the op that launched each, or by the kernel's name alone."""
     op = at(attribution.kernels.op, rows).astype(np.int64)
     reading, ranges = attribution.meaning.reading, attribution.trace["ranges"]
     told = attribution.climb(op, calls.is_call[reading])
@@ -215,7 +215,7 @@ def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
 
 
 def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.DataFrame:
-    """The outermost calls of processes without kernels of collectives, with the backend's spans."""
+    """Return the outermost calls of processes without kernels of collectives, with the backend's times."""
     ranges, reading = attribution.trace["ranges"], attribution.meaning.reading
     here = ~ranges["process"].is_in(list(on_gpu)).fill_null(False).to_numpy()
     is_call = calls.is_call[reading] & attribution.is_op & here
@@ -245,10 +245,10 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
 
 
 def _ran(calls: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """When each call ran: a backend takes its calls in their order, one after the other.
+    """Return ``calls`` with the time in which each ran: a backend runs its calls in order, one by one.
 
-    The first spans may be of calls before the recording began: as many are left out as it takes
-    for none to run before it was called. Null where spans and calls do not go together.
+    The first spans may be of calls before the recording began: as many are left out as needed so that no
+    call runs before it was made. Null if spans and calls do not match.
     """
     called = calls["called"].to_numpy()
     start, end = (spans[name].to_numpy() for name in ("start", "end"))
@@ -267,15 +267,14 @@ def _ran(calls: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
-    """``found`` with ``number``: rows of equal group, members, size and number are one collective.
+    """Return ``found`` with ``number``: rows of equal group, members, size and number are one collective.
 
-    Where every record of a group tells ``comms``, that numbers them; where each tells ``seq``, that
-    does. Else collectives of a group are counted on each process. Where the processes' recordings
-    do not begin with the same one, the counts are shifted so that kinds and sizes agree all along
-    and the ends lie together (``same_clock``), or at the most constant distance. Point-to-point
-    transfers and collectives whose group is not known have no number, nor have those of a group
-    that more processes are in than it has ranks: several groups have that name, and nothing tells
-    them apart.
+    If every record of a group has ``comms``, that gives the numbers; else, if every record has ``seq``,
+    that does; else the collectives of a group are counted on each process. If the processes' recordings do
+    not begin with the same collective, the counts are shifted so that all kinds and sizes agree and the
+    ends are close together (``same_clock``) or at the most constant distance. Point-to-point transfers and
+    collectives of an unknown group have no number. Nor have those of a group (without ``comms``) in which
+    there are more processes than it has ranks: several groups share the name, and nothing separates them.
     """
     group = list(GROUP)
     pair = pl.col("kind").cast(pl.String).is_in(_POINT_TO_POINT)
@@ -318,7 +317,7 @@ def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
 
 
 def _shift(first: pl.DataFrame, other: pl.DataFrame, same_clock: bool) -> int:
-    """What to add to ``other``'s numbers to make them ``first``'s; 0 where nothing tells better."""
+    """Return what to add to ``other``'s numbers to make them ``first``'s; 0 if no shift fits better."""
     tokens, theirs = first["token"].to_numpy(), other["token"].to_numpy()
     end = first["end"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
     their_end = other["end"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
@@ -337,7 +336,7 @@ def _shift(first: pl.DataFrame, other: pl.DataFrame, same_clock: bool) -> int:
             return shift
         middle = 0.0 if same_clock else np.median(apart)
         spread_ = float(np.median(np.abs(apart - middle)))
-        # periodic training looks alike one step on: only what is clearly better moves it
+        # periodic training looks the same one step later: only a clearly better shift is taken
         if best is None or spread_ < 0.5 * best[0]:
             best = (spread_, shift)
     return 0 if best is None else best[1]

@@ -1,1 +1,1 @@
-"""The trace as tables, and the passes over columns and intervals that every room above uses."""
+"""The trace as tables, and the passes over columns and intervals that all other packages use."""

@@ -1,8 +1,9 @@
-"""What our own NVTX says of a range beside its text: the number of a step, how a range ended.
+"""Apply what opscope's NVTX says about a range beside its text: a step's number, how a range ended.
 
-NVTX keeps each text that it ever got, so a step's range says ``step`` and has its number as the payload.
-A result mark whose text is no call's result tells of the range that it is in: ``unended``, that nothing
-ended it; else that what it was is another (an op that the framework called again another way).
+NVTX keeps every text that it ever got, so the range of every step has the text ``step``, and its number is
+the payload. A result mark with a text that is not a call's result is about the range around the mark:
+``unended`` says that nothing ended the range; any other text replaces the range's text (the framework ran
+the op again in another way).
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from opscope.core.schema import STEP, UNCLOSED, UNENDED
 
 from .intervals import Ints, nest
 
-#: What is in the attrs of a range that nothing ended.
+#: Part of the attrs of a range that nothing ended.
 UNCLOSED_MARK: Final = UNCLOSED.strip("{}")
 _OURS: Final = "opscope."
 _STEPS: Final = "opscope.step"
 
 
 def amended(ranges: pl.DataFrame) -> pl.DataFrame:
-    """``ranges`` with steps called ``step 5`` and the marks' amendments made; those marks are left out.
+    """Return ``ranges`` with steps named ``step 5`` and these marks applied and removed.
 
-    Columns are those of the trace table; any but process, thread, start, end, domain and text may be
+    Columns are those of the trace table; all but process, thread, start, end, domain and text may be
     absent.
     """
     return _by_marks(_numbered(ranges))
 
 
 def unclosed(attrs: pl.Expr) -> pl.Expr:
-    """The attrs of ranges that nothing ended."""
+    """Return ``attrs`` (JSON) with the mark of a range that nothing ended."""
     more = UNCLOSED.removeprefix("{")
     kept = attrs.str.strip_chars_end().str.strip_suffix("}")
     return (
@@ -61,7 +62,7 @@ def _numbered(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _exchanged(texts: pl.Series, mine: pl.Series, others: pl.Series, place: Ints) -> pl.Series:
-    """``texts`` with those of ``mine`` replaced by ``others`` at ``place``."""
+    """Return ``texts`` with those of ``mine`` replaced by ``others`` at ``place``."""
     index = pl.Series(place, dtype=pl.Int64).set(~mine, None)
     found: pl.Series = texts.zip_with(~mine, others.gather(index).alias(texts.name))
     return found

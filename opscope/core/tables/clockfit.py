@@ -1,4 +1,4 @@
-"""Two clocks made one: the offset and drift that put every bracketed call inside its bracket."""
+"""Fit one clock to another: find the offset and drift that put every call inside its bracket."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from opscope.core.tables.intervals import Ints
 
 _Floats = npt.NDArray[np.float64]
 
-#: No two clocks of one machine run apart faster than this (crystals: under 100 ppm).
+#: Two clocks of one machine drift apart more slowly than this (crystals: under 100 ppm).
 MAX_DRIFT: Final = 1e-3
-#: Nor do those of a profiler and its program, one of which the system keeps to the true time.
+#: The same limit for a profiler's and a program's clock, one of which the system keeps to the true time.
 NEAR_DRIFT: Final = 2e-4
-#: Readings farther apart than this cannot tell drift from the width of their brackets.
+#: Readings over less time than this cannot distinguish drift from the width of their brackets.
 MIN_SPAN_NS: Final = 10_000_000
 
 
@@ -25,10 +25,10 @@ MIN_SPAN_NS: Final = 10_000_000
 class ClockFit:
     """``ours = theirs + offset + drift · (theirs - origin)``, all in ns, drift without unit.
 
-    ``error_ns`` bounds how far that may be off between the readings, given that each call really
-    ran inside its bracket. ``slack_ns`` is the room that the fit leaves: negative when no offset
-    and drift fit all brackets, so that some reading is not what it was taken for; the error is then
-    the distance from the far end of the bracket that fits worst.
+    ``error_ns`` bounds how far that may be off between the readings, given that each call really ran inside
+    its bracket. ``slack_ns`` is the room that the fit leaves. It is negative if no offset and drift fit all
+    brackets, so some reading is not what it was taken for; the error is then the distance from the far end
+    of the bracket that fits worst.
     """
 
     origin: int
@@ -39,7 +39,7 @@ class ClockFit:
     readings: int
 
     def apply(self, theirs: Ints) -> Ints:
-        """Times of their clock on ours."""
+        """Return times of their clock on ours (ns)."""
         since = (theirs - self.origin).astype(np.float64)
         moved: Ints = theirs + self.offset + np.rint(self.drift * since).astype(np.int64)
         return moved
@@ -48,14 +48,14 @@ class ClockFit:
 def fit(
     before: Ints, after: Ints, start: Ints, end: Ints, most_drift: float = MAX_DRIFT
 ) -> ClockFit:
-    """The fit of readings: our clock read ``before`` and ``after`` calls that they saw [start, end].
+    """Return the fit of readings: our clock ``before`` and ``after`` calls that took [start, end] on theirs.
 
-    Each reading says that the offset at that moment is between ``before - start`` and ``after -
-    end``. For a given drift the offsets that satisfy all readings are one interval; the drift is
-    taken that leaves most room, and the offset is the middle. True offset and drift satisfy every
-    reading however long a bracket was interrupted, so delays do no harm and the tightest brackets
-    decide; the farthest that any other offset and drift that satisfy them lie from the chosen ones
-    is the error. The clocks drift by less than ``most_drift``. Raises ValueError without a reading.
+    Each reading says that the offset at that moment is between ``before - start`` and ``after - end`` (ns).
+    For a given drift, the offsets that satisfy all readings form one interval; the drift is the one that
+    leaves most room, and the offset is the middle. The true offset and drift satisfy every reading, however
+    long a bracket was interrupted, so delays do no harm and the tightest brackets decide. The error is the
+    largest distance of any other offset and drift that satisfy the readings from the chosen ones. The
+    clocks drift by less than ``most_drift``. Raises ValueError without a reading.
     """
     if not len(before):
         raise ValueError("no readings to fit")
@@ -63,7 +63,7 @@ def fit(
     at = (start - origin).astype(np.float64)
     low = (before - start - base).astype(np.float64)
     high = (after - end - base).astype(np.float64)
-    # The bounds that decide at any drift lie on their hull: a few of hundreds of readings.
+    # Whatever the drift, only bounds on the hull decide: a few of hundreds of readings.
     lower, upper = _hull(at, low), _hull(at, -high)
 
     def room(drift: _Floats) -> tuple[_Floats, _Floats]:
@@ -99,7 +99,7 @@ def fit(
 
 
 def _hull(x: _Floats, y: _Floats) -> Ints:
-    """The points that no others lie above: places of the upper hull's corners, from left to right."""
+    """Return the places of the points that are corners of the upper hull, from left to right."""
     kept: list[int] = []
     px, py = x.tolist(), y.tolist()
     for point in np.lexsort((y, x)).tolist():
@@ -121,7 +121,7 @@ def _slopes(x: _Floats, y: _Floats) -> _Floats:
 
 
 def _zeros(x: _Floats, y: _Floats) -> _Floats:
-    """Where the line through the points (x, y) crosses 0."""
+    """Return where the line through the points (x, y) crosses 0."""
     cross = np.flatnonzero((y[1:] >= 0) != (y[:-1] >= 0))
     zeros: _Floats = x[cross] - y[cross] * (x[cross + 1] - x[cross]) / (y[cross + 1] - y[cross])
     return zeros
@@ -129,25 +129,25 @@ def _zeros(x: _Floats, y: _Floats) -> _Floats:
 
 # ------------------------------------------------------------------------- which call is which
 
-#: Readings no farther apart, and together no longer, are a group: in it clocks hardly part.
+#: Readings at most _GAP_NS apart, and at most _GROUP_NS in all, form a group: within it clocks hardly drift.
 _GAP_NS: Final = 20_000_000
 _GROUP_NS: Final = 40_000_000
-#: A group's tightest brackets each propose shifts, with the calls nearest to the guess.
+#: A group's _PIVOTS tightest brackets each propose shifts, with the _NEAREST calls nearest to the guess.
 _PIVOTS: Final = 4
 _NEAREST: Final = 2048
-#: So many shifts of a group are tried, if they do at least this part of what its best does.
+#: Most shifts of a group that are tried; each matches at least _WORTH of what the group's best matches.
 _TRIED: Final = 128
 _WORTH: Final = 0.5
-#: Of readings that are in no group that proposed, so many judge a line.
+#: Readings, evenly spread over all, that judge a line beside those of the groups that proposed it.
 _JUDGES: Final = 256
-#: A rival is another assignment of this part of what it matches, and as good as this part of the best.
+#: A rival differs from the best in over _OTHER of its matches, and matches at least _AS_GOOD of the best's.
 _OTHER: Final = 0.25
 _AS_GOOD: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """What to add to their times at our time ``at``, give or take ``margin``."""
+    """What to add to their times (``by``) at our time ``at``; it may be off by ``margin``. All ns."""
 
     at: int
     by: int
@@ -155,12 +155,12 @@ class _Shift:
 
 
 def match(before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: int) -> Ints | None:
-    """Which of their calls each reading is: an index for each, -1 for none; None if that is not clear.
+    """Return for each reading the index of its call, -1 for none; None if the assignment is not clear.
 
-    ``before`` and ``start`` are sorted. ``guess`` is about what to add to their times (from the two
-    Unix clocks), right to within ``reach``. A shift is sought, which drift may change over time,
-    under which most readings find one call, and no other, inside their bracket. Where another
-    assignment does about as well, as of readings at an even pace, nothing tells which is right.
+    ``before`` and ``start`` are sorted. ``guess`` is roughly what to add to their times (from the two Unix
+    clocks), right to within ``reach`` (ns). The search is for the shift, which drift may change over time,
+    under which most readings have exactly one call inside their bracket. If another assignment does about
+    as well, as happens with readings at an even pace, nothing shows which is right.
     """
     if not len(before) or not len(start):
         return None
@@ -187,7 +187,7 @@ def match(before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: 
 
 
 def _groups(before: Ints) -> list[Ints]:
-    """The readings' numbers, those near each other together."""
+    """Return the readings' numbers in groups of readings near each other."""
     edges, first = [], 0
     for place in range(1, len(before)):
         since = int(before[place] - before[first])
@@ -198,7 +198,7 @@ def _groups(before: Ints) -> list[Ints]:
 
 
 def _judges(many: int, one: Ints, two: Ints) -> Ints:
-    """The readings that tell one line from another: those of both groups, and some of all others."""
+    """Return the readings that judge a line: those of both groups, and some of all others."""
     evenly = np.linspace(0, many - 1, min(many, _JUDGES)).astype(np.int64)
     return np.unique(np.concatenate((one, two, evenly)))
 
@@ -214,7 +214,7 @@ def _lines(
     two: Ints,
     judges: Ints,
 ) -> Iterator[tuple[Ints, Ints]]:
-    """Shifts of each of the ``judges``, with how far each may be off: lines through two groups."""
+    """Yield the shifts of the ``judges`` and how far each may be off (ns), for lines through two groups."""
     when = before[judges]
     ends = [
         _shifts(before[group], after[group], start, end, guess, reach)
@@ -240,7 +240,7 @@ def _lines(
 def _shifts(
     before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: int
 ) -> list[_Shift]:
-    """Shifts that put calls into a group's brackets: of each assignment the one that is known best."""
+    """Return shifts that put calls into a group's brackets; per assignment the one of least margin."""
     found: dict[bytes, tuple[int, _Shift]] = {}
     width = after - before
     length = end - start
@@ -266,7 +266,7 @@ def _shifts(
 
 
 def _inside(low: Ints, high: Ints, start: Ints, end: Ints, margin: Ints | int) -> Ints:
-    """For each bracket, widened by ``margin``, the call that lies in it; -1 for none or several."""
+    """Return for each bracket, widened by ``margin``, the call inside it; -1 for none or several."""
     low, high = low - margin, high + margin
     first = np.searchsorted(start, low)
     row = np.minimum(first, len(start) - 1)
@@ -277,7 +277,7 @@ def _inside(low: Ints, high: Ints, start: Ints, end: Ints, margin: Ints | int) -
 
 
 def _settled(before: Ints, after: Ints, start: Ints, end: Ints, rows: Ints) -> Ints:
-    """The assignment once more, of all readings, by the clocks that it gives."""
+    """Return the assignment of all readings, repeated with the clock fit that it gives."""
     for _ in range(3):
         hit = rows >= 0
         fitted = fit(before[hit], after[hit], start[rows[hit]], end[rows[hit]], NEAR_DRIFT)

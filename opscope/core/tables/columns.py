@@ -1,4 +1,4 @@
-"""Columns made from codes: a value per distinct thing, spread over the rows that mean it."""
+"""Compute columns by code: once per distinct value, then spread over the rows with that value."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-#: Rows that are worked on at a time where all at once would take too much memory.
+#: Rows handled at a time where all at once would take too much memory.
 PIECE: Final = 2_000_000
 _FEW: Final = 32
-#: Threads that work on pieces or columns: each holds what it works on.
+#: Threads that work on pieces or columns; each needs memory for its own.
 _AHEAD: Final = 2
 T = TypeVar("T")
 
 
 def pieces(many: int, most: int = 0) -> Iterator[slice]:
-    """Slices that part ``many`` rows, of ``most`` rows each (PIECE); an empty one where there are none."""
+    """Yield slices that split ``many`` rows, of ``most`` rows each (at most PIECE); one empty for no rows."""
     most = min(most, PIECE) or PIECE
     for begin in range(0, max(many, 1), most):
         yield slice(begin, min(begin + most, many))
 
 
 def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of all ``parts``, which is emptied; what a part lacks is null.
+    """Return the rows of all ``parts`` and empty the list ``parts``; a column that a part lacks is null.
 
-    Each column is in one piece: what is in many is copied whenever NumPy looks at it. Two columns at a
-    time are copied, so that no more than these are held twice.
+    Each column is in one piece: NumPy copies a column in several pieces at every read. Two columns are
+    copied at a time, so that only these two are in memory twice.
     """
     schemas = {name: dtype for part in parts for name, dtype in part.schema.items()}
     alike = all(part.schema[name] == schemas[name] for part in parts for name in part.columns)
@@ -60,9 +60,9 @@ def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def ahead(work: Callable[[slice], T], many: int) -> Iterator[tuple[slice, T]]:
-    """``work`` of each piece of ``many`` rows, in order, made on threads while the one before is used.
+    """Yield each piece of ``many`` rows and its ``work``, in order; threads work ahead of the caller.
 
-    NumPy and Polars let go of the GIL. No more than two pieces are in work or wait.
+    NumPy and Polars release the GIL. At most two pieces are in work or wait.
     """
     parts = list(pieces(many))
     if len(parts) < 2:
@@ -82,9 +82,9 @@ def ahead(work: Callable[[slice], T], many: int) -> Iterator[tuple[slice, T]]:
 
 
 def hand_back() -> None:
-    """Give what threads have freed back to the system: glibc keeps it in an arena for each of them.
+    """Return memory that threads have freed to the system: glibc keeps it in an arena per thread.
 
-    It is 0.4 GiB after ten million kernels. Elsewhere than with glibc nothing is done.
+    It is 0.4 GiB after ten million kernels. Without glibc, nothing is done.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
@@ -92,7 +92,7 @@ def hand_back() -> None:
 
 
 def grouped(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each distinct key and its places in order. Few keys are looked for, many are sorted."""
+    """Yield each distinct key and its places in order. Few keys are scanned for, many are sorted."""
     distinct = np.unique(keys)
     if len(distinct) <= _FEW:
         for key in distinct.tolist():
@@ -104,31 +104,31 @@ def grouped(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
 
 
 def spread(name: str, texts: Sequence[str | None], codes: NDArray[Any]) -> pl.Series:
-    """A Categorical column: for each code the text at that place; null where the code is -1."""
+    """Return a Categorical column: for each code the text at that place; null where the code is -1."""
     values = pl.Series(name, texts, dtype=pl.String).cast(pl.Categorical)
     return gather(values, codes)
 
 
 def gather(values: pl.Series, codes: NDArray[Any]) -> pl.Series:
-    """For each code the value at that place; null where the code is negative."""
+    """Return for each code the value at that place; null where the code is negative."""
     column: pl.Series
     if not len(values):
         column = values.extend_constant(None, 1).new_from_index(0, len(codes))
         return column
     known = codes >= 0
     places = pl.Series(codes.astype(np.uint32))
-    if not known.all():  # a negative code is no place at all
+    if not known.all():  # a negative code is not a place
         places = places.set(pl.Series(~known), None)
     column = values.gather(places)
     return column
 
 
-#: Rows from which on a text for each distinct value is made first, and the rows share them.
+#: From this many rows on, each distinct text is made once and the rows share it.
 _MANY: Final = 10_000
 
 
 def as_text(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with String columns for its Categorical ones; 16 bytes a row, the texts being shared."""
+    """Return the frame with String in place of Categorical columns; 16 bytes a row, as texts are shared."""
     told = [column for column in frame.get_columns() if column.dtype == pl.Categorical]
     if len(frame) < _MANY:
         return frame.with_columns(column.cast(pl.String) for column in told)
@@ -140,13 +140,13 @@ def as_text(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def renamed(column: pl.Series, names: Mapping[str, str]) -> pl.Series:
-    """A Categorical column with other texts for some; each distinct text is looked at once."""
+    """Return a Categorical column with the texts in ``names`` replaced, once per distinct text."""
     codes, texts = compact(column)
     return spread(column.name, [names.get(text or "", text) for text in texts], codes)
 
 
 def matching(column: pl.Series, pattern: str) -> NDArray[np.bool_]:
-    """Which rows of a Categorical column match a regular expression; each distinct text once."""
+    """Return which rows of a Categorical column match a regular expression; tests each distinct text once."""
     distinct = distinct_values(column).drop_nulls()
     wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
     found: NDArray[np.bool_] = column.is_in(wanted.implode()).fill_null(False).to_numpy()
@@ -156,16 +156,16 @@ def matching(column: pl.Series, pattern: str) -> NDArray[np.bool_]:
 def compact(
     column: pl.Series, values: pl.Series | None = None
 ) -> tuple[NDArray[np.int32], list[str | None]]:
-    """A Categorical column as numbers 0, 1, 2 … and the text of each number (null is one of them).
+    """Return a Categorical column as numbers 0, 1, 2 … and the text of each number (null has one too).
 
-    ``values`` gives the distinct values, every one of the column's among them, where the caller
-    has them already and wants their numbering.
+    ``values``: distinct values, all of the column's among them, if the caller has them already and wants
+    their numbering.
     """
     distinct = distinct_values(column) if values is None else values
     codes = column.to_physical()
     known = distinct.to_physical()
     top: Any = known.max()
-    null_at = len(distinct)  # where the numbering has no null, none is asked for
+    null_at = len(distinct)  # unused if the distinct values include no null
     if distinct.null_count():
         null_at = int(distinct.is_null().arg_max() or 0)
     table = np.zeros(1 if top is None else int(top) + 1, np.int32)
@@ -178,7 +178,8 @@ def compact(
 
 
 def combined(columns: Sequence[pl.Series]) -> tuple[NDArray[np.int32], list[pl.Series]]:
-    """For each row of Categorical columns the number of its combination of values, and these by number."""
+    """Return for each row of Categorical columns the number of its combination of values, and per column
+    the value of each combination."""
     parts = [compact(column) for column in columns]
     key: NDArray[Any] = np.zeros(len(columns[0]), np.int32)
     size = 1
@@ -199,12 +200,12 @@ def combined(columns: Sequence[pl.Series]) -> tuple[NDArray[np.int32], list[pl.S
 def pairs(
     left: NDArray[Any], right: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """The distinct pairs in order, left and right, and for each row the number of its pair."""
+    """Return the distinct pairs in order (their left and right values), and the number of each row's pair."""
     if not len(left):
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
     low, least = int(left.min()), int(right.min())
     tall, wide = int(left.max()) - low + 1, int(right.max()) - least + 1
-    if tall * wide >= 1 << 62:  # of numbers far apart their places, which are few
+    if tall * wide >= 1 << 62:  # numbers far apart: pair their places, which are few
         known = [np.unique(one, return_inverse=True) for one in (left, right)]
         values, place = zip(*known, strict=True)
         one, other, number = pairs(*(one.reshape(-1) for one in place))
@@ -217,7 +218,7 @@ def pairs(
 
 
 def _numbered(key: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """The distinct keys, which are less than ``size``, in order, and for each row its key's place in them."""
+    """Return the distinct keys, all less than ``size``, in order, and the place of each row's key in them."""
     if size > 4 * len(key) + (1 << 20):
         distinct, inverse = np.unique(key, return_inverse=True)
         return distinct, inverse.reshape(-1).astype(np.int32)
@@ -230,11 +231,11 @@ def _numbered(key: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.in
 
 
 def distinct_values(column: pl.Series) -> pl.Series:
-    """The distinct values of a Categorical column, null among them; ``unique`` sorts all of it."""
+    """Return the distinct values of a Categorical column, with null; ``unique`` would sort all of it."""
     top: Any = column.to_physical().max()
     if top is None:
         return column[:1]
-    place = np.full(int(top) + 2, -1, np.int64)  # the last is null's
+    place = np.full(int(top) + 2, -1, np.int64)  # the last is for null
     for part in pieces(len(column)):
         codes = column[part].to_physical().fill_null(int(top) + 1).to_numpy()
         place[codes] = np.arange(part.start, part.start + len(codes))
@@ -242,13 +243,13 @@ def distinct_values(column: pl.Series) -> pl.Series:
 
 
 def known_sum(name: str) -> pl.Expr:
-    """The sum of a group's column, null (not 0) where no row of the group has a value."""
+    """Return the sum of a group's column: null (not 0) if no row of the group has a value."""
     column = pl.col(name)
     return pl.when(column.is_not_null().any()).then(column.sum()).alias(name)
 
 
 def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArray[Any]:
-    """For each place the value there; ``otherwise`` where the place is negative."""
+    """Return for each place the value there; ``otherwise`` where the place is negative."""
     known = places >= 0
     if known.all():
         whole: NDArray[Any] = values[places]
@@ -259,12 +260,12 @@ def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArr
 
 
 class LookUp:
-    """Rows by id: of several with one id the last. A negative id is none, and so is one nobody has."""
+    """Finds rows by id; of several rows with one id, the last. A negative or unknown id has no row."""
 
     def __init__(self, ids: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         self._low, high = int(ids.min()), int(ids.max())
         self._table: NDArray[np.int32] | None = None
-        if high - self._low < 8 * len(ids) + 1024:  # dense, as ids are: a table beats a sort
+        if high - self._low < 8 * len(ids) + 1024:  # ids are mostly dense: a table beats a sort
             self._table = np.full(high - self._low + 1, -1, np.int32)
             self._table[ids - self._low] = rows
         else:
@@ -272,7 +273,7 @@ class LookUp:
             self._ids, self._rows = ids[order], rows[order]
 
     def __call__(self, wanted: NDArray[np.int64]) -> NDArray[Any]:
-        """For each id that is ``wanted`` its row, or -1."""
+        """Return for each id in ``wanted`` its row, or -1."""
         if self._table is not None:
             inside = (wanted >= max(self._low, 0)) & (wanted < self._low + len(self._table))
             return np.where(inside, self._table[np.where(inside, wanted - self._low, 0)], -1)

@@ -1,4 +1,4 @@
-"""What each range means: distinct texts read once by the dialects, then spread over the rows."""
+"""Read what each range means: dialects read each distinct text once; rows share the readings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opscope.core.tables.columns import combined, compact, distinct_values, gath
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
 
-#: The dialects in the order in which they are asked; a text that none knows is a user range.
+#: The dialects in the order in which they are tried; a text that none can read is a user range.
 DIALECTS: Final = ("torch_nvtx", "markers", "nccl", "tsl", "tensorrt", "hlo")
 ROLES: Final = (
     "op",
@@ -36,10 +36,10 @@ ROLE: Final = {name: number for number, name in enumerate(ROLES)}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The ranges of a trace, understood. It is not altered; ``More`` makes another with more readings.
+    """What the ranges of a trace mean. It is immutable; ``More`` makes another with more readings.
 
-    ``reading``: for each range row its place in ``readings``. ``seq``, ``fwd_thread``: per row,
-    null where unknown, from the columns or else from the text.
+    ``reading``: per range row, the place of its reading in ``readings``. ``seq``, ``fwd_thread``: per
+    row, from the columns or else from the text; null where unknown.
     """
 
     readings: tuple[Reading, ...]
@@ -50,13 +50,13 @@ class Meaning:
 
     @property
     def role(self) -> NDArray[np.uint8]:
-        """The role (a place in ROLES) of each range row."""
+        """The role of each range row, as a place in ROLES."""
         roles: NDArray[np.uint8] = np.array([ROLE[r.role] for r in self.readings], np.uint8)
         return roles[self.reading]
 
 
 class More:
-    """Readings to add to those of a meaning; a new reading's number goes on from the last."""
+    """Collects readings to add to a meaning; their numbers continue those of its readings."""
 
     def __init__(self, meaning: Meaning) -> None:
         self._meaning = meaning
@@ -64,23 +64,23 @@ class More:
         self._texts: list[str] = []
 
     def add(self, reading: Reading, text: str) -> int:
-        """The number of the new reading."""
+        """Add a reading with its text and return its number."""
         self._readings.append(reading)
         self._texts.append(text)
         return len(self._meaning.readings) + len(self._readings) - 1
 
     def reading(self, number: int) -> Reading:
-        """The reading of that number, old or new."""
+        """Return the reading with that number, old or new."""
         old = self._meaning.readings
         return old[number] if number < len(old) else self._readings[number - len(old)]
 
     def text(self, number: int) -> str:
-        """The text of the reading of that number, old or new."""
+        """Return the text of the reading with that number, old or new."""
         old = self._meaning.texts
         return old[number] if number < len(old) else self._texts[number - len(old)]
 
     def meaning(self, rows: Ints, numbers: NDArray[np.integer[Any]]) -> Meaning:
-        """The meaning with the new readings, where range ``rows`` have the readings ``numbers``."""
+        """Return the meaning with the new readings, and readings ``numbers`` for the range ``rows``."""
         meaning = self._meaning
         reading = meaning.reading.copy()
         reading[rows] = numbers
@@ -115,9 +115,9 @@ def interpret(trace: Trace) -> Meaning:
 
 
 def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
-    """For each distinct text the same without what differs from call to call, and its seq.
+    """Return each distinct text without what differs from call to call, and its seq.
 
-    None where there is nothing to take out, as when the reader has done so.
+    None if there is nothing to strip, for example because the reader has done so.
     """
     domains = distinct_values(ranges["domain"]).cast(pl.String)
     if all(own.is_own(domain) for domain in domains.to_list()):

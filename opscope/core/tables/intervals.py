@@ -1,6 +1,6 @@
-"""The NumPy passes over intervals: nesting, innermost, union, overlap, counting.
+"""Compute with intervals in NumPy passes: nesting, innermost, union, overlap, difference, clipping.
 
-All intervals are half-open, ``[start, end)``, in integer ns. None of these loops over events.
+All intervals are half-open, ``[start, end)``, in integer ns. No function loops over events.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NONE = -1
 class Nest:
     """The nesting of the intervals of one thread, by start.
 
-    ``order``: for each place in the sorted order the row it came from. ``start``, ``end`` (ns) in
-    that order. ``parent``: the place of the latest-starting earlier interval that ends no sooner,
-    or -1; where intervals nest properly that is the enclosing one.
+    ``order``: for each place in the sorted order, the row it came from. ``start``, ``end`` (ns): in that
+    order. ``parent``: the place of the latest-starting earlier interval that ends no sooner, or -1; if
+    intervals nest properly, that is the enclosing interval.
     """
 
     order: Ints
@@ -32,11 +32,11 @@ class Nest:
     parent: Ints
 
     def innermost(self, time: Ints) -> Ints:
-        """For each time (ns) the *row* of the latest-starting interval that holds it, or -1.
+        """Return for each time (ns) the *row* of the latest-starting interval that contains it, or -1.
 
-        Exact for every set of intervals, crossing ones included: between an interval and its
-        ``parent`` no other ends later, so what has ended at a time is skipped in whole.
-        O(log n) a query, and as many passes as intervals nest.
+        Exact for every set of intervals, crossing ones included: no interval between an interval and its
+        ``parent`` ends later, so all that have ended by a time are skipped at once. O(log n) per query,
+        and as many passes as intervals nest.
         """
         if not len(self.start):
             return np.full(len(time), NONE, np.int64)
@@ -51,10 +51,10 @@ class Nest:
 
 
 def nest(start: Ints, end: Ints) -> Nest:
-    """The nesting of intervals; those of no length hold nothing and are left out.
+    """Return the nesting of intervals; those of length 0 contain nothing and are left out.
 
-    Of two equal intervals the earlier row is the outer one. Pointer jumping finds each parent in
-    about as many rounds as the logarithm of the longest run of siblings.
+    Of two equal intervals, the earlier row is the outer one. Pointer jumping finds each parent in about as
+    many rounds as the logarithm of the longest run of siblings.
     """
     rows = np.flatnonzero(end > start)
     # a stable sort by end (descending), then by start: nearly sorted input costs next to nothing
@@ -70,7 +70,7 @@ def _has_ties(start: Ints) -> bool:
 
 
 def _previous_not_less(values: Ints) -> Ints:
-    """For each place the nearest earlier place whose value is no less, or -1."""
+    """Return for each place the nearest earlier place with a value that is no less, or -1."""
     place = np.arange(-1, len(values) - 1, dtype=np.int64)
     pending = np.arange(1, len(values), dtype=np.int64)
     pending = pending[values[place[pending]] < values[pending]]
@@ -82,7 +82,7 @@ def _previous_not_less(values: Ints) -> Ints:
 
 
 def nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
-    """For each node of a forest the nearest of itself and its ancestors that is ``wanted``, or -1."""
+    """Return for each node of a forest the nearest of itself and its ancestors that is ``wanted``, or -1."""
     here = np.arange(len(parent), dtype=np.int64)
     place = np.where(wanted, here, parent)
     while True:
@@ -95,7 +95,7 @@ def nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
 
 
 def depth(parent: Ints) -> Ints:
-    """How many ancestors each node of a forest has. Parents come before their children."""
+    """Return how many ancestors each node of a forest has. Parents come before their children."""
     level = (parent >= 0).astype(np.int64)
     jump = parent.copy()
     while True:
@@ -103,7 +103,7 @@ def depth(parent: Ints) -> Ints:
         moving = moving[jump[jump[moving]] >= 0] if len(moving) else moving
         if not len(moving):
             return level
-        # both sides are read before either is written: each node adds the stretch it jumps over
+        # read both arrays before writing either: each node adds the stretch that it jumps over
         stretch = level[jump[moving]]
         after = jump[jump[moving]]
         level[moving] += stretch
@@ -111,7 +111,7 @@ def depth(parent: Ints) -> Ints:
 
 
 def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The union of intervals as disjoint ones, in order, touching ones joined."""
+    """Return the union of intervals as disjoint intervals in order; touching ones are joined."""
     start, end = _in_order(start, end)
     if not len(start):
         return start, end
@@ -122,7 +122,7 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def union_length(start: Ints, end: Ints) -> int:
-    """How long (ns) at least one interval is open; ten million are worked on in pieces."""
+    """Return how long (ns) at least one interval is open; ten million are handled in pieces."""
     start, end = _in_order(start, end)
     whole, reached = 0, int(start[0]) if len(start) else 0
     for part in pieces(len(start)):
@@ -134,7 +134,7 @@ def union_length(start: Ints, end: Ints) -> int:
 
 
 def _in_order(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The intervals that have a length, by start; as they are where all have one and are in order."""
+    """Return the intervals with a length above 0, by start; uncopied if that is so already."""
     keep = end > start
     if not keep.all():
         start, end = start[keep], end[keep]
@@ -145,12 +145,12 @@ def _in_order(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def intersect(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """What two unions (as ``merge`` returns them) have in common."""
+    """Return the overlap of two unions (as ``merge`` returns them)."""
     if not len(a[0]) or not len(b[0]):
         return a[0][:0], a[0][:0]
     time = np.concatenate((a[0], b[0], a[1], b[1]))
     step = np.repeat(np.array([1, -1]), len(a[0]) + len(b[0]))
-    order = np.lexsort((step, time))  # ends before starts: touching is no overlap
+    order = np.lexsort((step, time))  # ends before starts: intervals that touch do not overlap
     level = np.cumsum(step[order])
     both = np.flatnonzero(level == 2)
     time = time[order]
@@ -160,7 +160,7 @@ def intersect(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 
 
 def subtract(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """What of the union ``a`` is not in the union ``b``."""
+    """Return the part of the union ``a`` outside the union ``b``."""
     if not len(a[0]) or not len(b[0]):
         return a
     low, high = int(min(a[0][0], b[0][0])) - 1, int(max(a[1][-1], b[1][-1])) + 1
@@ -172,7 +172,7 @@ def subtract(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 
 
 def clip(spans: tuple[Ints, Ints], low: int, high: int) -> tuple[Ints, Ints]:
-    """The part of each interval within ``[low, high)``."""
+    """Return the part of each interval within ``[low, high)``."""
     start, end = np.maximum(spans[0], low), np.minimum(spans[1], high)
     keep = end > start
     return start[keep], end[keep]

@@ -1,4 +1,4 @@
-"""Numbers for the threads of a trace, so that a row's thread is one small integer: its lane."""
+"""Number the threads of a trace: a row's (process, thread) becomes one small integer, its lane."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 from opscope.core.tables.columns import pairs
 from opscope.core.tables.intervals import NONE, Ints
 
-#: Lanes up to which a look at every row for each takes less than a sort.
+#: Up to this many lanes, a scan of all rows per lane takes less time than a sort.
 _FEW: Final = 32
-#: Rows come thread by thread where there are this many to a change of thread.
+#: Rows come thread by thread if there are at least this many per change of thread.
 _RUN: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """``keys``: the (process, thread) of each lane, -1 where unknown. ``of``: each row's place in them."""
+    """``keys``: the (process, thread) of each lane, -1 where unknown. ``of``: each row's lane."""
 
     keys: list[tuple[int, int]]
     of: NDArray[np.unsignedinteger[Any]]
 
     def rows(self, chosen: NDArray[np.bool_]) -> Iterator[tuple[tuple[int, int], Ints]]:
-        """Each lane that has rows which are ``chosen``, and these in order."""
+        """Yield (process, thread) and the ``chosen`` rows, in order, of each lane that has such rows."""
         if len(self.keys) <= _FEW:
             for number, key in enumerate(self.keys):
                 rows = np.flatnonzero((self.of == number) & chosen)
@@ -43,13 +43,13 @@ class Lanes:
 
 
 def lanes(frame: pl.DataFrame) -> Lanes:
-    """The lanes of a table with ``process`` and ``thread``."""
+    """Return the lanes of a table with columns ``process`` and ``thread``."""
     process, thread = (frame[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
     return lanes_of(process, thread)
 
 
 def lanes_of(process: NDArray[Any], thread: NDArray[Any]) -> Lanes:
-    """The lanes of rows whose process and thread these are."""
+    """Return the lanes of rows with these processes and threads."""
     changes = np.flatnonzero((process[1:] != process[:-1]) | (thread[1:] != thread[:-1])) + 1
     if len(changes) * _RUN < len(process):
         first = np.concatenate((np.zeros(min(1, len(process)), np.int64), changes))

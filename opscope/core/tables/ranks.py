@@ -1,4 +1,4 @@
-"""Ranks: what processes tell of themselves, their groups and their device meshes, from their specs."""
+"""Read ranks, process groups and device meshes from the specs in which processes describe themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opscope.core.tables.trace import Trace
 
 _MESH: Final = re.compile(r"mesh ([0-9]{1,9})\Z")
 FRAMEWORKS: Final = ("torch", "tensorflow", "jax", "mindspore")
-#: Of what a process tells of itself.
+#: Fields in which a process describes itself → their types.
 _TYPES: Final = {
     "host": str, "pid": int, "parent": int, "rank": int, "world_size": int, "name": str
 }  # fmt: skip
@@ -43,18 +43,18 @@ MESHES_SCHEMA: Final = {
 
 
 def groups(trace: Trace) -> pl.DataFrame:
-    """One row per process and process group that it is a member of (GROUPS_SCHEMA).
+    """Return one row per process and process group that it is a member of (GROUPS_SCHEMA).
 
-    ``rank`` is that within the group, ``ranks`` the members as ``format_ranks`` writes them.
+    ``rank``: its rank within the group. ``ranks``: the members, as ``format_ranks`` writes them.
     """
     return _told(trace)[0]
 
 
 def meshes(trace: Trace) -> pl.DataFrame:
-    """One row per process and dimension of a device mesh (MESHES_SCHEMA).
+    """Return one row per process and dimension of a device mesh (MESHES_SCHEMA).
 
-    ``coordinate``: where along it the process lies; ``group``: the process group of those that
-    differ in this coordinate alone. Both null where the process is not in the mesh.
+    ``coordinate``: the process's position along it. ``group``: the process group of the processes that
+    differ only in this coordinate. Both are null if the process is not in the mesh.
     """
     return _told(trace)[1]
 
@@ -84,7 +84,7 @@ def _told(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _specs(ranges: pl.DataFrame) -> pl.DataFrame:
-    """(process, text) of the specs that may be ours; few, of the whole trace."""
+    """Return (process, text) of specs that may describe groups or meshes; a trace has few."""
     if not (ranges["category"] == "spec").any():
         return pl.DataFrame(schema={"process": pl.Int32, "text": pl.String})
     specs = ranges.filter(
@@ -98,7 +98,7 @@ def _specs(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fits(value: object) -> bool:
-    """Whether a column holds it."""
+    """Return whether a column can store the value (32 bits)."""
     return type(value) is not int or abs(value) < 1 << 31
 
 
@@ -112,9 +112,9 @@ def _row(params: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_facts(trace: Trace) -> Trace:
-    """``trace`` with what its processes told an NVTX tool of themselves, where the tool tells nothing.
+    """Return ``trace`` with null fields of ``processes`` filled from what each process wrote of itself.
 
-    Ranks, world sizes, frameworks and parents; the host's name where it is not known.
+    An NVTX tool does not know ranks, world sizes, frameworks and parents, and may not know the host's name.
     """
     told = _facts(trace)
     if not told:
@@ -126,7 +126,7 @@ def with_facts(trace: Trace) -> Trace:
     for row in processes.iter_rows(named=True):
         facts = told.get(row["process"], {})
         if facts.get("pid", row["pid"]) != row["pid"]:
-            facts = {}  # of the process that it was forked from
+            facts = {}  # they describe the process that it was forked from
         known = dict(json.loads(row["versions"]) if row["versions"] else {})
         versions = {**facts.get("versions", {}), **known}
         frameworks = [name for name in FRAMEWORKS if name in versions]
@@ -144,7 +144,7 @@ def with_facts(trace: Trace) -> Trace:
 
 
 def _tell_untraced(trace: Trace, told: dict[int, dict[str, Any]], numbers: dict[int, int]) -> None:
-    """A note on forked processes of which the trace has nothing."""
+    """Add a note on forked processes that are not in the trace."""
     ranges = trace["ranges"]
     forks = ranges.filter(
         (pl.col("category") == "spec")
@@ -160,14 +160,14 @@ def _tell_untraced(trace: Trace, told: dict[int, dict[str, Any]], numbers: dict[
         missing += max(0, times - len(there))
     if missing:
         what = (
-            "processes that were forked, of which nothing is here: Nsight Systems traces them (a data "
-            "loader's workers, say) with --trace-fork-before-exec=true"
+            "forked processes are missing from the trace: Nsight Systems traces them (a data loader's "
+            "workers, for example) with --trace-fork-before-exec=true"
         )
         trace.note("warning", what, missing)
 
 
 def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
-    """What each process told last, its values of the types that they must have."""
+    """Return what each process last wrote of itself, without values of another type than expected."""
     ranges = trace["ranges"]
     if not (ranges["category"] == "spec").any():
         return {}
@@ -198,9 +198,9 @@ def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
 
 
 def with_ranks(trace: Trace) -> Trace:
-    """``trace`` with ``processes.rank`` and ``world_size`` from its groups, where they are null.
+    """Return ``trace`` with null ``processes.rank`` and ``world_size`` filled from its process groups.
 
-    A launcher tells them in the environment, ``multiprocessing`` does not.
+    A launcher sets them in the environment, ``multiprocessing`` does not.
     """
     processes = trace["processes"]
     if not (processes["rank"].is_null() | processes["world_size"].is_null()).any():

@@ -1,4 +1,4 @@
-"""A trace that may be sent: secrets out of its texts, and on request who recorded it, and where."""
+"""Make a trace safe to send: remove secrets from its texts and, on request, who recorded it and where."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opscope.core import redaction
 
 from .trace import Trace
 
-#: Texts that are not a framework's own: a token may stand in them.
+#: Columns of texts that are not a framework's own: they may contain a token.
 _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "processes": ("name", "framework"),
     "threads": ("name",),
@@ -19,15 +19,15 @@ _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": ("attrs",),
     "notes": ("what",),
 }
-#: The folders of an absolute path before a source line of a range text: `` @/home/me/train.py:42``.
+#: The folders of an absolute path in the source line of a range text: `` @/home/me/train.py:42``.
 _SOURCE_FOLDER: Final = r'( @| < )("?)(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^:"<]*[\\/])'
 
 
 def redacted(trace: Trace, private: bool = False) -> Trace:
-    """``trace`` with the secrets that ``redaction`` knows hidden, in its tables and its origin.
+    """Return ``trace`` with the secrets that ``redaction`` recognises hidden, in its tables and its origin.
 
-    ``private`` leaves out arguments, the names of hosts and machines, devices' serial numbers and the
-    folders of absolute paths too. Names of ops, layers and kernels stay.
+    ``private`` also removes arguments, the names of hosts and machines, devices' serial numbers and the
+    folders of absolute paths. Names of ops, layers and kernels stay.
     """
     text = redaction.private_text if private else redaction.redact_text
     tables = {
@@ -49,7 +49,7 @@ def redacted(trace: Trace, private: bool = False) -> Trace:
 def _changed(
     frame: pl.DataFrame, columns: tuple[str, ...], text: Callable[[str], str]
 ) -> pl.DataFrame:
-    """``frame`` with ``text`` of each distinct value of the columns."""
+    """Return ``frame`` with ``text`` applied to each distinct value of the columns."""
     for column in columns:
         values = frame[column].cast(pl.String).drop_nulls().unique()
         new = {old: text(old) for old in values.to_list()}
@@ -61,7 +61,7 @@ def _changed(
 
 
 def _ranges(frame: pl.DataFrame, text: Callable[[str], str], private: bool) -> pl.DataFrame:
-    """A framework's ops lose at most the folders of their lines; other texts are searched."""
+    """Redact range texts: a framework's ops lose at most the folders of their lines; others are searched."""
     domain = pl.col("domain").cast(pl.String)
     call = (domain.str.starts_with("opscope.") & (domain != "opscope.user")).fill_null(False)
     if private:
@@ -80,7 +80,7 @@ def _without_folders(column: str) -> pl.Expr:
 
 
 def _nameless(trace: Trace, tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Hosts and machines numbered in the order of the processes; devices without serial numbers."""
+    """Return tables with hosts and machines numbered by process order, and devices without serial numbers."""
     out: dict[str, pl.DataFrame] = {}
     processes = tables.get("processes", trace["processes"])
     out["processes"] = _numbered(processes, "host", "host")
@@ -98,7 +98,7 @@ def _numbered(frame: pl.DataFrame, column: str, word: str) -> pl.DataFrame:
 
 
 def _origin(value: Any, text: Callable[[str], str], private: bool) -> Any:
-    """What the origin says, to any depth."""
+    """Return a value of the origin redacted, to any depth."""
     if isinstance(value, dict):
         return {key: _entry(key, one, text, private) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""Numbers for the distinct rows of some integer columns, given out a piece at a time.
+"""Number the distinct rows of integer columns that arrive a piece at a time.
 
 A table with a place for every possible pair of values is several times faster than hashing or sorting
-rows; where the values are too many for one, the pairs that were met are kept in order.
+rows. If there are too many values for a table, the pairs met so far are kept in order.
 """
 
 from __future__ import annotations
@@ -13,26 +13,23 @@ from numpy.typing import NDArray
 
 from opscope.core.tables.intervals import NONE, Ints
 
-#: Places of a table; 4 bytes each.
+#: Most places in a table; 4 bytes each.
 _MOST: Final = 1 << 24
 
 
 class Numbering:
-    """Gives rows of ``width`` columns their numbers: 0, 1, 2 … in no order that means anything.
-
-    ``many`` is how many there are so far.
-    """
+    """Numbers the distinct rows of ``width`` columns: 0, 1, 2 … in no meaningful order."""
 
     def __init__(self, width: int) -> None:
         self._columns = [_Column() for _ in range(width)]
 
     @property
     def many(self) -> int:
-        """The numbers given out."""
+        """How many numbers are given out so far."""
         return self._columns[-1].many
 
     def of(self, *columns: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-        """The number of each row; values are -1 or greater."""
+        """Return the number of each row; values must be -1 or greater."""
         number = np.zeros(len(columns[0]), np.int32)
         for step, column in zip(self._columns, columns, strict=True):
             number = step.of(number, column)
@@ -40,15 +37,15 @@ class Numbering:
 
 
 class _Column:
-    """Numbers for pairs of a number and a column's value.
+    """Numbers the pairs of an incoming number and a column's value.
 
-    While the column has had one value only, as most columns of most traces have, they are the numbers
-    that came in.
+    While the column has had only one value, as most columns of most traces do, the incoming numbers are
+    returned unchanged.
     """
 
     def __init__(self) -> None:
         self._only: int | None = None
-        self._came = 0  # numbers that came in while there was one value
+        self._came = 0  # how many numbers came in while there was one value
         self._pairs: tuple[_Pairs, _Pairs] | None = None
 
     @property
@@ -64,7 +61,7 @@ class _Column:
                 self._only, self._came = low, max(self._came, int(left.max()) + 1)
                 return left
             self._pairs = _Pairs(), _Pairs()
-            if self._only is not None:  # (number, value) was the number
+            if self._only is not None:  # until now the pair (number, value) had that number
                 came = np.arange(self._came, dtype=np.int32)
                 self._numbered(self._pairs, came, np.full(self._came, self._only))
         return self._numbered(self._pairs, left, column)
@@ -73,17 +70,17 @@ class _Column:
     def _numbered(
         pairs: tuple[_Pairs, _Pairs], left: NDArray[np.int32], column: NDArray[np.integer[Any]]
     ) -> NDArray[np.int32]:
-        # values first, so that a table of pairs has places for no others
+        # number the values first, so that a table of pairs has places for these only
         values = pairs[0].of(np.zeros(len(left), np.int32), column.astype(np.int64) + 1)
         return pairs[1].of(left, values)
 
 
 class _Pairs:
-    """Numbers for pairs (left, right) of numbers from 0."""
+    """Numbers the pairs (left, right) of integers from 0."""
 
     def __init__(self) -> None:
         self.many = 0
-        self._wide = 1  # right numbers are less
+        self._wide = 1  # all right integers are less than this
         self._table: NDArray[np.int32] | None = np.empty(0, np.int32)
         self._keys: Ints = np.empty(0, np.int64)  # in order, once there is no table
         self._numbers: NDArray[np.int32] = np.empty(0, np.int32)

@@ -1,9 +1,8 @@
-"""PyTorch's range texts without the numbers of each call, a column at a time.
+"""Strip the numbers of each call from PyTorch's range texts, a column at a time.
 
 ``emit_nvtx`` writes each call's numbers into its text (``aten::mm, seq = 5, op_id = 7, sizes = …``), so
-that thirty million ranges have as many texts. Two regular expressions take 0.4 µs for each, and a text
-that is kept for each range takes 0.33 µs and most of the memory; what is here takes 0.25 µs and keeps
-one text for each template.
+thirty million ranges have as many texts. Two regular expressions take 0.4 µs per text, and keeping a text
+per range takes 0.33 µs and most of the memory; this module takes 0.25 µs and keeps one text per template.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _SEQ: Final = ", seq = "
 _OP_ID: Final = ", op_id = "
 _SIZES: Final = ", sizes = "
 _INPUTS: Final = ", input_op_ids = ["
-#: Digits that are sure to fit in 64 bits.
+#: Number of digits that always fit in 64 bits.
 _DIGITS: Final = 18
-#: Longer than any text: a slice to the end is several times faster where its length is told.
+#: Longer than any text: a slice to the end is several times faster if a length is given.
 _REST: Final = 1 << 31
 
 
 def split(texts: pl.Series) -> pl.DataFrame:
-    """``text`` (Categorical) and ``seq`` (Int64) as ``torch_nvtx.strip`` gives them, row for row."""
+    """Return ``text`` (Categorical) and ``seq`` (Int64), row for row, as ``torch_nvtx.strip`` does."""
     seq, identity = (texts.str.find(word, literal=True) for word in (_SEQ, _OP_ID))
     numbered = seq.is_not_null() | identity.is_not_null()
     if not numbered.any():
@@ -44,23 +43,23 @@ def _whole(texts: pl.Series) -> pl.DataFrame:
 
 
 def _merged(chosen: pl.Series, first: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
-    """The rows of ``first`` where they are ``chosen``, those of ``others`` between them."""
+    """Return the rows of ``first`` in the places that are ``chosen``, those of ``others`` between them."""
     mine = chosen.to_numpy()
     place = np.where(mine, np.cumsum(mine) - 1, len(first) + np.cumsum(~mine) - 1)
     return pl.concat([first, others])[pl.Series(place.astype(np.uint32))]
 
 
 def _numbered(texts: pl.Series, seq: pl.Series, identity: pl.Series) -> pl.DataFrame:
-    """The same of texts that hold one of the words, which begin at the bytes ``seq`` and ``identity``.
+    """Split texts that contain one of the words, which begin at the bytes ``seq`` and ``identity``.
 
-    Those that are not as PyTorch writes them go the slow way.
+    Texts that differ from PyTorch's form take the slow way.
     """
     size = texts.str.len_bytes()
     sizes = texts.str.find(_SIZES, literal=True).fill_null(size)
     begin = seq.fill_null(identity)
-    # a slice of bytes copies nothing; where its ends are columns it takes a third of the time
+    # a slice of bytes copies nothing; with columns as its ends it takes a third of the time
     marks = pl.DataFrame(
-        [column.cast(pl.Int64).alias(name)  # signed: words may stand in another order
+        [column.cast(pl.Int64).alias(name)  # signed: words may be in another order
          for name, column in (("seq", seq), ("id", identity), ("sizes", sizes))]
     ).with_columns(
         (pl.col("seq") + len(_SEQ)).alias("first"),
@@ -92,7 +91,7 @@ def _numbered(texts: pl.Series, seq: pl.Series, identity: pl.Series) -> pl.DataF
 
 
 def _number(digits: pl.Series) -> pl.Series:
-    """Texts of digits and nothing else as numbers; others are null."""
+    """Return texts of digits alone as numbers; others are null."""
     words = digits.cast(pl.String)
     signed = words.str.starts_with("-") | words.str.starts_with("+")
     wrong = (signed | (words.str.len_bytes() > _DIGITS)).fill_null(False)
@@ -101,7 +100,7 @@ def _number(digits: pl.Series) -> pl.Series:
 
 
 def _without_inputs(tails: pl.Series) -> pl.Series:
-    """The tails without the list of those who made the inputs, where they end with one."""
+    """Return the tails without ``input_op_ids``, the list at their end of the ops that made the inputs."""
     words = tails.cast(pl.String)
     at = words.str.find(_INPUTS, literal=True).cast(pl.Int64)
     if at.null_count() == len(at):
@@ -118,7 +117,7 @@ def _without_inputs(tails: pl.Series) -> pl.Series:
 
 
 def _joined(head: pl.Series, tail: pl.Series) -> pl.Series:
-    """Head and tail with what ``strip`` leaves of the numbers between them; each pair is made once."""
+    """Return head and tail with what ``strip`` leaves of the numbers in between; makes each pair once."""
     columns = [column.cast(pl.String).cast(pl.Categorical) for column in (head, tail)]
     number, (before, behind) = combined(columns)
     texts = pl.select(pl.concat_str(before, pl.lit(torch_nvtx.STRIPPED), behind).alias("text"))

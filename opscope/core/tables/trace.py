@@ -1,4 +1,4 @@
-"""Trace: the tables of one or many processes, as every reader produces and all analysis takes."""
+"""Trace: the tables of one or many processes, which every reader returns and every analysis takes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _POLARS: Final[Mapping[str, Any]] = {
     "bool": pl.Boolean,
     "cat": pl.Categorical,
 }
-#: Columns that number things within one trace and are moved apart when traces are joined.
+#: Columns with numbers that are unique within one trace; joining traces shifts them.
 _RENUMBERED: Final = {"process": "process", "parent": "process", "clock_domain": "clock_domain"}
 _RANGE_IDS: Final = {"ranges": "id", "counters": "range_id"}
-#: CUPTI numbers CUDA graphs and their nodes from 1 and says 0 of what no graph launched. Kineto writes
-#: that 0 for every kernel, copy and set since 2026; taken for a node it costs each of them its op.
+#: CUPTI numbers CUDA graphs and their nodes from 1 and writes 0 for work that no CUDA graph launched. Kineto
+#: has written that 0 for every kernel, copy and set since 2026; read as a node, it costs each of them its op.
 _ZERO_IS_NONE: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": ("graph", "graph_node"),
     "memops": ("graph_node",),
@@ -31,14 +31,14 @@ _ZERO_IS_NONE: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def table_schema(table: str) -> dict[str, Any]:
-    """The Polars schema of a trace table. Raises KeyError for a name that is not one."""
+    """Return the Polars schema of a trace table. Raises KeyError for an unknown table."""
     return {column: _POLARS[kind] for column, kind in TABLES[table].items()}
 
 
 def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """``frame`` with the table's columns, in order, absent ones null. Raises ValueError on others.
+    """Return ``frame`` with the table's columns in order; absent columns are null.
 
-    A CUDA graph or node numbered 0 is none: null.
+    A CUDA graph or node numbered 0 becomes null. Raises ValueError if ``frame`` has other columns.
     """
     schema = table_schema(table)
     extra = set(frame.columns) - set(schema)
@@ -54,7 +54,7 @@ def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def range_ids(ranges: pl.DataFrame) -> pl.Series:
-    """The ``id`` of each row of ``ranges``: its row's number, where a lean reader left the column out."""
+    """Return the ``id`` of each row of ``ranges``: the row's number if a lean reader left the column out."""
     ids = ranges["id"]
     if not ids.null_count():
         return ids
@@ -64,7 +64,7 @@ def range_ids(ranges: pl.DataFrame) -> pl.Series:
 
 
 def next_range_id(ranges: pl.DataFrame) -> int:
-    """The first id that no row of ``ranges`` has, nor any after it."""
+    """Return the lowest id that is above the ids of all rows of ``ranges``."""
     top: Any = ranges["id"].max()
     held = 0 if top is None else int(top) + 1
     return max(held, len(ranges)) if ranges["id"].null_count() else held
@@ -72,11 +72,11 @@ def next_range_id(ranges: pl.DataFrame) -> int:
 
 @dataclass(slots=True)
 class Trace:
-    """The trace tables (``schema.TABLES``), each conforming and present; empty where the source had none.
+    """All trace tables (``schema.TABLES``), each with all its columns; empty if the source had no rows.
 
-    ``present`` names the tables that the source's format records at all: an empty table in it means
-    that nothing happened, a table not in it that nobody looked. ``origin`` tells where the trace is
-    from (keys: format, tool, version, paths).
+    ``present``: the names of the tables that the source records at all. An empty table in it means that
+    nothing happened; a table not in it was not recorded. ``origin``: where the trace comes from (keys:
+    format, tool, version, paths).
     """
 
     tables: dict[str, pl.DataFrame]
@@ -87,7 +87,10 @@ class Trace:
     def of(
         cls, tables: Mapping[str, pl.DataFrame], origin: Mapping[str, Any] | None = None
     ) -> Trace:
-        """A trace of the given tables; columns that a reader left out are null."""
+        """Return a trace of the given tables; columns that a reader left out are null.
+
+        Raises ValueError for an unknown table or column.
+        """
         unknown = set(tables) - set(TABLES)
         if unknown:
             raise ValueError(f"no such trace table: {', '.join(sorted(unknown))}")
@@ -100,13 +103,13 @@ class Trace:
         return cls(full, frozenset(tables), dict(origin or {}))
 
     def has(self, table: str) -> bool:
-        """Whether the source recorded this table at all."""
+        """Return whether the source recorded this table at all."""
         return table in self.present
 
     @property
     def used_gpu(self) -> bool:
-        """Whether the program used a GPU, as far as the trace tells: kernels were captured, the source says
-        so, or calls of its runtime, copies or sets are there without them."""
+        """Whether the program used a GPU, as far as the trace shows: kernels were captured, the source says
+        so, or there are calls of the GPU's runtime, copies or sets without kernels."""
         return (
             self.has("kernels")
             or bool(self.origin.get("gpu"))
@@ -117,12 +120,12 @@ class Trace:
         return self.tables[table]
 
     def replace(self, **tables: pl.DataFrame) -> Trace:
-        """The same trace with some tables exchanged."""
+        """Return the same trace with some tables replaced."""
         kept = {name: self.tables[name] for name in self.present}
         return Trace.of({**kept, **tables}, self.origin)
 
     def note(self, severity: str, what: str, how_many: int = 1) -> None:
-        """Add a row to ``notes``: something that the reader must tell."""
+        """Add a row to ``notes``: something that the user must know."""
         row = pl.DataFrame(
             {"severity": [severity], "what": [what], "how_many": [how_many]},
             schema=table_schema("notes"),
@@ -132,10 +135,10 @@ class Trace:
 
 
 def concat(traces: Iterable[Trace]) -> Trace:
-    """Many traces as one: processes, clocks and range ids renumbered; equal processes merged.
+    """Join traces into one: processes, clocks and range ids are renumbered, equal processes are merged.
 
-    Two processes are the same when host, pid and start time are known and equal: files that one
-    process wrote belong together.
+    Two processes are equal if host, pid and start time are known and equal: one process may have written
+    several files.
     """
     parts = list(traces)
     if len(parts) == 1:

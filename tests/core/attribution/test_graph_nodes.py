@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from opscope.core.attribution.attribute import REASONS, attribute
 
 CALLS = {"kernel": "cudaLaunchKernel", "copy": "cudaMemcpyAsync", "set": "cudaMemsetAsync"}
-AT_ONCE = "replayed from a CUDA graph that runs nodes at once and does not number them"
+AT_ONCE = "replayed from a CUDA graph that runs nodes concurrently and does not number them"
 SEVERAL = "replayed from a CUDA graph that any of several captures may have made"
 NOT_CAPTURED = "replayed from a CUDA graph whose capture is not in the trace"
 

@@ -86,7 +86,7 @@ def test_a_kernel_without_an_op_has_that_of_its_namesakes_where_they_agree(trace
     assert frame["op_id"].head(3).n_unique() == 3
     reasons = frame["reason"].cast(pl.String).to_list()
     assert reasons[5:] == ["no launch record", "no launch record",
-                           "names no op, as kernels of the trace do"]  # fmt: skip
+                           "names no op, although kernels of the trace do"]  # fmt: skip
 
 
 def test_a_copy_beside_kernels_that_name_their_ops_names_none(trace_of):
@@ -102,7 +102,9 @@ def test_a_copy_beside_kernels_that_name_their_ops_names_none(trace_of):
     }
     kernels = [kernel("gemm", 100, "jit_step(1)/dot.1")]
     frame = Profile(trace_of(specs=FORWARD, kernels=kernels, memops=[copy], calls=[call])).memops()
-    assert frame["reason"].cast(pl.String).to_list() == ["names no op, as kernels of the trace do"]
+    assert frame["reason"].cast(pl.String).to_list() == [
+        "names no op, although kernels of the trace do"
+    ]
     bare = Profile(trace_of(memops=[copy], calls=[call])).memops()
     assert bare["reason"].cast(pl.String).to_list() == ["the trace has no op ranges"]
 
