@@ -4,7 +4,7 @@ Usage: python scripts/fuzz.py [TRACE...] [--files 300] [--seconds 600] [--seed 0
 
 Without a TRACE, the script makes small traces for each reader in turn and damages these. Given traces are
 damaged instead, cut to some hundred rows unless ``--whole``. A process with bounded memory and time opens
-each damaged file and requests its frames and its report. The result must be an answer, or a ``BadInput`` of one
+each damaged file and requests its frames and report. The result must be an answer, or a ``BadInput`` of one
 line that names the file; any other file is printed and kept in FOLDER, with the traceback beside it. At the
 end the script prints the count by reader and outcome. The exit status is 1 if any file was kept.
 """

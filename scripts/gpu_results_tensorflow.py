@@ -3,9 +3,9 @@
     python -m opscope run -o FOLDER/loop.opscope -- python examples/tensorflow_loop.py
     python scripts/gpu_results_tensorflow.py loop FOLDER
 
-The recording has the ops; the kernels come from TensorFlow's profiler. This script runs the example under that
-profiler, alone and beside opscope: the profiler must record the same. Without a GPU, checks that need one
-are skipped. Writes FOLDER/loop.checks.json; exits with 1 if a check fails.
+The recording has the ops; the kernels come from TensorFlow's profiler. This script runs the example under
+that profiler, alone and beside opscope: the profiler must record the same. Without a GPU, checks that need
+one are skipped. Writes FOLDER/loop.checks.json; exits with 1 if a check fails.
 """
 
 from __future__ import annotations

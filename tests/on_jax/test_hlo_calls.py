@@ -343,4 +343,7 @@ def test_a_loop_in_a_loop_and_one_whose_turns_nobody_knows():
     assert 3 * 10 * 2 * 6 * 6 in {perf.cost(call)[0].matrix_flops for call in found}
     module, _ = compiled(until, jnp.ones((3, 3)), 9.0)
     (call,) = (one for one in named(module).values() if one.name == "hlo::call:compiled")
-    assert perf.cost(call) == (None, "in the called computation: a loop whose number of turns is not known")
+    assert perf.cost(call) == (
+        None,
+        "in the called computation: a loop whose number of turns is not known",
+    )
