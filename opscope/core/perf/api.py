@@ -211,7 +211,7 @@ def _gradient(forward: OpCall, part: int) -> tuple[Cost | None, str | None]:
 
 
 def op_type(name: str) -> str | None:
-    """The family of an op (``gemm``, ``conv``, ``view`` …), ``None`` where it is not known."""
+    """The family of an op (``gemm``, ``conv``, ``view`` …), ``None`` if it is not known."""
     entry = entry_of(name)
     return entry.family if entry else None
 

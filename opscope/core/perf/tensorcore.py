@@ -18,7 +18,7 @@ from opscope.core.schema import DTYPE_BITS, FLOATS, OpCall, TensorSpec
 from .registry import CannotKnow, Entry, lookup, word_of
 from .shapes import NO_SHAPES, tensors
 
-#: Families that Tensor Cores can compute in some dtype.
+#: Families that Tensor Cores can compute with some dtype.
 MATRIX_FAMILIES: Final = frozenset({"gemm", "conv", "attention", "recurrent"})
 #: Families in which no op contains a matrix product, however it is computed.
 WITHOUT_PRODUCTS: Final = frozenset(

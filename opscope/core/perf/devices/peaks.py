@@ -19,7 +19,7 @@ _toml: Final[Any] = import_module("tomllib" if sys.version_info >= (3, 11) else 
 
 _NONE: Final[Mapping[str, float]] = MappingProxyType({})
 _NOWHERE: Final[Mapping[str, str]] = MappingProxyType({})
-#: Parts with a Tensor Core generation's compute capability and no Tensor Cores (TU116, TU117).
+#: Parts without Tensor Cores although others of their compute capability have them (TU116, TU117).
 _WITHOUT: Final = re.compile(r"\bGTX\b|\bMX ?\d{3}\b|\bT\d{3,4}\b", re.IGNORECASE)
 
 

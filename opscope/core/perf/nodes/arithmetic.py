@@ -200,7 +200,7 @@ def transform(call: OpCall) -> Cost:
            "TensorListPopBack TensorListGather TensorListScatterIntoExistingList IteratorGetNext"),
     family="copy", source="the selected elements are read and written once")  # fmt: skip
 def take(call: OpCall) -> Cost:
-    """As many elements are read as are written."""
+    """The number of elements read equals the number written."""
     found, out = tensors(call), outputs(call)
     if not found or not out:
         raise CannotKnow(NO_OUTPUTS)
