@@ -1,7 +1,7 @@
-"""Runs a command as a child and tells what it took: wall and CPU seconds, and its own peak memory.
+"""Run a command as a child process and measure its wall and CPU seconds and its peak memory.
 
-The command that people run is measured whole: the interpreter's start, the imports and the printing
-are in it. A child's peak is its own, whatever ran before it.
+The whole command is measured as users run it: the start of the interpreter, the imports and the printing are
+included. The peak memory is that of the child alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds of wall and of CPU time, peak memory in GiB, what the child wrote to stdout."""
+    """Wall and CPU time in seconds, peak memory in GiB, and the child's stdout."""
 
     wall: float
     cpu: float
@@ -27,7 +27,7 @@ class Took:
 
 
 def run(command: Sequence[str | Path]) -> Took:
-    """Run the command to its end. Raises CalledProcessError, its stderr shown, where it fails."""
+    """Run the command to its end. Raises CalledProcessError if it fails; its stderr is shown."""
     with tempfile.TemporaryFile() as out:
         begun = time.perf_counter()
         child = subprocess.Popen([os.fspath(word) for word in command], stdout=out)
@@ -48,7 +48,7 @@ def report(path: Path, *more: str) -> list[str | Path]:
 
 
 def growth(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """The exponent of time over size, fitted to the logarithms: 1 is linear."""
-    import numpy as np  # not before: a floor is measured in a process of few imports
+    """Return the exponent of time over size, fitted to the logarithms: 1 is linear."""
+    import numpy as np  # imported late: a floor is measured in a process with few imports
 
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])

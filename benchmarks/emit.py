@@ -1,11 +1,11 @@
-"""ns per range of opscope's emitter beside raw nvtx calls, all in one run.
+"""Compare opscope's emitter with raw nvtx calls in one run, in ns per range.
 
     python benchmarks/emit.py [--ranges 100000] [--repeats 5]
 
-Every line is the median over repeats of (push + pop) in a tight loop, loop included; "over raw" is
-what opscope adds to the cheapest nvtx calls that send the same. With NVTX lines come in two kinds:
-no tool attached, and a tool attached that drops everything (built from C at once, when a compiler
-and the nvidia-nvtx headers are there). Times are good to about 30 %: compare within one run.
+Every line is the median over the repeats of (push + pop) in a tight loop, with the loop included. "over raw"
+is what opscope adds to the cheapest nvtx calls that send the same. The table is printed without a tool, and
+with a tool attached that drops everything (compiled from C on the spot, if a compiler and the nvidia-nvtx
+headers are installed). Times vary by about 30 %: compare within one run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: A tool that takes the calls and does nothing, so that only the client's cost is seen.
+#: A tool that receives the calls and does nothing, so that only the client's cost is measured.
 SINK = """
 #include "nvtx3/nvToolsExt.h"
 static int NVTX_API push(nvtxDomainHandle_t d, const nvtxEventAttributes_t *a) { return 0; }
@@ -47,7 +47,7 @@ int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get) {
 
 
 def measure(ranges: int, repeats: int) -> dict[str, float]:
-    """ns per range of each way, interleaved so that all see the same machine."""
+    """Return ns per range of each way; the ways are interleaved, so all see the same state of the machine."""
     import nvtx
 
     from opscope.core.capture import session
@@ -149,7 +149,7 @@ def measure(ranges: int, repeats: int) -> dict[str, float]:
 
 
 def tool(folder: Path) -> Path | None:
-    """The tool that drops everything, or None where it cannot be built."""
+    """Build the tool that drops everything; return None if it cannot be built."""
     sys.path.insert(0, str(ROOT / "tests"))
     try:
         from nvtx_tool import include
@@ -162,13 +162,13 @@ def tool(folder: Path) -> Path | None:
         command = ["gcc", "-O2", "-shared", "-fPIC", "-I", headers, str(source), "-o", str(library)]
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"no tool to attach: {error}")
+        print(f"the tool that drops everything could not be built: {error}")
         return None
     return library
 
 
 def run(label: str, arguments: argparse.Namespace, injection: Path | None) -> None:
-    """Measure in a fresh process, for a process decides once whether NVTX is live; print a table."""
+    """Measure in a fresh process, as a process decides only once whether NVTX is live; print a table."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("NVTX_")}
     env["PYTHONPATH"] = str(ROOT)
     if injection is not None:

@@ -1,14 +1,13 @@
-"""From an Nsight Systems file to the answer, at several sizes: time, memory, growth, and the truth.
+"""Measure the way from an Nsight Systems file to the report, at several sizes: time, memory, correctness.
 
 Usage: python benchmarks/end_to_end.py [--kernels 100000 1000000 10000000] [--texts registered torch]
        [--parts PART ...] [--folder DIR]
 
-For each kind of text and each size, each in a process of its own: the floor (sqlite3 reads the same
-columns and drops the rows); the whole command ``opscope report FILE``; every kernel's range against
-the truth that the generator wrote; reading, and then saving a profile; ``opscope report`` of that.
-Ratios are to the floor's wall and CPU seconds. ``torch`` texts are as ``emit_nvtx`` writes them, each
-unlike the others; ``registered`` as opscope does. The last lines are the exponents of wall time over
-size.
+For each kind of text and each size, in a separate process each: the floor (sqlite3 reads the same columns
+and drops the rows); the whole command ``opscope report FILE``; a comparison of every kernel's range with the truth
+from the generator; reading the file and saving a profile; ``opscope report`` of that profile. Ratios are to
+the floor's wall and CPU seconds. ``torch`` texts are like those of ``emit_nvtx``, each different;
+``registered`` texts are like opscope's. The last lines are the exponents of wall time over size.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from nsys_read import floor
 
 
 def exact(path: Path) -> dict[str, object]:
-    """How many kernels have another range than the true one."""
+    """Count the kernels that have a range other than the true one."""
     import polars as pl
 
     import opscope
@@ -42,7 +41,7 @@ def exact(path: Path) -> dict[str, object]:
 
 
 def save(path: Path) -> dict[str, object]:
-    """The profile on disk, with what was made of the trace; wall and CPU seconds of both halves."""
+    """Read the file and save the profile; return wall and CPU seconds of both parts."""
     import opscope
 
     laps = {}
@@ -61,7 +60,7 @@ PARTS = ("floor", "opscope report FILE", "truth", "read, and save", "opscope rep
 
 
 def measured(part: str, path: Path) -> tuple[children.Took, str]:
-    """What one part took, and what it has to tell."""
+    """Run one part; return its measurements and its own output."""
     if part == "opscope report FILE":
         return children.run(children.report(path)), ""
     if part == "opscope report PROFILE":
@@ -72,7 +71,7 @@ def measured(part: str, path: Path) -> tuple[children.Took, str]:
 
 
 def sizes(texts: str, given: argparse.Namespace, folder: Path) -> None:
-    """Make the files of one kind of text, run the parts, print the table and the exponents."""
+    """Make the files with one kind of text, run the parts, print the table and the exponents."""
     from make_nsys import make
 
     spent: dict[str, list[float]] = {part: [] for part in given.parts}
@@ -104,7 +103,7 @@ def main() -> None:
         "--texts", nargs="+", choices=("registered", "torch"), default=["registered", "torch"]
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--folder", type=Path, help="keep the files here, and use those that are")
+    parser.add_argument("--folder", type=Path, help="keep the files here, and reuse existing ones")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:

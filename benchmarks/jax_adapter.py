@@ -1,11 +1,10 @@
-"""What the JAX adapter costs: µs per jitted call and step-time ratios, beside jax.profiler alone.
+"""Measure the cost of the JAX adapter: µs per jitted call and step-time ratios, compared with jax.profiler.
 
     python benchmarks/jax_adapter.py [seconds per measurement]
 
-All variants run in one process, in turns, and the best turn counts: read the ratios, times depend
-on the machine. ``off`` is the adapter installed with nothing listening, ``recorded`` our ranges
-alone, ``profiler`` jax.profiler alone, ``captured`` both, as ``opscope run`` does; ``steps`` is what
-a step's range costs.
+All variants run in one process, in turns, and the best turn counts. Read the ratios; times depend on the
+machine. ``off`` is the adapter installed without a listener, ``recorded`` opscope's ranges alone,
+``profiler`` jax.profiler alone, ``captured`` both, as in ``opscope run``; the empty step shows the cost of a step's range.
 """
 
 import runpy
@@ -87,7 +86,7 @@ def nothing():
 
 
 def microseconds(step, many, seconds):
-    """µs of one of the ``many`` things that a step does, the fastest step within the time given."""
+    """Return µs per item of the fastest step within the time; a step has ``many`` items."""
     step()
     best, end = float("inf"), time.perf_counter() + seconds
     while (begin := time.perf_counter()) < end:

@@ -1,12 +1,12 @@
-"""Times reading, attribution, summary and the whole report of Kineto traces, each in a process of its own.
+"""Measure reading, attribution, summary and the whole report of Kineto traces, each in a separate process.
 
 Usage: python benchmarks/kineto_read.py TRACE.json[.gz] ... [--peer PYTHON]
 
-Beside each figure its ratio to the floor, in CPU seconds: decompressing the file and decoding every
-event to typed structs that are thrown away. ``opscope report FILE`` is the command, the interpreter's start and the
-imports in its time. ``--peer`` also loads the file with Holistic Trace Analysis, where it is installed.
-Of several traces, such as ``scale_kineto.py`` makes of one, the last lines tell how time grows with
-their events.
+Each figure has its ratio to the floor, in CPU seconds; the floor decompresses the file and decodes every
+event to typed structs that it drops. ``opscope report FILE`` is the command, with the start of the
+interpreter and the imports. ``--peer`` also loads the file with Holistic Trace Analysis in a Python that has it. For
+several traces, for example from ``scale_kineto.py``, the last lines show how time grows with the number of
+events.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def measure(
 
 
 def compare(path: Path, runs: list[tuple[str, tuple[str, str, str], str]]) -> dict[str, float]:
-    """Print what each part took of one trace; their CPU seconds, and how many ``events`` it has."""
+    """Print the measurements of each part for one trace; return CPU seconds and the number of ``events``."""
     taken: dict[str, float] = {}
     print(f"{path.name:32}{'wall s':>8}{'CPU s':>8}{'× floor':>9}{'peak MiB':>10}{'rows':>12}")
 

@@ -1,14 +1,14 @@
-"""Makes a synthetic Nsight Systems file of any size, and beside it the truth: which range each kernel has.
+"""Make a synthetic Nsight Systems file of any size, and a second file with the true range of each kernel.
 
 Usage: python benchmarks/make_nsys.py OUT.sqlite [--kernels N] [--texts registered|torch|library]
        [--seed S]
 
-The file has the tables and columns of Nsight Systems 2026.2 (schema 3.25): ranges four deep (two
-layers, an op, an op inside it), about three for each kernel, on several threads of two processes
-whose correlation ids are the same numbers, with some kernels whose launch was not recorded. No call
-straddles the end of a range. ``OUT.truth.parquet`` has for each kernel its process, correlation,
-duration, and the ``range`` (its place among the file's ranges, null without a launch). The file is
-written in pieces, so that memory does not grow with it.
+The file has the tables and columns of Nsight Systems 2026.2 (schema 3.25). Ranges are nested four deep (two
+layers, an op, an op inside it), about three for each kernel. They are on several threads of two processes
+that use the same correlation ids; the launches of some kernels are not recorded. No call straddles the end of
+a range. ``OUT.truth.parquet`` has for each kernel its process, correlation, duration, and its ``range`` (the
+place among the file's ranges, null without a launch). The file is written in pieces, so memory does not grow
+with its size.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ CATEGORIES = {1: "forward", 2: "backward", 6: "layer"}
 
 @dataclass
 class Template:
-    """A tree of ranges as its events in order of time: kind, the range concerned, its text."""
+    """A tree of ranges as events in order of time: the kind, the range, its text."""
 
     kind: np.ndarray
     range: np.ndarray
@@ -84,7 +84,7 @@ class Template:
 
 @dataclass
 class Thread:
-    """Where one thread has got to."""
+    """The state of a thread while its events are made."""
 
     process: int
     tid: int
@@ -96,7 +96,7 @@ class Thread:
 
 @dataclass
 class Texts:
-    """Ids in StringIds: of op and layer texts, kernels, and the launch call."""
+    """Ids in StringIds of op texts, layer texts, kernels, and the launch call."""
 
     ops: np.ndarray
     layers: np.ndarray
@@ -106,7 +106,7 @@ class Texts:
 
 
 def template(random: np.random.Generator, per_kernel: float) -> Template:
-    """One random tree: a layer, layers in it, ops in these, ops in some of the ops."""
+    """Return a random tree: a layer, layers in it, ops in these, ops in some of the ops."""
     events: list[tuple[int, int, int]] = []
     parents: list[int] = []
 
@@ -143,9 +143,9 @@ def template(random: np.random.Generator, per_kernel: float) -> Template:
 def piece(
     templates: list[Template], thread: Thread, blocks: int, random: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """The ranges and launches of ``blocks`` random trees one behind the other on a thread.
+    """Return the ranges and launches of ``blocks`` random trees, one after the other on a thread.
 
-    ``range_of`` counts the piece's ranges. Moves the thread's clock on.
+    ``range_of`` is the place of a launch's range among the piece's ranges. Advances the thread's clock.
     """
     chosen = random.integers(0, len(templates), blocks)
     lengths = np.array([len(t.kind) for t in templates])[chosen]
@@ -179,13 +179,13 @@ def piece(
 
 
 def on_stream(ready: np.ndarray, lasts: np.ndarray, free: int) -> np.ndarray:
-    """When each kernel ends that becomes ready at ``ready``, one after the other on a stream."""
+    """Return when each kernel ends, given when it is ready; kernels run one after the other on a stream."""
     total = np.cumsum(lasts)
     return total + np.maximum.accumulate(np.maximum(ready, free) - (total - lasts))
 
 
 def op_texts(random: np.random.Generator, count: int) -> tuple[list[str], list[str]]:
-    """Texts as opscope writes them, and the names in them."""
+    """Return texts like opscope's, and texts like those of ``emit_nvtx`` for the same ops."""
     texts, names = [], []
     for number in range(count):
         name = f"aten::{OPS[number % len(OPS)]}"
@@ -205,7 +205,7 @@ def write_small_tables(
     domain: str,
     random: np.random.Generator,
 ) -> Texts:
-    """Everything but ranges, calls and kernels."""
+    """Write every table except ranges, calls and kernels; return the ids of the texts."""
     for table, columns in SCHEMA.items():
         db.execute(f"CREATE TABLE {table} ({columns})")
     full, names = op_texts(random, texts)
@@ -237,7 +237,7 @@ def write_small_tables(
         "3352320000000, 1980000000, 132, '', ?, 32, 64, 9, 0)",
         [(process, process) for process in processes],
     )
-    # domain and category names; each process has its own
+    # each process has its own names of domains and categories
     columns = "start, eventType, category, text, globalTid, domainId"
     rows = []
     for process in processes:
@@ -278,12 +278,12 @@ def make(
     lost: float = 0.001,
     seed: int = 1,
 ) -> dict[str, int]:
-    """Write ``path`` and ``path`` with the suffix ``.truth.parquet``; returns the rows written.
+    """Write ``path`` and ``path`` with the suffix ``.truth.parquet``; return the numbers of rows.
 
-    ``style``: ``registered`` is as opscope emits (registered strings, categories, payloads),
-    ``torch`` as ``emit_nvtx`` does (a text of its own for every range, in the default domain),
-    ``library`` as a library annotates itself (registered strings in its domain; no range is more than
-    a user's, so that all four levels stand for ops).
+    ``style``: ``registered`` is like opscope (registered strings, categories, payloads), ``torch`` is like
+    ``emit_nvtx`` (a different text for every range, in the default domain), ``library`` is like a library
+    that annotates itself (registered strings in its domain; all ranges are user ranges, so all four levels
+    count as ops).
     """
     random = np.random.default_rng(seed)
     path.unlink(missing_ok=True)
@@ -325,7 +325,7 @@ def insert(
     lost: float,
     random: np.random.Generator,
 ) -> pl.DataFrame:
-    """Insert a piece's rows; returns its part of the truth."""
+    """Insert the rows of a piece; return its part of the truth."""
     tid, pid = global_tid(thread), global_pid(thread.process)
     layer, text = made["depth_layer"], made["text"]
     count = len(text)
@@ -397,7 +397,7 @@ def insert(
 
 
 def main() -> None:
-    """Read the command line, make the file, print what it holds."""
+    """Read the command line, make the file, print its contents."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("path", type=Path)
     parser.add_argument("--kernels", type=int, default=1_000_000)
@@ -405,7 +405,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--texts", choices=STYLES, default="registered")
-    parser.add_argument("--distinct", type=int, default=3000, help="distinct op texts")
+    parser.add_argument("--distinct", type=int, default=3000, help="number of distinct op texts")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     done = make(

@@ -1,10 +1,10 @@
-"""Makes a synthetic nvprof database of any size, as PyProf's users have them.
+"""Make a synthetic nvprof database of any size, like those of PyProf's users.
 
 Usage: python benchmarks/make_nvprof.py OUT.sqlite [--kernels N] [--seed S]
 
-Each kernel is launched inside PyTorch's range of an op (``addmm, seq = 7``), which lies in PyProf's
-marker of the call (``{'mod': …, 'op': …, 'args': […]}``); around every fifth lies a call-stack marker.
-That is 2.2 ranges a kernel. The n-th kernel's op is the n-th op range.
+Each kernel is launched inside PyTorch's range of an op (``addmm, seq = 7``), the op inside PyProf's marker of
+the call (``{'mod': …, 'op': …, 'args': […]}``). Every fifth call is inside a call-stack marker. This gives
+2.2 ranges per kernel. The n-th kernel's op is the n-th op range.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL(_id_ INTEGER PRIMARY KEY AUTO
 
 
 class Strings:
-    """StringTable while it is made."""
+    """The StringTable under construction."""
 
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}
 
     def of(self, text: str) -> int:
-        """The id of a text."""
+        """Return the id of a text; add the text if it is new."""
         return self.ids.setdefault(text, len(self.ids) + 1)
 
 
@@ -70,7 +70,7 @@ def texts(number: int) -> tuple[str, str, str]:
 
 
 def make(path: Path, kernels: int = 100_000, seed: int = 1) -> dict[str, int]:
-    """Write ``path``; returns how many rows of each kind."""
+    """Write ``path``; return the number of kernels and ranges."""
     random = np.random.default_rng(seed)
     path.unlink(missing_ok=True)
     strings = Strings()
@@ -131,7 +131,7 @@ def make(path: Path, kernels: int = 100_000, seed: int = 1) -> dict[str, int]:
 
 
 def main() -> None:
-    """Read the command line, make the file, print what it holds."""
+    """Read the command line, make the file, print its contents."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("path", type=Path)
     parser.add_argument("--kernels", type=int, default=100_000)

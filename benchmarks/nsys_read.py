@@ -1,9 +1,9 @@
-"""Reads a synthetic Nsight Systems file, beside the plain sqlite3 read of the same columns, and reports it.
+"""Measure reading a synthetic Nsight Systems file, compared with a plain sqlite3 read of the same columns.
 
 Usage: python benchmarks/nsys_read.py [--kernels N] [--texts registered|torch] [--attribute] [--keep FILE]
 
-Each measurement is a process of its own, so that peak memory is its own too. Seconds are wall time;
-CPU seconds stand beside them, because a busy machine stretches the one and not the other.
+Each measurement has its own process, and so its own peak memory. Wall and CPU seconds are both printed,
+because a busy machine stretches only the wall time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLUMNS = {
 
 
 def floor(path: Path) -> dict[str, float]:
-    """The least that anybody pays: every row of these columns through sqlite3, kept nowhere."""
+    """The lower bound: read every row of these columns with sqlite3 and drop it."""
     db = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     rows = 0
     for table, columns in COLUMNS.items():
@@ -45,7 +45,7 @@ def floor(path: Path) -> dict[str, float]:
 
 
 def read(path: Path) -> dict[str, float]:
-    """opscope's reader: the trace tables."""
+    """Run opscope's reader, which returns the trace tables."""
     from opscope.readers.nsys import reader as nsys
 
     trace = nsys.read(path)
@@ -53,7 +53,7 @@ def read(path: Path) -> dict[str, float]:
 
 
 def attributed(path: Path) -> dict[str, float]:
-    """The reader and attribution; ``wrong`` counts kernels whose range is not the true one."""
+    """Run the reader and attribution; ``wrong`` counts kernels with a range other than the true one."""
     import polars as pl
 
     from opscope.core.attribution.attribute import attribute
@@ -88,12 +88,14 @@ def measured(name: str, path: Path) -> None:
 
 
 def main() -> None:
-    """Make the file, run each measurement in a process of its own, print a table."""
+    """Make the file, run each measurement in its own process, print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kernels", type=int, default=1_000_000)
     parser.add_argument("--texts", choices=("registered", "torch"), default="registered")
-    parser.add_argument("--attribute", action="store_true", help="attribution and its truth too")
-    parser.add_argument("--keep", type=Path, help="make the file here, or use it where it is")
+    parser.add_argument(
+        "--attribute", action="store_true", help="also attribute, and compare with the truth"
+    )
+    parser.add_argument("--keep", type=Path, help="make the file here, or reuse an existing one")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:

@@ -1,10 +1,9 @@
-"""Times a database of nvprof of 100,000 kernels, beside what PyProf takes for the same numbers.
+"""Measure reading an nvprof database of 100,000 kernels, compared with PyProf's time for the same figures.
 
 Usage: python benchmarks/nvprof_read.py [--kernels N]
 
-PyProf is not run here: its figures were recorded once, on two cores, with 100,000 kernels and 220,000
-ranges, and the ratio is printed for that size only.
-Each measurement is a process of its own.
+PyProf is not run here: its times were recorded once, on two cores, with 100,000 kernels and 220,000 ranges;
+the ratio is printed only for that size. Each measurement has its own process.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from make_nvprof import make
 
-#: Seconds of PyProf's two steps, the least and the most measured.
+#: Seconds of PyProf's two steps, the least and the most that were measured.
 PYPROF = {"parse": (14.0, 28.0), "prof": (31.0, 52.0)}
 PYPROF_KERNELS = 100_000
 CHILD = """
@@ -42,7 +41,7 @@ def main() -> None:
         path = Path(folder) / "made.sqlite"
         made = make(path, given.kernels)
         print(
-            f"{made['kernels']:,} kernels, {made['ranges']:,} ranges, attributed share in the end"
+            f"{made['kernels']:,} kernels, {made['ranges']:,} ranges; the last column is the attributed share"
         )
         seconds = {}
         for what in ("summary", "kernels"):
@@ -59,7 +58,7 @@ def main() -> None:
     if given.kernels == PYPROF_KERNELS:
         low, high = (sum(one[side] for one in PYPROF.values()) for side in (0, 1))
         ratios = f"{low / seconds['kernels']:.0f} to {high / seconds['kernels']:.0f}"
-        print(f"PyProf, parse then prof (as recorded, not run now): {low:.0f} to {high:.0f} s: "
+        print(f"PyProf, parse then prof (recorded earlier, not run now): {low:.0f} to {high:.0f} s, "
               f"{ratios} times as long as load, kernels")  # fmt: skip
 
 

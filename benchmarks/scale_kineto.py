@@ -1,9 +1,9 @@
-"""Makes one Kineto trace many times as long: its events over and over, each time later.
+"""Make a Kineto trace many times as long by repeating its events, each time later.
 
 Usage: python benchmarks/scale_kineto.py SOURCE.json[.gz] TARGET.json [--times 10]
 
-Timestamps move by the trace's length from copy to copy, and correlation ids, flow ids and sequence
-numbers by more than the largest, so that every copy is attributed as the first one is.
+From copy to copy, timestamps increase by the length of the trace, and correlation ids, flow ids and sequence
+numbers by more than the largest, so that every copy is attributed like the first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOVED = ("correlation", "External id", "external id", "wait_on_cuda_event_recor
 
 
 def scale(source: Path, target: Path, times: int) -> int:
-    """Writes the scaled trace, indented as Kineto itself does; how many events it has."""
+    """Write the scaled trace, indented as Kineto does; return the number of events."""
     data = source.read_bytes()
     trace = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     events = trace.pop("traceEvents")

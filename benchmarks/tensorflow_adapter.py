@@ -1,10 +1,10 @@
-"""What the TensorFlow adapter costs: µs per eager op, graph op and step, beside TensorFlow's profiler.
+"""Measure the cost of the TensorFlow adapter: µs per eager op, graph op and step, beside TF's profiler.
 
     python benchmarks/tensorflow_adapter.py [seconds per measurement]
 
-All variants run in one process, in turns, and the best turn counts: read the ratios, times depend
-on the machine. ``off`` is the adapter installed with nothing listening; ``sizes`` a graph whose
-sizes are not known until it runs.
+All variants run in one process, in turns, and the best turn counts. Read the ratios; times depend on the
+machine. ``off`` is the adapter installed without a listener; ``sizes`` is a graph with sizes that are known
+only when it runs.
 """
 
 import os
@@ -60,7 +60,7 @@ def sizes():
 
 
 def steps():
-    """Keras calls back before and after a step: nothing else is in it."""
+    """A step with only Keras's callbacks before and after it."""
     callbacks = keras.callbacks.CallbackList([], model=None)
 
     def step():
@@ -72,7 +72,7 @@ def steps():
 
 
 def best_of(step, seconds):
-    """Seconds per call, the least of the turns."""
+    """Return seconds per call, the least of the repeats."""
     step()
     step()
     best = float("inf")

@@ -1,6 +1,6 @@
-"""What recording memory costs per allocation: nothing listening, the recorder's ops, ops and memory.
+"""Measure the cost of recording memory per allocation: no recording, memory alone, ops, ops and memory.
 
-Usage: python benchmarks/torch_memory.py [allocations a round]
+Usage: python benchmarks/torch_memory.py [allocations per round]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opscope.core.capture import session
 
 
 def spent(count: int) -> float:
-    """ns for one tensor made and released, the best of five rounds."""
+    """Return ns to make and release one tensor, the best of five rounds."""
     best = float("inf")
     for _ in range(5):
         begin = time.perf_counter_ns()
@@ -30,7 +30,7 @@ def spent(count: int) -> float:
 
 
 def recorded(count: int, memory: bool, ops: bool) -> float:
-    """The same while a recording runs."""
+    """Return the same during a recording."""
     with tempfile.TemporaryDirectory() as folder:
         alone = Memory()
         if ops:

@@ -1,23 +1,23 @@
-"""What observing PyTorch costs: µs per op and step-time ratios, ours beside Kineto's.
+"""Measure the cost of observing PyTorch: µs per op and step-time ratios, of opscope and of Kineto.
 
     python benchmarks/torch_overhead.py [seconds per turn] [--only=PROGRAM] [--variants=ONE;ANOTHER]
                                         [--processes=3] [--rounds=8] [--memory=returned]
                                         [--json]
 
-Four programs, each with nothing and under: opscope installed with nothing listening, opscope native (with one
-level of each nest, and with all), opscope in dispatch mode (all of it, without source lines, and ops
-alone), a dispatch mode that does nothing, ``emit_nvtx(record_shapes=True)`` where
-CUDA is there (it raises elsewhere), Kineto with shapes, and Kineto with shapes and stacks. Each variant
-has processes of its own, as what one leaves behind slows those after it, and takes turns there with
-nothing. Of a turn's steps the 10th percentile counts, in CPU time of the process, so that another
-program on the machine changes little; of what is added to the mean of the turns before and after, and of
-the ratio to it, the median of all rounds, with its standard error. Read the ratios.
+Four programs run with nothing and under these variants: opscope installed without a listener, opscope native
+(with one level of each nest, and with all), opscope in dispatch mode (complete, without source lines, and ops
+alone), an empty dispatch mode, ``emit_nvtx(record_shapes=True)`` if CUDA is there (it raises elsewhere),
+Kineto with shapes, and Kineto with shapes and stacks. Each variant has its own processes, because leftovers
+of a variant slow those after it; there it takes turns with "nothing". A turn counts with the 10th percentile of
+its steps' CPU times, so that other programs on the machine change little. What a variant adds, and its ratio,
+are relative to the mean of the turns with "nothing" before and after it; printed are the median of all rounds
+and its standard error. Read the ratios.
 
-The processes keep the memory that they free (glibc's ``MALLOC_*``): by default ResNet-18 gives memory back
-and faults in 4,600 pages in each step, as many with us as without, and what a page costs changes by the
-minute, by more than what is measured. ``--memory=returned`` leaves that as it is.
+The processes keep the memory that they free (glibc's ``MALLOC_*``). By default ResNet-18 returns memory and
+faults in 4,600 pages in each step, as many with opscope as without, and the cost of a page changes by the
+minute, by more than the measured differences. ``--memory=returned`` keeps glibc's default.
 
-"To disk" is the time from the end of the last step until the profile, or Kineto's file, is there.
+"To disk" is the time from the end of the last step until the profile, or Kineto's file, is complete.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from opscope.core.schema import DIRECTIONS
 
 ROUNDS = 8
 PROCESSES = 3
-#: No mapping of its own for a block below 32 MiB (glibc's limit), and nothing given back.
+#: No separate mapping for a block below 32 MiB (glibc's limit), and no memory returned to the system.
 KEPT = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
@@ -66,7 +66,7 @@ VARIANTS = (
 
 
 class Nothing(TorchDispatchMode):
-    """What PyTorch itself takes to call a mode."""
+    """An empty dispatch mode, for PyTorch's own cost of calling a mode."""
 
     @classmethod
     def ignore_compile_internals(cls):
@@ -158,7 +158,7 @@ PROGRAMS = {
 
 
 def usual(step, seconds):
-    """CPU time of one step in ns, the 10th percentile."""
+    """Return the 10th percentile of the CPU time of a step, in ns."""
     took = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -190,7 +190,7 @@ def kineto(step, seconds, stacks):
         step()
     done = profile(activities=[ProfilerActivity.CPU], **options)
     done.start()
-    # Kineto keeps everything in memory: as many steps as it stops within reason
+    # Kineto keeps all events in memory: a short turn, so that stopping does not take too long
     took = usual(step, min(seconds, 1.0))
     begin = time.perf_counter()
     done.stop()
@@ -203,7 +203,7 @@ def kineto(step, seconds, stacks):
 
 
 def measure(variant, step, seconds):
-    """CPU ns of a step, seconds to disk, events."""
+    """Return CPU ns of a step, seconds to disk, and the number of events."""
     if variant == "nothing":
         return usual(step, seconds), None, 0
     if variant == "off":
@@ -227,14 +227,14 @@ def measure(variant, step, seconds):
 
 
 def ops_in_a_step(step):
-    """How many ops PyTorch itself reports: those that every variant pays for."""
+    """Return the number of ops that PyTorch itself reports; every variant observes at least these."""
     with profile(activities=[ProfilerActivity.CPU]) as done:
         step()
     return sum(1 for event in done.events() if event.name.startswith("aten::"))
 
 
 def turns(program, variant, seconds, rounds):
-    """Rounds of "nothing" and ``variant``, by turns, in this process."""
+    """Run rounds of "nothing" and ``variant`` in turns, in this process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     step = PROGRAMS[program]()
@@ -254,7 +254,7 @@ def turns(program, variant, seconds, rounds):
 
 
 def processes(program, variant, seconds, rounds, count, kept):
-    """``turns`` in ``count`` processes of their own, together."""
+    """Run ``turns`` in ``count`` separate processes and combine the results."""
     runs = []
     environment = {**os.environ, **(KEPT if kept else {})}
     for _ in range(count):
@@ -280,7 +280,7 @@ def processes(program, variant, seconds, rounds, count, kept):
 
 
 def error_of_median(values):
-    """The standard deviation of the medians of as many values, drawn anew from these."""
+    """Return the standard error of the median by bootstrap (300 resamples)."""
     draw = random.Random(0)
     return statistics.stdev(
         statistics.median(draw.choices(values, k=len(values))) for _ in range(300)

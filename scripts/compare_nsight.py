@@ -1,6 +1,6 @@
-"""What Nsight Systems and the recorder tell of the same runs, op by op, as tables.
+"""Compare what Nsight Systems and the recorder record of the same runs, op by op, as tables.
 
-    python scripts/compare_nsight.py [NSYS ...]      (else those of $OPSCOPE_NSYS, else the one on PATH)
+    python scripts/compare_nsight.py [NSYS ...]      (default: those of $OPSCOPE_NSYS, else the one on PATH)
 
 Runs each program of tests/nsight_programs.py whose framework is installed. No GPU is needed.
 """
@@ -36,7 +36,7 @@ def main() -> None:
         os.environ[tool.VARIABLE] = os.pathsep.join(sys.argv[1:])
     found = tool.installed()
     if not found:
-        sys.exit("no nsys on PATH, in $OPSCOPE_NSYS or among the arguments")
+        sys.exit("found no nsys on PATH, in $OPSCOPE_NSYS or among the arguments")
     for framework, title, program in _PROGRAMS:
         if importlib.util.find_spec(framework) is None:
             continue
@@ -46,7 +46,7 @@ def main() -> None:
                 ran, recorded = tool.run(
                     nsys, program, Path(folder), ranks=program is programs.RANKS
                 )
-                # of ops of graphs no trace has a number; see test_under_nsight.py for the other
+                # no trace has sequence numbers for ops of graphs; for "step" see test_under_nsight.py
                 without = {programs.TENSORFLOW: ("seq",), programs.THREADS: ("step",)}.get(
                     program, ()
                 )

@@ -1,5 +1,5 @@
-# Sourced by the other scripts: makes the virtual environment $1 (kept from the last time) with what
-# the remaining arguments name, and sets `bin` to its programs.
+# Sourced by the other scripts: makes the virtual environment $1 (or reuses it), installs the packages of the
+# remaining arguments, and sets `bin` to the folder of its programs.
 
 find_python() {
     local name
@@ -10,7 +10,7 @@ find_python() {
             return
         fi
     done
-    echo "needs Python 3.10 or later with venv (set PYTHON to one)" >&2
+    echo "needs Python 3.10 or later with venv (set PYTHON to such a Python)" >&2
     return 1
 }
 

@@ -1,8 +1,8 @@
-"""Trains one small model in every framework that is installed, and writes docs/frameworks.md anew.
+"""Train one small model in every installed framework, and rewrite docs/frameworks.md.
 
 Usage: python scripts/frameworks_doc.py    # in an environment of each framework in turn
 
-What was measured is kept in tests/frameworks.json, with which the tests of each framework compare.
+tests/frameworks.json keeps the measured values; the tests of each framework compare with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROGRAMS = ROOT / "scripts" / "frameworks"
 TABLE = ROOT / "tests" / "frameworks.json"
 DOCUMENT = ROOT / "docs" / "frameworks.md"
 STEPS = 6
-#: Of each way to train it: what must be installed, the program, Keras's backend.
+#: For each way to train the model: the module that must be installed, the program, Keras's backend.
 WAYS: dict[str, tuple[str, str, str | None]] = {
     "PyTorch": ("torch", "torch_net", None),
     "TensorFlow": ("tensorflow", "tensorflow_net", None),
@@ -32,7 +32,7 @@ WAYS: dict[str, tuple[str, str, str | None]] = {
 }
 PARTS = ("conv", "act", "fc")
 DIRECTIONS = ("forward", "backward")
-#: What must be the same in every framework; of a convolution's backward all FLOPs, the bias's among them.
+#: Values that must be equal in every framework; for a convolution's backward all FLOPs, with the bias's.
 EQUAL = ("matrix_flops", "dtypes", "line", "linked")
 ALL_FLOPS = "conv backward"
 RUN = """
@@ -47,14 +47,14 @@ with opscope.capture(sys.argv[3]):
 
 
 def installed(way: str) -> bool:
-    """Whether this environment can run it."""
+    """Whether this environment can train the model this way."""
     needs, program, _ = WAYS[way]
     more = {"jax_net": ("optax",), "keras_net": ("keras",)}.get(program, ())
     return all(importlib.util.find_spec(name) is not None for name in (needs, *more))
 
 
 def measured(way: str, folder: Path) -> dict[str, Any]:
-    """Train it in a process of its own, recording into ``folder``: what its profile says of each part."""
+    """Train the model in its own process, record into ``folder``, and describe the parts of its profile."""
     _, program, backend = WAYS[way]
     target = folder / "net.opscope"
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -66,7 +66,7 @@ def measured(way: str, folder: Path) -> dict[str, Any]:
 
 
 def described(target: Path, program: str) -> dict[str, Any]:
-    """The steps, and by part and direction: layer, ops, matrix FLOP a step, dtypes, line, links."""
+    """The steps, and by part and direction: layer, ops, matrix FLOP per step, dtypes, line, links."""
     import polars as pl
 
     import opscope
@@ -106,7 +106,7 @@ def described(target: Path, program: str) -> dict[str, Any]:
 
 
 def document(table: dict[str, Any]) -> str:
-    """docs/frameworks.md."""
+    """The text of docs/frameworks.md."""
     known = [way for way in WAYS if way in table]
     text = HEAD
     text += "| | steps |\n|---|---|\n"

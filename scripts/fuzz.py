@@ -1,12 +1,12 @@
-"""Damages traces in every way that it knows and opens them: each is read or refused, never more.
+"""Damage traces in many ways and open them: each must be read or refused, without any other failure.
 
 Usage: python scripts/fuzz.py [TRACE...] [--files 300] [--seconds 600] [--seed 0] [--keep FOLDER]
 
-Without a TRACE it damages small ones that it makes itself, of each reader in turn; with some, those
-instead, cut to some hundred rows unless ``--whole``. Each damaged file is opened and asked for its
-frames and its report in a process whose memory and time are bounded. What ends in anything but an
-answer, or one ``BadInput`` of one line that names the file, is kept in FOLDER with its traceback
-beside it, and told. At the end stands the count by reader and outcome. Exit status 1 where there was any.
+Without a TRACE, the script makes small traces for each reader in turn and damages these. Given traces are
+damaged instead, cut to some hundred rows unless ``--whole``. A process with bounded memory and time opens
+each damaged file and requests its frames and report. The result must be an answer, or a ``BadInput`` of one
+line that names the file; any other file is printed and kept in FOLDER, with the traceback beside it. At the
+end the script prints the count by reader and outcome. The exit status is 1 if any file was kept.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fuzz_seeds
 from fuzz_damage import damaged
 
-#: A file of a few megabytes may take this much; more is a bomb that went off.
+#: The memory and time that a file of a few megabytes may take; a file that takes more is a bomb.
 MOST_BYTES = 6 << 30
 MOST_GROWTH = 1 << 30
 MOST_SECONDS = 20
-#: An answer may take so many times as long by the clock on the wall.
+#: The wall-clock time of an answer may be this many times its limit of CPU time.
 IDLE = 6
-#: Frames asked of each file beside the summary and the report; which ones is drawn.
+#: The number of frames, drawn at random, that are requested beside the summary and the report.
 ASKED = 3
 FRAMES = (
     "kernels", "memops", "ops", "op_totals", "kernel_totals", "unattributed", "missing_costs",
@@ -49,12 +49,12 @@ FRAMES = (
 )  # fmt: skip
 READ, REFUSED, TRACEBACK, HANG = "read", "refused", "TRACEBACK", "HANG"
 OUTCOMES = (READ, REFUSED, TRACEBACK, HANG)
-#: Times of the summary, which no trace makes negative: a sum that left 64 bits is.
+#: Times of the summary, which are never negative unless a sum overflows 64 bits.
 _TIMES = re.compile(r"time\Z|wall|busy|span")
 
 
 def asked(file: Path, seed: int) -> tuple[str, str]:
-    """What came of opening the file and asking for everything: the outcome, and what is to tell of it."""
+    """Open the file and request its frames; return the outcome and an explanation."""
     from opscope.readers import BadInput
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -64,14 +64,14 @@ def asked(file: Path, seed: int) -> tuple[str, str]:
     except BadInput as error:
         outcome = REFUSED, str(error)
         if str(file) not in str(error):
-            outcome = TRACEBACK, f"the complaint does not name the file: {error}"
+            outcome = TRACEBACK, f"the error message does not name the file: {error}"
         elif len(error.what.splitlines()) != 1:
-            outcome = TRACEBACK, f"the complaint has several lines: {error}"
-    except BaseException:  # noqa: BLE001 - panics of Rust among them; this is what we look for
+            outcome = TRACEBACK, f"the error message has several lines: {error}"
+    except BaseException:  # noqa: BLE001 - also panics of Rust; these are what the script looks for
         outcome = TRACEBACK, traceback.format_exc()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     if grown << 10 > MOST_GROWTH:
-        outcome = HANG, f"took {grown >> 10} MiB"
+        outcome = HANG, f"used {grown >> 10} MiB"
     return outcome
 
 
@@ -88,7 +88,7 @@ def _ask(file: Path, dice: random.Random) -> None:
         profile = opscope.load(file, strict=True)
     row = profile.summary().row(0, named=True)
     wrong = {k: v for k, v in row.items() if _TIMES.search(k) and type(v) is int and v < 0}
-    # what a profile stored of itself is taken as it is
+    # a stored profile is not checked: its own totals are read as they are
     if wrong and not (file / "meta.json").is_file():
         raise AssertionError(f"negative times: {wrong}")
     for name in dice.sample(FRAMES, ASKED):
@@ -100,16 +100,16 @@ def _ask(file: Path, dice: random.Random) -> None:
 
 
 def work(tasks: Any, answers: Any) -> None:
-    """Asks files that come in until none does."""
+    """Answer for the files in the queue until it has ``None``."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     warnings.simplefilter("ignore")
-    sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - panics tell themselves there
+    sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - panics print there
     while (task := tasks.get()) is not None:
         answers.put(asked(Path(task[0]), task[1]))
 
 
 class Asker:
-    """A process that asks, exchanged for a new one where it dies or takes too long."""
+    """A process that opens files; it is replaced if it dies or takes too long."""
 
     def __init__(self) -> None:
         self._start()
@@ -129,20 +129,20 @@ class Asker:
                 return answer
             except Exception:  # noqa: BLE001 - queue.Empty, of whichever context
                 if not self._process.is_alive():
-                    answer = TRACEBACK, f"the process ended with {self._process.exitcode}"
+                    answer = TRACEBACK, f"the process ended with status {self._process.exitcode}"
                 elif self._worked() - worked > seconds or time.monotonic() - begun > IDLE * seconds:
                     self._process.kill()
-                    answer = HANG, f"no answer in {seconds} s of its own"
+                    answer = HANG, f"no answer in {seconds} s of CPU time"
                 else:
                     continue
                 self._start()
                 return answer
 
     def _worked(self) -> float:
-        """Seconds of CPU time that the process has had: a busy machine's waits are not its."""
+        """Seconds of CPU time that the process has used; waits on a busy machine do not count."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:  # it has just ended, which its reader sees
+        except OSError:  # the process has just ended, which the caller notices
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -161,7 +161,7 @@ def run(
     keep: Path = Path("fuzz-found"),
     most_seconds: float = MOST_SECONDS,
 ) -> Counter[tuple[str, str]]:
-    """Damage and ask until so many files, or the time, are over; the count by reader and outcome."""
+    """Damage and open files until ``files`` or ``seconds`` is reached; return the counts."""
     counts: Counter[tuple[str, str]] = Counter()
     seen: set[tuple[str, str, str]] = set()
     asker, begun = Asker(), time.monotonic()
@@ -196,7 +196,7 @@ def run(
 
 
 def table(counts: Counter[tuple[str, str]]) -> str:
-    """The count by reader and outcome."""
+    """The count by reader and outcome, as a text table."""
     rows = [["reader", *OUTCOMES, "files"]]
     readers = sorted({reader for reader, _ in counts})
     for reader in [*readers, "all"]:
@@ -209,14 +209,14 @@ def table(counts: Counter[tuple[str, str]]) -> str:
 
 
 def reader_of(trace: Path) -> str:
-    """What the count calls the reader of a trace that was given."""
+    """The reader's name in the count, for a given trace."""
     from opscope.readers import format_of
 
     return format_of(trace)
 
 
 def main() -> int:
-    """Read the command line, damage, ask, tell."""
+    """Read the command line, damage and open the files, print the count."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("traces", type=Path, nargs="*")
     parser.add_argument("--files", type=int)

@@ -1,4 +1,4 @@
-"""Damages one trace: its values, its structure, its texts, its bytes; each format in its own terms."""
+"""Damage one trace: its values, its structure, its texts or its bytes, by the rules of its format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-#: Numbers that stand where others belong: the edges of 8 to 64 bits, of doubles, and beyond them.
+#: Numbers that replace others: the limits of 8 to 64 bits and of doubles, and numbers beyond them.
 NUMBERS: tuple[Any, ...] = (
     -1, 0, 1, 255, 65_536, 2**31 - 1, 2**31, -(2**31) - 1, 2_191_500_840, 2**32, 2**53 + 1, 2**60, 2**61,
     2**62, -(2**62), 2**63 - 1, -(2**63), 2**64 - 1, 2**64, 10**30, 0.5, -0.0, 1e18, 1e19, 1e308,
@@ -27,7 +27,7 @@ TEXTS = (
     "regs:2191500840 grid:4294967296,0,-1 block:99999999999999999999,1,1 size:99999999999999999999",
     "addmm, seq = 99999999999999999999", "step 99999999999999999999",
 )  # fmt: skip
-#: Values that stand where numbers, texts and objects belong.
+#: Values that replace numbers, texts and objects.
 ODD: tuple[Any, ...] = (
     None, True, *NUMBERS, *TEXTS, [], [[]], [1, "a", None], {}, {"a": {"b": []}},
 )  # fmt: skip
@@ -36,7 +36,7 @@ _TIMES = re.compile(r"start|end|stop|time|ts|dur|id|bytes|address", re.IGNORECAS
 
 
 def damaged(source: Path, target: Path, dice: random.Random) -> None:
-    """A damaged copy of ``source``, a file or a folder."""
+    """Write a damaged copy of ``source``, a file or a folder, to ``target``."""
     if source.is_dir():
         shutil.copytree(source, target)
         if (target / "meta.json").is_file():
@@ -55,7 +55,7 @@ def damaged(source: Path, target: Path, dice: random.Random) -> None:
 
 
 def bytes_of(file: Path, dice: random.Random) -> None:
-    """Bits turned over, stretches emptied, doubled, moved, or cut off."""
+    """Flip bits; overwrite, double or delete stretches of bytes; or cut off the file."""
     data = bytearray(file.read_bytes())
     for _ in range(dice.choice((1, 1, 3, 20))):
         if not data:
@@ -81,14 +81,14 @@ def bytes_of(file: Path, dice: random.Random) -> None:
 
 
 def json_of(file: Path, dice: random.Random) -> None:
-    """Values of a JSON file exchanged for odd ones, events doubled, texts put into each other."""
+    """Replace values of a JSON file by odd ones, duplicate or delete events, break the JSON."""
     packed = file.read_bytes()[:2] == b"\x1f\x8b"
     text = gzip.decompress(file.read_bytes()) if packed else file.read_bytes()
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError):  # damaged before
         return bytes_of(file, dice)
-    if dice.random() < 0.03 and isinstance(whole, dict):  # nothing was recorded
+    if dice.random() < 0.03 and isinstance(whole, dict):  # as if nothing had been recorded
         whole["traceEvents"] = [e for e in whole.get("traceEvents", ()) if e.get("ph") == "M"][:2]
     elif dice.random() < 0.3:
         everywhere(whole, dice)
@@ -102,7 +102,7 @@ def json_of(file: Path, dice: random.Random) -> None:
 
 
 def here_and_there(whole: Any, dice: random.Random) -> None:
-    """Some values of some places."""
+    """Replace, delete or duplicate single values in random places."""
     for _ in range(dice.choice((1, 3, 30, 300))):
         node = whole
         for _ in range(dice.choice((1, 2, 2, 3, 4, 5))):
@@ -126,7 +126,7 @@ def here_and_there(whole: Any, dice: random.Random) -> None:
 
 
 def everywhere(whole: Any, dice: random.Random) -> None:
-    """One key, wherever it is, exchanged for one odd value, in all objects or some of them."""
+    """Replace the value of one key by one odd value, in all objects that have the key or some of them."""
     found: list[tuple[dict[str, Any], str]] = []
 
     def look(node: Any) -> None:
@@ -152,7 +152,7 @@ def everywhere(whole: Any, dice: random.Random) -> None:
 
 
 def sqlite_of(file: Path, dice: random.Random) -> None:
-    """Values of a database exchanged for odd ones, rows doubled, tables and columns gone or renamed."""
+    """Replace values of a database by odd ones; duplicate rows; delete or rename tables and columns."""
     with closing(sqlite3.connect(file)) as db:
         tables = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for _ in range(dice.choice((1, 1, 2, 5, 20))):
@@ -214,7 +214,7 @@ def _deed(
 
 
 def protobuf_of(file: Path, dice: random.Random) -> None:
-    """Fields of any message exchanged, doubled, renumbered, gone, their lengths made to fit."""
+    """Replace, duplicate, renumber or delete fields of messages, and adjust the lengths."""
     from tests.readers import protobuf
 
     nodes = protobuf.tree(file.read_bytes())
@@ -237,13 +237,13 @@ def protobuf_of(file: Path, dice: random.Random) -> None:
 
 
 def _widened(text: bytes, dice: random.Random) -> bytes:
-    """A text whose numbers are others."""
+    """Return the text with some numbers replaced."""
     number = str(dice.choice(NUMBERS)).encode()
     return re.sub(rb"\d+", lambda found: number if dice.random() < 0.5 else found[0], text)
 
 
 def parquet_of(folder: Path, dice: random.Random) -> None:
-    """Tables of a folder of Parquet: columns gone, of another kind, of odd values; bytes of a file."""
+    """Damage Parquet tables of a folder: delete columns, change their type or values; or damage bytes."""
     import polars as pl
 
     for _ in range(dice.choice((1, 1, 2, 4))):
@@ -294,14 +294,14 @@ def _frame_of(frame: Any, dice: random.Random) -> Any:
 
 
 def profile_of(folder: Path, dice: random.Random) -> None:
-    """A profile of our own: its list of files, or the columns of a table, or the bytes of one."""
+    """Damage an opscope profile: its list of files, or a table."""
     if dice.random() < 0.2:
         return json_of(folder / "meta.json", dice)
     return parquet_of(folder, dice)
 
 
 def recording_of(folder: Path, dice: random.Random) -> None:
-    """A recording: values of its JSON, numbers of its records, bytes of any of its files."""
+    """Damage a recording: values of its JSON, numbers of its records, or bytes of any file."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for _ in range(dice.choice((1, 1, 2, 4))):
         file = dice.choice(files)

@@ -1,4 +1,4 @@
-"""Small sound traces, one or more for each reader, made here: what ``fuzz.py`` damages."""
+"""Make small valid traces, one or more for each reader, for ``fuzz.py`` to damage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # tests/ holds the writers of XPlane
+sys.path.insert(0, str(ROOT))  # for the writers of XPlane files in tests/
 
 Rows = Sequence[Mapping[str, Any]]
 PID = 4000
@@ -25,7 +25,7 @@ MM = "aten::mm(f32[32,64], f32[64,128]) -> f32[32,128]"
 
 
 def made(folder: Path) -> dict[str, list[Path]]:
-    """The seeds of each reader, written below ``folder``."""
+    """Write the seeds of each reader into ``folder`` and return their paths."""
     nsys = nsys_sqlite(folder / "nsys.sqlite")
     one = kineto(folder / "kineto.json")
     return {
@@ -41,11 +41,11 @@ def made(folder: Path) -> dict[str, list[Path]]:
 
 
 def database(path: Path, tables: Mapping[str, Rows]) -> Path:
-    """A SQLite file with these rows."""
+    """Write a SQLite file with these rows."""
     with sqlite3.connect(path) as db:
         for table, rows in tables.items():
             columns = list(dict.fromkeys(name for row in rows for name in row))
-            # as the tools declare them: a number that is given as text becomes one where it can
+            # declared as in the tools' files: SQLite converts a number given as text if it can
             kinds = (
                 f'"{c}" {"INTEGER" if isinstance(rows[0].get(c), int) else ""}' for c in columns
             )
@@ -62,7 +62,7 @@ def database(path: Path, tables: Mapping[str, Rows]) -> Path:
 
 
 def nsys_sqlite(path: Path) -> Path:
-    """Every table and column that the reader of Nsight Systems asks for."""
+    """Write every table and column that the reader of Nsight Systems requests."""
     texts = (
         "", "volta_sgemm_128x64_nn", "cudaLaunchKernel", MM, "opscope.torch", "step 3", "forward",
         "aten::relu(f32[32,128]) -> f32[32,128]", "python3", "_ZN2at6native18elementwise_kernelILi512ELi1EEEvv",
@@ -175,7 +175,7 @@ def nsys_sqlite(path: Path) -> Path:
 
 
 def nsys_parquet(source: Path, folder: Path) -> Path:
-    """The same tables as ``nsys export --type=parquetdir`` writes them: a file a table."""
+    """Write the same tables like ``nsys export --type=parquetdir``: one file per table."""
     folder.mkdir()
     with sqlite3.connect(source) as db:
         for (table,) in db.execute("SELECT name FROM sqlite_master").fetchall():
@@ -188,7 +188,7 @@ def nsys_parquet(source: Path, folder: Path) -> Path:
 
 
 def nvprof(path: Path) -> Path:
-    """Markers, calls, kernels, copies, sets, waits and a device."""
+    """Write markers, CUDA calls, kernels, copies, sets, waits and a device."""
     texts = (
         "-- null --", "volta_sgemm_128x64_nn", "addmm, seq = 7", "Tesla V100-SXM2-16GB",
         "{'mod': 'torch.nn.functional', 'op': 'linear', 'args': [{'name': '', 'type': 'tensor', "
@@ -254,7 +254,7 @@ def nvprof(path: Path) -> Path:
 
 
 def dlprof(path: Path) -> Path:
-    """Ops, their instances, and what they put on the device."""
+    """Write ops, their instances, and their kernels, copies and sets."""
     words = (
         "default-domain", "conv2d", "float32", "fprop", "[[32,3,32,32],[6,3,5,5]]", "[[32,6,28,28]]",
         "volta_scudnn_128x32", "cudaLaunchKernel",
@@ -304,7 +304,7 @@ def dlprof(path: Path) -> Path:
 
 
 def kineto(path: Path) -> Path:
-    """Ops, steps, frames, calls, kernels, copies, waits, flows, memory, counters and collectives."""
+    """Write ops, steps, frames, CUDA calls, kernels, copies, waits, flows, memory, counters, collectives."""
 
     def event(cat: str, name: str, ts: float, dur: float, tid: int, **args: Any) -> dict[str, Any]:
         spaced = {key.replace("__", " "): value for key, value in args.items()}
@@ -380,7 +380,7 @@ def kineto(path: Path) -> Path:
 
 
 def xplane(folder: Path) -> list[Path]:
-    """A file as XLA writes it on NVIDIA's GPUs, and one with AMD's details of a kernel."""
+    """Write a file like XLA's on NVIDIA GPUs, and one with AMD's details of a kernel."""
     from tests.readers.cupti_xplane import H200, Cupti
 
     module = "XlaModule:#prefix=jit(step)/jit(main),hlo_module=jit_step,program_id=5#"
@@ -417,7 +417,7 @@ def xplane(folder: Path) -> list[Path]:
 
 
 def profile(source: Path, folder: Path) -> Path:
-    """A profile, with the frames that ``save`` leaves beside the trace."""
+    """Write a profile, with the frames that ``save`` stores beside the trace."""
     import opscope
 
     opscope.load(source).save(folder)
@@ -425,7 +425,7 @@ def profile(source: Path, folder: Path) -> Path:
 
 
 def recording(folder: Path) -> Path:
-    """What a process leaves that recorded ops, layers, steps and memory."""
+    """Write the recording of a process with ops, layers, steps and memory."""
     from opscope.core import recording_format as of
 
     part = folder / "part-machine-4000-1"
@@ -468,7 +468,7 @@ def recording(folder: Path) -> Path:
 
 
 def cut(trace: Path, folder: Path, rows: int = 150) -> Path:
-    """A copy of a real trace with the first ``rows`` of each table, or events; others as they are."""
+    """Copy a real trace with the first ``rows`` of each table, or a sample of its events; others whole."""
     folder.mkdir()
     target = folder / trace.name
     if trace.is_dir():
@@ -495,7 +495,7 @@ def cut(trace: Path, folder: Path, rows: int = 150) -> Path:
         data = trace.read_bytes()
         whole = json.loads(gzip.decompress(data) if head[:2] == b"\x1f\x8b" else data)
         events = whole["traceEvents"] if isinstance(whole, dict) else whole
-        step = max(1, len(events) // (2 * rows))  # some from everywhere, so that each kind is met
+        step = max(1, len(events) // (2 * rows))  # a sample of the rest, so that each kind occurs
         events[:] = events[:rows] + events[rows::step]
         target = folder / trace.name.removesuffix(".gz")
         target.write_text(json.dumps(whole))

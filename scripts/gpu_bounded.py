@@ -1,4 +1,4 @@
-"""Runs a program for a limited time, with all that it started, for gpu_check.py."""
+"""Run a program and its child processes for a limited time, for gpu_check.py."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Seconds from the request to end to the end by force. ``opscope run`` is asked with its program, and
-#: makes the profile of what was recorded until then.
+#: Seconds between SIGTERM and SIGKILL. SIGTERM also goes to ``opscope run``, which then makes a profile of
+#: what was recorded so far.
 GRACE = 20.0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended: its status as a shell gives it, and whether its time had run out."""
+    """How a program ended: its exit status as a shell reports it, and whether it ran past its limit."""
 
     status: int
     seconds: float
@@ -43,9 +43,9 @@ def run(
     env: Mapping[str, str] | None = None,
     grace: float = GRACE,
 ) -> Ended:
-    """Run ``command`` for at most ``limit`` seconds, output to ``log``; nothing of its group survives.
+    """Run ``command`` for at most ``limit`` seconds, with its output in ``log``; kill its process group.
 
-    A program that cannot be started has status 127. An exception here (Ctrl-C) ends the program too.
+    A program that cannot be started has status 127. An exception here (Ctrl-C) also ends the program.
     """
     begin = time.monotonic()
     with open(log, "ab") as file:
@@ -72,9 +72,9 @@ def run(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace)
         finally:
-            # its children too where it has ended: one of theirs may hold the GPU
+            # also after the program has ended: one of its children may still use the GPU
             _signal(process.pid, signal.SIGKILL)
-            # what waits in the driver cannot be ended at all: it is left behind
+            # a process that waits in the driver cannot be killed: it is left behind
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)
         status = -9 if process.returncode is None else process.returncode

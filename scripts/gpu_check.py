@@ -1,12 +1,12 @@
-"""Runs gpu_check.sh's programs with and without opscope, each for a limited time, and writes what was found.
+"""Run gpu_check.sh's programs with and without opscope, each for a limited time, and write the results.
 
 Usage: bash scripts/gpu_check.sh [FOLDER] [--part NAME]… [--case NAME]… [--budget SECONDS] [--scratch FOLDER]
        python scripts/gpu_check.py --table FOLDER…    (results of several runs as a Markdown table)
 
-A case runs its program alone, under plain torch.profiler, and under opscope, in this order and each in a
-process of its own, as CUPTI has one subscriber at a time; gpu_results.py then compares. FOLDER gets
-results.txt and results.json, rewritten after each case, logs.tar.gz, and traces-N.tar (a NAME.tar.gz each:
-profiles, what they were made of, plain traces), no file over 15 MiB and no more than 6 of them.
+A case runs its program alone, under plain torch.profiler, and under opscope, in this order. Each run has its
+own process, as CUPTI has one subscriber at a time; gpu_results.py then compares the runs. FOLDER gets
+results.txt and results.json, rewritten after each case, logs.tar.gz, and traces-N.tar (with a NAME.tar.gz per
+case: profiles, their recordings, plain traces). No file is over 15 MiB, and there are at most 6 files.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ import gpu_bounded
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "scripts"
-#: Seconds for all cases of a part, where nothing else is asked for; of a case's program; of the comparison; to pack.
+#: Default limits in seconds: for all cases of a part, for a case's program, for the comparison, for packing.
 BUDGET, LIMIT, COMPARING, PACKING = 540, 120, 120, 10
-#: Of an archive, and of all; a log in its archive keeps this much of its end.
+#: Bytes of an archive; the number of archives; bytes that are kept of the end of a log.
 ARCHIVE, ARCHIVES, LOG = 15 << 20, 2, 200_000
 PASSED, FAILED, KILLED, LEFT_OUT, ABSENT = "passed", "FAILED", "KILLED", "not run", "not here"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program, and how it is run under opscope. ``runs``: of bare, plain, ours; ``seconds``: of each."""
+    """A program and its runs. ``runs``: some of bare, plain, ours; ``seconds``: the limit of each run."""
 
     name: str
     part: str
@@ -48,17 +48,17 @@ class Case:
     runs: tuple[str, ...] = ("bare", "plain", "ours")
     seconds: int = LIMIT
     example: str = ""
-    plain: str = ""  # the program that is run under torch.profiler, where it is another
-    compare: str = ""  # the script that compares, where it is not gpu_results.py
+    plain: str = ""  # the program that runs under torch.profiler, if it is another one
+    compare: str = ""  # the script that compares, if it is not gpu_results.py
     needs: str = ""  # a framework that must see the GPU
     why: str = ""
 
 
-#: The parts, and in each the cases, that matter most first.
+#: The cases by part; the most important parts and cases come first.
 CASES = (
     Case("eager", "core", why="a transformer's training in float32"),
     Case("lenet", "core", example="torch_lenet.py", options=(), runs=("ours",),
-         why="an example as it is, no option given"),
+         why="an unchanged example, without options"),
     Case("graph", "core", why="two CUDA graphs of whole steps, replayed in turn"),
     Case("amp", "core", why="bf16 autocast: Tensor Cores, FLOPs"),
     Case("streams", "core", why="two streams that wait for each other"),
@@ -72,8 +72,8 @@ CASES = (
     Case("copies", "more", why="copies within a CUDA graph"),
     Case("branches", "more", why="a CUDA graph of two branches that run at once"),
     Case("fork", "more", plain="worker", why="two forked workers that initialise CUDA themselves"),
-    Case("scaler", "more", why="float16 with GradScaler, which leaves steps out"),
-    Case("loader", "more", why="batches from workers, pinned, copied without waiting"),
+    Case("scaler", "more", why="float16 with GradScaler, which skips steps"),
+    Case("loader", "more", why="batches from workers, pinned, copied asynchronously"),
     Case("history", "more", options=("--whole", "--memory"), runs=("bare", "ours"),
          why="a program that keeps its own history of memory"),
     Case("nccl", "more", why="NCCL with one rank: DistributedDataParallel, collectives"),
@@ -82,7 +82,7 @@ CASES = (
     Case("tensorflow", "frameworks", example="tensorflow_loop.py", options=("--whole",),
          runs=("bare", "ours"), compare="gpu_results_tensorflow.py", needs="tensorflow", seconds=200,
          why="TensorFlow: ops, the device, its own profile beside ours"),
-    Case("overhead", "cost", runs=("self",), seconds=300, why="a step's time beside torch.profiler's"),
+    Case("overhead", "cost", runs=("self",), seconds=300, why="a step's time compared with torch.profiler's"),
 )  # fmt: skip
 PARTS = tuple(dict.fromkeys(one.part for one in CASES))
 SEES = {
@@ -94,7 +94,7 @@ SEES = {
 
 @dataclass
 class Result:
-    """What was found of a case."""
+    """The result of a case."""
 
     case: Case
     status: str
@@ -116,7 +116,7 @@ class Result:
 
 
 class Check:
-    """One run of gpu_check.sh. ``cases`` are those asked for, in order."""
+    """One run of gpu_check.sh. ``cases`` are the requested cases in order."""
 
     def __init__(self, out, scratch, cases, budget, device="cuda", python=sys.executable):
         self.out, self.scratch, self.cases = Path(out), Path(scratch), list(cases)
@@ -129,7 +129,7 @@ class Check:
             "OPSCOPE_CACHE": os.environ.get("OPSCOPE_CACHE", str(self.scratch / "cache")),
             "TORCHINDUCTOR_CACHE_DIR": str(self.scratch / "inductor"),
             "TRITON_CACHE_DIR": str(self.scratch / "triton"),
-            # JAX would take three quarters of the GPU's memory
+            # by default JAX reserves three quarters of the GPU's memory
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "PYTHONUNBUFFERED": "1",
@@ -140,11 +140,11 @@ class Check:
     # ------------------------------------------------------------------------------ running
 
     def left(self):
-        """Seconds that a program may still take."""
+        """Return how many seconds programs may still take."""
         return self.ends - time.monotonic() - PACKING
 
     def run(self, name, command, seconds, **env):
-        """Run one program of the case ``name``; its output goes to the case's log."""
+        """Run one program of the case ``name`` and append its output to the case's log."""
         limit = max(1.0, min(seconds, self.left()))
         more = {"GPU_CHECK_SECONDS": str(limit), **env}
         grace = min(gpu_bounded.GRACE, max(1.0, self.left() - limit))
@@ -156,11 +156,13 @@ class Check:
         return self.scratch / f"{name}.log"
 
     def all(self):
-        """Run the cases; returns the exit status."""
+        """Run the cases and return the exit status."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.out.mkdir(parents=True, exist_ok=True)
         for pattern in ("results.*", "logs.tar.gz", "traces-*.tar"):
-            for old in self.out.glob(pattern):  # an earlier check's must not pass for this one's
+            for old in self.out.glob(
+                pattern
+            ):  # results of an earlier check must not pass for new ones
                 old.unlink()
         self.prepare()
         self.write()
@@ -186,7 +188,7 @@ class Check:
         print(f"gpu_check: {line}", flush=True)
 
     def prepare(self):
-        """What is done once: the machine, the options there are, the native parts."""
+        """Prepare once: log the machine, build the native parts, read the options of ``opscope run``."""
         log = self.log("prepare")
         log.unlink(missing_ok=True)
         about = "import sys, torch; print('python', sys.version); print('torch', torch.__version__)"
@@ -218,7 +220,9 @@ class Check:
         if case.needs:
             done = self.run(case.name, [self.python, "-c", SEES[case.needs]], 90)
             if not done.well:
-                said = "does not answer in time" if done.killed else "is not here, or sees no GPU"
+                said = (
+                    "does not answer in time" if done.killed else "is not installed, or sees no GPU"
+                )
                 return Result(case, ABSENT, f"{case.needs} {said}")
         result = Result(case, PASSED)
         for way in case.runs:
@@ -255,7 +259,7 @@ class Check:
                 "--no-report", "--output", f"{at}.opscope", *options, "--", *program]  # fmt: skip
 
     def compare(self, case, result):
-        """What the comparing script finds; that it fails or hangs is a failure as well."""
+        """Run the comparing script and read its results; its failure or hang is also a failed check."""
         script = SCRIPTS / (case.compare or "gpu_results.py")
         done = self.run(case.name, [self.python, script, case.name, self.scratch], COMPARING)
         result.runs["compare"] = {"ended": str(done), "seconds": round(done.seconds, 1)}
@@ -264,7 +268,7 @@ class Check:
             found = json.loads(text)
             result.checks, result.facts = found["checks"], found["facts"]
         except (OSError, ValueError, KeyError) as error:
-            result.checks = {f"could be compared ({done}; {type(error).__name__})": False}
+            result.checks = {f"the runs could be compared ({done}; {type(error).__name__})": False}
         if result.status == PASSED and (
             not result.checks or any(one is False for one in result.checks.values())
         ):
@@ -273,7 +277,7 @@ class Check:
     # ------------------------------------------------------------------------------ writing
 
     def write(self):
-        """results.txt, results.json and the logs, of all that was found until now."""
+        """Write results.txt, results.json and the logs of all cases so far."""
         found = {name: one.as_json() for name, one in self.results.items()}
         about = {"machine": self.about, "parts": sorted({one.part for one in self.cases})}
         whole = json.dumps({"about": about, "cases": found}, indent=1, default=str)
@@ -289,7 +293,7 @@ class Check:
         replaced(self.out / "logs.tar.gz", bundle.getvalue())
 
     def text(self):
-        """The results as a person reads them."""
+        """Return the results as a text for people."""
         lines = []
         with contextlib.suppress(OSError):
             lines += tail(self.log("prepare"), 4000).decode("utf-8", "replace").splitlines()[:40]
@@ -312,7 +316,7 @@ class Check:
         return "\n".join([*lines, f"\n{said or 'nothing was run yet'}"]) + "\n"
 
     def pack(self, case):
-        """Put what a case left into an archive that has room for it; what has none is said."""
+        """Put the files of a case into an archive that has room; add a fact for each file without room."""
         made = self.scratch / f"{case.name}.tar.gz"
         kinds = [f"{case.name}.{end}" for end in ("opscope", "plain.trace.json.gz", "parts")]
         present = [one for one in kinds if (self.scratch / one).exists()]
@@ -325,7 +329,7 @@ class Check:
             self.results[case.name].facts.append(f"{present.pop()} found no room in the archives")
 
     def placed(self, made):
-        """Whether ``made`` has been added to an archive."""
+        """Add ``made`` to an archive that has room; return whether there was one."""
         room = made.stat().st_size + 2048
         for number in range(1, ARCHIVES + 1):
             archive = self.out / f"traces-{number}.tar"
@@ -337,7 +341,7 @@ class Check:
 
 
 def replaced(path, content):
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_bytes(content)
     temporary.replace(path)
@@ -350,8 +354,8 @@ def tail(path, most):
 
 
 def table(folders):
-    """The results of several runs as a Markdown table: a row a case, what did not pass below it."""
-    lines = ["| case | what | result | passed | milliseconds a step |", "|---|---|---|---|---|"]
+    """Return the results of several runs as a Markdown table, a row per case, failed checks below."""
+    lines = ["| case | what | result | passed | milliseconds per step |", "|---|---|---|---|---|"]
     below = []
     for folder in folders:
         found = json.loads((Path(folder) / "results.json").read_text(encoding="utf-8"))
@@ -374,7 +378,7 @@ def table(folders):
 
 
 def chosen(parts, names):
-    """The cases asked for. Raises ValueError on a name that is none."""
+    """Return the requested cases. Raises ValueError for an unknown name."""
     unknown = [one for one in parts if one not in PARTS]
     unknown += [one for one in names if one not in {case.name for case in CASES}]
     if unknown:
@@ -394,14 +398,15 @@ def main(arguments=None):
     )
     parser.add_argument("folder", nargs="?", default=os.environ.get("OUT") or "gpu_check")
     parser.add_argument("--part", action="append", default=[], metavar="NAME",
-                        help=f"only these cases: {', '.join(PARTS)}")  # fmt: skip
+                        help=f"run only the cases of this part: {', '.join(PARTS)}")  # fmt: skip
     parser.add_argument("--case", action="append", default=[], metavar="NAME")
     parser.add_argument("--budget", type=float, metavar="SECONDS",
-                        help=f"for all of them  [{BUDGET} for each part]")  # fmt: skip
-    parser.add_argument("--scratch", help="where to work; caches stay there  [a temporary folder]")
-    parser.add_argument("--device", default="cuda", help="cpu rehearses the check without a GPU")
-    parser.add_argument("--list", action="store_true", help="the cases")
-    parser.add_argument("--table", nargs="+", metavar="FOLDER", help="results as a Markdown table")
+                        help=f"time limit for all cases  [{BUDGET} per part]")  # fmt: skip
+    parser.add_argument("--scratch", help="working folder; caches stay there  [a temporary folder]")
+    parser.add_argument("--device", default="cuda", help="cpu tries the check without a GPU")
+    parser.add_argument("--list", action="store_true", help="list the cases")
+    parser.add_argument("--table", nargs="+", metavar="FOLDER",
+                        help="print results as a Markdown table")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.table:
         print(table(options.table), end="")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Checks on a CUDA machine what no other machine can: whether opscope sees of a program's kernels, copies
-# and memory what PyTorch, JAX and TensorFlow say of them themselves, and what that costs.
+# Checks on a CUDA machine what no other machine can check: whether opscope sees the same kernels, copies and
+# memory of a program as PyTorch, JAX and TensorFlow themselves, and what that costs.
 # Usage: bash scripts/gpu_check.sh [FOLDER] [options]     (or OUT=FOLDER; gpu_check.py lists the options)
-#   PYTHON=python   the Python to use: one with opscope's dependencies and a CUDA build of torch;
-#                   where it has a JAX or a TensorFlow that sees the GPU, these are checked too
-# Needs no network, no nsys, no trace files. Every program has a time limit, and so has the whole; what is
-# found is written after each. Exit status: 0 passed, 1 failed, 2 cannot be run here.
+#   PYTHON=python   the Python to use, with opscope's dependencies and a CUDA build of torch; if it also
+#                   has a JAX or a TensorFlow that sees the GPU, these are checked too
+# Needs no network, no nsys, no trace files. Every program and the whole check have a time limit; results are
+# written after each case. Exit status: 0 passed, 1 failed, 2 cannot run here.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
@@ -17,7 +17,7 @@ refuse() {
     exit 2
 }
 
-# a driver that hangs must not hang the check
+# a hanging driver must not hang the check
 bounded() {
     if command -v timeout >/dev/null 2>&1; then
         timeout -k 5 "${GPU_CHECK_PROBE_SECONDS:-120}" "$@"
@@ -36,13 +36,13 @@ done
 command -v "$python" >/dev/null 2>&1 || refuse "$python: not found"
 bounded "$python" -c 'import torch' 2>/dev/null
 status=$?
-[ $status = 124 ] && refuse "$python: torch is not imported within the time limit"
+[ $status = 124 ] && refuse "$python: the import of torch exceeds the time limit"
 [ $status = 0 ] || refuse "$python has no torch"
 bounded "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())'
 status=$?
-[ $status = 124 ] && refuse "torch does not find its CUDA devices within the time limit"
+[ $status = 124 ] && refuse "torch's search for CUDA devices exceeds the time limit"
 [ $status = 0 ] ||
-    refuse "no CUDA device that $python's torch can use: this check is for a machine with one"
+    refuse "no CUDA device that $python's torch can use: run this check on a machine with a GPU"
 missing=$(bounded "$python" -c 'import opscope.profile, opscope.cli.app' 2>&1) ||
     refuse "$python cannot import opscope: ${missing##*$'\n'}"
 

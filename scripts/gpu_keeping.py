@@ -1,6 +1,7 @@
-"""``opscope run`` that keeps what its processes wrote: python gpu_keeping.py FOLDER run … (as opscope's).
+"""Run ``opscope run`` and keep the recordings of its processes in FOLDER.
 
-The parts are what a fault of the merging shows in; the profile has them merged already.
+Usage: python gpu_keeping.py FOLDER run … (arguments as of opscope). The separate recordings show a fault of
+the merging; in the profile they are already merged.
 """
 
 from __future__ import annotations

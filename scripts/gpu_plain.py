@@ -1,4 +1,4 @@
-"""What plain torch.profiler saw of a program, for gpu_results.py to hold opscope's profile against."""
+"""Read what plain torch.profiler recorded of a program; gpu_results.py compares opscope's profile with it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import polars as pl
 
 import opscope
 
-#: Of the time of kernels, copies and sets: how much must have an op that torch.profiler has there too.
+#: The share of kernel time whose op must be one that torch.profiler has there too.
 AGREED = 0.99
 _WORK = {"kernel": "kernels", "gpu_memcpy": "copies", "gpu_memset": "sets"}
 
 
 def counts(path):
-    """How often each kernel, copy and set ran, by the file itself: {"kernels": {name: count}, …}."""
+    """Count each kernel, copy and set in the file itself: {"kernels": {name: count}, …}."""
     opener = gzip.open if str(path).endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8", errors="replace") as file:
         events = json.load(file)["traceEvents"]
@@ -33,14 +33,14 @@ def names(frame):
 
 
 def differences(ours, theirs, most=5):
-    """``name: ours against theirs`` where they differ, the greatest first."""
+    """Return ``name: ours against theirs`` for the greatest differences, the greatest first."""
     apart = {name: ours[name] - theirs[name] for name in ours.keys() | theirs.keys()}
     worst = sorted((name for name in apart if apart[name]), key=lambda name: -abs(apart[name]))
     return [f"{name[:80]}: {ours[name]} against {theirs[name]}" for name in worst[:most]]
 
 
 def chains(profile):
-    """For each kernel's name, the ops that torch.profiler has around a launch of it, at any depth."""
+    """Return for each kernel name the ops that torch.profiler has around its launches, at any depth."""
     ops = profile.ops().select("op_id", "parent_id", base("op").alias("op"))
     above = {row[0]: (row[1], row[2]) for row in ops.iter_rows()}
     kernels = profile.kernels().select(pl.col("name").cast(pl.String), "op_id").unique()
@@ -54,14 +54,16 @@ def chains(profile):
 
 
 def base(column):
-    """An op's name without its overload: torch.profiler writes none."""
+    """An op's name without its overload, which torch.profiler does not write."""
     text = pl.col(column).cast(pl.String)
     return text.str.replace(r"^(\w+::\w+)\.\w+$", "${1}")
 
 
 def compared(profile, path, times=1):
-    """Checks and facts of ``profile`` against the plain trace at ``path``, in which each kernel ran
-    once where it ran ``times`` in the profile."""
+    """Return checks and facts that compare ``profile`` with the plain trace at ``path``.
+
+    A kernel that ran once in the plain trace ran ``times`` times in the profile.
+    """
     theirs = counts(path)
     kernels = profile.kernels()
     ours = names(kernels)
@@ -76,7 +78,7 @@ def compared(profile, path, times=1):
         .agg(pl.col("duration").sum())
         .iter_rows()
     ):
-        if not plain.get(name):  # no op there either: a graph's replay
+        if not plain.get(name):  # torch.profiler has no op either: the replay of a CUDA graph
             continue
         whole += time
         if op in plain[name] or op == name:
@@ -86,11 +88,14 @@ def compared(profile, path, times=1):
     memops = profile.memops()
     moved = sum(theirs["copies"].values()) + sum(theirs["sets"].values())
     checks = {
-        f"the kernels are torch.profiler's ({sum(ours.values())} of {sum(expected.values())})": (
+        f"the kernels are the same as torch.profiler's ({sum(ours.values())} of {sum(expected.values())})": (
             sum(expected.values()) > 0 and not wrong
         ),
-        f"so are copies and sets ({len(memops)} of {moved * times})": len(memops) == moved * times,
-        "kernels have ops that torch.profiler has around them": (
+        f"as many copies and sets as torch.profiler's ({len(memops)} of {moved * times})": len(
+            memops
+        )
+        == moved * times,
+        "kernels have ops that torch.profiler also has around them": (
             None if not whole else agreed >= AGREED * whole
         ),
     }

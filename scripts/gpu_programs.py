@@ -2,9 +2,9 @@
 
 Usage: python scripts/gpu_programs.py NAME RESULT.json [--device cpu] [--profile TRACE.json.gz]
 
-Each is a training of a few steps; what it knows of itself goes to RESULT.json, for gpu_results.py to
-compare with what opscope saw. ``--profile`` runs it under plain torch.profiler, for the same purpose.
-``overhead`` profiles itself. Those of streams, graphs and processes are in gpu_programs_cuda.py.
+Each program trains for a few steps and writes its own figures to RESULT.json, which gpu_results.py compares
+with opscope's. ``--profile`` runs it under plain torch.profiler, for the same purpose. ``overhead`` profiles
+itself. The programs with streams, CUDA graphs and processes are in gpu_programs_cuda.py.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-#: Of most programs; of ``long``, of which opscope chooses a window.
+#: The number of steps of most programs, and of ``long``, in which opscope chooses a window.
 STEPS, LONG = 6, 80
-#: Of ``overhead``: turns of each variant, and steps that are timed in one.
+#: In ``overhead``: the rounds of each variant, and the timed steps of a round.
 ROUNDS, TIMED = 3, 20
-#: Width, batch, length and blocks: multiples of 64, as Tensor Cores like it; on a CPU, where only the
-#: programs themselves are tested, as small as can be.
+#: Width, batch, length and blocks: a width that suits Tensor Cores; as small as possible on a CPU, where only
+#: the programs themselves are tested.
 SIZES = {"cuda": (1024, 16, 256, 4), "cpu": (64, 2, 8, 1)}
 
 
@@ -62,7 +62,7 @@ class Model(nn.Module):
 
 
 def training(device, **options):
-    """A step function of a small transformer's training, and its model and input."""
+    """Return the step function of a small transformer's training, its model and its input."""
     torch.manual_seed(0)
     width, batch, length, blocks = SIZES[device]
     model = Model(width, blocks).to(device)
@@ -88,7 +88,7 @@ def wait(device):
 
 
 def repeated(step, device, count=STEPS):
-    """``step`` so often, and how long one took (ms, all but the first two)."""
+    """Run ``step`` ``count`` times; return the mean time of a step (ms, without the first two)."""
     begin = 0.0
     for number in range(count):
         if number == 2:
@@ -101,7 +101,7 @@ def repeated(step, device, count=STEPS):
 
 
 def counted(step):
-    """Matrix FLOP of one step, as PyTorch counts them."""
+    """Return the matrix FLOP of one step by PyTorch's count."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
@@ -110,19 +110,19 @@ def counted(step):
 
 
 def eager(device):
-    """float32, as it comes: what the other programs are variations of."""
+    """Plain float32; the other programs are variations of this one."""
     step, _, _ = training(device)
     return repeated(step, device)
 
 
 def long(device):
-    """More steps than anyone would look at: of these opscope chooses a window."""
+    """So many steps that opscope records only a window that it chooses."""
     step, _, _ = training(device)
     return repeated(step, device, LONG)
 
 
 def scaler(device):
-    """float16 with gradients scaled: where they overflow, GradScaler leaves the optimizer's step out."""
+    """float16 with scaled gradients: if they overflow, GradScaler skips the optimizer's step."""
     model, x = training(device)[1:]
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     scaling = torch.amp.GradScaler(device, init_scale=2.0**10)
@@ -143,7 +143,7 @@ def scaler(device):
 
 
 def loader(device):
-    """Batches from two workers, pinned in a thread, copied without waiting."""
+    """Batches from two workers, pinned in a thread, copied asynchronously."""
     from torch.utils.data import DataLoader, TensorDataset
 
     model, x = training(device)[1:]
@@ -159,9 +159,9 @@ def loader(device):
 
 
 def amp(device):
-    """bf16 autocast: every matrix product on Tensor Cores, FLOPs as PyTorch counts them."""
+    """bf16 autocast: every matrix product on Tensor Cores, with FLOPs by PyTorch's count."""
     step, _, _ = training(device)
-    # PyTorch's counter knows no fused attention of the CPU
+    # PyTorch's counter does not know the CPU's fused attention
     math, every = torch.nn.attention.SDPBackend.MATH, contextlib.nullcontext
 
     def mixed():
@@ -173,12 +173,12 @@ def amp(device):
 
     flops = counted(mixed)
     found = repeated(mixed, device)
-    # one more step was counted, and recorded as well
+    # the counted step is recorded too
     return found | {"steps": STEPS + 1, "matrix_flops": flops * (STEPS + 1)}
 
 
 def compiled(device):
-    """torch.compile: one graph, each generated kernel with its ops and lines."""
+    """torch.compile: one FX graph; each generated kernel has its ops and lines."""
     step, model, _ = training(device)
     run = torch.compile(model)
     found = repeated(lambda: step(run), device)
@@ -190,7 +190,7 @@ def compiled(device):
 
 
 def memory(device):
-    """What the allocator itself counts as its peak."""
+    """Training with momentum; the allocator's own peaks are the reference."""
     step, _, _ = training(device, momentum=0.9)
     found = repeated(step, device)
     stats = torch.cuda.memory_stats()
@@ -201,7 +201,7 @@ def memory(device):
 
 
 def overhead(device):
-    """The step's time by the clock under nothing, opscope, and torch.profiler; the best of turns."""
+    """The wall time of a step alone, under opscope, and under torch.profiler; the best of the rounds."""
     import opscope
 
     step, _, _ = training(device)
@@ -259,7 +259,7 @@ def overhead(device):
 
 
 def profiled(name, device, trace):
-    """What ``PROGRAMS[name]`` tells, run under torch.profiler alone; its trace goes to ``trace``."""
+    """Run ``PROGRAMS[name]`` under torch.profiler alone, write its trace to ``trace``, return its result."""
     from torch.profiler import ProfilerActivity, profile
 
     wanted = [ProfilerActivity.CPU]
@@ -286,7 +286,7 @@ def main():
     parser.add_argument("--profile", metavar="TRACE")
     options = parser.parse_args()
     limit = os.environ.get("GPU_CHECK_SECONDS")
-    if limit:  # a program that hangs says where, before it is ended
+    if limit:  # a hanging program prints its stack before it is killed
         faulthandler.dump_traceback_later(max(1.0, float(limit) - 5), exit=False)
     import gpu_programs_cuda
 

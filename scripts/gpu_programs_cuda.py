@@ -1,4 +1,4 @@
-"""Programs of gpu_programs.py that need a GPU: streams, CUDA graphs, forks, NCCL, a history of memory."""
+"""The programs of gpu_check.sh that need a GPU: streams, CUDA graphs, forks, NCCL, a memory history."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ BRANCH = 4
 
 
 def programs(common):
-    """The programs by name; ``common`` is the module gpu_programs, which may be ``__main__``."""
+    """Return the programs by name; ``common`` is the module gpu_programs, which may be ``__main__``."""
 
     def graph(device):
-        """A whole training step captured, and a second graph of the same length beside it."""
+        """Two CUDA graphs of equal length, each of a whole training step."""
         step, _, _x = common.training(device)
         other, _, _ = common.training(device)
         _warm(step, other)
@@ -29,7 +29,7 @@ def programs(common):
         return {"graphs": len(captured), "replays": STEPS * len(captured), "warm": 6}
 
     def copies(device):
-        """Copies in both directions, and on the device, in a graph that is replayed."""
+        """Copies in both directions, and on the device, in a CUDA graph that is replayed."""
         torch.manual_seed(0)
         size = common.SIZES[device][0]
         host = torch.randn(size, size).pin_memory()
@@ -47,12 +47,12 @@ def programs(common):
         for _ in range(STEPS):
             made.replay()
         torch.cuda.synchronize()
-        # as often again as it was run to warm up
+        # "plain": the warm-up runs
         return {"replays": STEPS, "plain": 3, "bytes": host.numel() * host.element_size(),
                 "right": bool(torch.allclose(back, b.cpu()))}  # fmt: skip
 
     def branches(device):
-        """A graph of two branches that run at once: products on one, elementwise kernels on the other."""
+        """A CUDA graph of two parallel branches: products on one, elementwise kernels on the other."""
         torch.manual_seed(0)
         size = common.SIZES[device][0]
         a, b = (torch.randn(size, size, device=device) / size for _ in range(2))
@@ -78,7 +78,7 @@ def programs(common):
         return {"replays": STEPS, "each": BRANCH}
 
     def streams(device):
-        """Two streams at once, that wait for each other by events."""
+        """Two concurrent streams that wait for each other through events."""
         torch.manual_seed(0)
         width, batch, length, _ = common.SIZES[device]
         first, second = torch.cuda.Stream(), torch.cuda.Stream()
@@ -99,7 +99,7 @@ def programs(common):
         return {"streams": 2, "matrix_flops": products * STEPS, "steps": 0}
 
     def worker(device="cuda"):
-        """What each forked process does; its parent has imported torch and initialised nothing."""
+        """The work of each forked process; its parent has imported torch but not initialised CUDA."""
         step, _, _ = common.training(device)
         return common.repeated(step, device)
 
@@ -122,7 +122,7 @@ def programs(common):
         return {"workers": len(found), "steps": found[0]["steps"], "parent_used_cuda": used}
 
     def history(device):
-        """A program that keeps its own history of the GPU's memory, through all of its training."""
+        """A program that records its own GPU memory history during its whole training."""
         torch.cuda.init()
         torch.cuda.memory._record_memory_history(max_entries=100_000)
         step, _, _ = common.training(device)
@@ -133,7 +133,7 @@ def programs(common):
         return found | {"events": events, "still_on": bool(still)}
 
     def nccl(device):
-        """NCCL with one rank: DistributedDataParallel, and collectives by hand."""
+        """NCCL with one rank: DistributedDataParallel, and explicit collectives."""
         import torch.distributed as dist
 
         backend = "nccl" if device == "cuda" else "gloo"

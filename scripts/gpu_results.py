@@ -1,9 +1,9 @@
-"""Compares what opscope saw of one of gpu_check.sh's programs with what is known of it otherwise.
+"""Compare opscope's profile of one of gpu_check.sh's programs with independent figures.
 
 Usage: python scripts/gpu_results.py NAME FOLDER
-Reads of FOLDER what there is of NAME.opscope (the profile), NAME.json (what the program told under
-opscope), NAME.bare.json (without), NAME.plain.json and NAME.plain.trace.json.gz (under torch.profiler);
-writes NAME.checks.json: {"checks": {what: true, false or null for not to be told}, "facts": [lines]}.
+Reads from FOLDER, as far as they exist: NAME.opscope (the profile), NAME.json (the program's own figures
+under opscope), NAME.bare.json (without), NAME.plain.json and NAME.plain.trace.json.gz (under torch.profiler).
+Writes NAME.checks.json: {"checks": {what: true, false or null if undecided}, "facts": [lines]}.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ try:
 except ImportError:  # run as a module of the tests
     from scripts.gpu_plain import compared
 
-#: What share of launched kernel time must have its op.
+#: The share of GPU time that must have an op.
 ATTRIBUTED = 0.99
 
 
@@ -36,7 +36,7 @@ def kernels_of(profile):
 
 
 def attribution(profile):
-    """What holds of every profile with kernels."""
+    """The checks of every profile with kernels."""
     kernels = kernels_of(profile)
     launched = kernels.filter(pl.col("call_start").is_not_null())
     with_op = launched.filter(pl.col("op_id").is_not_null())["duration"].sum()
@@ -61,13 +61,13 @@ def attribution(profile):
 
 
 def flops(profile, known):
-    """Matrix FLOPs against those that PyTorch counts."""
+    """Compare the matrix FLOPs with PyTorch's count."""
     row = profile.ops() if profile.cpu_only else profile.kernels()
     if profile.cpu_only:
         row = row.filter(pl.col("canonical"))
     seen = row["matrix_flops"].sum()
     near = abs(seen - known["matrix_flops"]) <= 0.01 * known["matrix_flops"]
-    return {f"matrix FLOPs are PyTorch's own ({seen:.4g} of {known['matrix_flops']:.4g})": near}
+    return {f"matrix FLOPs equal PyTorch's count ({seen:.4g} of {known['matrix_flops']:.4g})": near}
 
 
 def lenet(profile, known):
@@ -91,7 +91,7 @@ def amp(profile, known):
         | {
             "at least 95 % of matrix FLOPs ran on Tensor Cores": len(with_flops) > 0
             and on_cores >= 0.95 * with_flops["matrix_flops"].sum(),
-            "no matrix product is faster than the device can be": len(rated) > 0
+            "no matrix product is faster than the device's peak": len(rated) > 0
             and not (
                 rated.filter(text("op").str.contains("mm|attention"))["efficiency"] > 1.05
             ).any(),
@@ -107,15 +107,16 @@ def compiled(profile, known):
     made = regions.filter(pl.col("name").str.contains("^(triton|cpp)_.*fused"))
     notes = dict(profile.notes().select("what", "how_many").rows())
     return (attribution(profile) if not profile.cpu_only else {}) | {
-        "one graph, no break": (known["graphs"], known["breaks"]) == (1, 0),
-        "the profile has the number of graphs": notes.get(
+        "one FX graph, no break": (known["graphs"], known["breaks"]) == (1, 0),
+        "the profile has the number of FX graphs": notes.get(
             "torch.compile: graphs made since the program began"
         )
         == known["graphs"],
-        "the region is named by its compilation": len(regions) > 0
+        "the region's name has its compilation": len(regions) > 0
         and regions["region"].str.contains(r"Torch-Compiled Region: \d+/\d+$").all(),
-        "forward and backward are told apart": set(regions["direction"]) == {"forward", "backward"},
-        "every generated kernel tells what it fuses": len(made) > 0
+        "forward and backward are distinguished": set(regions["direction"])
+        == {"forward", "backward"},
+        "every generated kernel has the ops that it fuses": len(made) > 0
         and made["fused"].str.contains("aten::").fill_null(False).all(),
         "every generated kernel has a line of the program": len(made) > 0
         and made["source"].str.contains(r"gpu_programs\.py:\d+").fill_null(False).all(),
@@ -129,13 +130,13 @@ def graph(profile, known):
     ranges = profile.trace["ranges"].filter(text("category") == "graph").select(text("text"))
     found = ranges["text"].str.extract(r" (capture|replay)$").value_counts()
     count = dict(found.rows())
-    # a graph of its own: its ops were captured in different ranges, so two op ids for every op
+    # each CUDA graph was captured in its own ranges, so every op has two op ids
     each = replayed.group_by("op_id").agg(pl.len())["len"]
     return attribution(profile) | {
         "captures and replays have ranges": count
         == {"capture": known["graphs"], "replay": known["replays"]},
-        "no replayed kernel lost its capture": len(replayed) > 0 and not len(lost),
-        "each captured op ran in each replay of its own graph": len(each) > 0
+        "every replayed kernel has its capture": len(replayed) > 0 and not len(lost),
+        "each captured op ran in each replay of its own CUDA graph": len(each) > 0
         and (each % (known["replays"] // known["graphs"]) == 0).all(),
         "forward and backward were captured": {"forward", "backward"}
         <= set(replayed["direction"].cast(pl.String)),
@@ -149,7 +150,7 @@ def streams(profile, known):
         | flops(profile, known)
         | {
             "kernels ran on both streams": kernels["stream"].n_unique() == known["streams"],
-            "the products are on one, the rest on the other": kernels.group_by("op")
+            "each op ran on one stream only": kernels.group_by("op")
             .agg(pl.col("stream").n_unique())["stream"]
             .max()
             == 1,
@@ -164,14 +165,15 @@ def memory(profile, known):
     held = by_op.filter(pl.col("op").is_not_null())["at_peak"].sum()
     return {
         f"the peak is the allocator's ({peak} of {known['requested']})": peak == known["requested"],
-        "what ops held and what was there add up to it": by_op["at_peak"].sum() == peak > 0,
+        "the memory by op adds up to the peak": by_op["at_peak"].sum() == peak > 0,
         "allocations have ops for at least 90 % of the peak": held >= 0.9 * peak > 0,
-        "reserved memory is told": int(gpu["reserved"].max() or 0) == known["reserved"],
+        "the reserved memory is the allocator's": int(gpu["reserved"].max() or 0)
+        == known["reserved"],
     }
 
 
 def eager(profile, known):
-    """float32: no product may be said to have run on Tensor Cores for certain, nor none to be known."""
+    """Check a float32 training: FLOPs, roofs, threads, directions and clocks are known."""
     kernels = kernels_of(profile)
     products = kernels.filter(pl.col("op_type").is_in(["gemm", "attention"]))
     device, why = profile.device
@@ -187,7 +189,7 @@ def eager(profile, known):
         "no op is faster than its roof without a reason": not len(over),
         "kernels have the thread that launched them": len(kernels) > 0
         and kernels["call_start"].is_not_null().mean() >= ATTRIBUTED,
-        "forward, backward and optimizer are told apart": {"forward", "backward", "optimizer"}
+        "forward, backward and optimizer are distinguished": {"forward", "backward", "optimizer"}
         <= set(kernels["direction"].cast(pl.String).drop_nulls()),
         "the clocks agree to within a microsecond": not any(
             "by the Unix clock" in one or "may fall to a neighbour" in one
@@ -197,34 +199,34 @@ def eager(profile, known):
 
 
 def steps(profile, known):
-    """``--steps 3:6``: three steps alike, and no others."""
+    """Check ``--steps 3:6``: three equal steps were recorded, and no others."""
     kernels = profile.kernels()
     each = kernels.filter(pl.col("step").is_not_null()).group_by("step").len().sort("step")
     return attribution(profile) | {
         f"the steps 3, 4 and 5 were recorded ({each['step'].to_list()})": each["step"].to_list()
         == [3, 4, 5],
         f"as many kernels in each ({each['len'].to_list()})": each["len"].n_unique() == 1,
-        "hardly any kernel is of no step": len(kernels) > 0
+        "at most 1 % of the kernels have no step": len(kernels) > 0
         and kernels["step"].is_null().mean() <= 0.01,
     }
 
 
 def window(profile, known):
-    """Without an option: some steps of many, all of them whole."""
+    """Check a long program without options: some of many steps were recorded, all of them whole."""
     kernels = profile.kernels()
     each = kernels.filter(pl.col("step").is_not_null()).group_by("step").len().sort("step")
     inner = each["len"][1:-1]
     return attribution(profile) | {
         f"steps were recorded ({len(each)} of {known['steps']})": len(each) >= 3,
-        "as many kernels in each but the first and the last": len(inner) > 0
+        "as many kernels in each step but the first and the last": len(inner) > 0
         and inner.n_unique() == 1,
     }
 
 
 def scaler(profile, known):
-    """A step that GradScaler leaves out is one too."""
+    """Check that a step that GradScaler skips is a step too."""
     return attribution(profile) | {
-        "each iteration is a step, those that were left out too": profile.summary()["steps"].item()
+        "each iteration is a step, also the skipped ones": profile.summary()["steps"].item()
         == known["steps"],
     }
 
@@ -233,10 +235,10 @@ def loader(profile, known):
     memops = profile.memops().with_columns(text("kind", "op", "layer"))
     copied = memops.filter((pl.col("kind") == "HtoD") & (pl.col("bytes") > 4096))
     return attribution(profile) | {
-        f"each batch was copied ({copied['bytes'].sum()} of {known['copied_bytes']} bytes at least)": (
+        f"each batch was copied ({copied['bytes'].sum()} of at least {known['copied_bytes']} bytes)": (
             copied["bytes"].sum() >= known["copied_bytes"]
         ),
-        "copies have the op that asked for them": len(copied) > 0
+        "copies have the op that made them": len(copied) > 0
         and copied["op_id"].is_not_null().all(),
         "all steps were seen": profile.summary()["steps"].item() == known["steps"],
     }
@@ -246,16 +248,14 @@ def copies(profile, known):
     memops = profile.memops().with_columns(text("kind", "op", "reason"))
     big = memops.filter(pl.col("bytes") == known["bytes"])
     count = dict(big.group_by("kind").len().iter_rows())
-    # copies of the graph, and of each run before it
+    # the copies of the CUDA graph and of each warm-up run before it
     runs = known["replays"] + known["plain"]
     return attribution(profile) | {
         "the program's result is right": known["right"],
-        # and once more from the GPU, to see whether the result is right
+        # and one more copy from the GPU, to verify the result
         f"each run copied to, on and from the GPU ({count})": count
         == {"HtoD": runs, "DtoD": runs, "DtoH": runs + 1},
-        "copies in replays have the op that was captured": big.filter(
-            pl.col("op") == "aten::copy_"
-        ).height
+        "copies in replays have the captured op": big.filter(pl.col("op") == "aten::copy_").height
         == 3 * runs,
     }
 
@@ -270,9 +270,11 @@ def branches(profile, known):
     cosines = replayed.filter(pl.col("op").str.starts_with("aten::cos"))
     expected = known["replays"] * known["each"]
     return attribution(profile) | {
-        f"each branch's cosines are theirs ({len(cosines)} of {expected})": len(cosines) == expected
+        f"the cosines' kernels are elementwise ({len(cosines)} of {expected})": len(cosines)
+        == expected
         and cosines.select(elementwise.all()).item(),
-        f"and the products theirs ({len(products)}, at least {expected})": len(products) >= expected
+        f"the products' kernels are not ({len(products)}, at least {expected})": len(products)
+        >= expected
         and not products.select(elementwise.any()).item(),
     }
 
@@ -282,7 +284,7 @@ def fork(profile, known):
     each = kernels.group_by("process").len()
     with_ops = kernels.filter(pl.col("op_id").is_not_null()).group_by("process").len()
     return attribution(profile) | {
-        "the parent has no CUDA": not known["parent_used_cuda"],
+        "the parent did not initialise CUDA": not known["parent_used_cuda"],
         f"each worker's kernels were recorded ({each['len'].to_list()})": len(each)
         == known["workers"]
         and each["len"].n_unique() == 1,
@@ -294,11 +296,11 @@ def history(profile, known):
     bare = known.get("bare") or {}
     said = [one for one in profile.notes()["what"].cast(pl.String) if "history" in one]
     return attribution(profile) | {
-        f"the program's own history is whole ({known['events']} of {bare.get('events')} events)": (
+        f"the program's own history is complete ({known['events']} of {bare.get('events')} events)": (
             known["events"] == bare.get("events")
         ),
-        "and still on when the program ends it": known["still_on"],
-        "the report says what it cost ours": bool(said),
+        "the history is still on when the program ends it": known["still_on"],
+        "a note says what the history cost opscope": bool(said),
     }
 
 
@@ -307,7 +309,7 @@ def nccl(profile, known):
     ops = profile.ops().with_columns(text("op"))
     gathers = ops.filter(pl.col("op").str.contains("c10d::.*(all_?gather|broadcast|allreduce)"))
     return attribution(profile) | {
-        f"the group is told ({groups.select('group', 'rank', 'size', 'backend').to_dicts()})": (
+        f"the group is known ({groups.select('group', 'rank', 'size', 'backend').to_dicts()})": (
             len(groups) > 0 and groups["size"].to_list()[0] == 1
         ),
         "the backend is NCCL": "nccl" in str(groups["backend"].to_list()).lower(),
@@ -334,12 +336,12 @@ CHECKS = {
         scaler, loader, history, nccl, overhead,
     )
 }  # fmt: skip
-#: A profile of these is of part of the program, or of another number of its runs.
+#: Programs of which the profile covers a part, and programs that run several times in a profile.
 PARTS, TIMES = {"steps", "window", "lenet"}, {"fork": 2}
 
 
 def told(folder, name):
-    """What the program knows of itself; of the run without opscope under ``bare`` and ``plain``."""
+    """Return the program's own figures; those of the runs without opscope under ``bare`` and ``plain``."""
     found = {}
     for key in ("bare", "plain", None):
         path = folder / (f"{name}.{key}.json" if key else f"{name}.json")
@@ -353,7 +355,7 @@ def told(folder, name):
 
 
 def same_result(known):
-    """Whether the program computed the same with and without opscope, and what a step took."""
+    """Return whether the program computed the same with and without opscope, and the times of a step."""
     bare = known.get("bare") or {}
     checks = {}
     if known.get("loss") is not None and bare.get("loss") is not None:
@@ -369,7 +371,7 @@ def same_result(known):
 
 
 def about(profile):
-    """Lines on a profile that no check asks for."""
+    """Return lines that describe a profile beyond the checks."""
     lines = [f"{key} = {value}" for key, value in profile.summary().row(0, named=True).items()]
     for row in profile.unattributed().head(5).iter_rows(named=True):
         lines.append(f"without an op: {row}")
@@ -388,7 +390,7 @@ def about(profile):
 
 
 def checked(folder, name):
-    """(checks, facts) of one program; a check fails where it left nothing, or could not be compared."""
+    """Return (checks, facts) of one program; a check fails if there is no result or no comparison."""
     checks, facts = {}, []
     try:
         known = told(folder, name)
@@ -406,8 +408,8 @@ def checked(folder, name):
             facts += about(profile)
         for variant, ratio in known.get("ratio", {}).items():
             facts.append(f"{known['step_ms'][variant]:9.3f} ms  {ratio:5.2f}  {variant}")
-    except Exception as error:  # noqa: BLE001 - what was compared until then is still told
-        checks[f"it ran and could be compared ({type(error).__name__}: {error})"] = False
+    except Exception as error:  # noqa: BLE001 - the results so far are still written
+        checks[f"the program ran and could be compared ({type(error).__name__}: {error})"] = False
     return checks, facts
 
 

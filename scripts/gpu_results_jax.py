@@ -1,4 +1,4 @@
-"""What ``gpu_check.sh`` asks of the profile of a JAX training: NAME and FOLDER, as gpu_results.py."""
+"""Check the profile of a JAX training for ``gpu_check.sh``; arguments NAME FOLDER, as of gpu_results.py."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What ``gpu_check.sh`` asks of TensorFlow: of a recording, and of files of TensorFlow's own profiler.
+"""Check a recording of TensorFlow, and files of TensorFlow's own profiler, for ``gpu_check.sh``.
 
     python -m opscope run -o FOLDER/loop.opscope -- python examples/tensorflow_loop.py
     python scripts/gpu_results_tensorflow.py loop FOLDER
 
-The recording tells the ops; the kernels come from TensorFlow's profiler, under which the same example is
-run here, alone and beside opscope: what it sees must be the same. Without a GPU what needs one is
-skipped. Writes FOLDER/loop.checks.json; exits with 1 where a check fails.
+The recording has the ops; the kernels come from TensorFlow's profiler. This script runs the example under
+that profiler, alone and beside opscope: the profiler must record the same. Without a GPU, checks that need
+one are skipped. Writes FOLDER/loop.checks.json; exits with 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PASSING = ["_Arg", "_Retval", "_Send", "_Recv"]
 
 
 def by_hand():
-    """Matrix FLOPs of the example's training: forward, gradient of the weights, and of the input."""
+    """The matrix FLOPs of the example's training: forward, gradients of the weights and of the input."""
     convs = [(28, 1, 8), (14, 8, 16)]
     each = [2 * BATCH * side * side * out * 9 * into for side, into, out in convs]
     each += [2 * BATCH * 7 * 7 * 16 * 32, 2 * BATCH * 32 * 10]
@@ -45,7 +45,7 @@ def text(*names):
 
 
 def recorded(profile, gpu):
-    """Of the recording; ``None`` is a check that cannot be made here."""
+    """The checks of the recording; ``None`` for a check that cannot be made here."""
     ops = profile.ops().with_columns(text("op", "layer", "direction", "device"))
     shaped = ops.filter(pl.col("inputs").is_not_null() | pl.col("outputs").is_not_null())
     model = ops.filter(pl.col("layer").is_in(LAYERS), ~pl.col("op").is_in(PASSING))
@@ -60,7 +60,7 @@ def recorded(profile, gpu):
         and set(model.filter(pl.col("direction") == "forward")["layer"]) == LAYERS,
         "each backward op has its forward op": len(backward) > 0
         and backward["forward_op_id"].null_count() == 0,
-        f"matrix FLOPs are those by hand ({matrix['matrix_flops'].sum()} of {by_hand()})": matrix[
+        f"matrix FLOPs equal the count by hand ({matrix['matrix_flops'].sum()} of {by_hand()})": matrix[
             "matrix_flops"
         ].sum()
         == by_hand(),
@@ -69,7 +69,7 @@ def recorded(profile, gpu):
 
 
 def profile_by_hand(folder, beside):
-    """The example under TensorFlow's profiler, with opscope recording where ``beside``."""
+    """Run the example under TensorFlow's profiler; with ``beside``, opscope records too."""
     recorded = tempfile.TemporaryDirectory()
     if beside:
         opscope.init(["tensorflow"])
@@ -84,7 +84,7 @@ def profile_by_hand(folder, beside):
 
 
 def taken(beside):
-    """What TensorFlow's profiler saw of the example in a process of its own."""
+    """Run the example under TensorFlow's profiler in its own process, and load the file."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [sys.executable, __file__, "--profile", folder, "beside" if beside else "alone"],
@@ -96,21 +96,21 @@ def taken(beside):
 
 
 def names(profile):
-    """How often each op of TensorFlow's graphs is in a file of its profiler."""
+    """Count some ops in a file of TensorFlow's profiler."""
     ops = profile.ops().with_columns(text("op"))
     return Counter(one for one in ops["op"] if one in ("Conv2D", "MatMul", "MaxPool", "Relu")
                    or "Conv2DBackprop" in one)  # fmt: skip
 
 
 def of_ops(profile):
-    """Kernel time, and that of kernels with an op."""
+    """Return kernel time, and the time of kernels with an op."""
     kernels = profile.kernels()
     whole = kernels["duration"].sum()
     return whole, kernels.filter(pl.col("op_id").is_not_null())["duration"].sum()
 
 
 def profiled(gpu):
-    """Of files of TensorFlow's profiler: the ops on the CPU, the kernels on a GPU."""
+    """The checks of files of TensorFlow's profiler: ops on the CPU, kernels on a GPU."""
     profile, beside = taken(False), taken(True)
     row = profile.summary().row(0, named=True)
     whole, attributed = of_ops(profile)
@@ -118,10 +118,10 @@ def profiled(gpu):
     kinds = profile.ops()["op"].cast(pl.String).to_list()
     device, why = profile.device
     return {
-        "TensorFlow's profiler: its file tells products and convolutions": all(
+        "TensorFlow's profiler: its file has products and convolutions": all(
             any(kind in one for one in kinds) for kind in ("MatMul", "Conv2D")
         ),
-        "TensorFlow's profiler: it sees the same ops beside opscope": len(names(profile)) > 0
+        "TensorFlow's profiler: it records the same ops beside opscope": len(names(profile)) > 0
         and names(profile) == names(beside),
         "TensorFlow's profiler: kernels were captured": whole > 0 if gpu else None,
         "TensorFlow's profiler: at least 99 % of kernel time has an op": (
@@ -129,7 +129,9 @@ def profiled(gpu):
         )
         if gpu
         else None,
-        "TensorFlow's profiler: so it has beside opscope": (theirs > 0 and with_op >= 0.99 * theirs)
+        "TensorFlow's profiler: at least 99 % of kernel time has an op beside opscope": (
+            theirs > 0 and with_op >= 0.99 * theirs
+        )
         if gpu
         else None,
         "TensorFlow's profiler: attributed + unattributed = total": (

@@ -1,14 +1,14 @@
-"""Ends `opscope run` at random instants and looks at what is left of the recording.
+"""End `opscope run` at random instants and check what is left of the recording.
 
 Usage: python scripts/kill_anywhere.py [--times 100] [--seed 0] [--signals KILL,TERM,INT,HUP]
        [--at program,run,both] [--frameworks user,torch,dispatch,tensorflow,jax] [--jobs 1]
 
-A program records for some tenths of a second at a time, with idle spells in between and at its end, and
-notes in a file of its own when each range and each op of the framework was over. At an instant between its
-first range and some time after its end a signal goes to it, to `opscope run`, or to both, as a terminal
-sends it. What was over half a second before that instant must then be in the profile, or in the
-recording that is left; of a program that has come to its end, all of it. Exit status 1 where something is
-missing, or cannot be opened.
+A program records for some tenths of a second at a time, with idle times in between and at its end. It logs
+in its own file when each range and each op of the framework ended. At an instant between its first range
+and some time after its end, a signal goes to the program, to `opscope run`, or to both, as from a terminal.
+Everything that ended half a second before that instant must be in the profile or in the recording that is
+left; if the program reached its end, everything must be. The exit status is 1 if something is missing or
+cannot be opened.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from opscope.readers.errors import BadInput
 ROOT = Path(opscope.__file__).resolve().parents[1]
 SIGNALS = ("KILL", "TERM", "INT", "HUP")
 TARGETS = ("program", "run", "both")
-#: What is left to lose, ns.
+#: The last ranges before the signal may be lost, this many ns.
 LOST_NS = 500_000_000
 MOST_S = 300
-#: Each line of the log: a range's number, when it and its op were over (ns), and the process.
+#: Each line of the log: a range's number, the time at which it and its op ended (ns), and the process.
 PROGRAM = """
 import os, time, opscope
 {setup}
@@ -62,7 +62,7 @@ TORCH = "import torch\ntorch.set_num_threads(1)\nx = torch.ones(3)"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A framework: what it imports, what it does in a turn, and what each turn's ranges begin with."""
+    """A framework: its module, its set-up, the op of an iteration, the beginnings of its ranges' texts."""
 
     module: str
     setup: str
@@ -75,21 +75,21 @@ KINDS = {
     "user": Kind("os", "", "pass", (), {}),
     "torch": Kind("torch", TORCH, "x * 2", ("aten::mul",), {"OPSCOPE_TORCH_OPS": "native"}),
     "dispatch": Kind("torch", TORCH, "x * 2", ("aten::mul",), {"OPSCOPE_TORCH_OPS": "dispatch"}),
-    # one eager, one of a graph
+    # one eager op, one op of a graph
     "tensorflow": Kind("tensorflow", TENSORFLOW, "f(x * 2.0)", ("Mul(", "add:AddV2"), {}),
     "jax": Kind("jax", JAX, "f(x)", ("jit__lambda",), {}),
 }
 
 
 def noted(folder: Path) -> tuple[list[tuple[int, int, int]], bool]:
-    """The program's log, and whether it came to its end."""
+    """The program's log, and whether the program reached its end."""
     lines = (folder / "log").read_text().splitlines()
     rows = [tuple(map(int, line.split())) for line in lines if line != "end"]
     return [row for row in rows if len(row) == 3], "end" in lines  # type: ignore[misc]
 
 
 def recorded(folder: Path) -> list[str]:
-    """The texts of all ranges in what is left in ``folder``. Raises BadInput."""
+    """The texts of all ranges in the profiles or recordings left in ``folder``. Raises BadInput."""
     found: list[str] = []
     whole = [one for one in folder.glob("*.opscope") if one.is_dir()]
     for place in whole or [one for one in folder.glob(".*.opscope-*") if any(one.iterdir())]:
@@ -98,19 +98,19 @@ def recorded(folder: Path) -> list[str]:
 
 
 def missing(kind: Kind, want: set[str], found: list[str]) -> str | None:
-    """What is not there of the wanted ranges, and of as many of each op."""
+    """Return which of the wanted ranges, or of their ops, are missing, or None."""
     lacking = want.difference(found)
     if lacking:
-        return f"{len(lacking)} of {len(want)} ranges are missing, {min(lacking)} among them"
+        return f"{len(lacking)} of {len(want)} ranges are missing, among them {min(lacking)}"
     for text in kind.texts:
         count = sum(text in one for one in found)
         if count < len(want):
-            return f"{count} of {len(want)} {text!r} are there"
+            return f"only {count} of {len(want)} ops {text!r} are there"
     return None
 
 
 def once(name: str, target: str, instant: float, kind: Kind, folder: Path) -> str | None:
-    """One run, ended ``instant`` seconds after its first range; what is wrong with what is left."""
+    """Run once, send the signal ``instant`` seconds after the first range; return what is wrong, or None."""
     (folder / "train.py").write_text(PROGRAM.format(setup=kind.setup, op=kind.op))
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "opscope", "run", "--no-report", sys.executable, "train.py"]
@@ -121,20 +121,20 @@ def once(name: str, target: str, instant: float, kind: Kind, folder: Path) -> st
             env={**os.environ, "PYTHONPATH": path, **kind.environment},
             stderr=told,
             start_new_session=True,
-            # a terminal's wish to ignore it (nohup) is inherited
+            # an ignored signal (nohup) would be inherited
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
     log, limit = folder / "log", time.monotonic() + MOST_S
     while not (log.exists() and b"\n" in log.read_bytes()):
         if run.poll() is not None or time.monotonic() > limit:
             run.kill()
-            return "the program did not begin: " + (folder / "stderr").read_text()[-300:]
+            return "the program did not start: " + (folder / "stderr").read_text()[-300:]
         time.sleep(0.01)
     program = int(log.read_text().split()[2])
     time.sleep(instant)
     number = getattr(signal, f"SIG{name}")
     sent = time.perf_counter_ns()
-    with suppress(ProcessLookupError):  # it may have ended
+    with suppress(ProcessLookupError):  # the process may have ended
         if target == "both":
             os.killpg(run.pid, number)
         else:
@@ -143,7 +143,7 @@ def once(name: str, target: str, instant: float, kind: Kind, folder: Path) -> st
         status = run.wait(MOST_S)
     except subprocess.TimeoutExpired:
         os.killpg(run.pid, signal.SIGKILL)
-        return "it hangs"
+        return "opscope run hangs"
     while Path(f"/proc/{program}/stat").exists() and time.monotonic() < limit:
         if Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
             break
@@ -162,13 +162,13 @@ def once(name: str, target: str, instant: float, kind: Kind, folder: Path) -> st
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--times", type=int, default=100, help="instants of each signal")
+    parser.add_argument("--times", type=int, default=100, help="runs per signal")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--signals", default=",".join(SIGNALS))
     parser.add_argument("--at", default=",".join(TARGETS))
     parser.add_argument("--frameworks", default="user", help=f"of {','.join(KINDS)}")
-    parser.add_argument("--until", type=float, default=6.0, help="latest instant, s")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
+    parser.add_argument("--until", type=float, default=6.0, help="latest instant of the signal, s")
+    parser.add_argument("--jobs", type=int, default=1, help="runs in parallel")
     asked = parser.parse_args(arguments)
     kinds = [
         one for one in asked.frameworks.split(",") if importlib.util.find_spec(KINDS[one].module)
@@ -198,7 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
     for kind in kinds:
         for name in asked.signals.split(","):
             right, wrong = counts[kind, name, True], counts[kind, name, False]
-            print(f"{kind}: SIG{name}: {right} right, {wrong} wrong")
+            print(f"{kind}: SIG{name}: {right} runs passed, {wrong} failed")
     return int(any(not right for _, _, right in counts))
 
 

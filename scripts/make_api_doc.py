@@ -17,11 +17,11 @@ from opscope.frames import FRAMES, UNITS, Frame
 from opscope.profile import Profile
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
-#: Attributes of a profile that are not frames and stay.
+#: Attributes of a profile that are stable and not frames.
 HELD = ("cpu_only", "device", "distinct", "save")
-#: Its trace: what is in the tables follows the profile format, how it is held may change.
+#: The trace of a profile: its tables follow the profile format, the object around them may change.
 HELD_PROVISIONALLY = ("trace",)
-#: What other parts of opscope need of a profile, and nobody else.
+#: Attributes of a profile that only other parts of opscope use.
 HELD_WITHIN = ("attribution", "save_as")
 #: Names that are public and may still change, by module.
 PROVISIONAL: dict[str, tuple[str, ...]] = {
@@ -42,23 +42,23 @@ This page is written by `scripts/make_api_doc.py` from the docstrings and from t
   units and meanings of their columns; the commands with their options, exit codes and JSON; the
   [profile format](profile-format.md). A release may add to them. What it changes or takes away works for
   one more version, with a warning.
-- **Provisional**: what stands under [provisional](#provisional). A release may change it, and its changelog
+- **Provisional**: the names under [provisional](#provisional). A release may change them; its changelog then
   says so.
-- **Not public**: every module, class and function that this page does not name, with an underscore or
-  without. A release may change it without a word.
+- **Not public**: every module, class and function that this page does not name, with or without an
+  underscore. A release may change it without notice.
 
 New columns may be added to a frame: ask for columns by name.
 """
-UNITS_HEAD = "\n## Units\n\n| unit | it is |\n|---|---|\n"
+UNITS_HEAD = "\n## Units\n\n| unit | meaning |\n|---|---|\n"
 PROFILE_HEAD = "\n## A profile\n\n"
 PROVISIONAL_HEAD = """
 ## Provisional
 
 `profile.trace` has the trace's tables by name (`profile.trace["ranges"]`): Polars frames as the
-[profile format](profile-format.md) describes them. Frameworks are observed by adapters that the entry point
-`opscope.adapters` names. [adding-an-op.md](adding-an-op.md) shows `opscope.core.perf` in use.
+[profile format](profile-format.md) describes them. The entry point `opscope.adapters` names the adapters that
+observe frameworks. [adding-an-op.md](adding-an-op.md) shows the use of `opscope.core.perf`.
 
-| name | what it is |
+| name | meaning |
 |---|---|
 """
 
@@ -86,7 +86,7 @@ def page() -> str:
 
 
 def entry(name: str, what: Any) -> str:
-    """A function, or a class by how it is made, with its docstring."""
+    """The section of a function or class: its signature and its docstring."""
     if inspect.isclass(what) and issubclass(what, Exception):
         base = what.__mro__[1].__name__
         return f"\n### {name}\n\nA {base}. {prose(described(what))}\n"
@@ -94,20 +94,20 @@ def entry(name: str, what: Any) -> str:
 
 
 def held(name: str) -> str:
-    """A property or a method of a profile that returns no frame."""
+    """The section of a profile's property or method that does not return a frame."""
     what = inspect.getattr_static(Profile, name)
     call = f"profile.{name}" + (signature(what) if inspect.isfunction(what) else "")
     return f"\n### {call}\n\n{prose(described(what))}\n"
 
 
 def frames() -> Iterator[str]:
-    """The methods that return frames, in the order of the documented frames, with their columns."""
+    """The sections of the methods that return frames, in the order of ``FRAMES``, with their columns."""
     methods: dict[str, list[Frame]] = {}
     for frame in FRAMES.values():
         methods.setdefault(frame.method, []).append(frame)
     for name, several in methods.items():
         method = getattr(Profile, name)
-        # what stands after the first such line is the columns', which follow as tables
+        # from the first line of this form on, the docstring lists the columns, which follow as tables
         said = described(method).partition("\n``")[0].rstrip()
         yield f"\n### profile.{name}{signature(method)}\n\n{prose(said)}\n"
         for n, frame in enumerate(several):
@@ -132,10 +132,13 @@ def provisional() -> Iterator[str]:
 
 
 def docstring(module: str, name: str) -> str:
-    """The docstring of ``module.name`` from the source: the library that it needs may not be here."""
+    """The docstring of ``module.name``, from the source, as a library that it imports may be missing.
+
+    Raises LookupError if the module or the name does not exist.
+    """
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise LookupError(f"there is no {module}")
+        raise LookupError(f"there is no module {module}")
     for node in ast.parse(Path(spec.origin).read_text("utf-8")).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             return ast.get_docstring(node) or ""
@@ -151,7 +154,7 @@ def docstring(module: str, name: str) -> str:
 
 
 def described(what: Any) -> str:
-    """The docstring without its indentation. Raises ValueError where there is none."""
+    """The docstring without its indentation. Raises ValueError if there is none."""
     text = inspect.getdoc(what)
     if not text:
         raise ValueError(f"{what} has no docstring")
@@ -159,7 +162,7 @@ def described(what: Any) -> str:
 
 
 def signature(what: Callable[..., Any]) -> str:
-    """Its parameters without ``self``, with types and defaults as the source writes them."""
+    """The parameters without ``self``, with types and defaults as in the source, and the return type."""
     found = inspect.signature(what)
     parts, named = [], False
     for one in found.parameters.values():
@@ -178,22 +181,22 @@ def signature(what: Callable[..., Any]) -> str:
 
 
 def annotation(what: Any) -> str:
-    """A type as a reader knows it."""
+    """The name of a type for the reader."""
     text = what if isinstance(what, str) else getattr(what, "__name__", str(what))
     return re.sub(r"\bPath\b", "str | os.PathLike[str]", text)
 
 
 def prose(text: str) -> str:
-    """A docstring as Markdown: its double backquotes are single ones there."""
+    """A docstring as Markdown: double backquotes become single ones."""
     return re.sub(r"``(.+?)``", r"`\1`", text, flags=re.DOTALL)
 
 
 def main() -> int:
-    """Write the page, or with ``--check`` say whether it is what the docstrings say."""
+    """Write the page, or with ``--check`` print whether it is up to date."""
     text = page()
     if "--check" in sys.argv[1:]:
         same = PAGE.is_file() and PAGE.read_text("utf-8") == text
-        print("up to date" if same else f"{PAGE} is not: run scripts/make_api_doc.py")
+        print("up to date" if same else f"{PAGE} is not up to date: run scripts/make_api_doc.py")
         return 0 if same else 1
     PAGE.write_text(text, "utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""Writes opscope/core/dialects/aten_schemas.json from the schemas of the installed torch.
+"""Write opscope/core/dialects/aten_schemas.json from the schemas of the installed torch.
 
 Usage: python scripts/make_aten_schemas.py
 """
@@ -26,8 +26,8 @@ def kind(argument_type: str) -> str:
 
 
 def main() -> None:
-    # TorchScript's own overloads (``aten::add.int``, ``list.index``) are not dispatched: no profiler
-    # sees them
+    # TorchScript's own overloads (``aten::add.int``, ``list.index``) are not dispatched, so no profiler
+    # records them
     dispatched = set(torch._C._dispatch_get_all_op_names())
     overloads = defaultdict(lambda: defaultdict(list))
     for schema in torch._C._jit_get_all_schemas():
@@ -40,7 +40,7 @@ def main() -> None:
     for name, by_arity in sorted(overloads.items()):
         lines = []
         for _, found in sorted(by_arity.items()):
-            # the default overload first, else the one that takes most tensors
+            # the default overload first, then the one with the most tensors
             found.sort(key=lambda item: (item[0] != "", -sum(k != "scalar" for _, k in item[1])))
             for _, arguments in found:
                 line = " ".join(MARKS[kind] + argument for argument, kind in arguments)

@@ -51,11 +51,11 @@ instruction sets are {cpus}. For such a trace opscope refuses the name of a GPU.
 |---|---|
 | a | arithmetic: every rate of the row is multiprocessors × clock × FLOP per clock of its architecture, within 1.5 % (`tests/core/perf/test_perf_devices.py`, all rows) |
 | b | bandwidth is the bus's width × its data rate, within 0.5 % (same test) |
-| p, m, u | **p**eaks, **m**emory (size, bandwidth), **u**nits (multiprocessors, L2, clock) were looked up again, in the sources below the table |
+| p, m, u | **p**eaks, **m**emory (size, bandwidth), **u**nits (multiprocessors, L2, clock) were verified in the sources below the table |
 
 Vendors' pages and papers were read as quoted in public copies. The other sources are databases of graphics
 cards, reviews and dealers that quote them, and values that a device itself reported. A row without p, m or u
-has only the check of arithmetic, and was written from memory of the document named: {bare} of {count} rows,
+has only the arithmetic check, and was written from memory of the named document: {bare} of {count} rows,
 {names}.
 """
 MIG = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
@@ -76,7 +76,7 @@ def page() -> str:
         f"{', '.join(RATES)} | checked |\n|---|---|---|---|---|---|---|---|---|---|\n"
     )
     parts += [_row(row) for row in rows]
-    parts.append("\n## Where from\n\n| device | document | looked up again |\n|---|---|---|\n")
+    parts.append("\n## Sources\n\n| device | document | verified in |\n|---|---|---|\n")
     parts += [_source(row) for row in rows]
     parts.append(_rates_a_clock())
     return "".join(parts)
@@ -142,11 +142,13 @@ def _units(table: str) -> Iterator[str]:
 
 
 def main() -> int:
-    """Write the page, or with ``--check`` say whether it is what the table says."""
+    """Write the page, or with ``--check`` print whether it is up to date."""
     text = page()
     if "--check" in sys.argv[1:]:
         same = PAGE.is_file() and PAGE.read_text("utf-8") == text
-        print("up to date" if same else f"{PAGE} is not: run scripts/make_devices_doc.py")
+        print(
+            "up to date" if same else f"{PAGE} is not up to date: run scripts/make_devices_doc.py"
+        )
         return 0 if same else 1
     PAGE.write_text(text, "utf-8")
     return 0

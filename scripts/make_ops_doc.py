@@ -11,20 +11,20 @@ from opscope.core import perf
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
 HEAD = """# Ops with a cost model
 
-{count} names of ops have a model of their FLOPs and bytes, {families} families; of {without} more it is
-known that no call tells them, and why (`null: …`). This page is written by `scripts/make_ops_doc.py` from
-the registry; `opscope doctor --ops` prints the same on a terminal, and [adding-an-op.md](adding-an-op.md)
-says how to add one.
+{count} names of ops, in {families} families, have a model of their FLOPs and bytes. For {without} more names
+no call shows the cost, for the given reason (`null: …`). `scripts/make_ops_doc.py` writes this page from the
+registry; `opscope doctor --ops` prints the same in a terminal, and [adding-an-op.md](adding-an-op.md) shows
+how to add an op.
 
-What counts: a contraction is 2 FLOPs a multiply-add and nothing for its bias; an addition,
-multiplication, division, comparison, selection, root or elementary function is 1; moving, casting and
-viewing are 0. Bytes are the traffic that no implementation avoids: each tensor once, repeated
-dimensions once, of a gather what it touches; an op in place reads and writes. What a call does not
-tell is null with a reason. Of sparse tensors that is all but products with a dense matrix, where the
-text has how many elements are stored, and what touches no element.
+What counts: a contraction has 2 FLOPs per multiply-add and none for its bias; an addition, multiplication,
+division, comparison, selection, root or elementary function has 1; moving, casting and viewing have 0. Bytes
+are the traffic that no implementation can avoid: each tensor once, repeated dimensions once, and for a gather
+only the elements that it touches; an in-place op reads and writes. A cost that the call does not show is
+null, with a reason. For sparse tensors every cost is null, except of products with a dense matrix if the text
+has the number of stored elements, and of ops that touch no element.
 
-Overloads (`aten::sum.dim_IntList`), in-place forms (`aten::add_`) and the API's names
-(`torch.nn.functional.linear`, `Tensor.add_`) find the same models.
+Overloads (`aten::sum.dim_IntList`), in-place forms (`aten::add_`) and the names of the API
+(`torch.nn.functional.linear`, `Tensor.add_`) have the same models.
 """
 
 
@@ -46,11 +46,11 @@ def page() -> str:
 
 
 def main() -> int:
-    """Write the page, or with ``--check`` say whether it is what the registry says."""
+    """Write the page, or with ``--check`` print whether it is up to date."""
     text = page()
     if "--check" in sys.argv[1:]:
         same = PAGE.is_file() and PAGE.read_text("utf-8") == text
-        print("up to date" if same else f"{PAGE} is not: run scripts/make_ops_doc.py")
+        print("up to date" if same else f"{PAGE} is not up to date: run scripts/make_ops_doc.py")
         return 0 if same else 1
     PAGE.write_text(text, "utf-8")
     return 0

@@ -11,12 +11,12 @@ from opscope.frames import WORDS, Column
 from opscope.reports.registry import divisions, reports
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reports.md"
-#: What stands between the marks of a table.
+#: A generated table with its marks.
 BETWEEN = re.compile(r"(<!-- ([\w ]+): written by [\w./]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def all_reports() -> str:
-    """A row per report: its name, what its rows are, how else it is asked for."""
+    """A row per report: its name, the meaning of its rows, and its other names."""
     words = {report.name: word for word, report in divisions().items()}
     lines = ["| report | rows | also | |\n|---|---|---|---|\n"]
     for report in reports().values():
@@ -33,7 +33,7 @@ def all_reports() -> str:
 
 
 def all_columns() -> str:
-    """A row per column and meaning, in the order of the reports: its unit, its meaning, where it is so."""
+    """A row per column and meaning, in the order of the reports, with unit and, if special, the reports."""
     found: dict[str, dict[Column, list[str]]] = {}
     for report in reports().values():
         for column in report.holds.columns:
@@ -49,7 +49,7 @@ def all_columns() -> str:
 
 
 def columns_of_reports() -> str:
-    """A row per report: its columns in their order."""
+    """A row per report with its columns in order."""
     lines = ["| report | columns |\n|---|---|\n"]
     for report in reports().values():
         names = ", ".join(column.name for column in report.holds.columns)
@@ -65,27 +65,29 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def listed(names: list[str]) -> str:
-    """The names as code, with commas."""
+    """The names in backquotes, separated by commas."""
     return ", ".join(f"`{name}`" for name in names)
 
 
 def escaped(cell: str) -> str:
-    """The text as a table's cell may hold it."""
+    """The text escaped for a table cell."""
     return cell.replace("|", "\\|")
 
 
 def page(text: str) -> str:
-    """The page ``text`` with its tables as the reports are now; what stands around them stays."""
+    """Return the page ``text`` with its tables rewritten from the reports and the rest unchanged."""
     return BETWEEN.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
 
 
 def main() -> int:
-    """Write the page, or with ``--check`` say whether it is what the reports say."""
+    """Write the page, or with ``--check`` print whether it is up to date."""
     before = PAGE.read_text("utf-8")
     text = page(before)
     if "--check" in sys.argv[1:]:
         same = text == before
-        print("up to date" if same else f"{PAGE} is not: run scripts/make_reports_doc.py")
+        print(
+            "up to date" if same else f"{PAGE} is not up to date: run scripts/make_reports_doc.py"
+        )
         return 0 if same else 1
     PAGE.write_text(text, "utf-8")
     return 0

@@ -1,9 +1,9 @@
-"""Makes a small XPlane file of a training under PyTorch/XLA, as tests/readers/torch_xla.xplane.pb.gz is.
+"""Make a small XPlane file of a training under PyTorch/XLA, like tests/readers/torch_xla.xplane.pb.gz.
 
     PJRT_DEVICE=CPU XLA_IR_DEBUG=1 XLA_HLO_DEBUG=1 python scripts/make_xplane_torch_xla.py OUT.xplane.pb.gz
 
-Needs torch and torch_xla of one version; the two variables let XLA's operations tell scopes and lines.
-A recording begins within a step: the file holds a part of one. The folders in the one in tests were
+Needs torch and torch_xla of the same version; the two variables add scopes and lines to XLA's operations.
+The recording begins within a step, so the file has a part of a step. In the file in tests, folders were
 renamed to /home/user.
 """
 
@@ -50,7 +50,7 @@ def main():
 
     for number in range(3):
         step(number)
-    server = xp.start_server(PORT)  # it serves until it is collected
+    server = xp.start_server(PORT)  # it serves until it is garbage-collected
     with tempfile.TemporaryDirectory() as folder:
         tracing = threading.Thread(
             target=lambda: xp.trace(f"localhost:{PORT}", folder, duration_ms=MILLISECONDS)

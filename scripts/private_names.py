@@ -1,8 +1,8 @@
-"""Prints which of PyTorch's private names that opscope uses each of some wheels has.
+"""Print which wheels of PyTorch lack a private name that opscope uses.
 
 Usage: python scripts/private_names.py torch-*.whl   (wheels of any platform: the Python sources are the same)
 
-A name that is in no row is in every wheel. ``?``: the file is not there.
+A name without a row is in every wheel. ``?``: the wheel does not have the file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-#: File → names, as they stand in its text.
+#: The names by file, as they are written in its text.
 NAMES = {
     "_C/_dynamo/eval_frame.pyi": ("set_code_exec_strategy", "def skip_code", "set_eval_frame"),
     "_C/__init__.pyi": (
@@ -66,7 +66,7 @@ NAMES = {
 
 
 def found(wheel: Path) -> dict[tuple[str, str], str]:
-    """For each file and name whether the wheel has it: ``y``, ``-`` or ``?``."""
+    """For each file and name, whether the wheel has it: ``y``, ``-`` or ``?``."""
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
         made = {}

@@ -1,10 +1,10 @@
-"""Records what `nsys stats` says of a synthetic file, for tests/golden/test_oracle.py.
+"""Record the reports of `nsys stats` on a synthetic file, for tests/golden/test_oracle.py.
 
 Usage: python scripts/record_oracle.py [--nsys PATH]
 
-Needs Nsight Systems 2023.4 (`nsys` on PATH, or --nsys); the test needs none. Writes
-tests/golden/oracle.json: the generator's seed, and of each report the number of rows, the first few,
-and a digest of every block of rows, so that a difference shows where it is.
+Needs Nsight Systems 2023.4 (`nsys` on PATH, or --nsys); the test does not need it. Writes
+tests/golden/oracle.json: the generator's arguments, and for each report the number of rows, the first rows,
+and a digest of every block of rows, which locates a difference.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import polars as pl
 
 ROOT = Path(__file__).resolve().parents[1]
 FIXTURE = ROOT / "tests/golden/oracle.json"
-#: What the file is made with: benchmarks/make_nsys.make's arguments.
+#: The arguments of benchmarks/make_nsys.make that make the file.
 MADE = {"kernels": 200_000, "style": "library", "lost": 0.001, "seed": 20231204}
-#: Each report's columns in order, and those that it is sorted by. The standard deviation and the
-#: average are left out: rounded to a tenth, and a count and a total tell the same.
+#: The columns of each report in order, and its sort keys. Without the standard deviation and the average:
+#: they are rounded to a tenth, and count and total give the same information.
 REPORTS = {
     "nvtx_gpu_proj_trace": (
         ("Name", "Projected Start (ns)", "Projected Duration (ns)", "Orig Start (ns)",
@@ -43,7 +43,7 @@ SHOWN = 5
 
 
 def summarise(report: str, frame: pl.DataFrame) -> dict[str, object]:
-    """The number of rows, the first ones as CSV, and a digest of each block of ``BLOCK`` rows."""
+    """Return the number of rows, the first rows as CSV, and a digest of each block of ``BLOCK`` rows."""
     columns, keys = REPORTS[report]
     ordered = frame.select(pl.col(columns)).sort(keys)
     texts = [
@@ -58,7 +58,7 @@ def summarise(report: str, frame: pl.DataFrame) -> dict[str, object]:
 
 
 def recorded(nsys: str, report: str, database: Path) -> pl.DataFrame:
-    """The report's rows, as the tool prints them."""
+    """Return the rows of the report as the tool prints them."""
     done = subprocess.run(
         [nsys, "stats", "--report", report, "--format", "csv", "--output", "-", str(database)],
         capture_output=True,
@@ -72,12 +72,12 @@ def recorded(nsys: str, report: str, database: Path) -> pl.DataFrame:
     if done.returncode or first is None:
         sys.exit(f"record_oracle: {nsys} stats failed: {(done.stderr or done.stdout)[-500:]}")
     frame = pl.read_csv("".join(lines[first:]).encode(), infer_schema_length=None)
-    # kernels that no range holds: one row of nothing in the trace of ranges
+    # kernels outside any range are one empty row in the trace of ranges
     return frame.filter(~pl.all_horizontal(pl.all().is_null()))
 
 
 def main() -> None:
-    """Make the file, ask the tool, write the fixture."""
+    """Make the file, run the tool, write the fixture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nsys", default="nsys")
     given = parser.parse_args()

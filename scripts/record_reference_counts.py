@@ -1,6 +1,6 @@
-"""Record what TensorFlow's and XLA's own cost models count for single ops, as a test's reference.
+"""Record the counts of TensorFlow's and XLA's own cost models for single ops, as a test's reference.
 
-Usage: python scripts/record_reference_counts.py tensorflow|jax   (in an environment that has it)
+Usage: python scripts/record_reference_counts.py tensorflow|jax   (in an environment with that framework)
 
 Writes tests/core/perf/counts_<framework>.json: range texts of the ops and the framework's FLOPs.
 """
@@ -22,7 +22,7 @@ NAMES = {"float32": "f32", "int32": "i32", "int64": "i64", "bool": "bool", "bflo
 
 
 def tensorflow_counts() -> Iterator[tuple[OpCall, int]]:
-    """Each op alone in a graph, counted by ``tf.compat.v1.profiler``'s float_operation."""
+    """Yield ops, each alone in a graph, with the float_operation count of ``tf.compat.v1.profiler``."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 
@@ -101,7 +101,7 @@ def tensorflow_counts() -> Iterator[tuple[OpCall, int]]:
 
 
 def jax_counts() -> Iterator[tuple[OpCall, int]]:
-    """Each op alone in a jitted function: FLOPs and transcendentals of ``cost_analysis()``."""
+    """Yield ops, each alone in a jitted function, with FLOPs + transcendentals of ``cost_analysis()``."""
     import jax
     import jax.numpy as jnp
     from jax import lax
@@ -155,7 +155,7 @@ def jax_counts() -> Iterator[tuple[OpCall, int]]:
 
 
 def main() -> int:
-    """Write the file of the framework named."""
+    """Write the file of the named framework."""
     framework = sys.argv[1] if len(sys.argv) == 2 else ""
     if framework not in ("tensorflow", "jax"):
         print(__doc__, file=sys.stderr)

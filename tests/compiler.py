@@ -1,4 +1,4 @@
-"""A compiler that takes no time: it notes what it is to make, and copies it from where it was made."""
+"""A stand-in for a compiler that takes no time: it logs each library and copies one that was built before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ cp "{libraries}/$name" "$out"
 
 
 class Compiler:
-    """The environment that has it, and what it made."""
+    """The stand-in: the environment variables that select it, and the libraries that it made."""
 
     def __init__(self, folder: Path, libraries: Path) -> None:
         self._log = folder / "compiled"
@@ -29,6 +29,6 @@ class Compiler:
 
     @property
     def made(self) -> list[str]:
-        """The libraries, each as often as it was compiled, by their first words."""
+        """The names of the compiled libraries without their suffixes, one per compilation."""
         lines = self._log.read_text().split() if self._log.exists() else []
         return [line.rpartition("-")[0] for line in lines]

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real traces; skips where it is absent (they are not ours to ship)."""
+    """The folder of real traces; skips if it is absent (the project may not ship them)."""
     folder = Path(os.environ.get("OPSCOPE_SHARED", ROOT.parent / "shared")) / "data"
     if not folder.is_dir():
         pytest.skip(f"no real traces at {folder} (set OPSCOPE_SHARED)")
@@ -31,7 +31,7 @@ def shared() -> Path:
 
 @pytest.fixture
 def fresh_steps(monkeypatch):
-    """Step numbers begin at 0, and are counted by whoever counts first."""
+    """Step numbers begin at 0; the first part that counts steps becomes the one that does."""
     from opscope.core.capture import session
 
     monkeypatch.setattr(session, "_steps", session._Steps())
@@ -40,7 +40,7 @@ def fresh_steps(monkeypatch):
 
 @pytest.fixture
 def unobserved(fresh_steps):
-    """Step numbers begin at 0; afterwards nothing is observed."""
+    """Step numbers begin at 0; after the test, opscope is shut down."""
     import opscope
 
     yield
@@ -49,12 +49,12 @@ def unobserved(fresh_steps):
 
 @pytest.fixture
 def bound_by_modes():
-    """For ``preexec_fn``: the process that is begun may not write where a folder's mode says so.
+    """A ``preexec_fn`` that makes a child process obey the modes of folders, even as root.
 
-    Root may write everywhere; its child gives that up (CAP_DAC_OVERRIDE), and is root else.
+    Root may write everywhere; the child drops that right (CAP_DAC_OVERRIDE), and stays root otherwise.
     """
     if not sys.platform.startswith("linux"):
-        pytest.skip("prctl is Linux's")
+        pytest.skip("prctl exists on Linux only")
     drop, override = 24, 1  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,13 +63,13 @@ def bound_by_modes():
             os._exit(77)
 
     if subprocess.run(["true"], preexec_fn=give_up, check=False).returncode == 77:
-        pytest.skip("root may write everywhere here, and cannot give that up")
+        pytest.skip("root may write everywhere here, and cannot drop that right")
     return give_up
 
 
 @pytest.fixture(scope="session")
 def trace_of():
-    """A trace from lists of rows: ``trace_of(ranges=[{...}], kernels=[{...}])``."""
+    """A function that makes a trace of lists of rows: ``trace_of(ranges=[{...}], kernels=[{...}])``."""
     import polars as pl
 
     from opscope.core.tables.trace import Trace, table_schema
@@ -91,7 +91,7 @@ def trace_of():
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """PyTorch on two GPUs that are not there, CUDA not initialised: its own lazy initialisation runs."""
+    """PyTorch with two simulated GPUs and CUDA not initialised, so that its lazy initialisation runs."""
     torch = pytest.importorskip("torch")
     from tests.lazy_cuda.cuda_driver import Driver
 

@@ -1,12 +1,12 @@
-"""CUDA and torch.profiler without a GPU, by the rules that their public sources give.
+"""A stand-in for CUDA and torch.profiler without a GPU, by the rules of their public sources.
 
-* Kineto keeps an event for each call and each kernel in memory until it is stopped.
-* PyTorch keeps the running profiler in the state of the thread that began it
-  (``torch/csrc/autograd/profiler_kineto.cpp``, ``disableProfiler``): stopped on another it warns, gives
-  nothing and stays on.
-* To stop it synchronises the current device, which makes a context where there is none; while a stream of
-  the device is captured that is an error, and makes the capture invalid.
-* A device may hang: who synchronises it waits until ``free`` is set.
+* Kineto keeps an event for each CUDA call and each kernel in memory until it is stopped.
+* PyTorch keeps the running profiler in the state of the thread that started it
+  (``torch/csrc/autograd/profiler_kineto.cpp``, ``disableProfiler``): if another thread stops it, it warns,
+  returns nothing and stays on.
+* Stopping the profiler synchronises the current device, which creates a context if there is none. During the
+  capture of a CUDA graph this is an error and makes the capture invalid.
+* A device may hang: a thread that synchronises it waits until ``free`` is set.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 from opscope.backends import kineto
 from opscope.core.recording_format import PROBE_CALL
 
-#: One of the calls by which the recorder's clock is found again.
+#: The name of a CUDA call that links Kineto's clock with the recorder's.
 PROBE = PROBE_CALL if PROBE_CALL.isidentifier() else "cudaDriverGetVersion"
-#: Kineto's Unix clock lies so far ahead of the recorder's.
+#: Kineto's Unix clock minus the recorder's clock, ns.
 AHEAD = time.time_ns() - time.perf_counter_ns()
 
 
 class StandIn:
-    """One process's CUDA; ``torch`` is what stands for the module."""
+    """The CUDA of one process; ``torch`` stands for the module."""
 
     def __init__(self, devices: int = 1) -> None:
         self.contexts = {0}
@@ -102,7 +102,7 @@ class StandIn:
         return correlation
 
     def launch(self, name: str = "k") -> None:
-        """A kernel, as long as a microsecond, after its call."""
+        """Launch a kernel that runs right after its CUDA call."""
         correlation = self.call("cudaLaunchKernel")
         on = {"device": self.current, "context": 1, "stream": 7}
         self._heard(name, time.perf_counter_ns(), correlation, on)
@@ -116,7 +116,7 @@ class StandIn:
 
 
 class Graph:
-    """As torch.cuda.CUDAGraph."""
+    """A stand-in for torch.cuda.CUDAGraph."""
 
     cuda: StandIn
     valid = True
@@ -135,7 +135,7 @@ class Graph:
 
 
 class Cuda(kineto._TorchCuda):
-    """What is asked of the runtime, asked of the stand-in."""
+    """The backend's access to the CUDA runtime, redirected to the stand-in."""
 
     def __init__(self, gpu: StandIn) -> None:
         self._torch = gpu.torch
@@ -147,7 +147,7 @@ class Cuda(kineto._TorchCuda):
 
 
 class Profiler:
-    """As torch.profiler.profile with CUDA activities alone."""
+    """A stand-in for torch.profiler.profile with CUDA activities alone."""
 
     def __init__(self, gpu: StandIn) -> None:
         self.gpu = gpu
@@ -157,7 +157,7 @@ class Profiler:
         gpu.made.append(self)
 
     def prepare_trace(self) -> None:
-        """Nothing of it is thread-bound."""
+        """Prepare nothing: in the stand-in, preparing is not bound to a thread."""
 
     def start_trace(self) -> None:
         if self.gpu.profiler is not None:
@@ -204,7 +204,7 @@ class Profiler:
 
 
 def used(monkeypatch: Any, devices: int = 1) -> Iterator[StandIn]:
-    """A stand-in for the length of a test; nothing records after it."""
+    """Yield a stand-in for the length of a test; stop every recording after it."""
     from opscope.core.capture import session
 
     gpu = StandIn(devices)

@@ -1,8 +1,8 @@
-"""A GPU that is none: its calls are made on real threads, its profiler writes what Kineto would.
+"""A simulated GPU: real threads make its CUDA calls, and its profiler writes files like Kineto's.
 
 It stands for the CUDA runtime (``launch``, ``copy``, ``fill``, ``probe``, ``synchronize``) and for
-torch.profiler (``prepare_trace``, ``start_trace``, ``stop_trace``, ``export_chrome_trace``). Its clock is Unix time that is off by some
-milliseconds and drifts, as a processor's counter does against the system's clock.
+torch.profiler (``prepare_trace``, ``start_trace``, ``stop_trace``, ``export_chrome_trace``). Its clock is
+Unix time that is off by some milliseconds and drifts, like a processor's counter against the system's clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.kineto_writer import Call, KinetoWriter, Work, memcpy_name
 
-#: Kineto's base: the quarter of a year in which the program was loaded.
+#: A quarter of a year: Kineto's base time is the start of the quarter in which the program was loaded.
 QUARTER_NS = 7_889_238 * 10**9
 #: The H100 of the shared trace.
 H100 = {
@@ -28,7 +28,7 @@ H100 = {
     "sharedMemPerMultiprocessor": 233_472,
 }  # fmt: skip
 
-#: As ROCm tells of one: without a name.
+#: An MI300 as ROCm describes it: without a name.
 MI300 = {
     "id": 0, "name": "", "totalGlobalMem": 206_141_652_992, "computeMajor": 9, "computeMinor": 4,
     "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048, "regsPerBlock": 65_536,
@@ -38,7 +38,7 @@ MI300 = {
 
 @dataclass(slots=True)
 class Launched:
-    """What really happened: a launch's correlation id, thread (the system's), time (ours), op."""
+    """The truth about a launch: correlation id, the system's thread id, time on our clock, op."""
 
     correlation: int
     thread: int
@@ -47,9 +47,9 @@ class Launched:
 
 
 class FakeCuda:
-    """One process's GPU. ``seed`` draws its clock; ``met`` makes CPU activity out of every thread.
+    """The GPU of one process. ``seed`` draws its clock; ``met``: CPU activity recorded every thread.
 
-    ``rocm``: it is AMD's, whose calls are HIP's and whose threads have the system's ids.
+    ``rocm``: an AMD GPU, with HIP calls and the system's thread ids.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class FakeCuda:
         self._threads: dict[int, int] = {}
         self.window: tuple[int, int] | None = None
         self.on = False
-        #: Set to what ``start_trace`` or ``stop_trace`` shall raise.
+        #: Exceptions that ``start_trace`` and ``stop_trace`` raise.
         self.fail_start: Exception | None = None
         self.fail_stop: Exception | None = None
         self.calls: list[Call] = []
@@ -76,14 +76,14 @@ class FakeCuda:
         self.launched: list[Launched] = []
 
     def theirs(self, ours: int) -> int:
-        """A time of ``perf_counter_ns`` on the profiler's clock."""
+        """Convert a time of ``perf_counter_ns`` to the profiler's clock."""
         since = ours - self._origin
         return self._unix + since + round(since * self.drift)
 
     # ---------------------------------------------------------------- the runtime
 
     def call(self, name: str, op: str = "") -> tuple[int, int]:
-        """One call of the runtime by this thread: its correlation id, and its end on that clock."""
+        """Make a runtime call on this thread; return its correlation id and end (profiler's clock)."""
         if self._rocm:
             name = name.replace("cuda", "hip", 1)
         start = time.perf_counter_ns()
@@ -102,17 +102,17 @@ class FakeCuda:
         return correlation, self.theirs(end)
 
     def launch(self, name: str = "k", op: str = "", length: int = 777, **told: object) -> None:
-        """A kernel, after what its stream does already."""
+        """Launch a kernel; it runs after the earlier work of its stream."""
         self._enqueue("kernel", name, *self.call("cudaLaunchKernel", op), length, told)
 
     def copy(self, kind: str, op: str = "", length: int = 1_000, **told: object) -> None:
-        """A copy; ``kind`` is ``HtoD`` and the like."""
+        """Start a copy; ``kind`` is ``HtoD`` or the like."""
         ends = {"H": "Pageable", "D": "Device"}
         name = memcpy_name(kind, ends.get(kind[0], "Device"), ends.get(kind[-1], "Device"))
         self._enqueue("gpu_memcpy", name, *self.call("cudaMemcpyAsync", op), length, told)
 
     def fill(self, op: str = "", length: int = 500, **told: object) -> None:
-        """A set."""
+        """Start a memory set."""
         self._enqueue(
             "gpu_memset", "Memset (Device)", *self.call("cudaMemsetAsync", op), length, told
         )
@@ -128,43 +128,43 @@ class FakeCuda:
             self.work.append(Work(kind, name, start, start + length, correlation, **told))  # type: ignore[arg-type]
 
     def probe(self) -> bool:
-        """The call that our backend asks for."""
+        """Make the CUDA call that opscope's backend uses as a probe."""
         self.call("cudaDriverGetVersion")
         return True
 
     def synchronize(self) -> None:
-        """Nothing is waited for: what is enqueued has its times already."""
+        """Make the call without waiting: enqueued work already has its times."""
         self.call("cudaDeviceSynchronize")
 
     def watch(self, _give_way: object) -> None:
-        """No graph is captured here, and no other profiler begins."""
+        """Watch nothing: no CUDA graph is captured here, and no other profiler starts."""
 
     def is_taken(self) -> bool:
-        """No other profiler is on."""
+        """Return False: no other profiler is on."""
         return False
 
     def is_capturing(self) -> bool:
-        """No graph is captured."""
+        """Return False: no CUDA graph is being captured."""
         return False
 
     def is_full(self) -> bool:
-        """It keeps all."""
+        """Return False: the profiler keeps all events."""
         return False
 
     # ---------------------------------------------------------------- the profiler
 
     def prepare_trace(self) -> None:
-        """Nothing to prepare."""
+        """Prepare nothing."""
 
     def start_trace(self) -> None:
-        """Begin to record."""
+        """Start recording."""
         if self.fail_start is not None:
             raise self.fail_start
         self.on = True
         self.window = (self.theirs(time.perf_counter_ns()), 1 << 62)
 
     def stop_trace(self) -> None:
-        """End. Kineto waits for the device first."""
+        """Stop recording, after waiting for the device like Kineto."""
         if self.fail_stop is not None:
             raise self.fail_stop
         assert self.window is not None
@@ -173,7 +173,7 @@ class FakeCuda:
         self.window = (self.window[0], end)
 
     def export_chrome_trace(self, path: str | Path) -> None:
-        """The file; ``outOfRange`` leaves out what is not wholly in the window."""
+        """Write the file without events that are not wholly in the window, like Kineto's ``outOfRange``."""
         assert self.window is not None
         first, last = self.window
         writer = KinetoWriter(

@@ -1,4 +1,4 @@
-"""The model of docs/frameworks.md, trained again and compared with what the page says."""
+"""Train the model of docs/frameworks.md again and compare the result with the page."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ doc = module_at("scripts/frameworks_doc.py")
 
 
 def table() -> dict:
-    """What was measured when the page was written."""
+    """Return the values measured when the page was written."""
     return json.loads(doc.TABLE.read_text(encoding="utf-8"))
 
 
 def equal_columns(told: dict) -> dict:
-    """The columns that are the same in every framework; a part that has no op of its own is left out."""
+    """Return the columns that are equal in every framework, without parts that have no op of their own."""
     found = {}
     for part, row in told["parts"].items():
         if row["ops"]:
@@ -29,7 +29,7 @@ def equal_columns(told: dict) -> dict:
 
 
 def assert_as_written(way: str, folder: Path) -> None:
-    """Train it now: every column that must be equal is what the page says."""
+    """Train the model now, and assert that every column that must be equal is as on the page."""
     if not doc.installed(way):
         pytest.skip(f"{way}: not installed here")
     now, written = doc.measured(way, folder), table()[way]

@@ -1,4 +1,4 @@
-"""Keras's layers, whatever the backend: each stands in its model, wherever and whenever it was built."""
+"""Models and checks for tests of Keras layers on any backend: each layer's path begins with its model."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 import opscope
 
 IMAGES, TARGETS = np.ones((8, 6, 6, 3), "float32"), np.ones((8, 2), "float32")
-#: Layers that run ops whatever the backend; ``act`` has no weights.
+#: Layers that run ops on every backend; ``act`` has no weights.
 PARTS = ("conv", "act", "fc")
 
 
 def functional():
-    """A model of layers that are built before it is."""
+    """Return a model with layers that are built before the model."""
     from keras import Input, Model, layers
 
     images = Input((6, 6, 3))
@@ -23,7 +23,7 @@ def functional():
 
 
 def sequential():
-    """One whose layers are built when it is first called."""
+    """Return a model with layers that are built at its first call."""
     from keras import Sequential, layers
 
     parts = [layers.Conv2D(4, 3, name="conv"), layers.ReLU(name="act"), layers.Flatten(name="flat")]
@@ -39,7 +39,7 @@ MODELS = [
 
 
 def layers_of(path, made, *, eager: bool, backend: str) -> set[str]:
-    """The layers of ops of a training, its model made while that is recorded."""
+    """Return the layers of the ops of a training; the model is made during the recording."""
     import keras
 
     keras.backend.clear_session()
@@ -53,6 +53,6 @@ def layers_of(path, made, *, eager: bool, backend: str) -> set[str]:
 
 
 def assert_in_the_model(found: set[str]) -> None:
-    """Each layer stands in ``net`` and nowhere else."""
+    """Assert that each layer's path is in ``net`` and nowhere else."""
     assert {f"net/{part}" for part in PARTS} <= found, found
     assert not found & {*PARTS, "flat"}, found

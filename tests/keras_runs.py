@@ -1,4 +1,4 @@
-"""What the tests of Keras share, whatever its backend: the example recorded, a small model, ranges."""
+"""Shared parts of the Keras tests for any backend: the recorded example, a small model, ranges."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import opscope
 from opscope.core.capture import session
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "keras_cnn.py"
-#: Of the example.
+#: The number of steps and the batch size of the example.
 STEPS, BATCH = 16, 64
 X, Y = np.ones((24, 4), "float32"), np.ones((24, 1), "float32")
 
 
 def example(folder: Path, backend: str):
-    """The profile of the example, recorded into ``folder``; nothing is observed afterwards."""
+    """Record the example into ``folder`` and return its profile; opscope is shut down afterwards."""
     import keras
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "_steps", session._Steps())
         patch.setattr(session, "steps_by_user", False)
-        keras.backend.clear_session()  # names of layers are numbered from here
+        keras.backend.clear_session()  # restarts the numbers in the names of layers
         with opscope.capture(folder / "cnn.opscope", backend=backend):
             runpy.run_path(str(EXAMPLE), run_name="__main__")
         opscope.shutdown()
@@ -33,7 +33,7 @@ def example(folder: Path, backend: str):
 
 
 def small(**options):
-    """A compiled model of one layer, called ``only``."""
+    """Return a compiled model with one layer, named ``only``."""
     import keras
 
     one = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, name="only")])
@@ -42,13 +42,13 @@ def small(**options):
 
 
 def ranges(profile, category: str) -> pl.DataFrame:
-    """The ranges of a category in time's order."""
+    """Return the ranges of a category in order of time."""
     frame = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == category)
     return frame.sort("start").with_columns(pl.col("text", "domain").cast(pl.String))
 
 
 def captured_range(path: Path, backend: str):
-    """The profile of steps 2, 3 and 4 of a training, captured by the callback."""
+    """Capture steps 2, 3 and 4 of a training with the callback; check and return the profile."""
     from opscope.callbacks.keras import StepRange
     from opscope.callbacks.steprange import State
 
@@ -62,7 +62,7 @@ def captured_range(path: Path, backend: str):
 
 
 def several_at_a_time(path: Path, caplog) -> None:
-    """``steps_per_execution``: what runs together is one step, and that is told."""
+    """Check ``steps_per_execution``: steps that run together are one step; a note and a warning say so."""
     from opscope.callbacks.keras import StepRange
 
     callback = StepRange(2, 4, path, backend="recorder")
@@ -75,7 +75,7 @@ def several_at_a_time(path: Path, caplog) -> None:
 
 
 def saved_and_loaded(path: Path) -> None:
-    """A model that was trained while observed says the same after saving and loading."""
+    """Check that a model trained under observation predicts the same after saving and loading."""
     import keras
 
     opscope.init()

@@ -1,22 +1,22 @@
-"""Writes Kineto's JSON as its sources say it is written: what stands for torch.profiler's export.
+"""Write Kineto's JSON by the rules of its sources, as a stand-in for torch.profiler's export.
 
-Read at pytorch/kineto, ``libkineto/src``, of autumn 2025 to summer 2026:
+The sources are pytorch/kineto, ``libkineto/src``, from autumn 2025 to summer 2026:
 
 * ``output_json.cpp`` at 002d9919: ``sanitizeTid`` (every tid, streams too), ``transToRelativeTime`` and
   ``handleActivity`` (µs after ``baseTimeNanoseconds``, three digits; no ``External id`` without CPU
-  activity), ``handleGenericLink`` (an arrow's end for every call that begins none), ``handleTraceStart``,
-  ``handleResourceInfo``, ``finalizeTrace``;
+  activity), ``handleGenericLink`` (the end of an arrow for every call that begins none),
+  ``handleTraceStart``, ``handleResourceInfo``, ``finalizeTrace``;
 * ``CuptiActivity.h`` at 032aa9ee: ``visitTypedMetadata`` of kernels, copies, sets and calls,
-  ``addGraphNodeTypedMetadata`` (``graph id`` and ``graph node id`` on all of them, 0 where no graph
+  ``addGraphNodeTypedMetadata`` (``graph id`` and ``graph node id`` on all of them, 0 if no CUDA graph
   launched them), ``addChannelTypedMetadata``, ``streamIdForTrace``, ``memcpyName``;
-* ``CuptiCbidRegistry.cpp`` at 54d69b2f: which runtime calls are left out, which begin an arrow, and that
-  of driver calls launches alone are written;
+* ``CuptiCbidRegistry.cpp`` at 54d69b2f: the runtime calls that are left out and those that begin an arrow;
+  of the driver calls only launches are written;
 * ``CuptiActivityProfiler.cpp``, ``handleRuntimeActivity``: CUPTI's thread id, unless the thread was
-  recorded, which CUDA activities alone do not do;
+  recorded, which does not happen with CUDA activities alone;
 * ``ActivityType.cpp``: the categories' names;
 * for AMD's GPUs (``rocm``) ``RocprofActivity_inl.h`` at 03ab8cb0 (``metadataJson``) and
-  ``RocprofLogger.cpp`` at 00ca10e8: the system's thread ids, no numbers of graphs, which calls are
-  left out (``hipRuntimeGetVersion`` is, ``hipDriverGetVersion`` is not).
+  ``RocprofLogger.cpp`` at 00ca10e8: the system's thread ids, no graph ids, the calls that are left out
+  (``hipRuntimeGetVersion`` is, ``hipDriverGetVersion`` is not).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: Runtime calls that are never written.
+#: Runtime calls that Kineto never writes.
 BLOCKED = frozenset(
     {
         "cudaGetDevice", "cudaSetDevice", "cudaGetLastError", "cudaEventCreate",
@@ -37,7 +37,7 @@ BLOCKED = frozenset(
         "hipRuntimeGetVersion", "hipPeekAtLastError", "hipModuleGetFunction",
     }
 )  # fmt: skip
-#: Calls that begin an arrow; ``cudaMemcpy`` to ``cudaMemset2DAsync`` do as well.
+#: Calls that begin an arrow; so do ``cudaMemcpy`` to ``cudaMemset2DAsync``.
 ARROWS = frozenset(
     {
         "cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cudaGraphLaunch",
@@ -48,7 +48,7 @@ ARROWS = frozenset(
         "hipMalloc", "hipFree", "hipMemcpy", "hipMemcpyAsync", "hipMemcpyWithStream",
     }
 )  # fmt: skip
-#: Driver calls that are written.
+#: Driver calls that Kineto writes.
 DRIVER = frozenset({"cuLaunchKernel", "cuLaunchKernelEx"})
 #: CUPTI's numbers of some runtime calls.
 CBID = {
@@ -61,7 +61,7 @@ INT_MIN = -(1 << 31)
 
 @dataclass(slots=True)
 class Call:
-    """A runtime or driver call: ns of the profiler's clock, and the pthread id of its thread."""
+    """A runtime or driver call: times in ns of the profiler's clock, and the pthread id of its thread."""
 
     name: str
     start: int
@@ -72,7 +72,7 @@ class Call:
 
 @dataclass(slots=True)
 class Work:
-    """What ran on the device: ``kind`` is ``kernel``, ``gpu_memcpy`` or ``gpu_memset``."""
+    """Work of the device: ``kind`` is ``kernel``, ``gpu_memcpy`` or ``gpu_memset``."""
 
     kind: str
     name: str
@@ -93,7 +93,7 @@ class Work:
 
 @dataclass(slots=True)
 class KinetoWriter:
-    """One export. ``met`` are threads that CPU activity recorded: pthread id → the system's id."""
+    """One export. ``met``: threads that CPU activity recorded, pthread id → the system's id."""
 
     pid: int
     base: int
@@ -104,7 +104,7 @@ class KinetoWriter:
     def write(
         self, path: str | Path, calls: Iterable[Call], work: Iterable[Work], end: int
     ) -> None:
-        """The file ``path`` of what was recorded until ``end``."""
+        """Write the recording until ``end`` to the file ``path``."""
         events: list[str] = []
         threads = set()
         for call in calls:
@@ -134,7 +134,7 @@ class KinetoWriter:
         )
 
     def thread(self, pthread: int) -> int:
-        """A thread's number: CUPTI's, or the system's where it was met; ``sanitizeTid`` comes after."""
+        """Return a thread's id before ``sanitizeTid``: CUPTI's, or the system's if it is in ``met``."""
         return self.met.get(pthread, signed32(pthread))
 
     def _micros(self, time: int) -> str:
@@ -225,13 +225,13 @@ class KinetoWriter:
 
 
 def signed32(number: int) -> int:
-    """The low 32 bits as a signed integer: CUPTI's id of a thread, of its pthread id."""
+    """Return the low 32 bits as a signed integer: CUPTI's thread id for a pthread id."""
     low = number & 0xFFFFFFFF
     return low - (1 << 32) if low >> 31 else low
 
 
 def sanitize_tid(tid: int) -> int:
-    """``sanitizeTid``: the absolute value in 32 bits, 0 where there is none."""
+    """``sanitizeTid``: the absolute value in 32 bits, 0 if it does not exist (for INT_MIN)."""
     tid = signed32(tid)
     return 0 if tid == INT_MIN else abs(tid)
 

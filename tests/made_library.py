@@ -1,4 +1,4 @@
-"""A library of models, a trainer and a helper as they lie when installed: in a folder ``site-packages``."""
+"""A library of models, a trainer and a helper library, installed into a folder ``site-packages``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 FILES = {
-    # the library that holds the model
+    # the library with the models
     "modelzoo/__init__.py": "",
     "modelzoo/bert.py": """
         import torch
@@ -35,13 +35,13 @@ FILES = {
         def block(w, x):
             return jnp.tanh(x @ w)
     """,
-    # a helper that models are written with
+    # a helper library that models use
     "einops/__init__.py": "",
     "einops/rearranging.py": """
         def twice(x):
             return x + x
     """,
-    # what trains any model: transformers but its models, accelerate
+    # a trainer of any model: transformers without its models
     "transformers/__init__.py": "",
     "transformers/trainer.py": """
         class Trainer:
@@ -63,7 +63,7 @@ FILES = {
 
 
 def install(folder: Path, monkeypatch) -> Path:
-    """Writes the packages to ``folder/site-packages`` and lets them be imported; returns that folder."""
+    """Write the packages to ``folder/site-packages``, make them importable, and return that folder."""
     place = folder / "site-packages"
     for name, text in FILES.items():
         path = place / name
@@ -76,6 +76,6 @@ def install(folder: Path, monkeypatch) -> Path:
 
 
 def line(name: str, text: str) -> int:
-    """The line of the file in which ``text`` stands."""
+    """Return the number of the first line of the file that contains ``text``."""
     lines = textwrap.dedent(FILES[name]).splitlines()
     return next(n for n, one in enumerate(lines, start=1) if text in one)

@@ -1,4 +1,4 @@
-"""The programs that run under Nsight Systems and under the recorder at once."""
+"""The programs that run under Nsight Systems and under the recorder at the same time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ train(model, optimizer, batches())
 """
 )
 
-#: Data loader's workers, which leave by os._exit, and a child that ends as programs do.
+#: Workers of a data loader, which end by os._exit, and a forked child that ends normally.
 FORKED = (
     _TRAIN
     + """
@@ -95,7 +95,7 @@ dist.destroy_process_group()
 """
 )
 
-#: Its optimizer's texts are over 4 KiB.
+#: The texts of its optimizer's ops are over 4 KiB.
 FOREACH = """
 import torch
 torch.set_num_threads(1)

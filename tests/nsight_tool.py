@@ -1,5 +1,4 @@
-"""The real Nsight Systems, where it is installed: programs run under it while the recorder hears them
-too, and both told op by op."""
+"""Run programs under an installed Nsight Systems and the recorder at once, and compare both op by op."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ import opscope
 from opscope.profile import Profile
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Executables of Nsight Systems, apart by ``os.pathsep``; else the ``nsys`` on PATH.
+#: Executables of Nsight Systems, separated by ``os.pathsep``; by default the ``nsys`` on PATH.
 VARIABLE = "OPSCOPE_NSYS"
-#: Nothing of a CPU's own sampling, which containers may forbid.
+#: No CPU sampling, which containers may forbid.
 QUIET = ("--cpuctxsw=none", "-s", "none")
 TRIES = 3
 FORKS = "--trace-fork-before-exec=true"
-#: What both must tell alike of an op. ``forward`` is the place of the op that a backward op
+#: Columns of an op that must be equal in both. ``forward`` is the place of the op that a backward op
 #: differentiates.
 TOLD = (
     *("op", "depth", "direction", "seq", "layer", "step", "source", "inputs", "outputs"),
@@ -35,27 +34,27 @@ TOLD = (
 
 
 def installed() -> list[str]:
-    """The executables to try, in order; empty where there is none."""
+    """Return the executables to try, in order; empty if there is none."""
     named = os.environ.get(VARIABLE, "")
     found = [shutil.which(one) for one in named.split(os.pathsep) if one]
     return [one for one in found if one] or [one for one in [shutil.which("nsys")] if one]
 
 
 def skip_without() -> list[object]:
-    """For ``pytest.mark.parametrize("nsys", …)``: each that is installed, else a skip that says so."""
+    """Return the values for ``pytest.mark.parametrize("nsys", …)``: the installed ones, else a skip."""
     why = f"no nsys on PATH or in ${VARIABLE}"
     return list(installed()) or [pytest.param("", marks=pytest.mark.skip(reason=why))]
 
 
 def version(nsys: str) -> str:
-    """``2023.4``."""
+    """Return the version, as in ``2023.4``."""
     said = subprocess.run([nsys, "--version"], capture_output=True, text=True, check=True).stdout
     return ".".join(said.split()[-1].split(".")[:2])
 
 
 @dataclass
 class Ran:
-    """A program under Nsight Systems: its report as SQLite, and what it said."""
+    """A run of a program under Nsight Systems: its status, its output, its report, also as SQLite."""
 
     status: int
     stdout: str
@@ -74,8 +73,8 @@ def profile(
 ) -> Ran:
     """Run ``command`` under ``nsys`` in ``folder``, and export its report.
 
-    On a busy machine (load 15 on 2 cores) Nsight's report now and then had no NVTX event at all, which its
-    own range in plain Python lacked as well: then once more.
+    On a busy machine (load 15 on 2 cores) Nsight's report sometimes had no NVTX event at all, not even a
+    range from plain Python. The program is then run again.
     """
     for _ in range(TRIES):
         ran = _profile(nsys, command, folder, options, traces, environ)
@@ -113,15 +112,15 @@ def _profile(
 
 
 def export(nsys: str, report: Path, sqlite: Path) -> None:
-    """``nsys export`` of the same version, as others cannot read its reports."""
+    """Export with ``nsys`` of the same version, as other versions cannot read its reports."""
     line = [nsys, "export", "--type", "sqlite", "-f", "true", "-o", str(sqlite), str(report)]
     subprocess.run(line, check=True, capture_output=True, timeout=300)
 
 
 def run(nsys: str, program: str, folder: Path, *, ranks: bool = False) -> tuple[Ran, Path]:
-    """Run Python code under ``nsys`` and under ``opscope run`` at once: both hear the same run.
+    """Run Python code under ``nsys`` and ``opscope run`` at once, so that both record the same run.
 
-    ``ranks``: by torchrun, as two of them.
+    ``ranks``: run it by torchrun with two ranks.
     """
     script = folder / "program.py"
     script.write_text(program)
@@ -135,7 +134,7 @@ def run(nsys: str, program: str, folder: Path, *, ranks: bool = False) -> tuple[
 def record(
     nsys: str, command: list[str], folder: Path, *options: str, **environ: str
 ) -> tuple[Ran, Path]:
-    """The same of any command."""
+    """Run any command under ``nsys`` and ``opscope run`` at once."""
     recorded = folder / "recorded.opscope"
     run = [sys.executable, "-m", "opscope", "run", "--backend", "recorder", "--no-report", "-f"]
     ran = profile(nsys, [*run, "-o", str(recorded), "--", *command], folder, *options, **environ)
@@ -148,7 +147,7 @@ def record(
 
 @dataclass
 class Compared:
-    """Two profiles of one run. ``differences`` counts (column, what one says, what the other says)."""
+    """A comparison of two profiles of one run. ``differences`` counts (column, Nsight's, the recorder's)."""
 
     columns: tuple[str, ...] = TOLD
     ops: tuple[int, int] = (0, 0)
@@ -157,14 +156,14 @@ class Compared:
     processes: tuple[int, int] = (0, 0)
     threads: tuple[int, int] = (0, 0)
     differences: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    #: Ops with which forked processes ended, which Nsight has not: what it holds as a process leaves by
-    #: ``os._exit``, as multiprocessing's workers do, it does not write. By process.
+    #: The number of last ops of forked processes that Nsight lacks, by process: Nsight does not write its
+    #: buffers if a process ends by ``os._exit``, like multiprocessing's workers.
     lost: Counter[int] = field(default_factory=Counter)
-    #: Of the same op, ns: by how much Nsight's duration is longer, and where it begins.
+    #: Nsight's duration minus the recorder's for the same op, ns.
     longer: list[int] = field(default_factory=list)
 
     def table(self) -> str:
-        """A line each of what was compared, and of what differs."""
+        """Return a line for each compared count and each difference."""
         names = ("processes", "threads", "steps", "ops", "links")
         lines = [
             f"{name:10} nsight {getattr(self, name)[0]:>7,}   recorder {getattr(self, name)[1]:>7,}"
@@ -174,7 +173,7 @@ class Compared:
         if late:
             middle, most = late[len(late) // 2], late[-1]
             lines.append(
-                f"{'durations':10} nsight longer by {middle:,} ns in the middle, {most:,} at most"
+                f"{'durations':10} nsight longer by {middle:,} ns in the median, {most:,} at most"
             )
         if self.lost:
             lines.append(
@@ -187,9 +186,9 @@ class Compared:
 
 
 def compare(sqlite: Path, recorded: Path, without: tuple[str, ...] = ()) -> Compared:
-    """What Nsight's file and the recorder's profile tell of one run, op by op, but for some columns.
+    """Compare Nsight's file with the recorder's profile of one run, op by op, except for some columns.
 
-    Ops are paired in the order of each process's thread; what one of both lacks is a difference.
+    Ops are paired in order on each thread of each process; an op that only one of them has is a difference.
     """
     left, right = opscope.load(sqlite), opscope.load(recorded)
     found = Compared(
@@ -205,7 +204,7 @@ def compare(sqlite: Path, recorded: Path, without: tuple[str, ...] = ()) -> Comp
     for key in sorted(ours.keys() | theirs.keys()):
         mine, other = ours.get(key, []), theirs.get(key, [])
         if key[0] in forked and mine and mine[-1]["end"] - mine[-1]["start"] == 1:
-            mine = mine[:-1]  # its end was lost
+            mine = mine[:-1]  # the end of its last op was lost
         if key[0] in forked and _names(mine) == _names(other)[: len(mine)]:
             found.lost[key[0]] += len(other) - len(mine)
             other = other[: len(mine)]
@@ -221,7 +220,7 @@ def _names(ops: list[dict]) -> list[str]:
 
 
 def _forked(profile: Profile) -> set[int]:
-    """The pids of processes whose parent was recorded too."""
+    """Return the pids of processes with a recorded parent."""
     processes = profile.trace["processes"].drop_nulls("parent")
     return set(processes["pid"].to_list())
 
@@ -248,7 +247,7 @@ def _pair(found: Compared, ours: list[dict], theirs: list[dict]) -> None:
 
 
 def _by_thread(profile: Profile) -> dict[tuple[int, int], list[dict]]:
-    """The ops of each (pid, system's thread id), in order."""
+    """Return the ops of each (pid, system's thread id), in order."""
     trace = profile.trace
     pids = dict(trace["processes"].select("process", "pid").iter_rows())
     system = {
@@ -281,7 +280,7 @@ def _steps(profile: Profile) -> int:
 
 
 def _processes(left: Profile, right: Profile) -> list[tuple[str, str, str]]:
-    """Where they tell a process's rank and the like otherwise."""
+    """Return the differences in rank and world size of the processes."""
     told = []
     wanted = ("rank", "world_size")
     rows = [

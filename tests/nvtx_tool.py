@@ -1,4 +1,4 @@
-"""A tool that hears NVTX: builds the injection library and runs programs under it."""
+"""Build an NVTX tool (an injection library) and run programs under it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def build(folder: Path, *flags: str) -> Path:
-    """The injection library in ``folder``; skips where there is no compiler or no NVTX headers."""
+    """Build the injection library in ``folder``; skip without a compiler or NVTX headers."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler (gcc or cc) to build the NVTX injection library")
@@ -29,7 +29,7 @@ def build(folder: Path, *flags: str) -> Path:
 
 
 def include() -> str:
-    """The folder that holds ``nvtx3/``, from the nvidia-nvtx wheel."""
+    """Return the folder of ``nvtx3/`` in the nvidia-nvtx wheel."""
     for name in ("nvidia-nvtx", "nvidia-nvtx-cu12"):
         try:
             files = importlib.metadata.files(name) or []
@@ -43,7 +43,7 @@ def include() -> str:
 
 @dataclass(frozen=True)
 class Event:
-    """One NVTX call as the tool saw it."""
+    """One NVTX call as the tool received it."""
 
     kind: str
     thread: int
@@ -56,7 +56,7 @@ class Event:
 
 @dataclass
 class Heard:
-    """What one program sent, and what it printed."""
+    """The NVTX calls of one program, its ``result``, and its stderr."""
 
     events: list[Event]
     result: object
@@ -67,7 +67,7 @@ class Heard:
 
 
 def hear(program: str, library: Path | None, folder: Path, **environ: str) -> Heard:
-    """Run Python code in a fresh process under the tool; it may set ``result`` (JSON)."""
+    """Run Python code in a fresh process under the tool; the code may set ``result`` (JSON)."""
     log = folder / "nvtx.log"
     log.unlink(missing_ok=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith("NVTX_")}

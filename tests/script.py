@@ -1,4 +1,4 @@
-"""Scripts and benchmarks, which are no part of the package, as modules."""
+"""Import scripts and benchmarks, which are not part of the package, as modules."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def module_at(path: str) -> ModuleType:
-    """The script at ``path`` (below the root of the repository), run as a module of a name of its own."""
+    """Return the script at ``path`` (relative to the repository's root) as a module with a unique name."""
     name = f"opscope_{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # its dataclasses look themselves up
+    sys.modules[name] = module  # dataclasses look up their module there
     spec.loader.exec_module(module)
     return module

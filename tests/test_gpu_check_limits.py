@@ -315,5 +315,5 @@ def test_a_torch_that_is_not_imported_in_time_is_refused(tmp_path):
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr == f"gpu_check: {hanging}: torch is not imported within the time limit\n"
+    assert done.stderr == f"gpu_check: {hanging}: the import of torch exceeds the time limit\n"
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""A small profile with everything in it: steps, layers, ops, kernels, some of them without an op."""
+"""Fixtures with a small complete profile: steps, layers, ops, and kernels, one of them without an op."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CUSTOM = "mine::op(f16[64,16]) -> f16[64,16] on cuda:0"
 
 @pytest.fixture(scope="session")
 def trace() -> Trace:
-    """Two steps of a layer that calls mm, relu and an unknown op, one kernel each, and a stray kernel."""
+    """Two steps of a layer that calls mm, relu and an unknown op, with a kernel each, and a stray kernel."""
     ranges, calls, kernels = [], [], []
     for step in range(2):
         at = step * 100_000
@@ -69,7 +69,7 @@ def profile(trace) -> Profile:
 
 @pytest.fixture
 def saved(profile, tmp_path, monkeypatch) -> str:
-    """The profile as a file in an empty folder that is the working directory; its name."""
+    """Save the profile into an empty folder, make that the working directory, return the profile's name."""
     monkeypatch.chdir(tmp_path)
     profile.save("run.opscope")
     return "run.opscope"

@@ -1,16 +1,15 @@
-"""A CUDA driver that is not there, under PyTorch's own lazy initialisation, for its CPU build.
+"""A simulated CUDA driver under PyTorch's own lazy initialisation, for PyTorch's CPU build.
 
-What PyTorch does in Python runs as it is: ``torch.cuda._lazy_init``, ``_lazy_call``, the queue of calls,
-the lock that is held while they run, ``set_device``, ``torch.profiler``. What it asks of C++ is answered
-here as its sources say (2.6 to 2.15), as far as programs and our hooks ask:
+PyTorch's Python code runs unchanged: ``torch.cuda._lazy_init``, ``_lazy_call``, the queue of calls, the lock
+that is held while they run, ``set_device``, ``torch.profiler``. The C++ functions that programs and our hooks
+call are replaced here by the rules of PyTorch's sources (2.6 to 2.15):
 
-* ``_cuda_setDevice`` initialises CUDA before it sets the device (``torch/csrc/cuda/Module.cpp``), so what
-  runs from the queue has device 0;
-* calls that need a context make the primary one of the device that is current, and are kept with who
-  made them;
-* the history of allocations is a ring of each device: starting it anew keeps what is in it unless
-  ``clear_history`` says otherwise, ending it empties it (``recordHistory`` in
-  ``c10/cuda/CUDACachingAllocator.cpp``).
+* ``_cuda_setDevice`` initialises CUDA before it sets the device (``torch/csrc/cuda/Module.cpp``), so queued
+  calls run with device 0;
+* a call that needs a context creates the primary context of the current device, and is logged with its
+  caller;
+* the history of allocations is a ring buffer per device: a restart keeps its entries unless
+  ``clear_history`` is set, a stop empties it (``recordHistory`` in ``c10/cuda/CUDACachingAllocator.cpp``).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ BLOCK = 512
 
 
 def wait_for_torch(log: str | None = None, **options: object) -> None:
-    """Make a driver, install it as soon as PyTorch is imported; ``log`` gets its report at the end."""
+    """Make a driver and install it when PyTorch is imported; ``log`` gets its report at process exit."""
     driver = Driver(**options)
     sys.modules["cuda_driver"].driver = driver  # for the program
 
@@ -41,16 +40,16 @@ def wait_for_torch(log: str | None = None, **options: object) -> None:
     if log is not None:
         atexit.register(
             lambda: driver.write(f"{log}.{os.getpid()}")
-        )  # after what opscope registers
+        )  # runs after the handlers that opscope registers
     wrapt.register_post_import_hook(imported, "torch")
-    # the device files that tell of a GPU are not there either
+    # the device files of a GPU do not exist either
     wrapt.register_post_import_hook(
         lambda backends: setattr(backends, "has_gpu", lambda *_: True), "opscope.backends"
     )
 
 
 class Ring:
-    """One device's history of allocations, and what is allocated."""
+    """The allocations of a device and their history."""
 
     def __init__(self) -> None:
         self.enabled = False
@@ -82,13 +81,13 @@ class Ring:
 
 
 class Driver:
-    """``devices`` GPUs. ``reentrant``: PyTorch's lock can be taken twice by a thread (from 2.15 on)."""
+    """``devices`` GPUs. ``reentrant``: a thread can take PyTorch's lock twice (from 2.15 on)."""
 
     def __init__(self, devices: int = 2, reentrant: bool = False) -> None:
         self.devices = devices
         self.reentrant = reentrant
         self.rings = [Ring() for _ in range(devices)]
-        #: (device, call, whether opscope made it), in order; the first of a device makes its context.
+        #: (device, call, whether opscope made it), in order; the first of a device creates its context.
         self.needed_context: list[tuple[int, str, bool]] = []
         #: The names of all calls.
         self.calls: list[str] = []
@@ -99,11 +98,11 @@ class Driver:
 
     @property
     def current(self) -> int:
-        """The device of this thread."""
+        """The current device of this thread."""
         return getattr(self._local, "device", 0)
 
     def allocate(self, size: int, device: int | None = None) -> int:
-        """As a tensor would; the block's address."""
+        """Allocate memory as a tensor does; return the address of the block."""
         place = self.current if device is None else device
         self._needs_context("cudaMalloc", place)
         ring, segment = self.rings[place], (size + BLOCK - 1) // BLOCK * BLOCK
@@ -115,18 +114,18 @@ class Driver:
         return address
 
     def release(self, address: int, device: int | None = None) -> None:
-        """Give a block back."""
+        """Release a block."""
         ring = self.rings[self.current if device is None else device]
         size = ring.live.pop(address)
         ring.note("free_requested", address, size)
         ring.note("free_completed", address, size)
 
     def report(self) -> dict[str, object]:
-        """What was asked of the driver."""
+        """Return the calls to the driver."""
         return {"contexts": self.needed_context, "calls": self.calls}
 
     def write(self, path: str) -> None:
-        """The report as JSON, where the process that it is of still is."""
+        """Write the report as JSON."""
         with open(path, "w") as file:
             json.dump(self.report(), file)
 
@@ -135,9 +134,9 @@ class Driver:
     def install(
         self, torch: types.ModuleType, put: Callable[[object, str, object], None] = setattr
     ) -> None:
-        """Answer what PyTorch asks of C++, by ``put``; CUDA is not initialised then.
+        """Replace PyTorch's C++ functions with ``put``; CUDA is not initialised afterwards.
 
-        Of what is Python nothing is replaced but what stands for a class or a function of C++.
+        Python names are replaced only if they stand for a class or a function of C++.
         """
         cuda = self.cuda = torch.cuda
         for name in vars(type(self)):
@@ -157,7 +156,7 @@ class Driver:
         stand_in = self
 
         class Stream:
-            """In place of the C++ class that this build has not."""
+            """A stand-in for the C++ class, which a CPU build lacks."""
 
             def __init__(self, **where: object) -> None:
                 self.cuda_stream = where.get("stream_id", 0)
@@ -205,7 +204,7 @@ class Driver:
         return self.current
 
     def _cuda_setDevice(self, device: int) -> None:
-        self.cuda._lazy_init()  # first: what is queued there has the device from before
+        self.cuda._lazy_init()  # first: queued calls run with the previous device
         self._local.device = device
         self._needs_context("cudaSetDevice")  # since CUDA 12
 

@@ -1,7 +1,7 @@
-"""First on the path of a Python: its PyTorch believes that it has GPUs, as ``cuda_driver`` pretends.
+"""Installs ``cuda_driver`` in a Python with this folder first on its path, so that PyTorch sees GPUs.
 
-``CUDA_STAND_IN``: a JSON object of ``cuda_driver.Driver``'s arguments, with ``log``, a file that gets
-what the driver was asked for as the process ends. Without it nothing happens.
+``CUDA_STAND_IN``: a JSON object with the arguments of ``cuda_driver.Driver``, and ``log``, a file that gets
+the calls to the driver when the process ends. Without the variable nothing happens.
 """
 
 import json

@@ -1,11 +1,11 @@
 /* An NVTX tool for tests: writes every domain, category, string, push, pop and mark to a file.
  *
- * One line an event, fields separated by blanks: name, thread, domain, then the event's own. Texts
- * are hexadecimal, so that nothing in them needs escaping. Built with -DOPSCOPE_REFUSE it also
- * exports an extension entry point that fails, as Nsight Systems 2022 and 2023 do: the nvtx package
- * then believes that the domain is disabled although events would arrive. Built with -DOPSCOPE_ASK_ALL it
- * attaches as they do: it asks for modules 1, 5, 2 and 4, fills all their slots, and attaches to nothing
- * where one is refused or is too small.
+ * One line per event, fields separated by blanks: name, thread, domain, then the fields of the event.
+ * Texts are hexadecimal, so that nothing in them needs escaping. Built with -DOPSCOPE_REFUSE it also
+ * exports an extension entry point that fails, as in Nsight Systems 2022 and 2023: the nvtx package
+ * then assumes that the domain is disabled although events would arrive. Built with -DOPSCOPE_ASK_ALL it
+ * attaches as they do: it requests modules 1, 5, 2 and 4, fills all their slots, and attaches to nothing
+ * if a module is refused or too small.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -119,7 +119,7 @@ static int all_modules(const NvtxExportTableCallbacks* callbacks) {
 }
 #endif
 
-/* Each library that carries the NVTX headers attaches by itself: this runs once for each. */
+/* Each library with NVTX headers attaches by itself: this runs once per library. */
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     NvtxGetExportTableFunc_t get_export_table) {
   const NvtxExportTableCallbacks* callbacks =

@@ -345,5 +345,5 @@ def test_a_loop_in_a_loop_and_one_whose_turns_nobody_knows():
     (call,) = (one for one in named(module).values() if one.name == "hlo::call:compiled")
     assert perf.cost(call) == (
         None,
-        "of what is called: a loop with an unknown number of iterations",
+        "in the called computation: a loop with an unknown number of iterations",
     )

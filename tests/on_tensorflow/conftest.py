@@ -1,4 +1,4 @@
-"""Programs recorded with TensorFlow observed, and read back."""
+"""Fixtures that record programs with TensorFlow observed and return their profiles."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(autouse=True)
 def each_test(unobserved):
-    """Step numbers begin at 0 in each test; afterwards nothing is observed."""
+    """Step numbers begin at 0 in each test; opscope is shut down after it."""
 
 
 @pytest.fixture
 def recorded(tmp_path):
-    """``recorded(function)``: the profile of what it does."""
+    """``recorded(function)``: the profile of a call of the function."""
 
     def record(function, name="run.opscope"):
         with opscope.capture(tmp_path / name, backend="recorder"):
@@ -44,7 +44,7 @@ def example(tmp_path_factory):
             if name.startswith("keras"):
                 import keras
 
-                keras.utils.clear_session()  # layers are named as in a process of their own
+                keras.utils.clear_session()  # layers get the same names as in a new process
             with opscope.capture(path, backend="recorder"):
                 runpy.run_path(str(EXAMPLES / name), run_name="__main__")
             opscope.shutdown()

@@ -1,4 +1,4 @@
-"""Trainings on a device, each a profile: python accelerated.py FOLDER [LIBRARY of the device ``toy``]."""
+"""Train on a device, one profile per case: python accelerated.py FOLDER [LIBRARY of the device ``toy``]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 3
 
 
 def device_of(library):
-    """The name of the device: the CPU, or that of ``accelerator.cpp``."""
+    """Return the name of the device: the CPU, or the device of ``accelerator.cpp``."""
     if library is None:
         return "cpu"
     torch.ops.load_library(library)
@@ -60,7 +60,7 @@ class Net(nn.Module):
 
 
 class Probed(torch.autograd.Function):
-    """Calls a module while it is differentiated."""
+    """Calls a module in its backward pass."""
 
     module = None
 
@@ -76,7 +76,7 @@ class Probed(torch.autograd.Function):
 
 
 def train(device, case, threads):
-    """A few steps; ``threads`` gets the thread that differentiates."""
+    """Train a few steps; add the thread of the backward pass to ``threads``."""
     torch.manual_seed(0)
     again = {"checkpoint": False, "reentrant checkpoint": True}.get(case)
     model = Net(again).to(device)

@@ -1,5 +1,5 @@
-// A device of its own on the CPU's memory: PyTorch takes it for an accelerator, and runs its backward
-// passes in a thread of their own, as it does for CUDA.
+// A separate device in CPU memory: PyTorch treats it as an accelerator and runs its backward passes in a
+// thread of their own, as for CUDA.
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -41,7 +41,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
-// No ``override``: which of these are virtual depends on the version.
+// Without ``override``, as the set of virtual functions depends on the version.
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const { return true; }
   bool isAvailable() const { return true; }
@@ -97,7 +97,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallen_back>());
 }
 
-// Times a number that was made a tensor on the same device: the flag that says so goes along with copies.
+// Multiplies by a number that was converted to a tensor on the same device; copies keep the flag for that.
 at::Tensor twice(const at::Tensor& tensor) {
   at::Tensor number = at::scalar_tensor(2.0, tensor.options().dtype(at::kDouble));
   number.unsafeGetTensorImpl()->set_wrapped_number(true);

@@ -1,4 +1,4 @@
-"""A PyTorch adapter that speaks to an emitter in memory."""
+"""Fixtures with a PyTorch adapter that emits into memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Range:
 
 @dataclass
 class MemoryEmitter:
-    """What ``core.capture.emit`` promises, kept in a list; checks that pushes and pops nest."""
+    """The interface of ``core.capture.emit`` with a list of ranges; fails if pushes and pops do not nest."""
 
     domain: str = "opscope.torch"
     active: bool = True
@@ -85,7 +85,7 @@ class MemoryEmitter:
 
 
 class Watched:
-    """The adapter under test and what it emitted."""
+    """The adapter under test and its emitter."""
 
     def __init__(self):
         from opscope.adapters.torch import TorchAdapter
@@ -117,7 +117,7 @@ def watched():
 
 @pytest.fixture
 def emitter(watched):
-    """An installed adapter's emitter; at the end nothing of ours may have failed."""
+    """The emitter of an installed adapter; after the test, no hook may have failed."""
     yield watched.install()
     assert not watched.broken
 

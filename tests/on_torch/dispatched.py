@@ -1,4 +1,4 @@
-"""Dispatched ops as OpCalls: for tests of the cost models alone, apart from the adapter."""
+"""Record dispatched ops as OpCalls, for tests of the cost models without the adapter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def spec(tensor):
 
 
 def call_of(func, args, kwargs, out):
-    """The OpCall of a dispatched op: tensors as inputs, scalars by the schema's names."""
+    """Return the OpCall of a dispatched op: tensors as inputs, scalars by the names in the schema."""
     inputs, params = [], []
     for place, argument in enumerate(func._schema.arguments):
         value = args[place] if place < len(args) else kwargs.get(argument.name)
@@ -36,7 +36,7 @@ def call_of(func, args, kwargs, out):
 
 
 class Recorder(TorchDispatchMode):
-    """Keeps every dispatched call, those that are told where to write (``out=``) left out."""
+    """Keeps every dispatched call except those with ``out=``."""
 
     def __init__(self):
         super().__init__()

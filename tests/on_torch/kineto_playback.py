@@ -1,8 +1,8 @@
-"""Kernels of a trace played back under a live training on the CPU, by ops on the threads that run them.
+"""Play the kernels of a trace back during a real training on the CPU, from within its ops and threads.
 
-PyTorch's own CPU kernels of some ops are exchanged for functions that launch what the trace has for such
-an op on a fake GPU, then compute by the op's other overload. So launches come from within real ops, of
-the forward and the backward pass, on real threads.
+PyTorch's CPU kernels of some ops are replaced by functions that launch the trace's kernels of the op on a
+simulated GPU, then compute with another overload of the op. So the launches come from real ops of the forward
+and the backward pass, on real threads.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from opscope.core.capture import session
 from opscope.profile import Profile
 from tests.fake_cuda import FakeCuda
 
-#: Bytes of a thread's stack.
+#: The stack size of a thread, bytes.
 STACK = 128 << 20
-#: What an op launched: ("kernel" | "copy" | "fill", its name or kind, ns, what else is told).
+#: A launch of an op: ("kernel" | "copy" | "fill", its name or kind, ns, more properties).
 Launch = tuple[str, str, int, dict[str, Any]]
 
 
 @dataclass
 class Player:
-    """What is left to play, by op; an op of which nothing is left takes from all others."""
+    """The launches left to play, by op; an op without launches left takes those of others."""
 
     ops: dict[str, deque[list[Launch]]]
     lock: threading.Lock = field(default_factory=threading.Lock)
     played: int = 0
 
     def take(self, op: str) -> list[Launch]:
-        """The launches of the next op of that name."""
+        """Take the launches of the next op with this name."""
         with self.lock:
             found = self.ops.get(op) or next((left for left in self.ops.values() if left), None)
             launches = found.popleft() if found else []
@@ -47,12 +47,12 @@ class Player:
             return launches
 
     def left(self) -> bool:
-        """Whether anything is."""
+        """Whether any launches are left."""
         return any(self.ops.values())
 
 
 def of_trace(profile: Profile) -> Player:
-    """What the ops of a profile launched, op by op, in their order."""
+    """Return a player for the launches of a profile's ops, in order."""
     kernels = profile.kernels().filter(pl.col("op_id").is_not_null())
     memops = profile.memops().filter(pl.col("op_id").is_not_null())
     found: dict[tuple[str, int], list[tuple[int, Launch]]] = defaultdict(list)
@@ -76,7 +76,7 @@ def of_trace(profile: Profile) -> Player:
 
 
 def made(seed: int, many: int = 600) -> Player:
-    """Launches of nobody's: one to three an op, a copy or a set now and then."""
+    """Return a player for random launches: one to three per op, sometimes a copy or a set."""
     draw = random.Random(seed)
     ops: dict[str, deque[list[Launch]]] = defaultdict(deque)
     for number in range(many):
@@ -102,7 +102,7 @@ def _three(text: str | None) -> tuple[int, ...]:
 
 @dataclass
 class Stage:
-    """Where ops launch to, and what; exchanged between runs."""
+    """The GPU and the player that the ops use; both are exchanged between runs."""
 
     gpu: FakeCuda | None = None
     player: Player | None = None
@@ -110,7 +110,7 @@ class Stage:
 
     @contextmanager
     def within(self, op: str) -> Iterator[None]:
-        """Play, then compute: what an op calls inside is no op of the program's."""
+        """Play the op's launches, then compute; ops called inside the op play nothing."""
         inside = getattr(self.local, "inside", False)
         if not inside:
             self.play(op)
@@ -121,7 +121,7 @@ class Stage:
             self.local.inside = inside
 
     def play(self, op: str) -> None:
-        """Launch what the next op of that name does."""
+        """Make the launches of the next op with this name."""
         if self.gpu is None or self.player is None:
             return
         for kind, name, length, told in self.player.take(op):
@@ -135,7 +135,7 @@ class Stage:
 
 @contextmanager
 def launching(stage: Stage) -> Iterator[None]:
-    """While it lasts the CPU kernels of these ops play what ``stage`` says."""
+    """Within this context, the CPU kernels of these ops play the launches of ``stage``."""
     aten = torch.ops.aten
     outs: dict[str, Any] = {
         "addmm": aten.addmm.out,
@@ -160,7 +160,7 @@ def launching(stage: Stage) -> Iterator[None]:
         return kernel
 
     def copy(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        if isinstance(source, (int, float)):  # an op's own scalar, which it makes a tensor of
+        if isinstance(source, (int, float)):  # a scalar of an op, which the op converts to a tensor
             self.detach().numpy()[...] = source
             return self
         with stage.within("aten::copy_"):
@@ -183,7 +183,7 @@ def launching(stage: Stage) -> Iterator[None]:
 
 
 def train(player: Player, seed: int, step: Callable[[], object] = lambda: None) -> None:
-    """A small model trained by plain descent until everything is played; ``step`` after each step."""
+    """Train a small model by plain gradient descent until everything is played; call ``step`` per step."""
     made = torch.Generator().manual_seed(seed)
 
     def parameter(*shape: int) -> torch.Tensor:
@@ -210,9 +210,9 @@ def train(player: Player, seed: int, step: Callable[[], object] = lambda: None) 
 
 @contextmanager
 def elsewhere(draw: random.Random) -> Iterator[None]:
-    """Threads that begin meanwhile have their stacks, and so their pthread ids, somewhere else."""
-    # Up to 8 GiB of addresses, of which none is touched, in pieces that fill the gaps which a stack fits
-    # into. Above 40 MB glibc keeps no stack for the next thread.
+    """Within this context, new threads have their stacks, and so their pthread ids, at other addresses."""
+    # Reserve up to 8 GiB of addresses without touching them, in pieces that fill the gaps into which a stack
+    # fits. glibc does not reuse stacks above 40 MB for the next thread.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
     held = [mmap.mmap(-1, STACK, flags=flags, prot=0) for _ in range(draw.randrange(64))]
     before = threading.stack_size(STACK)
@@ -225,7 +225,7 @@ def elsewhere(draw: random.Random) -> Iterator[None]:
 
 
 def run(stage: Stage, gpu: FakeCuda, player: Player, threads: int, seed: int) -> list[int]:
-    """The training on this thread and on so many more; their pthread ids. A capture runs around it."""
+    """Train on this thread and ``threads`` more, during a capture; return the threads' pthread ids."""
     stage.gpu, stage.player = gpu, player
     errors: list[BaseException] = []
     met = [threading.get_ident()]

@@ -132,7 +132,7 @@ def test_nothing_is_never_less_than_nothing():
                 _, why = perf.cost(
                     OpCall(call.name, emptied(call.inputs, size), outputs, call.params)
                 )
-                if why is not None and ("do not fit one another" in why or "by zero" in why):
+                if why is not None and ("do not fit each other" in why or "by zero" in why):
                     wrong[call.name] = why
     assert wrong == {}
 

@@ -61,7 +61,7 @@ def test_a_text_that_was_cut_has_no_cost_and_keeps_its_place(nsys: str, tmp_path
         assert other["bytes"] > 1_000_000
         assert (mine["device"], mine["source"]) == (other["device"], other["source"])
     missing = profile.missing_costs().filter(op=name)
-    assert "its text was cut" in missing["why"][0]
+    assert "the text of the call was cut" in missing["why"][0]
     assert "over 4 KiB" in " ".join(profile.notes()["what"].cast(str).to_list())
 
 

@@ -1,4 +1,4 @@
-"""Programs of torch.nn, small enough for a test: name → a function that makes one ready to be run."""
+"""Small programs of torch.nn for tests: name → a function that makes a program that is ready to run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Language(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts: how many rows each gets depends on data."""
+    """A mixture of experts: the number of rows per expert depends on the data."""
 
     def __init__(self):
         super().__init__()
@@ -170,7 +170,7 @@ def accumulation():
 
 
 def reinforcement():
-    """Two actors, each in a thread of its own, make the graph; the learner's thread goes back."""
+    """Two actors in their own threads run the forward pass; the learner's thread runs the backward pass."""
     policy = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     optimizer = torch.optim.Adam(policy.parameters())
 
@@ -236,7 +236,7 @@ def inference():
 
 
 def numbers():
-    """Scalars of every kind, views, dtypes, lists: what the text of a call may hold."""
+    """Scalars of every kind, views, dtypes, lists: everything that the text of a call may contain."""
 
     def program():
         x = torch.randn(4, 6)
@@ -280,7 +280,7 @@ def views_in_place():
 
 
 def layouts():
-    """Tensors of every layout that has no strides, forward and backward."""
+    """Tensors of every layout without strides, forward and backward."""
     dense = torch.eye(4)
     dense[0, 3] = 2
     kinds = (
@@ -294,7 +294,9 @@ def layouts():
         for one in kinds:
             one * 2, one + one, one.t(), one.to_dense(), one.clone(), one.detach(), one.sum()
             (one.coalesce() if one.layout is torch.sparse_coo else one).values()
-            if one.layout is not torch.sparse_bsc:  # no product of it with a matrix on its right
+            if (
+                one.layout is not torch.sparse_bsc
+            ):  # PyTorch has no product of it with a matrix on its right
                 one @ wide, torch.addmm(torch.ones(4, 3), one, wide), one @ torch.ones(4)
             if one.layout not in (torch.sparse_bsr, torch.sparse_bsc):
                 wide.t() @ one, one @ one, dense + one
@@ -308,7 +310,7 @@ def layouts():
 
 
 def stores_that_vary():
-    """Sparse matrices of one size that store ever more."""
+    """Sparse matrices of one size with an increasing number of stored elements."""
 
     def program():
         dense = torch.zeros(8, 8)
@@ -399,12 +401,12 @@ PROGRAMS = {
     "volumes": volumes,
     "norms": norms,
 }
-#: Models whose every op lies in a module.
+#: Models in which every op runs in a module.
 TEN = tuple(PROGRAMS)[:10]
 
 
 @functools.lru_cache(maxsize=1)
 def warm_up() -> None:
-    """What PyTorch does once in a process is done before anything is compared."""
+    """Run every program once, so that PyTorch's one-time work is done before comparisons."""
     for make in PROGRAMS.values():
         make()()

@@ -1,4 +1,4 @@
-"""A reader as another package has one: kernels in CSV, one a line, times in µs."""
+"""A reader as another package would have it: kernels in CSV, one per line, times in µs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes small Nsight Systems files from rows, so that a test shows the rows it is about."""
+"""Make small Nsight Systems files from rows, so that a test shows the rows that matter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gtid(tid: int = PID, pid: int = PID) -> int:
 
 
 def write_tables(path: Path, tables: dict[str, Rows]) -> Path:
-    """A SQLite file with these rows; a table's columns are those that any of its rows has."""
+    """Write a SQLite file with these rows; a table has every column that any of its rows has."""
     with sqlite3.connect(path) as db:
         for table, rows in tables.items():
             columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -37,7 +37,7 @@ def write_tables(path: Path, tables: dict[str, Rows]) -> Path:
 
 @pytest.fixture
 def nsys_file(tmp_path: Path) -> Callable[..., Path]:
-    """``nsys_file(NVTX_EVENTS=[...], ...)``: an export; ``strings`` are the texts of ids 0, 1, …"""
+    """``nsys_file(NVTX_EVENTS=[...], ...)`` makes an export; ``strings`` are the texts of ids 0, 1, …"""
 
     def make(strings: tuple[str, ...] = ("kernel",), **tables: Rows) -> Path:
         ids = [{"id": number, "value": text} for number, text in enumerate(strings)]
@@ -50,7 +50,7 @@ def nsys_file(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def event() -> Callable[..., dict[str, Any]]:
-    """A row of NVTX_EVENTS; a push/pop range on the main thread unless told otherwise."""
+    """A row of NVTX_EVENTS; by default a push/pop range on the main thread."""
 
     def make(start: int, end: int | None, **columns: Any) -> dict[str, Any]:
         row = {

@@ -1,11 +1,11 @@
-"""Writes XPlane files of NVIDIA GPUs as XLA does, field by field: no GPU is needed to have one.
+"""Write XPlane files of NVIDIA GPUs like XLA's, field by field, without a GPU.
 
-Follows openxla/xla as TensorFlow 2.19 to 2.21 and JAX 0.6 to 0.10 have it: ``cupti_tracer.cc`` says what
-is noted of a call (``Set*EventUponApiExit``), ``cupti_buffer_events.cc`` what of an activity
-(``Add*ActivityEvent``), ``cupti_collector.cc`` which statistics an event gets (``CreateXEvent``), on
-which line (``IsHostEvent``) of which name (``GetDeviceXLineName``), and what is said of a device
-(``GetDeviceCapabilities``); ``post_process_single_host_xplane.cc`` merges the planes of the host.
-Names are those of ``xplane_schema.cc``.
+Follows openxla/xla as in TensorFlow 2.19 to 2.21 and JAX 0.6 to 0.10. ``cupti_tracer.cc`` decides what is
+recorded of a call (``Set*EventUponApiExit``), ``cupti_buffer_events.cc`` what of an activity
+(``Add*ActivityEvent``). ``cupti_collector.cc`` decides the statistics of an event (``CreateXEvent``), its
+line (``IsHostEvent``), the name of the line (``GetDeviceXLineName``), and the description of a device
+(``GetDeviceCapabilities``). ``post_process_single_host_xplane.cc`` merges the planes of the host. The names
+are those of ``xplane_schema.cc``.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ H200 = {
 
 
 class Ref(str):
-    """A text that an event refers to by its number among the statistics' names."""
+    """A text that an event refers to by its number among the names of statistics."""
 
 
 class Unsigned(int):
-    """A number whose field is the unsigned one."""
+    """A number that is written to the unsigned field."""
 
 
 @dataclass
 class Plane:
-    """XPlaneBuilder: names are numbered as they come."""
+    """XPlaneBuilder: names are numbered in order of their first use."""
 
     name: str
     names: dict[str, int] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Plane:
 
 
 def parsed(value: str) -> object:
-    """ParseAndAddStatValue: a number where the text is one, else a reference."""
+    """ParseAndAddStatValue: a number if the text is one, else a reference."""
     for kind in (int, float):
         try:
             return kind(value)
@@ -102,7 +102,7 @@ def parsed(value: str) -> object:
 
 
 def annotated(annotation: str) -> dict[str, object]:
-    """ParseAnnotationStack: ``XlaModule:#k=v#::Thunk:#k=v#``; the innermost value of each key, and ``tf_op``."""
+    """ParseAnnotationStack: ``XlaModule:#k=v#::Thunk:#k=v#``; the innermost value per key, and ``tf_op``."""
     stack = []
     for one in annotation.split("::") if annotation else []:
         name, pairs = one, ""
@@ -120,7 +120,7 @@ def annotated(annotation: str) -> dict[str, object]:
 
 
 class Cupti:
-    """CuptiTraceCollectorImpl: takes calls and activities, exports a space."""
+    """CuptiTraceCollectorImpl: receives calls and activities, exports a space."""
 
     def __init__(self, *devices: dict[str, object], first: int = 1_000) -> None:
         self.first = first
@@ -142,7 +142,7 @@ class Cupti:
         device: int = 0, annotation: str = "", details: tuple[str, str] | None = None, graph: int = 0,
         context: int = 1,
     ) -> None:  # fmt: skip
-        """A call on a host thread; its annotation is kept for the activity of its correlation id."""
+        """Add a call on a host thread; keep its annotation for the activity with its correlation id."""
         self.annotations[correlation] = annotation
         shown = name or kind
         if graph and kind == "CudaGraph":
@@ -244,13 +244,13 @@ class Cupti:
         self.activity("Overhead", name, None, start, end, line, context=None)
 
     def graph(self, number: int, correlation: int, start: int, end: int, stream: int = 7) -> None:
-        """A CUDA graph traced as a whole (AddGraphTraceActivityEvent)."""
+        """Add a CUDA graph that is traced as a whole (AddGraphTraceActivityEvent)."""
         own = {"cuda_graph_exec_id": Unsigned(number)}
         self.activity("CudaGraph", f"CudaGraphExec:{number}", correlation, start, end, stream,
                       graph=number, own=own)  # fmt: skip
 
     def nvtx(self, domain: str, text: str, start: int, end: int, thread: int = 77) -> None:
-        """On a line of its own in the host's plane, numbered past threads (ChangeOccupiedLineIds)."""
+        """Add an NVTX range on its own host line, numbered after the threads (ChangeOccupiedLineIds)."""
         name = f"NVTX:{domain}:{text}" if domain else f"NVTX:{text}"
         line = (1 << 32) + thread
         self.host.lines.setdefault(line, (f"Host Threads/{thread}/NVTX", []))
@@ -266,7 +266,7 @@ class Cupti:
         plane.add(1 << 40, name, at, at, {name: value})
 
     def program(self, name: str, number: int, proto: bytes) -> None:
-        """The optimised program, in plane ``/host:metadata``."""
+        """Add an optimised program in the plane ``/host:metadata``."""
         plane = Plane("/host:metadata")
         plane.events[f"{name}({number})"] = number
         plane.event_stats[f"{name}({number})"] = [plane.stat("Hlo Proto", proto)]

@@ -1,4 +1,4 @@
-"""Writes protobuf messages, so that tests make the files that readers must read, and must refuse."""
+"""Write protobuf messages, for tests that make valid and invalid files for the readers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, value: int | float | str | bytes) -> bytes:
-    """A number as a varint, a float as fixed64, a text or a message with its length."""
+    """Encode a number as a varint, a float as fixed64, a text or a message with its length."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     if isinstance(value, float):
@@ -75,14 +75,14 @@ def space(*planes: bytes) -> bytes:
     return message(*((1, one) for one in planes), (4, "machine"))
 
 
-# ------------------------------------------------------------- messages as trees, to be damaged
+# --------------------------------------------------------------- messages as trees, for damage
 
-#: (field's number, wire type, a number, bytes, or the fields of a message within).
+#: (the field's number, its wire type, its value: a number, bytes, or the fields of a nested message).
 Node = list
 
 
 def tree(data: bytes, depth: int = 0) -> list[Node]:
-    """The fields of a message, each that may be a message opened too. Raises ValueError."""
+    """Return the fields of a message; a field that can be a message is parsed too. Raises ValueError."""
     found, at = [], 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -97,7 +97,7 @@ def tree(data: bytes, depth: int = 0) -> list[Node]:
             if at > len(data):
                 raise ValueError
             if kind == 2 and depth < 16 and not all(32 <= byte < 127 for byte in value):
-                value = _opened(value, depth + 1)  # what can be read is a text
+                value = _opened(value, depth + 1)  # printable bytes are a text
         found.append([number, kind, value])
     return found
 
@@ -120,7 +120,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def encoded(nodes: list[Node]) -> bytes:
-    """The message again, every length as it now is."""
+    """Encode the fields as a message again, with updated lengths."""
     out = b""
     for number, kind, value in nodes:
         data = encoded(value) if isinstance(value, list) else value
@@ -130,7 +130,7 @@ def encoded(nodes: list[Node]) -> bytes:
 
 
 def places(nodes: list[Node]) -> list[tuple[list[Node], Node]]:
-    """Every field, with the list that it is in."""
+    """Return every field with the list that contains it."""
     found = []
     for node in nodes:
         found.append((nodes, node))
@@ -153,7 +153,7 @@ _TEXTS = (
 
 
 def damaged(nodes: list[Node], place: int, how: int, what: int) -> None:
-    """Change one field: its value, its number, its number of times, or what is in its place."""
+    """Change one field: remove, repeat or renumber it, or replace its value."""
     everywhere = places(nodes)
     if not everywhere:
         return

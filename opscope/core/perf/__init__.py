@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# what they register is wanted, not their names; other names are registered after the families
+# Imported because they register ops. Aliases are registered after the families that they refer to.
 from .ops import families  # noqa: F401
 
 # isort: split

@@ -1,4 +1,4 @@
-"""From a call to its cost, its family, its gradients: the lookups that analysis uses."""
+"""Look up the cost, the family and the gradients of an op's call, for the analysis."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .registry import (
 )
 from .shapes import LARGEST, knows_params, tensors
 
-#: Families whose FLOPs are zero whatever the shapes: a missing shape leaves only the bytes unknown.
+#: Families whose FLOPs are zero for any shapes: a missing shape makes only the bytes unknown.
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})
-#: Families whose figures follow from parameters that have defaults (dim, approximate, training …).
+#: Families whose costs depend on parameters that have defaults (dim, approximate, training …).
 _PARAMETRIC = frozenset({"softmax", "activation", "norm", "sort", "dropout", "loss", "embedding"})
-#: Of them those that move nothing either.
+#: The free families that move no bytes either.
 _NOTHING = frozenset({"view", "query", "allocation"})
-#: Of a call that is not all there.
-CUT_REASON = "its text was cut: not all of its tensors are known"
-_DEFAULTS = "the trace records no parameters: their defaults are taken"
+#: The reason for a call that was recorded only in part.
+CUT_REASON = "the text of the call was cut: not all of its tensors are known"
+_DEFAULTS = "the trace does not record the parameters: their defaults are assumed"
 
 
 def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, str | None]:
-    """What the call must do, or ``None`` and the reason why that cannot be known.
+    """Return the cost of a call and None, or None and the reason why the cost is not known.
 
-    ``forward`` is the call of the forward op that a backward one differentiates, where the trace links
-    them: it tells what the backward's own shapes do not (the weight's size of a weight gradient), and
-    it alone gives the cost where the call is a forward's name seen in backward, or an autograd node.
-    Never raises for a strange call.
+    ``forward`` is the call of the forward op that a backward op differentiates, where the trace links
+    them. It supplies what the shapes of the backward op lack (for a weight gradient, the size of the
+    weight). It is the only source of the cost where the call is an autograd node, or has the name of a
+    forward op but runs in the backward pass. Never raises for a malformed call.
     """
     if forward is not None and forward.truncated:
         forward = None
@@ -48,7 +48,7 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
                 return total, None
             return None, why
         return None, _no_model(call)
-    if call.truncated and entry.family not in _NOTHING:  # what is missing may be most of it
+    if call.truncated and entry.family not in _NOTHING:  # the missing part may be the larger one
         free = Cost(bytes_read=None, bytes_written=None, bytes_reason=CUT_REASON)
         return (free, None) if entry.family in FREE_FAMILIES else (None, CUT_REASON)
     try:
@@ -56,7 +56,7 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
     except CannotKnow as why:
         reason = str(why)
     except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:
-        # a stranger's shapes need not fit the op; that is unknown, not a crash
+        # shapes in an untrusted trace need not fit the op: the cost is then unknown
         reason = f"the shapes do not fit {call.name}: {why}"
     else:
         if found.bytes is None and forward is not None:
@@ -83,7 +83,7 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
 
 
 def _figures(entry: Entry, call: OpCall) -> Cost:
-    """What the op's model says, where it takes the call's tensors for what they are."""
+    """Return the cost from the op's model, or from the stored elements if a tensor is sparse."""
     why = sparse_reason(call)
     if entry.sparse or why is None:
         return entry.model(call)
@@ -98,34 +98,34 @@ def _with_forward(model: GradModel, call: OpCall, forward: OpCall) -> Cost:
 
 
 def _whole(call: OpCall, forward: OpCall) -> Cost | None:
-    """The cost with the forward's sizes, where those tell the bytes that the call itself does not."""
+    """Return the cost with the forward op's sizes, if they give the bytes that the call alone does not."""
     linked = grad_model(call.name)
     if linked is None:
         return None
     try:
         found = _with_forward(linked, call, forward)
     except (CannotKnow, ValueError, IndexError, ZeroDivisionError, OverflowError):
-        return None  # the call's own FLOPs stand
+        return None  # the caller uses the call's own FLOPs
     return found if found.bytes is not None else None
 
 
-#: Names that stand for many ops at once: their reason is what is not recorded, not a missing model.
+#: Names that stand for many ops at once: their cost is null because of missing data, not a missing model.
 _TOGETHER = (
     (
         re.compile(r"CompiledFunction|Torch-Compiled Region|## Call CompiledFxGraph"),
-        "a compiled region: its kernels' names tell what it fused, and no trace how large that was",
+        "a compiled region: its kernels' names show what it fused, but no trace records the sizes",
     ),
     (
         re.compile(r"Optimizer\.(step|zero_grad)#"),
-        "an optimizer's step: the trace records no shapes of its parameters",
+        "an optimizer step: the trace records no shapes of its parameters",
     ),
 )
 
 
 def _no_model(call: OpCall) -> str:
-    """Why an op without a model has no cost."""
+    """Return the reason why an op without a model has no cost."""
     if call.name.startswith("CompiledFunction") and tensors(call):
-        return "a compiled region: the trace has the sizes of what goes in, not what it computes or keeps"
+        return "a compiled region: the trace records the sizes of its inputs, not what it computes or saves"
     return next(
         (why for pattern, why in _TOGETHER if pattern.match(call.name)),
         f"no cost model for {call.name}",
@@ -133,19 +133,19 @@ def _no_model(call: OpCall) -> str:
 
 
 def _bounded(found: Cost) -> Cost:
-    """The cost, unless a size beyond any machine makes a figure that no column holds."""
+    """Return the cost; raise CannotKnow if a figure is negative or too large for a column (over 2^62)."""
     figures = (found.flops, found.bytes_read or 0, found.bytes_written or 0)
     if max(figures) + (found.bytes_read or 0) > LARGEST:
-        raise CannotKnow("the sizes are too large to be true")
+        raise CannotKnow("the sizes are too large to be real")
     if min(figures) < 0 or found.matrix_flops < 0 or found.vector_flops < 0:
-        raise CannotKnow("inputs and outputs do not fit one another")
+        raise CannotKnow("the shapes of the inputs and outputs do not fit each other")
     return found
 
 
 def _from_forward(name: str, entry: Entry, forward: OpCall) -> Cost | None:
-    """A backward op without any shapes, from its forward's.
+    """Return the cost of a backward op without shapes, from its forward op's call.
 
-    A product in the backward of a product is one of its two gradients, which cost the same.
+    A matrix product in the backward of a matrix product is one of its two gradients, which cost the same.
     """
     if entry.backward:
         found, _ = backward_costs(forward)
@@ -153,11 +153,13 @@ def _from_forward(name: str, entry: Entry, forward: OpCall) -> Cost | None:
         found, _ = input_grad(forward)
     else:
         return None
-    return replace(found, note="taken from the forward's shapes") if found is not None else None
+    return (
+        replace(found, note="computed from the forward op's shapes") if found is not None else None
+    )
 
 
 def wants_forward(name: str) -> bool:
-    """Whether the op's cost may follow from its forward op's call where its own does not tell it."""
+    """Whether the cost of the op may be derived from its forward op's call if its own call lacks sizes."""
     entry = entry_of(name)
     if grad_model(name) is not None:
         return True
@@ -165,19 +167,19 @@ def wants_forward(name: str) -> bool:
 
 
 def input_grad(forward: OpCall) -> tuple[Cost | None, str | None]:
-    """The gradient with respect to the data, from the forward's call."""
+    """The cost of the gradient with respect to the data, from the forward op's call."""
     return _gradient(forward, 0)
 
 
 def weight_grad(forward: OpCall) -> tuple[Cost | None, str | None]:
-    """The gradient with respect to the parameters, from the forward's call."""
+    """The cost of the gradient with respect to the parameters, from the forward op's call."""
     return _gradient(forward, 1)
 
 
 def backward_costs(
     forward: OpCall, *, data: bool = True, parameters: bool = True
 ) -> tuple[Cost | None, str | None]:
-    """Both gradients together, or those asked for."""
+    """The summed cost of the gradients for the data and for the parameters, or of the selected one."""
     parts = [n for n, wanted in enumerate((data, parameters)) if wanted]
     total = Cost()
     for part in parts:
@@ -194,7 +196,7 @@ def _gradient(forward: OpCall, part: int) -> tuple[Cost | None, str | None]:
         entry = lookup(forward.name)
         if entry is not None and entry.family in _NOTHING:
             return Cost(), None
-        return None, f"no model of the gradient of {forward.name}"
+        return None, f"no cost model for the gradient of {forward.name}"
     if forward.truncated:
         return None, CUT_REASON
     sparse = sparse_reason(forward)
@@ -209,17 +211,17 @@ def _gradient(forward: OpCall, part: int) -> tuple[Cost | None, str | None]:
 
 
 def op_type(name: str) -> str | None:
-    """The family of an op (``gemm``, ``conv``, ``view`` …), ``None`` where it is not known."""
+    """The family of an op (``gemm``, ``conv``, ``view`` …), ``None`` if it is not known."""
     entry = entry_of(name)
     return entry.family if entry else None
 
 
 def is_view(name: str) -> bool:
-    """Whether the op is known to move nothing."""
+    """Whether the op is registered as one that moves no data."""
     entry = entry_of(name)
     return entry is not None and entry.view
 
 
 def entry_of(name: str) -> Entry | None:
-    """The registry's entry of an op by any of its spellings."""
+    """The registry entry of an op, looked up by any spelling of its name."""
     return lookup(name)

@@ -1,12 +1,12 @@
-"""What kind of work time goes to: matrix products, attention, copies … by an op's family or a kernel's name.
+"""Sort work into kinds (matrix products, attention, copies …) by an op's family or a kernel's name.
 
-A kind is for a person who looks at a profile for the first time: few, and each with remedies of its own.
+Kinds are for a person who sees a profile for the first time: there are few, and each has its own remedies.
 
     kind("matrix products", "…", families=("gemm", …))
 
-An op's family decides where it has one; what optimizes or communicates is told by its direction. A
-compiler's kernel, a library's op that nobody registered and a kernel without an op take the kind that
-the kernel's name proves. ``OTHER`` is known to be none of the rest; ``UNKNOWN`` is known by nothing.
+The direction of an op decides first if it is optimizer or communication, then its family. Kernels of a
+compiler, of unregistered library ops and without an op get the kind that the kernel's name proves.
+``OTHER``: known to be none of the other kinds. ``UNKNOWN``: nothing shows the kind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opscope.core.perf.registry import words
 
 
 class Kind(NamedTuple):
-    """A kind of work: its name, what is in it, and the families of ops that are of it."""
+    """A kind of work: its name, what it includes, and the families of ops that belong to it."""
 
     name: str
     means: str
@@ -35,10 +35,10 @@ _BY_FAMILY: dict[str, str] = {}
 
 
 def kind(name: str, means: str, families: Sequence[str] = ()) -> str:
-    """Register a kind. Raises ValueError where one of its families has one already."""
+    """Register a kind and return its name. Raises ValueError if one of its families already has a kind."""
     for family in families:
         if family in _BY_FAMILY:
-            raise ValueError(f"{family} is {_BY_FAMILY[family]} already")
+            raise ValueError(f"{family} already has the kind {_BY_FAMILY[family]}")
         _BY_FAMILY[family] = name
     _KINDS[name] = Kind(name, means, tuple(families))
     return name
@@ -66,26 +66,26 @@ REDUCTIONS: Final = kind(
 )
 COPIES: Final = kind(
     "copies",
-    "copies, sets, transposes, concatenation, what gathers and scatters elements",
+    "copies, sets, transposes, concatenation, gathering and scattering of elements",
     ("copy", "fill", "index", "view", "allocation"),
 )
 EMBEDDING: Final = kind(
     "embedding", "lookups in embedding tables, and their gradients", ("embedding",)
 )
-OPTIMIZER: Final = kind("optimizer", "all that updates the parameters", ("optimizer",))
+OPTIMIZER: Final = kind("optimizer", "updates of the parameters", ("optimizer",))
 COMMUNICATION: Final = kind("communication", "collectives, sends and receives", ("communication",))
 OTHER: Final = kind(
     "other",
     "sorting, joins, routing, FFT, decompositions, resampling",
     ("sort", "search", "fft", "linalg", "interpolation", "host", "query", "autograd", "test"),
 )
-UNKNOWN: Final = kind("unknown", "neither the op nor the kernel's name tells")
-#: Of a profile without a GPU: what no op covers.
+UNKNOWN: Final = kind("unknown", "neither the op nor the kernel's name shows the kind of work")
+#: Time that no op covers, in a profile without a GPU.
 NO_OP: Final = kind("outside any op", "inside steps: Python, and libraries without an adapter")
 
-#: Families whose ops say nothing of what they do: their kernels are asked, or the compiler.
+#: Families that do not show what an op does: its kernels' names or the compiler's parameters show it.
 ASKED: Final = frozenset({"fused", "fusion", "compiled"})
-#: Roles of ranges that are no framework's op.
+#: Roles of ranges that are not ops of a framework.
 _RANGES: Final = frozenset({"user", "layer", "step", "phase", "graph"})
 _BY_DIRECTION: Final = MappingProxyType({"optimizer": OPTIMIZER, "communication": COMMUNICATION})
 
@@ -103,9 +103,9 @@ def families() -> Mapping[str, str]:
 def of_op(
     op: str | None, family: str | None, direction: str | None, params: str | None
 ) -> str | None:
-    """The kind of an op by its family, direction or what its compiler says; None where its kernels tell.
+    """Return the kind of an op by its direction, family or compiler; None if only its kernels show it.
 
-    ``params`` are its parameters as text, in which XLA's fusions have what they hold.
+    ``params``: the op's parameters as text; for an XLA fusion they list the fused operations.
     """
     if family == "communication":
         return COMMUNICATION
@@ -122,7 +122,7 @@ def of_op(
 
 
 def of_untold_op(op: str | None, family: str | None) -> str:
-    """The kind of an op without kernels that ``of_op`` does not know: by its name, else unknown."""
+    """Return the kind of an op without kernels for which ``of_op`` is None: by its name, else unknown."""
     return UNKNOWN if op is None or family in _RANGES else of_kernel(op)
 
 
@@ -137,7 +137,7 @@ _MOVES: Final = frozenset(
 
 
 def _of_fusion(params: str) -> str | None:
-    """Of a fusion of XLA's, which lists the operations that it holds."""
+    """Return the kind of an XLA fusion from its list of fused operations; None without the list."""
     told = _FUSED_OPS.search(params)
     if told is None:
         return None
@@ -154,7 +154,7 @@ def _of_fusion(params: str) -> str | None:
 class _Rule(NamedTuple):
     kind: str
     pattern: re.Pattern[str]
-    #: Looked for in the whole name, template arguments included.
+    #: Search the whole name, template arguments included.
     whole: bool = False
 
 
@@ -162,8 +162,8 @@ def _rule(kind: str, *words: str, whole: bool = False) -> _Rule:
     return _Rule(kind, re.compile("|".join(words), re.IGNORECASE), whole)
 
 
-#: What a name proves, the first rule that fits: helpers before what they help, names of a purpose
-#: (a norm, an optimizer) before names of a form (elementwise, reduce).
+#: Rules for kernel names; the first that matches decides. Helper kernels come before the kernels that they
+#: help, names of a purpose (norm, optimizer) before names of a form (elementwise, reduce).
 _RULES: Final = (
     _rule(
         COMMUNICATION,
@@ -204,7 +204,7 @@ _RULES: Final = (
         r"attention|attn|flash_(?:fwd|bwd)|fmha|(?<![a-z])mha|mla_|_mla(?![a-z])|sdpa|KVCache|merge_?states?",
         r"splitkv|pa_(?:bf16|fp16|reduce|a\d)|mqa_logits|convert_?dq|dot_?do_?o|bwd_kernel_(?:dk_dv|dq|fuse)",
         r"_fwd_grouped_kernel|lse_combine|^_?bwd_preprocess|prepare_varlen|kv_indices|_fwd_kernel_stage",
-        # what takes its place: state spaces, gated delta rules, linear attention
+        # replacements of attention: state spaces, gated delta rules, linear attention
         r"chunk_(?:scan|state|fwd|bwd|scaled|gated|cumsum|local)|_(?:gated_delta|kda|gla)_|selective_scan",
         r"state_passing|recompute_w_u|_inverse_kernel|fused_recurrent",
     ),
@@ -243,7 +243,7 @@ _RULES: Final = (
         r"(?:^|_|::)fill|broadcast_kernel|(?:^|_)cast_|(?:^|_)copy|^(?:loop|input"
         r"|wrapped)_(?:transpose|copy|broadcast|concatenate|slice|gather|scatter|pad)",
     ),
-    # PyTorch's elementwise kernels are given what they do
+    # PyTorch's elementwise kernels take their operation as a template argument
     _rule(OTHER, r"merge_sort|radix_sort|cudf::", whole=True),
     _rule(COPIES, r"elementwise_kernel.*(?:copy_kernel|FillFunctor)|index_elementwise", whole=True),
     _rule(
@@ -275,7 +275,7 @@ _FUSED_COPY: Final = re.compile(
 
 @lru_cache(maxsize=65_536)
 def of_kernel(kernel: str) -> str:
-    """The kind that a kernel's name proves; ``UNKNOWN`` where it proves none."""
+    """Return the kind that a kernel's name proves, else ``UNKNOWN``."""
     name = demangled(kernel.strip()) or ""
     alone = own_name(name)
     if _FUSED_NORM.search(alone):
@@ -289,11 +289,11 @@ def of_kernel(kernel: str) -> str:
     return UNKNOWN
 
 
-#: Characters of a name that are looked at.
+#: Search at most this many characters of a name.
 _READ: Final = 4_096
 
 
 def of_kernels(kernels: Sequence[str]) -> list[str]:
-    """``of_kernel`` of each; symbols among them are read together."""
+    """Return ``of_kernel`` of each name; mangled symbols are demangled in one batch."""
     all_demangled(kernels)
     return [of_kernel(name) for name in kernels]

@@ -1,10 +1,10 @@
-"""The registry of cost models: one decorated function from OpCall to Cost for each op family.
+"""The registry of cost models: decorated functions that compute the Cost of an OpCall.
 
     @op("aten::addmm", family="gemm")
     def addmm(call: OpCall) -> Cost: ...
 
-A model raises ``CannotKnow(reason)`` where the call does not tell; it never guesses and never
-returns 0 for what it does not know.
+A model raises ``CannotKnow(reason)`` if the call lacks what the cost depends on. It never guesses, and
+never returns 0 for an unknown figure.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NO_VARIANTS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one call must at least do. FLOPs count 2 per multiply-add; bytes each tensor once.
+    """The least work of one call. FLOPs count 2 per multiply-add; bytes count each tensor once.
 
-    ``by_dtype`` splits the FLOPs by the dtype they are computed in (``{"f16": 4096}``).
-    ``bytes_read`` and ``bytes_written`` are ``None`` where the sizes are known and the element
-    types are not (or a list's shapes are not); ``bytes_reason`` then says which.
-    ``masked_flops`` are those of ``matrix_flops`` that a causal or banded mask makes needless: the
-    convention counts them (as torch.utils.flop_counter does), a good kernel skips them.
-    ``note`` is set where a figure rests on an assumption that the call does not settle, and says it.
+    ``by_dtype`` splits the FLOPs by the dtype of the computation (``{"f16": 4096}``).
+    ``bytes_read`` and ``bytes_written`` are ``None`` where the element types (or the shapes of a list)
+    are not known; ``bytes_reason`` then says why.
+    ``masked_flops`` is the part of ``matrix_flops`` that a causal or banded mask makes unnecessary: the
+    convention counts it (as torch.utils.flop_counter does), an efficient kernel skips it.
+    ``note`` names an assumption that a figure depends on and the call does not confirm.
     """
 
     matrix_flops: int = 0
@@ -45,18 +45,18 @@ class Cost:
 
     @property
     def flops(self) -> int:
-        """All floating-point operations (FLOP)."""
+        """The sum of matrix and vector operations (FLOP)."""
         return self.matrix_flops + self.vector_flops
 
     @property
     def bytes(self) -> int | None:
-        """Compulsory traffic (bytes), ``None`` where either side is not known."""
+        """Compulsory traffic: bytes read and written, ``None`` if either is not known."""
         if self.bytes_read is None or self.bytes_written is None:
             return None
         return self.bytes_read + self.bytes_written
 
     def __add__(self, other: Cost) -> Cost:
-        """Both, one after the other: every figure summed; unknown where either is."""
+        """Return the cost of both calls: every figure is summed, and unknown if either is unknown."""
         split = dict(self.by_dtype)
         for dtype, flops in other.by_dtype.items():
             split[dtype] = split.get(dtype, 0) + flops
@@ -77,13 +77,13 @@ def _sum(left: int | None, right: int | None) -> int | None:
 
 
 class CannotKnow(Exception):
-    """The call does not tell its cost; the message is the reason that reports give."""
+    """The cost of a call cannot be known; reports show the message as the reason."""
 
 
 Model = Callable[[OpCall], Cost]
-#: From a backward op's call and the call of the forward op that it differentiates.
+#: Maps a backward op's call and the call of its forward op to a cost.
 GradModel = Callable[[OpCall, OpCall], Cost]
-#: From a forward op's call to (the gradients of its data inputs, the gradients of its parameters).
+#: Maps a forward op's call to the costs of (the gradients of its data inputs, those of its parameters).
 BackwardModel = Callable[[OpCall], "tuple[Cost, Cost]"]
 
 
@@ -91,9 +91,9 @@ BackwardModel = Callable[[OpCall], "tuple[Cost, Cost]"]
 class Entry:
     """One registered op: its family (``gemm``, ``conv`` …), its model, the source of the formula.
 
-    ``sparse``: the model holds for sparse tensors too. Any other takes an element for each place of a
-    tensor's sizes, and is not asked about a sparse one (``sparse.stored_cost``). ``variants``: what sets
-    this op apart from others of its model, as it was registered.
+    ``sparse``: the model is also valid for sparse tensors. Any other model assumes that a tensor stores
+    every element of its shape; sparse tensors go to ``sparse.stored_cost`` instead. ``variants``: the
+    registered names of what distinguishes this op from the others of its model.
     """
 
     name: str
@@ -106,12 +106,12 @@ class Entry:
 
     @property
     def backward(self) -> bool:
-        """Whether it differentiates another: PyTorch's names of such ops say so."""
+        """Whether the op differentiates another; PyTorch's names of those contain "backward"."""
         return "backward" in self.name
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The names in a text, so that a long list of them stays readable."""
+    """Split a text into names, so that a long list of names stays readable."""
     return tuple(text.split())
 
 
@@ -128,11 +128,11 @@ def op(
     sparse: bool = False,
     variants: Mapping[str, str] = _NO_VARIANTS,
 ) -> Callable[[Model], Model]:
-    """Register a model for the named ops. Raises ValueError where a name is taken.
+    """Register a model for the named ops. Raises ValueError if a name already has a model.
 
-    ``variants``: which of the names differ in their formula, by what the model calls the difference:
-    names, or patterns of names with ``*``, apart by blanks. The model asks ``variant(call, "…")``, so what a
-    name stands for is said here and nowhere else. Raises ValueError for a pattern that no name fits.
+    ``variants`` maps each variant of the formula to the ops that use it: names, or patterns of names with
+    ``*``, separated by blanks. The model tests ``variant(call, "…")``, so the meaning of a name is defined
+    here and nowhere else. Raises ValueError for a pattern that matches none of the names.
     """
 
     def register(model: Model) -> Model:
@@ -149,7 +149,7 @@ def op(
 
 
 def _variants(names: Sequence[str], variants: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """For each name the variants whose patterns it fits."""
+    """Return for each name the variants whose patterns match it."""
     if not variants:  # nine in ten registrations
         return dict.fromkeys(names, frozenset())
     found: dict[str, set[str]] = {name: set() for name in names}
@@ -157,16 +157,17 @@ def _variants(names: Sequence[str], variants: Mapping[str, str]) -> dict[str, fr
         for pattern in words(patterns):
             fitting = [name for name in names if _fits(name, pattern)]
             if not fitting:
-                raise ValueError(f"variant {which!r}: none of the names is {pattern}")
+                raise ValueError(f"variant {which!r}: none of the names matches {pattern}")
             for name in fitting:
                 found[name].add(which)
     return {name: frozenset(of) for name, of in found.items()}
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Whether ``*`` can stand for something in ``pattern`` so that it is the name.
+    """Whether ``name`` matches ``pattern``, in which ``*`` stands for any text.
 
-    fnmatch says the same; to compile all patterns takes it 40 ms, a quarter of this package's import.
+    fnmatch gives the same result, but compiling all patterns takes it 40 ms, a quarter of the time of
+    importing this package.
     """
     first, *parts = pattern.split("*")
     if not parts or not name.startswith(first):
@@ -181,18 +182,18 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def variant(call: OpCall, which: str) -> bool:
-    """Whether the call's op, by any of its spellings, was registered as the variant ``which``."""
+    """Whether the op of the call, in any spelling, was registered as the variant ``which``."""
     entry = lookup(call.name)
     return entry is not None and which in entry.variants
 
 
 def with_forward(*names: str) -> Callable[[GradModel], GradModel]:
-    """Register how a backward op's cost follows where its forward op's call is known as well."""
+    """Register a model that computes a backward op's cost from its own call and its forward op's call."""
 
     def register(model: GradModel) -> GradModel:
         for name in names:
             if name in _WITH_FORWARD:
-                raise ValueError(f"{name} already has a model with its forward")
+                raise ValueError(f"{name} already has a model that uses its forward op")
             _WITH_FORWARD[name] = model
         return model
 
@@ -200,7 +201,7 @@ def with_forward(*names: str) -> Callable[[GradModel], GradModel]:
 
 
 def backward_of(*names: str) -> Callable[[BackwardModel], BackwardModel]:
-    """Register what differentiating the named forward ops costs, from their own shapes."""
+    """Register the cost of differentiating the named forward ops, computed from the forward shapes."""
 
     def register(model: BackwardModel) -> BackwardModel:
         for name in names:
@@ -218,13 +219,13 @@ def entries() -> Mapping[str, Entry]:
 
 
 def grad_model(name: str) -> GradModel | None:
-    """The model of a backward op that needs its forward op's call, or ``None``."""
+    """The model of a backward op that uses its forward op's call, or ``None``."""
     entry = lookup(name)
     return _WITH_FORWARD.get(entry.name) if entry else _WITH_FORWARD.get(name)
 
 
 def backward_model(name: str) -> BackwardModel | None:
-    """The model of differentiating the named forward op, or ``None``."""
+    """The model for the gradients of the named forward op, or ``None``."""
     entry = lookup(name)
     return _BACKWARD.get(entry.name) if entry else None
 
@@ -232,10 +233,10 @@ def backward_model(name: str) -> BackwardModel | None:
 _OVERLOAD = re.compile(r"^([\w$]+::[\w$]+)\.[\w$]+$")
 _TORCH_API = re.compile(r"^(?:torch(?:\.\w+)*|Tensor|F|nn\.functional)\.(\w+)$")
 
-#: An ATen op as old traces name it: no namespace, lower case.
+#: An ATen op's name in old traces: no namespace, lower case.
 _BARE = re.compile(r"^_?[a-z]\w*$")
 
-#: torch.nn.functional names whose ATen name is another.
+#: Names of PyTorch's API whose ATen name differs.
 _API_TO_ATEN: Final[Mapping[str, str]] = MappingProxyType(
     {
         "cross_entropy": "cross_entropy_loss",
@@ -325,15 +326,15 @@ _API_TO_ATEN: Final[Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-#: A function whose name is another one's method: Tensor.unfold is a view.
+#: Functions that share a name with a different method: Tensor.unfold is a view.
 _FUNCTIONS: Final = MappingProxyType({"torch.nn.functional.unfold": "aten::im2col"})
-#: Namespaces of the API whose ops carry them in their ATen names: torch.linalg.solve, aten::linalg_solve.
+#: API namespaces that are part of the ATen name: torch.linalg.solve is aten::linalg_solve.
 _SPACES: Final = re.compile(r"^torch\.(fft|linalg|special)\.(\w+)$")
 
 
 @lru_cache(maxsize=65_536)
 def lookup(name: str) -> Entry | None:
-    """The entry of an op by any of its spellings; ``None`` where there is none.
+    """Return the entry of an op, by any spelling of its name, or ``None`` if it has none.
 
     ``aten::add_.Tensor``, ``aten::add.out``, ``Tensor.add_`` and ``torch.add`` are all ``aten::add``.
     """
@@ -354,13 +355,13 @@ def lookup(name: str) -> Entry | None:
         return lookup(name[:-1])
     if _BARE.match(name):  # PyTorch before 1.5 left the namespace out
         return lookup("aten::" + name)
-    if name.startswith("nccl") and "+" in name:  # one kernel of several calls of a group
+    if name.startswith("nccl") and "+" in name:  # one kernel for several calls of an NCCL group
         return lookup(name.partition("+")[0])
     return None
 
 
 def in_place(name: str) -> bool:
-    """Whether the name says that the op overwrites its first input (``aten::add_``, ``Tensor.relu_``)."""
+    """Whether the op overwrites its first input, by its name (``aten::add_``, ``Tensor.relu_``)."""
     overload = _OVERLOAD.match(name)
     base = overload.group(1) if overload else name
     if base.endswith("__"):
@@ -369,18 +370,18 @@ def in_place(name: str) -> bool:
 
 
 def word_of(name: str) -> str:
-    """``add`` of ``aten::add_.Tensor``, ``torch.add`` and ``Tensor.__iadd__``: the op's name in ATen."""
+    """Return the op's ATen name: ``add`` for ``aten::add_.Tensor``, ``torch.add`` and ``Tensor.__iadd__``."""
     entry = lookup(name)
     word = (name if entry is None else entry.name).rpartition("::")[2].partition(".")[0]
     return word if word.startswith("__") else word.rstrip("_")
 
 
 def is_dispatched(name: str) -> bool:
-    """Whether the name is an op's as the dispatcher has it, not an API's (``torch.mm``) or a graph's."""
+    """Whether the name is one of PyTorch's dispatcher, not of its API (``torch.mm``) or of a graph node."""
     return "::" in name or bool(_BARE.match(name))
 
 
-#: What graphs call the parameters that ATen ops have: ONNX, TensorFlow, MindSpore.
+#: ATen's parameter names, by the names in graphs of ONNX, TensorFlow and MindSpore.
 _PARAMS: Final = MappingProxyType(
     {
         "axis": "dim",
@@ -397,15 +398,14 @@ _PARAMS: Final = MappingProxyType(
 
 
 def as_name(name: str, **fixed: ParamValue) -> Model:
-    """The model of the op of that name, for an op that has another.
+    """Return a model that applies the model of the op ``name`` to an op with another name.
 
-    Parameters that graphs call otherwise get ATen's names; ``fixed`` are those that the other name
-    implies.
+    Parameters of graph nodes get ATen's names; ``fixed`` are the parameters that the other name implies.
     """
 
     def model(call: OpCall) -> Cost:
         entry = lookup(name)
-        assert entry is not None, f"{name} is registered before its other names"
+        assert entry is not None, f"{name} must be registered before its aliases"
         params = dict(fixed)
         for key, value in call.params:
             params.setdefault(_PARAMS.get(key, key) if "::" in name else key, value)
@@ -416,9 +416,9 @@ def as_name(name: str, **fixed: ParamValue) -> Model:
 
 
 def also(name: str, others: str, **fixed: ParamValue) -> None:
-    """Let the ``others`` (words) that have no model yet count as the registered op ``name``."""
+    """Register those of ``others`` (separated by blanks) without a model as aliases of the op ``name``."""
     entry = lookup(name)
-    assert entry is not None, f"{name} is registered before its other names"
+    assert entry is not None, f"{name} must be registered before its aliases"
     for other in words(others):
         if other not in _ENTRIES:
             op(other, family=entry.family, source=f"as {name}")(as_name(name, **fixed))

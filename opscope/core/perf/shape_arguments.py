@@ -1,6 +1,6 @@
-"""Arguments that say a size or an axis: tensors of integers in TensorFlow and ONNX, and no data.
+"""Separate an op's data from the integer tensors that only give a size or an axis (TensorFlow, ONNX).
 
-Which they are is in the ops' definitions (TensorFlow's op_def by the arguments' names, ONNX's operators).
+The positions are from the ops' definitions (the argument names in TensorFlow's op_def, ONNX's operators).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from opscope.core.schema import INTEGERS, Arg, OpCall, TensorSpec
 
 from .registry import words
 
-#: Ops by the positions of such arguments; -1 is the last. Two frameworks may share a name.
+#: Ops by the positions of their size and axis arguments; -1 is the last. Frameworks may share a name.
 _BY_PLACE: Final[Mapping[tuple[int, ...], str]] = {
     (-1,): """
         ConcatV2
@@ -80,12 +80,12 @@ _BY_PLACE: Final[Mapping[tuple[int, ...], str]] = {
 PLACES: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
     {name: places for places, names in _BY_PLACE.items() for name in words(names)}
 )
-#: How oneDNN's rewrites of TensorFlow's ops begin and end.
+#: Prefixes of oneDNN's rewrites of TensorFlow's ops.
 _REWRITTEN: Final = ("_MklNative", "_Mkl")
 
 
 def data_arguments(call: OpCall) -> tuple[Arg, ...]:
-    """The inputs without those that only say a size or an axis."""
+    """Return the inputs without those that only give a size or an axis."""
     name = call.name
     for prefix in _REWRITTEN:
         name = name.removeprefix(prefix)

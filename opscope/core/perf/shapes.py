@@ -1,4 +1,4 @@
-"""What models ask of a call: its tensors, its sizes as numbers, the bytes that it touches."""
+"""Read a call for the cost models: its tensors, sizes and parameters, and the bytes that it touches."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from opscope.core.schema import (
 
 from .registry import CannotKnow, Cost, in_place, is_dispatched
 
-#: Sizes of a call are a stranger's data; beyond this a product is refused rather than reported.
+#: Sizes come from an untrusted trace: a product above this limit is rejected, not reported.
 LARGEST: Final = 1 << 62
 
-# What most often lacks, as reports say it.
+# The most frequent reasons why a cost is not known, as reports show them.
 NO_SHAPES: Final = "the trace has no shapes for this call"
 NO_OUTPUTS: Final = "the trace has no outputs"
 NO_SIZE: Final = "the trace does not record the size of the result"
@@ -33,7 +33,7 @@ NO_SIZE: Final = "the trace does not record the size of the result"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A number of elements of a dtype that a model reads or writes, no whole tensor of the call."""
+    """A number of elements of one dtype that a model reads or writes: a part of a tensor."""
 
     dtype: str
     numel: int
@@ -43,17 +43,17 @@ Part = TensorSpec | Span | None
 
 
 def is_scalar_slot(leaf: TensorSpec) -> bool:
-    """Whether it is the empty size that some tracers write in the place of a number or a list."""
+    """Whether this is the empty shape that some tracers write instead of a number or a list."""
     return leaf.dtype == "?" and leaf.shape == ()
 
 
 def tensors(call: OpCall) -> list[TensorSpec]:
-    """The tensors of the inputs, lists opened, absent ones and the slots of scalars left out."""
+    """Return the input tensors, with lists flattened, without absent tensors and scalar slots."""
     return [t for t in call.input_leaves() if t is not None and not is_scalar_slot(t)]
 
 
 def distinct_tensors(call: OpCall) -> list[TensorSpec]:
-    """The same without those that are another one's back reference: each tensor once."""
+    """Return the input tensors like ``tensors``, but each tensor once: back references are left out."""
     return [
         leaf
         for leaf in leaves(call.inputs)
@@ -62,7 +62,7 @@ def distinct_tensors(call: OpCall) -> list[TensorSpec]:
 
 
 def need(call: OpCall, number: int, what: str) -> TensorSpec:
-    """Tensor ``number`` of the inputs (scalars not counted). Raises CannotKnow where absent."""
+    """Return tensor ``number`` of the inputs (scalars not counted). Raises CannotKnow if it is absent."""
     found = tensors(call)
     if number >= len(found):
         raise CannotKnow(f"the trace has no shape for the {what}" if found else NO_SHAPES)
@@ -70,7 +70,7 @@ def need(call: OpCall, number: int, what: str) -> TensorSpec:
 
 
 def tensor_list(call: OpCall, position: int = 0) -> list[TensorSpec]:
-    """The tensors of the list at input ``position``. Raises CannotKnow where it was not recorded."""
+    """Return the tensors of the list at input ``position``. Raises CannotKnow if it was not recorded."""
     arg = call.inputs[position] if position < len(call.inputs) else None
     if isinstance(arg, tuple):
         found = [t for t in _opened(call, arg) if t is not None]
@@ -91,7 +91,7 @@ def _opened(call: OpCall, arg: tuple[Arg, ...]) -> list[TensorSpec | None]:
 
 
 def lists(call: OpCall) -> list[list[TensorSpec]]:
-    """Every list among the inputs, as its tensors."""
+    """Return the tensors of each list among the inputs."""
     return [
         [t for t in _opened(call, arg) if t is not None]
         for arg in call.inputs
@@ -100,13 +100,13 @@ def lists(call: OpCall) -> list[list[TensorSpec]]:
 
 
 def output(call: OpCall, number: int = 0) -> TensorSpec | None:
-    """Output ``number`` where the call has its outputs, else ``None``."""
+    """Return output ``number``, or ``None`` if it was not recorded."""
     found = call.output_leaves()
     return found[number] if found is not None and number < len(found) else None
 
 
 def need_output(call: OpCall, reason: str = NO_OUTPUTS) -> TensorSpec:
-    """Output 0. Raises CannotKnow with the ``reason`` where the outputs were not recorded."""
+    """Return output 0. Raises CannotKnow with the ``reason`` if the outputs were not recorded."""
     found = output(call)
     if found is None:
         raise CannotKnow(reason)
@@ -114,34 +114,36 @@ def need_output(call: OpCall, reason: str = NO_OUTPUTS) -> TensorSpec:
 
 
 def outputs(call: OpCall) -> list[TensorSpec] | None:
-    """The outputs that are tensors, ``None`` where they were not recorded."""
+    """Return the outputs that are tensors, or ``None`` if the outputs were not recorded."""
     found = call.output_leaves()
     return None if found is None else [t for t in found if t is not None]
 
 
 def sizes(tensor: TensorSpec) -> tuple[int, ...]:
-    """The shape as numbers. Raises CannotKnow where a dimension is symbolic or unknown."""
+    """Return the shape as numbers. Raises CannotKnow if a dimension is symbolic or unknown."""
     for dim in tensor.shape:
         if not isinstance(dim, int) or dim < 0:
-            raise CannotKnow(f"a dimension is not known: {tensor.dtype}{list(tensor.shape)}")
+            raise CannotKnow(
+                f"a dimension of a tensor is not known: {tensor.dtype}{list(tensor.shape)}"
+            )
     return tuple(int(dim) for dim in tensor.shape)
 
 
 def numel(tensor: TensorSpec | Span) -> int:
-    """The number of elements. Raises CannotKnow where it is not known."""
+    """Return the number of elements. Raises CannotKnow if it is not known."""
     return tensor.numel if isinstance(tensor, Span) else product(sizes(tensor))
 
 
 def product(dims: Iterable[int]) -> int:
-    """The product; CannotKnow beyond 2^62, which no tensor on any machine has."""
+    """Return the product of ``dims``. Raises CannotKnow above 2^62, more than any machine can store."""
     total = math.prod(dims)
     if total > LARGEST:
-        raise CannotKnow("the sizes are too large to be true")
+        raise CannotKnow("the sizes are too large to be real")
     return total
 
 
 def touched(tensor: TensorSpec) -> int:
-    """Elements of storage behind the tensor: dims of stride 0 once, overlapping windows once."""
+    """Return the number of distinct storage elements: stride 0 and overlapping windows count once."""
     shape = sizes(tensor)
     count = product(shape)
     if tensor.strides is None or count == 0:
@@ -158,7 +160,7 @@ def touched(tensor: TensorSpec) -> int:
 
 
 def expanded(small: TensorSpec, large: TensorSpec) -> TensorSpec:
-    """``large`` as a view of ``small`` (same rank): stride 0 where a size of 1 is repeated."""
+    """Return ``large`` as a view of ``small`` (same rank), with stride 0 where a size of 1 is repeated."""
     strides: list[Dim] = []
     step: Dim = 1
     for size, repeated in zip(reversed(small.shape), reversed(large.shape), strict=True):
@@ -168,7 +170,7 @@ def expanded(small: TensorSpec, large: TensorSpec) -> TensorSpec:
 
 
 def span(tensor: TensorSpec | Span, count: int) -> Span:
-    """``count`` elements of the tensor's dtype."""
+    """Return a Span of ``count`` elements of the tensor's dtype."""
     return Span(tensor.dtype, count)
 
 
@@ -187,7 +189,7 @@ def _bytes(parts: Sequence[Part]) -> tuple[int | None, str]:
                 continue
             if part.dtype == "?":
                 return None, "the trace gives sizes without element types"
-            return None, f"the size of a {part.dtype} is not known"
+            return None, f"the size of an element of type {part.dtype} is not known"
         total += (count * bits + 7) // 8
     return total, ""
 
@@ -204,12 +206,13 @@ def cost(
     reason: str = "",
     note: str = "",
 ) -> Cost:
-    """A Cost from counts (FLOP) and the parts read and written; ``None`` parts are absent tensors.
+    """Build a Cost from counts (FLOP) and the parts read and written; a ``None`` part is an absent tensor.
 
-    ``reads`` or ``writes`` themselves ``None`` mean not known, and then ``reason`` says why.
+    If ``reads`` or ``writes`` itself is ``None``, those bytes are not known and ``reason`` says why.
+    Raises CannotKnow for counts above 2^62.
     """
     if matrix > LARGEST or vector > LARGEST:
-        raise CannotKnow("the sizes are too large to be true")
+        raise CannotKnow("the sizes are too large to be real")
     read, why_read = (None, reason) if reads is None else _bytes(reads)
     written, why_written = (None, reason) if writes is None else _bytes(writes)
     split: dict[str, int] = {}
@@ -226,16 +229,16 @@ def cost(
 
 
 def knows_params(call: OpCall) -> bool:
-    """Whether absent parameters mean their defaults, or that the trace recorded none at all.
+    """Whether the trace records the call's parameters, so that an absent one has its default value.
 
-    ATen ops in old traces come with shapes alone; API calls (``torch.nn.functional.conv2d``) are
-    recorded with the arguments that the user gave.
+    Old traces record only shapes for ATen ops; API calls (``torch.nn.functional.conv2d``) are recorded
+    with the arguments that the user passed.
     """
     return bool(call.params) or not is_dispatched(call.name)
 
 
 def int_param(call: OpCall, key: str, default: int | None = None) -> int:
-    """An integer parameter. Raises CannotKnow where absent without a default."""
+    """Return an integer parameter. Raises CannotKnow if it is absent and there is no default."""
     value = call.param(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         if default is None:
@@ -245,12 +248,12 @@ def int_param(call: OpCall, key: str, default: int | None = None) -> int:
 
 
 def ints_param(call: OpCall, key: str) -> tuple[int, ...] | None:
-    """A parameter that is an integer or a list of them; ``None`` where absent."""
+    """Return an integer or a list of integers as a tuple; ``None`` if the parameter is absent."""
     return as_ints(call.param(key))
 
 
 def as_ints(value: ParamValue) -> tuple[int, ...] | None:
-    """An integer or a list of integers as a tuple; anything else ``None``."""
+    """Return an integer or a list of integers as a tuple, and ``None`` for anything else."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return None
     if isinstance(value, (int, float)):
@@ -259,7 +262,7 @@ def as_ints(value: ParamValue) -> tuple[int, ...] | None:
     return tuple(found) if len(found) == len(value) else None
 
 
-#: c10::ScalarType, as traces write a dtype among an op's plain arguments.
+#: The dtypes in the order of c10::ScalarType: traces write a dtype argument as its number.
 _SCALAR_TYPES: Final = (
     "u8", "i8", "i16", "i32", "i64", "f16", "f32", "f64", "c32", "c64", "c128", "bool", "i8", "u8",
     "i32", "bf16", "u4", "?", "?", "?", "?", "?", "?", "f8e5m2", "f8e4m3fn", "f8e5m2fnuz", "f8e4m3fnuz",
@@ -268,7 +271,7 @@ _SCALAR_TYPES: Final = (
 
 
 def dtype_param(call: OpCall, default: str, key: str = "dtype") -> str:
-    """The dtype that a parameter asks for, ``default`` where there is none, ``?`` for a strange one."""
+    """Return the dtype that a parameter gives, ``default`` if it is absent, ``?`` if it is no dtype."""
     value = call.param(key)
     if value is None:
         return default
@@ -280,24 +283,30 @@ def dtype_param(call: OpCall, default: str, key: str = "dtype") -> str:
 
 
 def spread(values: tuple[int, ...] | None, rank: int, default: int) -> tuple[int, ...]:
-    """One value per dimension: a single one is repeated, none is the default."""
+    """Return one value per dimension: a single value is repeated, no value means the default.
+
+    Raises CannotKnow if the number of values is another one.
+    """
     if not values:
         return (default,) * rank
     if len(values) == 1:
         return values * rank
     if len(values) != rank:
-        raise CannotKnow(f"{len(values)} parameters for {rank} dimensions")
+        raise CannotKnow(f"a parameter has {len(values)} values for {rank} dimensions")
     return values
 
 
 def axes(values: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
-    """The dimensions named, each once, negative ones from the end; all where none is named."""
+    """Return the named dimensions, each once, negative ones counted from the end; all if none is named.
+
+    Raises CannotKnow for a dimension that the tensor does not have.
+    """
     if not values:
         return tuple(range(rank))
     out = []
     for axis in values:
         if not -max(rank, 1) <= axis < max(rank, 1):
-            raise CannotKnow(f"dimension {axis} of a tensor that has {rank}")
+            raise CannotKnow(f"dimension {axis} is out of range for a tensor of {rank} dimensions")
         out.append(axis % rank if rank else 0)
     return tuple(dict.fromkeys(out))
 
@@ -306,13 +315,13 @@ def axes(values: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that all broadcast to. Raises CannotKnow where they do not."""
+    """Return the shape to which all ``shapes`` broadcast. Raises CannotKnow if they do not broadcast."""
     rank = max((len(s) for s in shapes), default=0)
     out = []
     for place in range(-rank, 0):
         dims = {s[place] for s in shapes if len(s) >= -place} - {1}
         if len(dims) > 1:
-            raise CannotKnow(f"shapes do not broadcast: {[list(s) for s in shapes]}")
+            raise CannotKnow(f"the shapes do not broadcast: {[list(s) for s in shapes]}")
         out.append(dims.pop() if dims else 1)
     return tuple(out)
 
@@ -325,7 +334,7 @@ def _rank_of(dtype: str) -> int:
 
 
 def promote(operands: Sequence[TensorSpec]) -> str:
-    """The result dtype by PyTorch's and NumPy's shared rule: category first, sized tensors over 0-d.
+    """Return the result dtype by PyTorch's promotion rule: category first, then sized tensors before 0-d.
 
     https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
     """
@@ -338,7 +347,7 @@ def promote(operands: Sequence[TensorSpec]) -> str:
     if best is None:
         return other or "?"
     if other is not None and _rank_of(other) > _rank_of(best):
-        # a 0-d float beside integers gives the default float; f64 numbers are Python's own
+        # a 0-d float beside integers gives the default float type; an f64 scalar is a Python float
         return "f32" if other == "f64" else other
     return best
 
@@ -357,7 +366,7 @@ def _widest(dtypes: Sequence[str]) -> str | None:
 
 
 def result(call: OpCall, shape: Sequence[int], dtype: str) -> TensorSpec:
-    """Output 0 as recorded, else one of the given shape and dtype (the first input's if in place)."""
+    """Return output 0: as recorded, else the first input if in place, else ``shape`` and ``dtype``."""
     recorded = output(call)
     if recorded is not None:
         return recorded
@@ -369,5 +378,5 @@ def result(call: OpCall, shape: Sequence[int], dtype: str) -> TensorSpec:
 
 
 def floating(dtype: str) -> str:
-    """The dtype that a float function of it returns: integers become f32."""
+    """Return the dtype of the result of a floating-point function: integers and bool become f32."""
     return "f32" if dtype != "?" and _rank_of(dtype) < 2 else dtype

@@ -1,4 +1,4 @@
-"""Costs of many distinct calls as one table."""
+"""Compute the costs of many distinct calls as one table."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def columns(
     forwards: Sequence[OpCall | None] | None = None,
     target: tensorcore.Target | None = None,
 ) -> pl.DataFrame:
-    """One row per call, in order: give it distinct calls and join the result to their instances.
+    """Return one row per call, in order; pass distinct calls and join the rows to their uses.
 
-    ``tc_reason`` says what stands in the way of Tensor Cores, ``tc_unused`` the likeliest reason where
-    no kernel of the call turns out to use them. ``forwards`` go with the calls one by one; ``target`` is
-    what they run on, for ``tc_ready``. FLOPs are null with ``reason`` where not known; bytes may be null
-    on their own, with ``bytes_reason``. ``flops_by_dtype`` is a JSON object; ``dtype`` is the one of most
-    FLOPs.
+    ``forwards`` holds the forward op's call, or None, for each call; ``target`` is what the calls run on,
+    for ``tc_ready``. Unknown FLOPs are null with a ``reason``; bytes alone may be null, with a
+    ``bytes_reason``. ``flops_by_dtype`` is a JSON object; ``dtype`` is the dtype with the most FLOPs.
+    ``tc_reason`` says what prevents the use of Tensor Cores; ``tc_unused`` is the likeliest reason if no
+    kernel of the call is found to use them.
     """
     rows = []
     target = target or tensorcore.Target()
@@ -85,7 +85,7 @@ def columns(
 
 
 def _main_dtype(found: Cost, call: OpCall) -> str | None:
-    """The dtype of most FLOPs; of an op without FLOPs its first tensor's."""
+    """Return the dtype with the most FLOPs, or that of the first tensor if the op has no FLOPs."""
     if found.by_dtype:
         return max(found.by_dtype, key=lambda dtype: found.by_dtype[dtype])
     first = next(iter(tensors(call)), None)

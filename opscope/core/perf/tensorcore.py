@@ -1,8 +1,8 @@
-"""Tensor Cores: could this kind of op use them, and can this call as it stands.
+"""Decide whether an op could use Tensor Cores, and whether a given call can.
 
-*Eligible* is DLProf's meaning: the kind of op has Tensor Core kernels in some dtype. *Ready* looks at
-the call: its dtype against the device's generation, and the alignment that the library needs. AMD's
-Matrix Cores are meant as well. Whether a kernel used them is in ``kernel_names``.
+*Eligible* has DLProf's meaning: this kind of op has Tensor Core kernels for some dtype. *Ready* is about
+one call: its dtype fits the generation of the device and its sizes have the alignment that the library
+needs. AMD's Matrix Cores are included. ``kernel_names`` decides whether a kernel used them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from opscope.core.schema import DTYPE_BITS, FLOATS, OpCall, TensorSpec
 from .registry import CannotKnow, Entry, lookup, word_of
 from .shapes import NO_SHAPES, tensors
 
-#: Families that Tensor Cores can compute in some dtype.
+#: Families that Tensor Cores can compute with some dtype.
 MATRIX_FAMILIES: Final = frozenset({"gemm", "conv", "attention", "recurrent"})
-#: Families of ops none of which holds a product of matrices, however it is computed.
+#: Families in which no op contains a matrix product, however it is computed.
 WITHOUT_PRODUCTS: Final = frozenset(
     {"activation", "allocation", "communication", "copy", "dropout", "elementwise", "embedding"}
     | {"fill", "index", "interpolation", "loss", "norm", "optimizer", "pooling", "query", "random"}
     | {"reduction", "scan", "search", "softmax", "sort", "view"}
 )
 
-#: Lowest compute capability whose Tensor Cores take a dtype (CUDA C++ Programming Guide, "Warp
-#: matrix functions", and the architecture white papers). fp64 is on the data-centre parts alone.
+#: Lowest compute capability whose Tensor Cores support a dtype (CUDA C++ Programming Guide, "Warp
+#: matrix functions", and the architecture white papers). Only data-centre parts support fp64.
 FIRST_CC: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         "f16": (7, 0),
@@ -50,7 +50,7 @@ FIRST_CC: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     }
 )
 _FP64_PARTS: Final = frozenset({(8, 0), (9, 0), (10, 0)})
-#: What AMD's Matrix Cores take, by target (ROCm, "Data types and precision support").
+#: Dtypes that AMD's Matrix Cores support, by target (ROCm, "Data types and precision support").
 _AMD_FIRST: Final = frozenset({"f16", "bf16", "f32", "i8", "u8"})
 AMD: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -61,34 +61,36 @@ AMD: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         | {"f64", "f8e4m3fn", "f8e5m2", "f8e8m0fnu", "f6e2m3fn", "f6e3m2fn", "f4e2m1"},
     }
 )
-#: Whose matrix units: a compute capability, AMD's target, ``NO_UNITS``, or None where not known.
+#: The matrix units of a device: a compute capability, an AMD target, ``NO_UNITS``, or None if unknown.
 Units: TypeAlias = "tuple[int, int] | str | None"
-#: The units of a device that has none (a Pascal part, a GTX 16, a CPU without AMX).
+#: The value for a device without matrix units (a Pascal part, a GTX 16, a CPU without AMX).
 NO_UNITS: Final = "none"
-#: What a dimension's bytes must be a multiple of (cuBLAS before 11 needs it, later ones are faster
-#: with it): https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication
+#: A dimension's size in bytes must be a multiple of this (cuBLAS before 11 requires it, later versions are
+#: faster with it): https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication
 ALIGNMENT_BYTES: Final = 16
-#: Element sizes in bits that need it from every version of cuBLASLt: its int8 kernels take
-#: multiples of 4 elements, its fp8 and fp4 ones 16 bytes (cuBLAS documentation, cublasLtMatmul).
+#: Element sizes in bits, with the multiple of elements that every version of cuBLASLt requires: 4 elements
+#: for int8 kernels, 16 bytes for fp8 and fp4 kernels (cuBLAS documentation, cublasLtMatmul).
 _ALWAYS: Final[Mapping[int, int]] = MappingProxyType({8: 4, 6: 16, 4: 32})
 _FP8_STEP: Final = 16
-#: A product below this many multiply-adds is done sooner than a Tensor Core kernel starts up.
+#: A product of fewer multiply-adds finishes before a Tensor Core kernel has started.
 TINY: Final = 16 * 16 * 16
-_SPARSE: Final = "an operand is sparse: it depends on the library and on where its elements are"
+_SPARSE: Final = (
+    "an operand is sparse: the use of Tensor Cores depends on the library and the sparsity pattern"
+)
 
 # ---------------------------------------------------------------------------------- ops
 
 
 def eligible(entry: Entry | None) -> bool:
-    """Whether such an op could use Tensor Cores in some dtype (DLProf's meaning)."""
+    """Whether the op could use Tensor Cores with some dtype (DLProf's meaning)."""
     return entry is not None and entry.family in MATRIX_FAMILIES
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a call runs on: whose matrix units, cuBLAS's version, and whether TF32 is allowed.
+    """What a call runs on: the device's matrix units, the cuBLAS version, and whether TF32 is allowed.
 
-    Each is None where the trace does not tell.
+    A field is None if the trace does not record it.
     """
 
     units: Units = None
@@ -97,9 +99,9 @@ class Target:
 
 
 def ready(call: OpCall, target: Target = Target()) -> tuple[bool | None, str | None]:
-    """Whether the call can use them as it stands, and what stands in the way where not.
+    """Return whether the call can use Tensor Cores and, if it cannot, the reason.
 
-    (None, reason) where it depends on what is not known.
+    Return (None, reason) if that depends on something unknown.
     """
     units = target.units
     if units == NO_UNITS:
@@ -124,14 +126,20 @@ def ready(call: OpCall, target: Target = Target()) -> tuple[bool | None, str | N
     if allowed is False:
         return False, "TF32 is off"
     if allowed is None:
-        return None, "f32 uses them only where TF32 is allowed, which the trace does not tell"
+        return (
+            None,
+            "f32 uses Tensor Cores only if TF32 is allowed, which the trace does not record",
+        )
     if units is None:
-        return None, "f32 uses them from compute capability 8.0, and the device is not known"
+        return (
+            None,
+            "f32 uses Tensor Cores from compute capability 8.0 on, and the device is not known",
+        )
     return True, None
 
 
 def dtype_reason(dtype: str, units: Units) -> str | None:
-    """Why matrix units (of this device, where it is known) do not take the dtype; None if they do."""
+    """Return the reason why matrix units (of this device, if known) do not support the dtype, or None."""
     if isinstance(units, str):
         taken = AMD.get(units)
         if taken is None or dtype in taken:
@@ -145,7 +153,9 @@ def dtype_reason(dtype: str, units: Units) -> str | None:
     if dtype in ("i4", "u4") and units >= (9, 0):
         return f"{dtype} has no Tensor Core instruction from compute capability 9.0"
     if dtype == "f64" and units not in _FP64_PARTS:
-        return f"f64 has no Tensor Cores worth the name at compute capability {units[0]}.{units[1]}"
+        return (
+            f"f64 has no Tensor Cores of useful speed at compute capability {units[0]}.{units[1]}"
+        )
     if units < first:
         shown = "f32 (as TF32)" if dtype == "f32" else dtype
         return f"{shown} needs compute capability {first[0]}.{first[1]}, the device has {units[0]}.{units[1]}"
@@ -153,24 +163,24 @@ def dtype_reason(dtype: str, units: Units) -> str | None:
 
 
 def one_channel_reason(call: OpCall, operands: list[TensorSpec]) -> str | None:
-    """A depthwise convolution has one input channel a group: no product of matrices is in it."""
+    """Return the reason if the call is a depthwise convolution (one input channel per group), or None."""
     entry = lookup(call.name)
     weight = operands[1].shape
     if entry is None or entry.family != "conv" or len(weight) < 3:
         return None
     groups = call.param("groups")
     if isinstance(groups, int) and groups > 1 and weight[1] == 1:
-        return "depthwise: one input channel a group, which makes no matrix product"
+        return "depthwise: one input channel per group, which makes no matrix product"
     return None
 
 
 def required_alignment_reason(
     call: OpCall, operands: list[TensorSpec], dtype: str, target: Target
 ) -> str | None:
-    """Which dimension rules Tensor Cores out; those that only slow them down are not named.
+    """Return which dimension's size rules out Tensor Cores, not one that only makes them slower, or None.
 
-    fp8, fp4 and int8 kernels need their multiples from every version; fp16 and the rest from cuBLAS
-    before 11, which is the one on Volta unless the trace tells another (Ampere needs 11).
+    fp8, fp4 and int8 kernels need their multiples in every version; fp16 and the rest only in cuBLAS
+    before 11. That is assumed on Volta unless the trace records the version (Ampere needs 11).
     """
     bits = DTYPE_BITS.get(dtype)
     if isinstance(target.units, str) or not bits:
@@ -186,11 +196,11 @@ def required_alignment_reason(
 
 
 def unused_reason(call: OpCall, units: Units = None, flops: int | None = None) -> str | None:
-    """The likeliest reason why an eligible call ran on no Tensor Core kernel.
+    """Return the likeliest reason why no kernel of an eligible call used Tensor Cores.
 
-    In order: no such units, dtype, a recorded TF32 off, a depthwise convolution, a vector, a size
-    that is no multiple, a tiny problem, TF32, layout. None where nothing in the call speaks against
-    them. ``flops`` are the call's matrix FLOPs where they are known already.
+    In order: no matrix units, dtype, a depthwise convolution, TF32 recorded as off, a vector, a size that
+    is not a multiple, a tiny problem, TF32, layout. None if nothing in the call explains it. ``flops``:
+    the call's matrix FLOPs, if already known.
     """
     if units == NO_UNITS:
         return "the device has no Tensor Cores"
@@ -209,7 +219,7 @@ def unused_reason(call: OpCall, units: Units = None, flops: int | None = None) -
         return "TF32 is off"
     dimensions = _dimensions(call, operands)
     if any(size == 1 for label, size in dimensions if label in ("M", "N")):
-        return "a product with a vector, which has no use for them"
+        return "a matrix-vector product, which gains nothing from Tensor Cores"
     misaligned = alignment_reason(call, operands, wide)
     if misaligned:
         return misaligned
@@ -219,7 +229,7 @@ def unused_reason(call: OpCall, units: Units = None, flops: int | None = None) -
     if flops is not None and flops <= 2 * TINY:
         return "a tiny problem: the library prefers a kernel without Tensor Cores"
     if wide == "f32" and not isinstance(units, str):
-        return "TF32 is off, or the library chose otherwise"
+        return "TF32 is off, or the library chose a kernel without Tensor Cores"
     if entry is not None and entry.family == "conv":
         return "layout: the library has no Tensor Core kernel for this order of dimensions"
     return None
@@ -229,11 +239,11 @@ def _flops(entry: Entry, call: OpCall) -> int | None:
     try:
         return entry.model(call).matrix_flops
     except (CannotKnow, ValueError, IndexError, ZeroDivisionError, OverflowError):
-        return None  # shapes that fit no model give no reason either
+        return None  # shapes that do not fit the model give no reason
 
 
 def _operands(call: OpCall) -> list[TensorSpec]:
-    """The two factors of the product (three tensors of attention), addends left out."""
+    """Return the factors of the product (for attention, three tensors) without the addends."""
     found = tensors(call)
     word = word_of(call.name)
     if re.match(r"_?(?:addmm|baddbmm|addbmm|addmv|addr)", word):
@@ -244,7 +254,7 @@ def _operands(call: OpCall) -> list[TensorSpec]:
 
 
 def alignment_reason(call: OpCall, operands: list[TensorSpec], dtype: str) -> str | None:
-    """Which dimension's bytes are no multiple of 16 (``"K = 30 is no multiple of 8"``)."""
+    """Return which dimension's bytes are not a multiple of 16 (``"K = 30 is not a multiple of 8"``)."""
     bits = DTYPE_BITS.get(dtype)
     if not bits:
         return None
@@ -256,7 +266,7 @@ def _misaligned(
 ) -> str | None:
     for label, size in _dimensions(call, operands):
         if isinstance(size, int) and size % step and label not in free:
-            return f"{label} = {size} is no multiple of {step}"
+            return f"{label} = {size} is not a multiple of {step}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Windows along the dimensions of an input: how many fit, and which elements they touch."""
+"""Count the windows of a convolution or pooling, and the input elements that they touch."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .shapes import as_ints, ints_param, spread
 
 
 def out_size(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
-    """Positions of a window along one dimension (``pad`` on both ends together)."""
+    """Return the number of window positions along one dimension (``pad``: the sum of both ends)."""
     return max((size + pad - dilation * (kernel - 1) - 1) // max(stride, 1) + 1, 0)
 
 
 def covered(size: int, out: int, kernel: int, stride: int, before: int, dilation: int) -> int:
-    """How many of ``size`` elements the windows touch, ``before`` being the padding in front."""
+    """Return how many of ``size`` elements the windows touch; ``before`` is the padding at the start."""
     if kernel >= stride and dilation == 1:
         low, high = -before, (out - 1) * stride + kernel - before
         return max(min(high, size) - max(low, 0), 0) if out else 0
     if out * kernel > 10_000_000 or kernel > 100_000:
-        raise CannotKnow("the convolution's window is too large to follow")
+        raise CannotKnow("the window is too large to count the elements that it touches")
     hit = bytearray(size)
     for tap in range(kernel):
         first = tap * dilation - before
@@ -41,7 +41,7 @@ def padding_pairs(
     stride: Sequence[int],
     dilation: Sequence[int],
 ) -> list[tuple[int, int]]:
-    """Padding before and after each dimension; ``"same"`` and ``"valid"`` resolved."""
+    """Return the padding before and after each dimension, with ``"same"`` and ``"valid"`` resolved."""
     value = call.param("padding", call.param("pads"))
     rank = len(kernel)
     if isinstance(value, str):
@@ -53,7 +53,7 @@ def padding_pairs(
             out.append((total // 2, total - total // 2))
         return out
     pads = as_ints(value) or (0,)
-    if len(pads) == 2 * rank and rank:  # ONNX: all befores, then all afters
+    if len(pads) == 2 * rank and rank:  # ONNX: the starts of all dimensions, then the ends
         return list(zip(pads[:rank], pads[rank:], strict=True))
     return [(p, p) for p in spread(pads, rank, 0)]
 
@@ -61,7 +61,7 @@ def padding_pairs(
 def windows(
     call: OpCall, in_dims: tuple[int, ...], kernel: tuple[int, ...], transposed: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Output sizes, and how many input positions are touched, along each spatial dimension."""
+    """Return the output size and the number of input positions touched, for each spatial dimension."""
     rank = len(kernel)
     stride = spread(ints_param(call, "stride"), rank, 1)
     dilation = spread(ints_param(call, "dilation"), rank, 1)

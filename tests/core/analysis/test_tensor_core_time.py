@@ -88,7 +88,7 @@ def test_no_reason_is_given_why_none_was_used_where_that_is_not_known(ran):
         for name in ("ampere_sgemm_32x32_nn", SECRET)
     )
     assert (told["tensor_core"], hidden["tensor_core"]) == (False, None)
-    assert told["tc_reason"] == "TF32 is off, or the library chose otherwise"
+    assert told["tc_reason"] == "TF32 is off, or the library chose a kernel without Tensor Cores"
     assert hidden["tc_reason"] != told["tc_reason"]
 
 

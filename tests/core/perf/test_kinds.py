@@ -26,7 +26,7 @@ def test_every_family_of_ops_has_a_kind_or_is_asked_by_its_kernels():
 
 
 def test_a_family_has_one_kind_only():
-    with pytest.raises(ValueError, match="gemm is matrix products already"):
+    with pytest.raises(ValueError, match="gemm already has the kind matrix products"):
         kinds.kind("other products", "", ("gemm",))
 
 

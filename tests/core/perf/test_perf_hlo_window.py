@@ -62,4 +62,4 @@ def test_a_window_beyond_any_is_refused():
         (TensorSpec("f32", (1, 4, 1)),),
         (("dim_labels", "b0f_0io->b0f"), ("base_dilation", (2,))),
     )
-    assert perf.cost(call) == (None, "the window is not one of a convolution")
+    assert perf.cost(call) == (None, "the window is not valid for a convolution")

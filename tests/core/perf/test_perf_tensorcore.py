@@ -189,10 +189,10 @@ def test_readiness_by_dtype_and_generation(dtype, cc, expected, reason):
 
 def test_readiness_by_alignment_and_settings():
     odd = gemm("f16", 64, 30, 64)
-    assert tensorcore.ready(odd, Target((7, 0))) == (False, "K = 30 is no multiple of 8")
+    assert tensorcore.ready(odd, Target((7, 0))) == (False, "K = 30 is not a multiple of 8")
     assert tensorcore.ready(odd, Target((8, 0), cublas=(10, 2))) == (
         False,
-        "K = 30 is no multiple of 8",
+        "K = 30 is not a multiple of 8",
     )
     assert tensorcore.ready(odd, Target((8, 0), cublas=(12, 1))) == (True, None)
     single = gemm("f32", 64, 64, 64)
@@ -230,17 +230,20 @@ def test_what_low_precision_needs_of_its_sizes():
     assert tensorcore.ready(gemm("f8e4m3fn", 17, 64, 64), h100) == (True, None)
     assert tensorcore.ready(gemm("f8e4m3fn", 64, 24, 64), h100) == (
         False,
-        "K = 24 is no multiple of 16",
+        "K = 24 is not a multiple of 16",
     )
     assert tensorcore.ready(gemm("f4e2m1", 64, 48, 64), b200) == (
         False,
-        "K = 48 is no multiple of 32",
+        "K = 48 is not a multiple of 32",
     )
-    assert tensorcore.ready(gemm("i8", 64, 64, 30), h100) == (False, "N = 30 is no multiple of 4")
+    assert tensorcore.ready(gemm("i8", 64, 64, 30), h100) == (
+        False,
+        "N = 30 is not a multiple of 4",
+    )
     assert tensorcore.ready(gemm("i8", 64, 68, 64), h100) == (True, None)
     assert (
         tensorcore.ready(gemm("i8", 64, 68, 64), Target((7, 5), (10, 2)))[1]
-        == "K = 68 is no multiple of 16"
+        == "K = 68 is not a multiple of 16"
     )
 
 

@@ -1,4 +1,4 @@
-"""Abacus: a made-up framework, as small as one can be, for the adapter ``opscope.adapters.template``."""
+"""Abacus: a minimal made-up framework, for the adapter ``opscope.adapters.template``."""
 
 from abacus.engine import Array, add, multiply
 from abacus.training import Layer, Optimizer

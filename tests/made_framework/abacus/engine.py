@@ -1,4 +1,4 @@
-"""Arrays, and the one function that every op goes through."""
+"""Arrays, and the single function that runs every op."""
 
 
 class Array:
@@ -11,7 +11,7 @@ class Array:
 
 
 def run(op, *inputs, **params):
-    """Run the op called ``op``. Raises ValueError where the sizes differ."""
+    """Run the op named ``op``. Raises ValueError if the sizes differ."""
     if len({one.shape for one in inputs}) > 1:
         raise ValueError("sizes differ")
     kernel = _KERNELS[op]

@@ -4,7 +4,7 @@ from abacus import engine
 
 
 class Layer:
-    """What it computes is in ``forward``; layers may call layers."""
+    """A layer computes in ``forward``; layers may call layers."""
 
     def __init__(self, name):
         self.name = name
@@ -17,7 +17,7 @@ class Layer:
 
 
 class Optimizer:
-    """Adds to its weights what it is given."""
+    """Adds a given change to its weights."""
 
     def __init__(self, weights):
         self.weights = weights

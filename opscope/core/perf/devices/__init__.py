@@ -1,1 +1,1 @@
-"""What a device can do at most, which device a trace is of, and what a kernel's name proves."""
+"""The peak rates of devices, the identification of a trace's device, and what kernel names prove."""

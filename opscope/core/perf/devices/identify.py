@@ -1,4 +1,4 @@
-"""Which device a trace was taken on: its name against ``devices.toml``, checked by its properties."""
+"""Identify the device of a trace: look up its name in ``devices.toml`` and check its properties."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 from . import mig
 from .peaks import Device, computed, cpu, parse_cc, rates, rows
 
-#: Memory that the driver reports over the label's: GiB for GB (+7 %), less what ECC and it take.
+#: Memory reported by the driver relative to the label: GiB for GB (+7 %), minus the share of ECC and driver.
 _MEMORY: Final = (0.92, 1.08)
-#: Clocks and bandwidths that differ by less are the same board's.
+#: Clocks and bandwidths with a smaller relative difference are taken as those of the same board.
 _SAME: Final = 0.02
 _SAME_BANDWIDTH: Final = 0.05
-#: What HIP calls the compute capability of AMD's targets.
+#: The compute capability that HIP reports for AMD's targets.
 _HIP: Final = {"gfx908": "9.0", "gfx90a": "9.0", "gfx942": "9.4", "gfx950": "9.5"}
-#: Names that tell the maker and no more.
+#: Names that give only the vendor.
 _VAGUE: Final = re.compile(r"(?:amd|nvidia|advanced micro devices.*|nvidia corporation)?", re.I)
 _CPU: Final = re.compile(r"cpu\b|(?:avx|amx)\w*\b", re.IGNORECASE)
 _CPU_PARTS: Final = (
@@ -25,7 +25,7 @@ _CPU_PARTS: Final = (
     ("cores", re.compile(r"\b(\d+)\s*cores?\b", re.IGNORECASE)),
     ("clock", re.compile(r"([\d.]+)\s*GHz\b", re.IGNORECASE)),
 )
-#: How a person describes a CPU.
+#: An example of how a user describes a CPU.
 CPU_EXAMPLE: Final = "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"
 _CPU_MEMORY: Final = re.compile(r"([\d.]+)\s*GB/s", re.IGNORECASE)
 _CPU_CACHE: Final = re.compile(r"([\d.]+)\s*MB\b", re.IGNORECASE)
@@ -33,7 +33,7 @@ _CPU_CACHE: Final = re.compile(r"([\d.]+)\s*MB\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a trace tells of a device: cc, multiprocessors, memory (bytes), clock (kHz), bytes/s."""
+    """The properties of a device in a trace: compute capability, memory in bytes, bandwidth in bytes/s …"""
 
     cc: str | None = None
     sm_count: int | None = None
@@ -53,13 +53,14 @@ def find(
     clock_khz: int | None = None,
     mem_bandwidth: int | None = None,
 ) -> tuple[Device | None, str | None]:
-    """The device of a name, checked against what else the trace tells of it.
+    """Return the device with this name, checked against its other properties in the trace, and None.
 
-    ``memory`` in bytes, ``mem_bandwidth`` in bytes/s. A row whose compute capability differs is not
-    taken. Multiprocessors and memory choose between rows of one name; where they or the clock
-    differ from the row's the rates are scaled, and the device's ``note`` says so. A device without a
-    name, or with its maker's alone, is the one row that fits its properties. Without a row it is
-    computed from them, with a note; where they are missing too the result is ``(None, reason)``.
+    ``memory`` is in bytes, ``mem_bandwidth`` in bytes/s. A row with another compute capability is
+    rejected. The number of multiprocessors and the memory select among rows with the same name. The rates
+    are scaled if the number of multiprocessors or the clock differs from the row's, and the device's
+    ``note`` says so. A device without a name, or with only its vendor's, is identified if its properties
+    fit exactly one row. A device without a row is computed from its properties, with a note; if these
+    are missing too, the result is ``(None, reason)``.
     ``"CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"`` describes a CPU. A slice of a GPU
     (``NVIDIA H200 MIG 1g.18gb``) has its share of the board's rates, never all of them.
     """
@@ -83,12 +84,16 @@ def find(
             device = replace(device, note=note)
         return device, why
     near = _near_names(text)
-    hint = f"; there are {', '.join(near)}" if near else ""
-    return None, f"no row for {text!r}, and the trace does not tell its compute capability{hint}"
+    hint = f"; similar names are {', '.join(near)}" if near else ""
+    return (
+        None,
+        f"the device table has no row for {text!r}, and the trace does not record its compute "
+        f"capability{hint}",
+    )
 
 
 def _chosen(fits: Sequence[_Row], told: Told) -> Device:
-    """The row that fits best, with a note of each thing that the trace tells otherwise."""
+    """Return the row that fits best, with a note for each property that differs in the trace."""
 
     def distance(row: _Row) -> tuple[bool, bool]:
         sizes, device = row
@@ -103,13 +108,13 @@ def _chosen(fits: Sequence[_Row], told: Told) -> Device:
     notes = [device.note] if device.note else []
     if len(left) > 1:
         others = " or ".join(other.name for _, other in left[1:])
-        notes.append(f"the trace does not tell it from {others}")
+        notes.append(f"the trace does not distinguish it from {others}")
     share = 1.0
     if told.sm_count is not None and device.sm_count and told.sm_count != device.sm_count:
         share = told.sm_count / device.sm_count
         notes.append(
-            f"{told.sm_count} of {device.sm_count} multiprocessors: rates scaled, bandwidth the "
-            f"whole device's"
+            f"{told.sm_count} of {device.sm_count} multiprocessors: rates scaled, bandwidth of the "
+            f"whole device"
             if share < 1
             else f"{told.sm_count} multiprocessors where {device.name} has {device.sm_count}: rates scaled"
         )
@@ -130,12 +135,12 @@ def _chosen(fits: Sequence[_Row], told: Told) -> Device:
                 f"rates scaled"
             )
             device = replace(device, clock=told.clock_khz * 1e3)
-    # what runtimes compute for AMD from the memory's clock is no bandwidth
+    # for AMD, runtimes compute a figure from the memory clock that is not the bandwidth
     wider = told.mem_bandwidth if device.vendor == "nvidia" else None
     if wider and device.bandwidth and abs(wider / device.bandwidth - 1) > _SAME_BANDWIDTH:
         notes.append(
-            f"the trace tells {wider / 1e9:.0f} GB/s where {device.name} has "
-            f"{device.bandwidth / 1e9:.0f}, which is taken"
+            f"the trace gives {wider / 1e9:.0f} GB/s where {device.name} has "
+            f"{device.bandwidth / 1e9:.0f}, which is used"
         )
     if share != 1:
         device = replace(
@@ -145,16 +150,18 @@ def _chosen(fits: Sequence[_Row], told: Told) -> Device:
 
 
 def _slice(text: str, told: Told) -> tuple[Device | None, str | None]:
-    """The slice of a board that a name tells; its memory and multiprocessors are the slice's."""
+    """Return the MIG slice that a name describes; ``told`` has the slice's memory and multiprocessors."""
     piece = mig.named(text)
     if piece is None:
-        return None, f"{text!r} is a slice of a GPU (MIG) whose profile is not known"
+        return None, f"{text!r} is a slice of a GPU (MIG), and its profile is not known"
     boards = [row for row in _named(piece.board) if _same_cc(row[1], told.cc)]
     cut = [mig.cut(board, sizes, piece, told.sm_count) for sizes, board in boards]
     fits: list[_Row] = [((piece.gb * 10**9,), device) for device in cut if device is not None]
     if not fits:
-        which = " or ".join(board.name for _, board in boards) or f"no row for {piece.board!r}"
-        return None, f"no slice {piece.profile} (MIG) is known: {which}"
+        which = (
+            " or ".join(board.name for _, board in boards) or f"{piece.board!r}, which has no row"
+        )
+        return None, f"the device table has no slice {piece.profile} (MIG) of {which}"
     return _chosen(fits, told), None
 
 
@@ -163,8 +170,8 @@ def _named(text: str) -> list[_Row]:
 
 
 def _by_properties(text: str, told: Told) -> tuple[Device | None, str | None]:
-    """The one row with these multiprocessors, this memory and this compute capability."""
-    nameless = f"the trace names its device {text!r} alone" if text else "the trace names no device"
+    """Return the only row with this number of multiprocessors, memory and compute capability."""
+    nameless = f"the trace names its device only {text!r}" if text else "the trace names no device"
     advice = "--gpu gives it a name"
     if told.sm_count is None or told.memory is None:
         return None, f"{nameless} ({advice})"
@@ -177,7 +184,7 @@ def _by_properties(text: str, told: Told) -> tuple[Device | None, str | None]:
         and (not text or device.vendor == text.lower())
     ]
     facts = f"{told.sm_count} multiprocessors and {told.memory / 1e9:.0f} GB"
-    # parts that differ in nothing but their name (MI210, a die of MI250) are as good as one
+    # parts that differ only in their name (MI210, a die of MI250) count as one
     if (
         len(
             {
@@ -188,7 +195,7 @@ def _by_properties(text: str, told: Told) -> tuple[Device | None, str | None]:
         == 1
     ):
         device = _chosen(fits[:1], told)
-        note = f"{nameless}: {facts} fit {' or '.join(each.name for _, each in fits)} alone"
+        note = f"{nameless}: {facts} fit only {' or '.join(each.name for _, each in fits)}"
         return replace(device, note="; ".join(filter(None, (note, device.note)))), None
     if told.cc is not None and parse_cc(told.cc) is not None and told.clock_khz and not fits:
         return computed("", told.cc, told.sm_count, told.memory, told.clock_khz, told.mem_bandwidth)
@@ -200,7 +207,10 @@ def _cpu(text: str) -> tuple[Device | None, str | None]:
     found = {part: pattern.search(text) for part, pattern in _CPU_PARTS}
     missing = [part for part, match in found.items() if match is None]
     if missing:
-        return None, f"a CPU needs its {' and '.join(missing)}, as in {CPU_EXAMPLE!r}"
+        return (
+            None,
+            f"the description of a CPU lacks {' and '.join(missing)}; an example: {CPU_EXAMPLE!r}",
+        )
     features, cores, clock = (match.group(1) for match in found.values() if match is not None)
     memory, cache = _CPU_MEMORY.search(text), _CPU_CACHE.search(text)
     try:
@@ -208,7 +218,7 @@ def _cpu(text: str) -> tuple[Device | None, str | None]:
         bandwidth = float(memory.group(1)) * 1e9 if memory is not None else None
         size = round(float(cache.group(1)) * 2**20) if cache is not None else None
     except ValueError:
-        return None, f"a number in {text!r} is none"
+        return None, f"{text!r} contains a malformed number"
     return cpu(features, int(cores), hertz, bandwidth, size)
 
 
@@ -224,7 +234,7 @@ def _any_near(size: int, labels: Sequence[int]) -> bool:
 
 
 def _near_names(text: str) -> list[str]:
-    """Names of rows that hold every word of the text; at most six."""
+    """Return at most six names of rows that contain every word of the text."""
     words = text.lower().split()
     found = [device.name for _, _, device in rows() if all(w in device.name.lower() for w in words)]
     return found[:6] if words else []

@@ -1,8 +1,8 @@
-"""What a kernel's name tells: whether it computes on Tensor Cores, and whether by a fast algorithm.
+"""Decide from a kernel's name whether it computes on Tensor Cores, and whether by a fast algorithm.
 
-AMD's matrix cores are meant as well. A name proves that a kernel uses them (an instruction, or a library
-whose kernels of that name all do), or that it does not (it adds, moves, converts), or it proves nothing.
-tests/core/perf/kernel_names.csv holds labelled names by library, where each is from, and why.
+AMD's matrix cores are included. A name proves that a kernel uses them (it names an instruction, or a
+library whose kernels of that name all use them), or that it does not (the kernel adds, moves, converts), or
+proves nothing. tests/core/perf/kernel_names.csv has labelled names by library, with source and explanation.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from opscope.core.dialects.demangle import all_demangled, demangled
 
 
 class Rule(NamedTuple):
-    """Names that ``pattern`` matches use them (``used``) for the reason ``why``; ``alone``: where it is
-    in the function's own name, template arguments left out."""
+    """Kernels whose name matches ``pattern`` use Tensor Cores or not (``used``), for the reason ``why``.
+
+    ``alone``: search only the function's own name, without template arguments.
+    """
 
     used: bool
     why: str
@@ -29,9 +31,9 @@ def _any(*words: str) -> re.Pattern[str]:
     return re.compile("|".join(words))
 
 
-#: An instruction of the matrix units, whatever the kernel is called.
+#: An instruction of the matrix units anywhere in the name.
 _INSTRUCTION: Final = _any(
-    # its M, N and K before the kind of product: s884gemm, h16816, i8816cudnn, tensor16x8x16
+    # M, N and K of the instruction, then the kind of product: s884gemm, h16816, i8816cudnn, tensor16x8x16
     r"(?<![0-9])(?:884|1688|8816|8832|16816|16832|16864|161616|88128|168128|168256|1684)"
     r"(?:g_|_|x\d|gemm|cudnn|fprop|dgrad|wgrad|conv|symm|trmm|syrk|herk|hemm|tf32|3xtf32)",
     r"(?<![0-9])\d+x\d+x\d+(?:tf32)?gemm_",
@@ -41,19 +43,20 @@ _INSTRUCTION: Final = _any(
     r"SM(?:70|75|80|89|90|100|120)_\d+x\d+x\d+|SM100_MMA|Mma_m\d+n\d+k\d+|m\d+n\d+k\d+",
     r"(?i:mfma)|_xdlops|_xdl_|xdl_cshuffle|Xdl(?:ops|_|[A-Z])|_wmma_",
 )
-#: What is decided before any instruction is looked for: helpers carry the names of what they help.
+#: Rules before the search for instructions: helper kernels carry the names of the kernels that they help.
 _FIRST: Final = (
     Rule(
         False,
         "a copy, a set or a collective",
         _any(
             r"(?i:nccl|rccl|msccl|memcpy|memset)|amd_rocclr_(?:copy|fill)|cross_device_reduce|deep_ep::",
-            r"^(?!.*(?i:gemm|matmul)).*(?:nvshmem|[Aa]ll_?[Rr]educe)",  # some products send their parts
+            # not with gemm: some products also send their parts
+            r"^(?!.*(?i:gemm|matmul)).*(?:nvshmem|[Aa]ll_?[Rr]educe)",
         ),
     ),
     Rule(
         False,
-        "it adds up or puts together the parts of a product",
+        "it adds or combines the parts of a product",
         _any(
             r"(?i:split_?k_?reduce|reduce_?split_?k)|reduction::kernel",
             r"(?i:splitkv?_?combine)|FmhaFwdSplitKVCombine|flash_fwd_\w*combine|FlashAttnFwdCombine",
@@ -75,7 +78,7 @@ _FIRST: Final = (
     ),
     Rule(
         False,
-        "it lays out or scales data, or works out where it is, for another kernel",
+        "it lays out or scales data, or computes offsets, for another kernel",
         _any(
             r"(?i:compute\w*Offsets|nchwTo[A-Z]?hwc|nhwcTo[A-Z]?chw|transform_filter|flip_filter)",
             r"scalePackedTensor|AddPaddingKernel|tensorTransformGeneric|compute_gemm_pointers|_permute_cols",
@@ -92,7 +95,7 @@ _FIRST: Final = (
     ),
     Rule(
         False,
-        "the name says plain multiply-adds of the vector units",
+        "the name stands for plain multiply-adds on the vector units",
         _any(
             r"(?i:simt)(?!ensor)|_ffma_|ffma_|MmaSimt|OpClassSimt|(?i:gemv|gemmSN|gemmk1)|dp4a",
             r"implicit_convolve_[sh]gemm|explicit_convolve_[sh]gemm|convolve_common_engine",
@@ -104,7 +107,7 @@ _FIRST: Final = (
         ),
     ),
 )
-#: Letters of cuBLAS's plain kernels: what has an instruction's numbers is another one.
+#: Names of cuBLAS's plain kernels; a name that also has an instruction's numbers is not one of them.
 _LETTERS: Final = Rule(
     False,
     "the library's kernel of this name multiplies on the vector units",
@@ -114,10 +117,10 @@ _LETTERS: Final = Rule(
     ),
 )
 _PRODUCTS: Final = (
-    Rule(True, "the name holds an instruction of the matrix units", _INSTRUCTION),
+    Rule(True, "the name contains an instruction of the matrix units", _INSTRUCTION),
     Rule(
         True,
-        "cuBLAS and cuDNN: the library has such kernels on Tensor Cores only",
+        "cuBLAS and cuDNN: all kernels of this name run on Tensor Cores",
         _any(
             r"\bnvjet_",
             r"(?<![a-z])xmma_|_xmma_",
@@ -126,7 +129,7 @@ _PRODUCTS: Final = (
     ),
     Rule(
         True,
-        "attention of FlashAttention, xFormers, cuDNN, TensorRT-LLM: its products are on Tensor Cores",
+        "attention of FlashAttention, xFormers, cuDNN, TensorRT-LLM: its products run on Tensor Cores",
         _any(
             r"flash_(?:fwd|bwd)_\w*kernel|flash_(?:fwd|bwd)_(?:splitkv_)?mla|FlashAttn(?:Fwd|Bwd)Sm"
             r"|flash::Flash\w+(?:Forward|Backward)",
@@ -139,7 +142,7 @@ _PRODUCTS: Final = (
     ),
     Rule(
         True,
-        "FlashInfer: its prefill and MLA kernels multiply by mma or wgmma",
+        "FlashInfer: its prefill and MLA kernels multiply with mma or wgmma",
         _any(
             r"(?:Batch|Single)?Prefill(?:With\w+)?KVCache\w*Kernel|PrefillWithKVCache",
             r"BatchMLAPagedAttention\w*Kernel|BatchMLAPageAttention\w*|PODWithKVCache\w*|BatchPODWith\w*",
@@ -147,7 +150,7 @@ _PRODUCTS: Final = (
     ),
     Rule(
         True,
-        "TensorRT-LLM's generated products: dtypes of C, A and B in the name",
+        "TensorRT-LLM's generated products: the dtypes of C, A and B are in the name",
         _any(
             r"^(?:bmm|gemm)_(?:Mx)?(?:Fp32|Fp16|Bfloat16|E\dm\d|Int8)_(?:Mx)?(?:Fp16|Bfloat16"
             r"|E\dm\d|Int8|Tf32|Fp32)",
@@ -156,7 +159,7 @@ _PRODUCTS: Final = (
     ),
     Rule(
         True,
-        "a library's product of low precision, which is written for mma or wgmma",
+        "a library's low-precision product, written for mma or wgmma",
         _any(
             r"(?i:marlin)|machete|awq_gemm_kernel|awq::gemm_forward|gemm_forward_4bit|tinygemm_",
             r"deep_gemm::\w*(?:gemm|bmm|einsum|mqa_logits)|(?<![a-z])fp8_gemm_kernel|sm(?:90|100"
@@ -166,7 +169,7 @@ _PRODUCTS: Final = (
     ),
     Rule(
         True,
-        "a Triton kernel of this name multiplies blocks by tl.dot",
+        "a Triton kernel of this name multiplies blocks with tl.dot",
         _any(
             r"triton_tem_|^triton_mm|^(?:triton_)?gemm_(?:fusion_)?dot|^_(?:p_)?matmul_ogs_",
             r"fused_moe_kernel|_w8a8_(?:block_fp8_matmul|triton_block_scaled_mm)|_lora_(?:shrink"
@@ -184,7 +187,7 @@ _PRODUCTS: Final = (
     ),
     Rule(
         True,
-        "AMD: Tensile's and MIOpen's names tell the matrix instruction (MI, gtcx, gtcw)",
+        "AMD: Tensile's and MIOpen's names contain the matrix instruction (MI, gtcx, gtcw)",
         _any(r"^Cijk_.*_MI\d+x\d+", r"igemm_(?:fwd|bwd|wrw)_gtc[xw]\d*_"),
     ),
     Rule(
@@ -198,7 +201,7 @@ _PRODUCTS: Final = (
     ),
     Rule(
         True,
-        "AMD: aiter's assembly of products and attention is written for MFMA",
+        "AMD: aiter's assembly kernels of products and attention are written for MFMA",
         _any(
             r"aiter::(?:fmha_(?:fwd|bwd)_|mla_(?:a\d|dec_stage1|pfl)|pa_(?:bf16|fp16)_|PA_A\d+W\d+"
             r"|fmoe_|fmha_)",
@@ -207,10 +210,10 @@ _PRODUCTS: Final = (
         ),
     ),
 )
-#: Functions of one pass over their elements, by their own names.
+#: Functions that pass over their elements once, by their own names.
 _ELEMENTS: Final = Rule(
     False,
-    "it goes over elements: it adds, compares, converts, moves, sorts or draws",
+    "it passes over elements: it adds, compares, converts, moves, sorts or draws random numbers",
     _any(
         r"^(?:\S+ )?at::native::(?!.*tinygemm).*(?:elementwise|reduce|[Ss]oft_?[Mm]ax"
         r"|[Cc]at_?[Aa]rray|[Ii]ndex|gather|scatter"
@@ -233,10 +236,10 @@ _ELEMENTS: Final = Rule(
     ),
     alone=True,
 )
-#: Names that are whole: what is served may be in them.
+#: Whole names of helper kernels; a name may contain that of the product that it serves.
 _SERVING: Final = Rule(
     False,
-    "a library's kernel that serves products, or takes one query at a time on the vector units",
+    "a library's kernel that serves products, or handles one query at a time on the vector units",
     _any(
         r"paged_attention_v[12](?:_reduce)?_kernel|BatchDecodeWithPagedKVCacheKernel$"
         r"|SingleDecodeWithKVCache",
@@ -261,10 +264,10 @@ _SERVING: Final = Rule(
     ),
     alone=True,
 )
-#: Words for what goes over elements; they prove nothing beside a word for a product.
+#: Words for passes over elements; they prove nothing if the name also has a word for a product.
 _WORDS: Final = Rule(
     False,
-    "norms, activations, rotations, routing, sampling, optimizers: no product is in it",
+    "norms, activations, rotations, routing, sampling, optimizers: it contains no product",
     _any(
         r"(?i:(?:rms|layer|batch|group|instance|l2)_?norm)",
         r"(?i:(?:silu|gelu|swiglu|geglu|relu|situ|act)_?(?:and_)?_?mul)|(?i:swiglu|geglu|silu|gelu)"
@@ -285,8 +288,8 @@ _PRODUCT_WORD: Final = re.compile(
     r"(?i:gemm(?!a)|matmul|mul_mat|attn|attention|fmha|mha|mla|dot|linear|conv(?!ert)|einsum|bmm"
     r"|_mm_|_mm$|moe(?!_align|_sort|::))"
 )
-#: Characters of a name that are looked at: the longest real ones have 6,000, and a pattern may
-#: begin anywhere.
+#: Search at most this many characters of a name: the longest real names have 6,000, and a match may begin
+#: anywhere.
 _READ: Final = 16_384
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
 _ENTERS: Final = re.compile(r"kentry<[^A-Za-z_]*(?=ck_tile::)")
@@ -295,9 +298,9 @@ _END: Final = re.compile(r"[(<>,]")
 
 @lru_cache(maxsize=65_536)
 def verdict(kernel: str) -> tuple[bool | None, str]:
-    """Whether a kernel of this name computes on Tensor Cores, and what proves it.
+    """Return whether a kernel with this name computes on Tensor Cores, and the reason.
 
-    None where nothing does.
+    Return None with a reason if the name proves neither.
     """
     name = (demangled(kernel.strip()) or "")[:_READ]
     name = name.removesuffix(" [clone .kd]").removesuffix(".kd")
@@ -316,23 +319,25 @@ def verdict(kernel: str) -> tuple[bool | None, str]:
         return False, _SERVING.why
     if _WORDS.pattern.search(alone) and not _PRODUCT_WORD.search(alone):
         return False, _WORDS.why
-    return None, "the name does not tell"
+    return None, "the name does not show it"
 
 
 def used(kernel: str) -> bool | None:
-    """Whether a kernel of this name computes on Tensor Cores; ``None`` where the name does not tell."""
+    """Whether a kernel with this name computes on Tensor Cores; ``None`` if the name does not show it."""
     return verdict(kernel)[0]
 
 
 def used_by(kernels: Sequence[str | None]) -> list[bool | None]:
-    """``used`` of each; symbols among them are read together."""
+    """Return ``used`` of each name; mangled symbols are demangled in one batch."""
     all_demangled(kernels)
     return [None if name is None else used(name) for name in kernels]
 
 
 def own_name(name: str) -> str:
-    """The function's own name, without template arguments and signature; of a kernel that only enters
-    the struct that it is given, the struct's."""
+    """Return the function's own name, without template arguments and signature.
+
+    For a kernel that only calls the struct in its template arguments, return the name of the struct.
+    """
     text = name.removeprefix("void ").replace("(anonymous namespace)", "<unnamed>")
     entered = _ENTERS.search(text)
     if entered:
@@ -349,7 +354,7 @@ _FAST = re.compile(r"winograd|fft2d|_fft|fft_|cgemm|r2c|c2r|strassen", re.IGNORE
 
 
 def fast_algorithm(kernel: str) -> bool:
-    """Whether the kernel does a convolution with fewer multiplications (Winograd, FFT)."""
+    """Whether the kernel computes a convolution with fewer multiplications (Winograd, FFT)."""
     return bool(_FAST.search(kernel))
 
 
@@ -361,6 +366,8 @@ _HELPER = re.compile(
 
 
 def helps(kernel: str) -> bool:
-    """Whether the kernel only serves another of its op: adds up its parts, lays out its data, or has what
-    is left of a layer norm's backward."""
+    """Whether the kernel only helps another kernel of its op.
+
+    It adds the parts, lays out the data, or computes the rest of a layer norm's backward.
+    """
     return bool(_HELPER.search(kernel))

@@ -1,10 +1,10 @@
-"""Slices of an NVIDIA GPU (MIG) by their names: a board's row, with the share that the slice has.
+"""Compute the peaks of a slice of an NVIDIA GPU (MIG) from its name and the board's row.
 
-Shares are those of NVIDIA's Multi-Instance GPU User Guide, "Supported MIG Profiles": ``Ng`` are N of
-the board's compute slices, of which it has 7 (A30 and RTX PRO 6000: 4), and memory comes in eighths,
-with it the bandwidth and the L2. ``1c.3g.20gb`` is one compute slice in a slice of three, which has
-all of its memory. How many multiprocessors a slice has is not in proportion (an A100's 1g has 14 of
-108, its 7g 98): where the trace tells them they are taken.
+The shares are from NVIDIA's Multi-Instance GPU User Guide, "Supported MIG Profiles": ``Ng`` means N of
+the board's compute slices. A board has 7 of them (A30 and RTX PRO 6000: 4). Memory, its bandwidth and the
+L2 are divided into eighths. ``1c.3g.20gb`` is one compute slice in a slice of three and can use all of
+that slice's memory. The number of multiprocessors is not proportional (an A100's 1g has 14 of 108, its 7g
+98): if the trace records it, it is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEAR: Final = 0.08
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a name says: the board's name, the profile, compute slices, GB of the whole slice."""
+    """A slice as its name describes it: board name, profile, compute slices, GB of the whole slice."""
 
     board: str
     profile: str
@@ -36,7 +36,10 @@ class Slice:
     gb: int
 
     def eighths(self, sizes: tuple[int, ...]) -> int | None:
-        """Eighths of a board's memory, of one of these sizes in bytes; None if it is no such slice."""
+        """Return the eighths of the memory of a board with one of these sizes in bytes, or None.
+
+        None means that the slice's memory is not 1, 2, 4 or 8 eighths of any of the sizes.
+        """
         for size in sizes:
             part = self.gb * 1e9 / size * 8
             for each in _EIGHTHS:
@@ -46,7 +49,7 @@ class Slice:
 
 
 def named(text: str) -> Slice | None:
-    """The slice that a device's name is of; None for one that is of none, or not to be read."""
+    """Return the slice that a device's name describes; None if it describes none or cannot be parsed."""
     found = _PROFILE.match(text)
     if found is None:
         return None
@@ -58,12 +61,12 @@ def named(text: str) -> Slice | None:
 
 
 def is_slice(text: str) -> bool:
-    """Whether a device's name says that it is a slice."""
+    """Whether a device's name is that of a MIG slice."""
     return _MIG.search(text) is not None
 
 
 def cut(board: Device, sizes: tuple[int, ...], piece: Slice, sm_count: int | None) -> Device | None:
-    """The slice as a device; None where the board has no such slice, or MIG does not cut it."""
+    """Return the slice as a device; None if the board has no such slice or does not support MIG."""
     eighths = piece.eighths(sizes)
     if eighths is None or board.mig is None or piece.compute > board.mig:
         return None
@@ -83,5 +86,5 @@ def cut(board: Device, sizes: tuple[int, ...], piece: Slice, sm_count: int | Non
         llc=board.llc and int(board.llc * memory),
         vector=rates(board.vector, share),
         tensor=rates(board.tensor, share),
-        note=f"a slice of {board.name}: {compute}, {eighths}/8 of the memory's bandwidth and of the L2",
+        note=f"a slice of {board.name}: {compute}, {eighths}/8 of the memory bandwidth and of the L2",
     )

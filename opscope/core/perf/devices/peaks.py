@@ -1,4 +1,4 @@
-"""What a device can do at most: dense peaks per dtype, bandwidth, limits, from ``devices.toml``."""
+"""Read the peaks of devices from ``devices.toml``: dense rates per dtype, bandwidth, limits."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any, Final
 
 from opscope.core.schema import DTYPE_BITS, FLOATS
 
-#: tomli is the standard library's tomllib under its older name.
+#: tomli is the same parser as tomllib, which is in the standard library since Python 3.11.
 _toml: Final[Any] = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 _NONE: Final[Mapping[str, float]] = MappingProxyType({})
 _NOWHERE: Final[Mapping[str, str]] = MappingProxyType({})
-#: Parts with a Tensor Core generation's compute capability and no Tensor Cores (TU116, TU117).
+#: Parts without Tensor Cores although others of their compute capability have them (TU116, TU117).
 _WITHOUT: Final = re.compile(r"\bGTX\b|\bMX ?\d{3}\b|\bT\d{3,4}\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One model of device. Rates in FLOP/s, dense; bandwidth in bytes/s; sizes in bytes; clock in Hz.
+    """A model of device. Rates in FLOP/s, dense; bandwidth in bytes/s; sizes in bytes; clock in Hz.
 
-    ``vector`` and ``tensor`` are by dtype (``f64 f32 tf32 f16 bf16 f8 f6 f4 i8``); what is absent is
-    not known or not there. ``llc`` is a cache behind the L2. ``source`` names the vendor's document,
-    ``checked`` where figures of the row were looked up again (``peaks``, ``memory``, ``units``).
-    ``mig`` is how many compute slices MIG divides the part into, null where it divides none.
-    ``computed`` marks a device that has no row and was computed from its properties. ``note`` says
-    what a reader must know: what the trace tells that the row does not, a slice, a guess.
+    ``vector`` and ``tensor`` map dtypes to rates (``f64 f32 tf32 f16 bf16 f8 f6 f4 i8``); a missing dtype is
+    not known or not supported. ``llc`` is a cache behind the L2. ``source`` names the vendor's document,
+    ``checked`` the places where figures of the row were verified (``peaks``, ``memory``, ``units``).
+    ``mig`` is the number of compute slices into which MIG divides the part, None if it does not support MIG.
+    ``computed`` marks a device without a row, computed from its properties. ``note`` says what a reader
+    must know: properties in the trace that differ from the row, a slice, an assumption.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Device:
     note: str = ""
 
     def peak(self, dtype: str, tensor: bool) -> float | None:
-        """Dense FLOP/s of a dtype on the tensor or the vector units; ``None`` where not known.
+        """Return the dense FLOP/s of a dtype on the tensor or the vector units; ``None`` if unknown.
 
-        On vector units a narrower dtype without a rate of its own runs at f32's; integers too. On
-        tensor units f32 runs as TF32 where the part has no matrix rate for f32 itself.
+        On vector units, narrower dtypes and integers without a rate of their own have the rate of f32. On
+        tensor units, f32 has the rate of TF32 if the part has no matrix rate for f32 itself.
         """
         table = self.tensor if tensor else self.vector
         if dtype == "?":
@@ -74,12 +74,12 @@ class Device:
         return table.get("f32") if key not in ("f64", "c128") else None
 
     def cache(self) -> int | None:
-        """Bytes of the largest cache in front of the memory."""
+        """Return the size in bytes of the largest cache in front of the memory, None if unknown."""
         return max(filter(None, (self.l2, self.llc)), default=None)
 
 
 def width_class(dtype: str) -> str:
-    """The key of a dtype's rate: every 8-bit float is ``f8``, integers by their width."""
+    """Return the key of a dtype's rate: ``f8`` for every 8-bit float, integers by their width."""
     if dtype in FLOATS and DTYPE_BITS[dtype] <= 8:  # f8e4m3fn, f6e2m3fn, f4e2m1
         return f"f{DTYPE_BITS[dtype]}"
     return {"u8": "i8", "u4": "i4", "c64": "f32", "c128": "f64", "c32": "f16"}.get(dtype, dtype)
@@ -87,7 +87,7 @@ def width_class(dtype: str) -> str:
 
 @cache
 def tables() -> dict[str, Any]:
-    """``devices.toml`` as it stands: ``device``, ``limits``, ``per_clock``, ``cpu``."""
+    """Return the parsed ``devices.toml``: ``device``, ``limits``, ``per_clock``, ``cpu``."""
     text = files(__package__).joinpath("devices.toml").read_text("utf-8")
     parsed: dict[str, Any] = _toml.loads(text)
     return parsed
@@ -95,7 +95,7 @@ def tables() -> dict[str, Any]:
 
 @cache
 def rows() -> tuple[tuple[re.Pattern[str], tuple[int, ...], Device], ...]:
-    """Every row as (name pattern, memory sizes in bytes, device)."""
+    """Return every row as (name pattern, memory sizes in bytes, device)."""
     out = []
     for row in tables()["device"]:
         sizes = row["memory"] if isinstance(row["memory"], list) else [row["memory"]]
@@ -122,7 +122,7 @@ def rows() -> tuple[tuple[re.Pattern[str], tuple[int, ...], Device], ...]:
 
 
 def rates(table: Mapping[str, float], unit: float) -> Mapping[str, float]:
-    """The table with every rate times ``unit``."""
+    """Return the table with every rate multiplied by ``unit``."""
     return MappingProxyType({dtype: rate * unit for dtype, rate in table.items()})
 
 
@@ -147,20 +147,24 @@ def computed(
     clock_khz: int | None,
     mem_bandwidth: int | None,
 ) -> tuple[Device | None, str | None]:
-    """A device without a row: multiprocessors × clock × what the compute capability does a clock.
+    """Compute a device without a row: multiprocessors × clock × the compute capability's rate per clock.
 
-    A GeForce part is taken to do half a professional one's matrix rate, as the rows show; a part
-    known to have no Tensor Cores gets none. (None, reason) where a property is missing.
+    A GeForce part is assumed to have half the matrix rate of a professional one, as in the rows; a part
+    known to have no Tensor Cores gets no matrix rates. Return (None, reason) if a property is missing.
     """
     known = tables()["per_clock"]
     full = f"{cc} full" if f"{cc} full" in known and "geforce" not in name.lower() else cc
     found = known.get(full)
     if found is None:
-        return None, f"no row for {name!r}, and no rates for compute capability {cc}"
+        return (
+            None,
+            f"the device table has no row for {name!r}, and no rates for compute capability {cc}",
+        )
     if sm_count is None or clock_khz is None:
         return (
             None,
-            f"no row for {name!r}, and the trace does not tell its multiprocessors and clock",
+            f"the device table has no row for {name!r}, and the trace does not record both its "
+            f"number of multiprocessors and its clock",
         )
     unit = sm_count * clock_khz * 1e3
     device = Device(
@@ -174,7 +178,7 @@ def computed(
         tensor=_NONE if _WITHOUT.search(name) else rates(found["tensor"], unit),
         source="multiprocessors × clock × the architecture's rate",
         computed=True,
-        note="computed from the device's properties: no row in devices.toml",
+        note="computed from the device's properties: the device table has no row",
         **_limits(cc),
     )
     return device, None
@@ -187,16 +191,16 @@ def cpu(
     bandwidth: float | None = None,
     cache: int | None = None,
 ) -> tuple[Device | None, str | None]:
-    """A CPU's peaks from its instruction set: ``avx2``, ``avx512``, ``avx512_bf16``, ``amx`` …
+    """Compute a CPU's peaks from its instruction set: ``avx2``, ``avx512``, ``avx512_bf16``, ``amx`` …
 
-    ``cores`` physical ones, ``hertz`` the clock under vector load, ``bandwidth`` in bytes/s,
-    ``cache`` the last level's bytes. The sets are those of ``devices.toml``; a core has two
-    multiply-add units.
+    ``cores``: physical cores; ``hertz``: the clock under vector load; ``bandwidth`` in bytes/s; ``cache``:
+    bytes of the last level. ``devices.toml`` lists the instruction sets; it assumes two multiply-add units
+    per core. Return (None, reason) for an unknown instruction set.
     """
     found = tables()["cpu"].get(features.lower())
     if found is None:
         known = ", ".join(tables()["cpu"])
-        return None, f"no rates for the instruction set {features!r}; there are {known}"
+        return None, f"no rates for the instruction set {features!r}; known are {known}"
     return (
         Device(
             name=f"{cores} cores with {features.lower()}",
@@ -209,13 +213,13 @@ def cpu(
             source="Intel 64 and IA-32 Architectures Optimization Reference Manual",
             vendor="cpu",
             computed=True,
-            note="" if bandwidth else "the memory's bandwidth is not known",
+            note="" if bandwidth else "the memory bandwidth is not known",
         ),
         None,
     )
 
 
 def parse_cc(cc: str | None) -> tuple[int, int] | None:
-    """``"9.0"`` as numbers; ``None`` where it is none (AMD's gfx names)."""
+    """Return ``"9.0"`` as ``(9, 0)``, and ``None`` for other texts (AMD's gfx names)."""
     found = re.fullmatch(r"(\d+)\.(\d+)", cc or "")
     return (int(found.group(1)), int(found.group(2))) if found else None

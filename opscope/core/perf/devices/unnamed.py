@@ -1,4 +1,4 @@
-"""Names devices that a trace does not name, so that their peaks are known."""
+"""Give devices without a name in the trace a name from the user, so that their peaks are known."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import polars as pl
 from opscope.core.perf.devices import identify
 from opscope.core.tables.trace import Trace, conform
 
-#: How a reader's note begins that asks for a name.
+#: The beginning of a reader's note that asks the user for a device's name.
 UNNAMED: Final = "devices that the trace does not name"
 
 
 class UnknownDevice(ValueError):
-    """A device's name that no row of ``devices.toml`` fits; the message gives the name and why."""
+    """A device's name cannot be used; the message gives the name and the reason."""
 
 
 def name_devices(trace: Trace, gpu: str) -> int:
-    """Give every device without a name that of ``gpu``; returns how many there were.
+    """Give the name ``gpu`` to every device without a name; return how many there were.
 
-    Where no device did anything, ``gpu`` may describe the CPU. Raises UnknownDevice where it is no
-    device that is known (``devices.toml``), a CPU beside kernels, or a GPU where there is none to name.
-    What the trace itself says stays.
+    If no device was used, ``gpu`` may describe the CPU. Names in the trace stay. Raises UnknownDevice if
+    ``gpu`` is not in the device table (``devices.toml``), if it is a CPU and the trace has kernels, or if
+    it is a GPU and the trace has no device to name.
     """
     known, why = identify.find(gpu)
     if known is None:
@@ -30,12 +30,12 @@ def name_devices(trace: Trace, gpu: str) -> int:
     used = pl.concat([trace[name].select("process", "device") for name in ("kernels", "memops")])
     if known.vendor == "cpu":
         if len(used):
-            raise UnknownDevice(f"{gpu!r} is a CPU, and the trace has the kernels of a GPU")
+            raise UnknownDevice(f"{gpu!r} is a CPU, but the trace has kernels of a GPU")
         zero = pl.lit(0, used.schema["device"]).alias("device")
         used = trace["ranges"].select(pl.col("process").unique(), zero)
     elif not (len(used) or len(trace["devices"])):
-        advice = f"the CPU is described as in {identify.CPU_EXAMPLE!r}"
-        raise UnknownDevice(f"{gpu!r} is a GPU, and nothing in the trace ran on one; {advice}")
+        advice = f"to describe the CPU, write for example {identify.CPU_EXAMPLE!r}"
+        raise UnknownDevice(f"{gpu!r} is a GPU, but nothing in the trace ran on one; {advice}")
     told = trace["devices"]
     absent = used.drop_nulls().unique().join(told, on=["process", "device"], how="anti")
     table = pl.concat([told, conform("devices", absent)]).sort("process", "device")

@@ -1,1 +1,1 @@
-"""Cost models of XLA's HLO instructions, and of the library calls in its programs."""
+"""Cost models of XLA's HLO instructions and of the library calls in XLA programs."""

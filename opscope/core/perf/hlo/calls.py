@@ -1,4 +1,4 @@
-"""Fused regions and library calls of HLO, as ``core.hlo`` writes them."""
+"""Cost models of HLO's fused regions and library calls, in the form that ``core.hlo`` writes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .instructions import LABELS, dot
 def _fused(call: OpCall) -> Cost:
     unknown = call.param("unknown")
     if unknown is not None:
-        raise CannotKnow(f"of the fused region: {unknown}")
+        raise CannotKnow(f"in the fused region: {unknown}")
     matrix, vector = as_ints(call.param("matrix_flops")), as_ints(call.param("vector_flops"))
     if not matrix or not vector:
-        raise CannotKnow("what is fused is not recorded")
+        raise CannotKnow("the fused instructions are not recorded")
     writes = outputs(call)
     return cost(
         _read(call),
@@ -41,7 +41,7 @@ def _fused(call: OpCall) -> Cost:
 
 
 def _read(call: OpCall) -> list[Part]:
-    """What goes in, once each; of what the region only takes slices, no more than those."""
+    """Return the parts read: each input once; of an input that is only sliced, only the slices."""
     touched = as_ints(call.param("touched"))
     if touched is None or len(touched) != len(call.inputs):
         return [*distinct_tensors(call)]
@@ -54,60 +54,66 @@ def _read(call: OpCall) -> list[Part]:
     return reads
 
 
-@op("hlo::fusion", family="fusion", source="the fused instructions' sum")
+@op("hlo::fusion", family="fusion", source="sum of the fused instructions")
 def fusion(call: OpCall) -> Cost:
-    """The FLOPs of what is fused; what goes in and out once each."""
+    """The FLOPs of the fused instructions; inputs are read once, outputs written once."""
     return _fused(call)
 
 
-@op("hlo::fusion:dot", family="gemm", source="the fused instructions' sum")
+@op("hlo::fusion:dot", family="gemm", source="sum of the fused instructions")
 def fused_dot(call: OpCall) -> Cost:
-    """A fused region with a matrix product in it."""
+    """A fused region that contains a matrix product."""
     return _fused(call)
 
 
-@op("hlo::fusion:convolution", family="conv", source="the fused instructions' sum")
+@op("hlo::fusion:convolution", family="conv", source="sum of the fused instructions")
 def fused_convolution(call: OpCall) -> Cost:
-    """A fused region with a convolution in it."""
+    """A fused region that contains a convolution."""
     return _fused(call)
 
 
-@op("hlo::call:compiled", family="fusion", source="the called instructions' sum, loops by turns")
+@op(
+    "hlo::call:compiled",
+    family="fusion",
+    source="sum of the called instructions, loops times iterations",
+)
 def compiled_call(call: OpCall) -> Cost:
-    """The FLOPs of all in it. Its bytes are not known: what of a loop's state is kept, is in no call."""
+    """The FLOPs of all called instructions. The bytes are not known: no call shows what of a loop's state
+    stays in place.
+    """
     unknown = call.param("unknown")
     if unknown is not None:
-        raise CannotKnow(f"of what is called: {unknown}")
+        raise CannotKnow(f"in the called computation: {unknown}")
     matrix, vector = as_ints(call.param("matrix_flops")), as_ints(call.param("vector_flops"))
     if not matrix or not vector:
-        raise CannotKnow("what is called is not recorded")
+        raise CannotKnow("the called instructions are not recorded")
     return cost(
         None,
         None,
         matrix=matrix[0],
         vector=vector[0],
         dtype=str(call.param("compute", "?")),
-        reason="what a loop reads and writes anew in each turn is not told",
+        reason="the trace does not show what a loop reads and writes in each iteration",
     )
 
 
 @op("hlo::custom-call:dot", family="gemm", source="2·result·contracted (XLA)")
 def library_dot(call: OpCall) -> Cost:
-    """A library's matrix product; its workspace, a second result, is no traffic that must be."""
+    """A library's matrix product; the workspace, its second result, is not compulsory traffic."""
     kept = outputs(call)
     first = None if not kept else (kept[0],)
     return dot(OpCall("hlo::dot", call.inputs[:2], first, call.params))
 
 
-#: Where a library's convolution has its data, its weights and the forward's result: an input's
-#: number, or -1 for its own result.
+#: The positions of a library convolution's data, weights and forward result: an input's number, or -1 for
+#: the call's own result.
 _ROLES = {"forward": (0, 1, -1), "backward-input": (-1, 1, 0), "backward-filter": (0, -1, 1)}
 
 
 @op(*(f"hlo::convolution:{name}" for name in _ROLES), family="conv",
-    source="2·forward's result·(weights an output channel) (XLA)")  # fmt: skip
+    source="2·forward's result·(weights per output channel) (XLA)")  # fmt: skip
 def library_convolution(call: OpCall) -> Cost:
-    """The same FLOPs forward and for either gradient: each pairs every result with its weights."""
+    """The same FLOPs for the forward and for each gradient: all pair every result with its weights."""
     labels = LABELS.match(str(call.param("dim_labels", "")))
     own = output(call)
     if labels is None or own is None:
@@ -116,7 +122,7 @@ def library_convolution(call: OpCall) -> Cost:
     roles: list[TensorSpec] = [own if at < 0 else need(call, at, "operand") for at in place]
     weight, kernel = sizes(roles[1]), labels.group(1)
     if "o" not in kernel or len(kernel) != len(weight):
-        raise CannotKnow("the dimension labels do not fit the weights")
+        raise CannotKnow("the dimension labels do not fit the shape of the weights")
     each = product(weight) // max(weight[kernel.index("o")], 1)
     reads = [need(call, 0, "operand"), need(call, 1, "operand")]
     return cost(reads, [own], matrix=2 * numel(roles[2]) * each, dtype=promote(reads))

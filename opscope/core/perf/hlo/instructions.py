@@ -1,10 +1,10 @@
-"""HLO instructions under the name ``hlo::<opcode>``: XLA's own counts.
+"""Cost models of HLO instructions, named ``hlo::<opcode>``, with XLA's counts.
 
-An elementwise result is one FLOP. XLA's HloCostAnalysis keeps elementary functions apart as
-"transcendentals"; here they are FLOPs like the others. It counts the multiply-adds of a convolution
-at valid positions alone, where this model counts the padding as it is computed; the holes that a
-base dilation makes (of strided and grouped convolutions' gradients) are no multiply-adds in either.
-Dimension numbers are parameters as HLO text writes them.
+An elementwise result is one FLOP. XLA's HloCostAnalysis counts elementary functions separately as
+"transcendentals"; here they are FLOPs like the others. For a convolution, XLA counts multiply-adds only at
+valid positions; this model also counts the padding, which is computed. Neither counts the holes of a base
+dilation (in gradients of strided and grouped convolutions). Dimension numbers are parameters in the
+notation of HLO text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ELEMENTWISE = words(
 @op(
     *(f"hlo::{name}" for name in _ELEMENTWISE),
     family="elementwise",
-    source="one an element (XLA)",
+    source="1 per element (XLA)",
     variants={"select": "hlo::select"},
 )
 def elementwise(call: OpCall) -> Cost:
@@ -89,13 +89,13 @@ def dot(call: OpCall) -> Cost:
     return cost(distinct_tensors(call), writes, matrix=2 * count * k, dtype=promote([a, b]))
 
 
-#: ``dim_labels`` of a convolution: of its operands and its result.
+#: ``dim_labels`` of a convolution: the dimensions of its operands and its result.
 LABELS = re.compile(r"\w+_(\w+)->\w+")
 
 
-@op("hlo::convolution", family="conv", source="2·result·(weights an output channel) (XLA)")
+@op("hlo::convolution", family="conv", source="2·result·(weights per output channel) (XLA)")
 def convolution(call: OpCall) -> Cost:
-    """2 FLOPs for each result and each weight of its output feature (``dim_labels`` says which)."""
+    """2 FLOPs for each result element and each weight of its output feature (given by ``dim_labels``)."""
     x, w = need(call, 0, "lhs"), need(call, 1, "rhs")
     labels = LABELS.match(str(call.param("dim_labels", "")))
     out = output(call)
@@ -104,7 +104,7 @@ def convolution(call: OpCall) -> Cost:
     weight = sizes(w)
     kernel = labels.group(1)
     if "o" not in kernel or len(kernel) != len(weight):
-        raise CannotKnow("the dimension labels do not fit the weights")
+        raise CannotKnow("the dimension labels do not fit the shape of the weights")
     each = product(weight) // max(weight[kernel.index("o")], 1)
     groups = as_ints(call.param("batch_group_count"))
     flops = 2 * numel(out) * each // (groups[0] if groups else 1)
@@ -114,18 +114,18 @@ def convolution(call: OpCall) -> Cost:
     return cost(distinct_tensors(call), [out], matrix=flops, dtype=promote([x, w]))
 
 
-#: A window wider than this is no convolution's.
+#: A wider window cannot be that of a convolution.
 _WIDEST = 1 << 16
 
 
 def _pairs(
     call: OpCall, labels: str, x: tuple[int, ...], w: tuple[int, ...], out: tuple[int, ...]
 ) -> tuple[int, int]:
-    """Pairs of a result and a window position in a channel: all, and those on the input's own elements."""
+    """Count pairs of a result and a window position per channel: all, and those on real input elements."""
     data, _, rest = labels.partition("_")
     kernel, _, results = rest.partition("->")
     if len(data) != len(x) or len(results) != len(out):
-        raise CannotKnow("the dimension labels do not fit the operands")
+        raise CannotKnow("the dimension labels do not fit the shapes of the operands")
     spatial = sorted(letter for letter in data if letter.isdigit())
     base, gap, step = (
         as_ints(call.param(name)) or (1,) * len(spatial)
@@ -140,7 +140,7 @@ def _pairs(
         size, window = x[data.index(letter)], w[kernel.index(letter)]
         many = out[results.index(letter)]
         if window > _WIDEST or min(base[place], gap[place], step[place]) < 1:
-            raise CannotKnow("the window is not one of a convolution")
+            raise CannotKnow("the window is not valid for a convolution")
         every *= many * window
         real *= sum(
             _on_elements(many, step[place], tap * gap[place] - low[place], size, base[place])
@@ -155,11 +155,11 @@ def _first(pair: ParamValue) -> int:
 
 
 def _on_elements(many: int, step: int, start: int, size: int, base: int) -> int:
-    """How many of the places ``start + i·step``, i < ``many``, are multiples of ``base`` below size·base."""
+    """Count positions ``start + i·step``, i < ``many``, that are multiples of ``base`` below size·base."""
     shared = gcd(step, base)
     if start % shared or not size:
         return 0
-    first = max(-(start // step), 0)  # the first i whose place is not negative
+    first = max(-(start // step), 0)  # the first i with a position that is not negative
     last = min(((size - 1) * base - start) // step, many - 1)
     period = base // shared
     wanted = (-start // shared) * pow(step // shared, -1, period) % period if period > 1 else 0
@@ -169,7 +169,7 @@ def _on_elements(many: int, step: int, start: int, size: int, base: int) -> int:
 
 @op("hlo::reduce", family="reduction", source="inputs − outputs (XLA)")
 def reduce(call: OpCall) -> Cost:
-    """One operation of the reducer for each input element but the first of each result."""
+    """One operation of the reducer for each input element except the first of each result."""
     x = need(call, 0, "operand")
     out = need_output(call, "the result is not recorded")
     each = as_ints(call.param("reducer_flops"))
@@ -181,16 +181,16 @@ def reduce(call: OpCall) -> Cost:
     "hlo::reduce-window",
     "hlo::select-and-scatter",
     family="pooling",
-    source="k − 1 a result (XLA)",
+    source="k − 1 per result (XLA)",
     variants={"scatter": "hlo::select-and-scatter"},
 )
 def reduce_window(call: OpCall) -> Cost:
-    """k − 1 operations for each result; select-and-scatter adds each source besides."""
+    """k − 1 operations for each result; select-and-scatter also adds each source element."""
     x = need(call, 0, "operand")
     size = as_ints(call.param("window", call.param("size")))
     out = output(call)
     if size is None or out is None:
-        raise CannotKnow("the window is not recorded")
+        raise CannotKnow("the size of the window or the result is not recorded")
     places = tensors(call)[1] if variant(call, "scatter") and len(tensors(call)) > 1 else out
     flops = (product(size) - 1) * numel(places)
     if variant(call, "scatter"):
@@ -203,23 +203,23 @@ def reduce_window(call: OpCall) -> Cost:
         "partition-id replica-id add-dependency get-dimension-size domain bitcast-convert "
         "while conditional call token async-start async-update async-done infeed outfeed "
         "optimization-barrier set-dimension-size rng-get-and-update-state")),
-    family="view", view=True, source="moves nothing of its own")  # fmt: skip
+    family="view", view=True, source="moves no data itself")  # fmt: skip
 def nothing(call: OpCall) -> Cost:
-    """A name, or a call whose instructions count for themselves."""
+    """A name, or a call of instructions that are counted on their own."""
     return Cost()
 
 
 @op(*(f"hlo::{name}" for name in words(
         "copy convert transpose reshape broadcast concatenate pad reverse slice dynamic-slice "
         "copy-start copy-done iota reduce-precision dynamic-reshape")),
-    family="copy", source="result written, as much read",
+    family="copy", source="result written, the same amount read",
     variants={
         "done": "hlo::copy-done",
         "slice": "hlo::slice hlo::dynamic-slice",
         "iota": "hlo::iota",
     })  # fmt: skip
 def copy(call: OpCall) -> Cost:
-    """What is taken is read and written once."""
+    """The copied elements are read and written once."""
     out = output(call)
     if out is None or variant(call, "done"):
         return cost(None, None, reason="the result is not recorded") if out is None else Cost()
@@ -237,7 +237,7 @@ def copy(call: OpCall) -> Cost:
         "scatter": "hlo::scatter",
     })  # fmt: skip
 def touch(call: OpCall) -> Cost:
-    """The update is read and written in place; gather reads what it writes; scatter adds once each."""
+    """The update is read and written in place; gather reads what it writes; scatter adds once per element."""
     found = tensors(call)
     x = need(call, 0, "operand")
     out = output(call)
@@ -251,18 +251,18 @@ def touch(call: OpCall) -> Cost:
 
 
 @op("hlo::batch-norm-training", "hlo::batch-norm-inference", "hlo::batch-norm-grad", family="norm",
-    source="training 7 an element, evaluation 4, gradient 10 (as aten::native_batch_norm)")  # fmt: skip
+    source="training 7 per element, evaluation 4, gradient 10 (as aten::native_batch_norm)")  # fmt: skip
 def batch_norm(call: OpCall) -> Cost:
-    """Statistics 4, normalise 1, affine 2; evaluation: subtract, multiply, affine."""
+    """Statistics 4, normalise 1, affine 2; in evaluation: subtract, multiply, affine."""
     x = need(call, 0, "operand")
     each = {"training": 7, "inference": 4, "grad": 10}[call.name.rsplit("-", 1)[1]]
     writes = outputs(call) or [x]
     return cost(distinct_tensors(call), writes, vector=each * numel(x), dtype=x.dtype)
 
 
-@op("hlo::topk", family="sort", source="a comparison an element, k·⌈log2 k⌉ a row")
+@op("hlo::topk", family="sort", source="1 comparison per element, k·⌈log2 k⌉ per row")
 def topk(call: OpCall) -> Cost:
-    """A pass over each row, then the k found are sorted."""
+    """One pass over each row, then a sort of the k elements found."""
     x = need(call, 0, "operand")
     out = need_output(call, "the result is not recorded")
     k = sizes(out)[-1] if sizes(out) else 1
@@ -270,7 +270,7 @@ def topk(call: OpCall) -> Cost:
     return cost([x], outputs(call) or [], vector=flops, dtype=x.dtype)
 
 
-@op("hlo::scan", family="scan", source="an operation an element but the first of its row")
+@op("hlo::scan", family="scan", source="1 operation per element except the first of its row")
 def scan(call: OpCall) -> Cost:
     """A running reduction along one dimension."""
     x = need(call, 0, "operand")
@@ -282,9 +282,9 @@ def scan(call: OpCall) -> Cost:
     return cost([x], outputs(call) or [x], vector=product(shape) - rows, dtype=x.dtype)
 
 
-@op("hlo::sort", family="sort", source="n·⌈log2 n⌉ comparisons a row (XLA)")
+@op("hlo::sort", family="sort", source="n·⌈log2 n⌉ comparisons per row (XLA)")
 def sort(call: OpCall) -> Cost:
-    """Comparisons of a merge sort over the sorted dimension."""
+    """The comparisons of a merge sort along the sorted dimension."""
     x = need(call, 0, "operand")
     shape = sizes(x)
     dims = as_ints(call.param("dimensions"))
@@ -294,9 +294,9 @@ def sort(call: OpCall) -> Cost:
     return cost(found, outputs(call) or found, vector=flops, dtype=x.dtype)
 
 
-@op("hlo::rng", "hlo::rng-bit-generator", family="random", source="what is written")
+@op("hlo::rng", "hlo::rng-bit-generator", family="random", source="no FLOPs; the result is written")
 def rng(call: OpCall) -> Cost:
-    """The bits are written; the generator's integers are no FLOPs."""
+    """The bits are written; the generator's integer operations are not FLOPs."""
     out = outputs(call)
     return cost([], out, reason="the result is not recorded")
 
@@ -309,7 +309,7 @@ def rng(call: OpCall) -> Cost:
     variants={"cholesky": "hlo::cholesky"},
 )
 def solve(call: OpCall) -> Cost:
-    """LAPACK's leading terms."""
+    """The leading terms of LAPACK's operation counts."""
     a = need(call, 0, "matrix")
     shape = sizes(a)
     n, batch = shape[-1], product(shape[:-2])
@@ -320,9 +320,9 @@ def solve(call: OpCall) -> Cost:
     return cost([a, b], [b], matrix=batch * n * n * k, dtype=a.dtype)
 
 
-@op("hlo::fft", family="fft", source="5·N·log2 N a complex transform")
+@op("hlo::fft", family="fft", source="5·N·log2 N per complex transform")
 def fft(call: OpCall) -> Cost:
-    """Over the last dimensions that ``fft_length`` names."""
+    """A transform over the last dimensions, as many as ``fft_length`` has entries."""
     x = need(call, 0, "operand")
     length = as_ints(call.param("fft_length"))
     if length is None:

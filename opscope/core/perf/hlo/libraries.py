@@ -1,8 +1,8 @@
-"""What HLO's custom calls do, by the name of the library's function that they call.
+"""Cost models of HLO's custom calls, by the name of the library function that they call.
 
-JAX's and XLA's linear algebra ends in LAPACK (``lapack_spotrf_ffi``), cuSOLVER (``cusolver_getrf_ffi``,
-``__cusolver$cholesky``), hipSOLVER and cuBLAS. Operation counts are those of ``linalg`` (LAPACK Working
-Note 41); a tridiagonal system takes Thomas's elimination, 3 a row and 5 for each right-hand side.
+JAX's and XLA's linear algebra calls LAPACK (``lapack_spotrf_ffi``), cuSOLVER (``cusolver_getrf_ffi``,
+``__cusolver$cholesky``), hipSOLVER and cuBLAS. The operation counts are those of ``linalg`` (LAPACK Working
+Note 41); a tridiagonal system takes Thomas's elimination: 3 per row, and 5 per row and right-hand side.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FUNCTION: Final = re.compile(
     r"(potrf|getrf|geqrf|geqp3|gqr|mqr|gesdd|gesvd|evd|evj|geev|gehrd|trd|gees|trsm|syrk|gtsv|cholesky"
     r"|triangularSolve|TopK|threefry2x32|lu_pivots_to_permutation)"
 )
-#: FLOPs of one m × n matrix; where the vectors are not asked for, the second.
+#: FLOPs for one m × n matrix; the second formula is for calls that do not compute the vectors.
 _FACTORS: Final[dict[str, tuple[Callable[[int, int], int], Callable[[int, int], int] | None]]] = {
     "potrf": (lambda m, n: n**3 // 3, None),
     "cholesky": (lambda m, n: n**3 // 3, None),
@@ -46,13 +46,13 @@ _FACTORS: Final[dict[str, tuple[Callable[[int, int], int], Callable[[int, int], 
     "gehrd": (lambda m, n: 10 * n**3 // 3, None),
     "trd": (lambda m, n: 4 * n**3 // 3, None),
 }
-#: Models of libraries that have modules of their own, by the whole name of the function.
+#: Models of libraries that have their own modules, by the whole name of the function.
 _TARGETS: Final[dict[str, Model]] = {}
 _MOVES: Final = ("threefry2x32", "lu_pivots_to_permutation")
 
 
 def target(*names: str) -> Callable[[Model], Model]:
-    """Register a model for custom calls of the named functions."""
+    """Register a model for custom calls to the named functions."""
 
     def register(model: Model) -> Model:
         for name in names:
@@ -63,22 +63,24 @@ def target(*names: str) -> Callable[[Model], Model]:
 
 
 def _matrix(tensor: TensorSpec) -> tuple[int, int, int]:
-    """(batch, m, n)."""
+    """Return (batch, m, n)."""
     shape = sizes(tensor)
     if len(shape) < 2:
         raise CannotKnow(f"not a matrix: {list(shape)}")
     return product(shape[:-2]), shape[-2], shape[-1]
 
 
-@op("hlo::custom-call", family="linalg", source="LAPACK Working Note 41, by the function called")
+@op("hlo::custom-call", family="linalg", source="LAPACK Working Note 41, by the called function")
 def library(call: OpCall) -> Cost:
-    """By the target's name; any other library's call is not known."""
+    """The cost by the name of the call's target; the cost of other library calls is not known."""
     name = str(call.param("target", ""))
     if name in _TARGETS:
         return _TARGETS[name](call)
     found = _FUNCTION.search(name)
     if found is None:
-        raise CannotKnow(f"a library's call: {name or 'the trace does not record which'}")
+        raise CannotKnow(
+            f"no cost model for this library call: {name or 'the trace does not record which'}"
+        )
     function = found.group(1)
     if function == "TopK":
         return topk(call)
@@ -106,7 +108,7 @@ def _flops(function: str, call: OpCall, a: TensorSpec, writes: list[TensorSpec])
     if function in _FACTORS:
         whole, values = _FACTORS[function]
         vectors = sum(len(one.shape) == len(a.shape) for one in writes)
-        own = 1 if any(one == a for one in writes) else 0  # what was overwritten comes back
+        own = 1 if any(one == a for one in writes) else 0  # the overwritten input is a result too
         return batch * (values if values is not None and vectors <= own else whole)(m, n)
     if function in ("trsm", "triangularSolve"):
         return n * numel(need(call, 1, "right-hand side"))

@@ -1,7 +1,7 @@
-"""Transformer Engine's calls in XLA programs: fused attention and its cuBLAS products.
+"""Cost models of Transformer Engine's calls in XLA programs: fused attention and cuBLAS products.
 
-The calls' attributes (layout, mask, dimension numbers) are not among what a trace keeps; the operands'
-and results' shapes tell the layout, and no shape tells the mask. Shapes: Transformer Engine
+A trace does not record the calls' attributes (layout, mask, dimension numbers). The shapes of operands and
+results show the layout, but no shape shows the mask. Shapes: Transformer Engine
 ``transformer_engine/jax/cpp_extensions/attention.py`` and ``gemm.py``.
 """
 
@@ -18,17 +18,17 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .libraries import target
 
-_MASK: Final = "the call's mask is not in the trace: every pair of a query and a key is counted"
-_SEGMENTS: Final = "how the packed sequences are cut is data that no trace records"
+_MASK: Final = "the trace does not record the mask: every pair of a query and a key is counted"
+_SEGMENTS: Final = "the lengths of the packed sequences are data that no trace records"
 
 
 @target("te_fused_attn_forward_ffi", "te_fused_attn_forward")
 def attention(call: OpCall) -> Cost:
-    """[…, S, H, d] operands, or queries, keys and values in one tensor, or keys and values in one."""
+    """Operands […, S, H, d]; queries, keys and values may share a tensor, or keys and values one."""
     q, k, v = _operands(call)
     results = outputs(call)
     if results is None or len(results) < 2:
-        raise CannotKnow("the results are not recorded: they tell whether sequences are packed")
+        raise CannotKnow("the results are not recorded: they show whether sequences are packed")
     _refuse_packed(q, k, results[1])
     found = _priced(call, q, k, v, backward=False, writes=results[:2])
     return replace(found, note=_MASK)
@@ -36,14 +36,14 @@ def attention(call: OpCall) -> Cost:
 
 @target("te_fused_attn_backward_ffi", "te_fused_attn_backward")
 def attention_backward(call: OpCall) -> Cost:
-    """As the forward's operands, then what it kept, its result and the result's gradient."""
+    """The forward's operands, then what the forward saved, its result and the result's gradient."""
     q, k, v = _operands(call)
     kept = [t for t in tensors(call)[3:] if t.dtype == "f32" and len(t.shape) == len(q.shape)]
     *_, queries, heads, _ = sizes(q)
     among = ((heads, queries), (queries, heads))
     softmax = next((t for t in kept if sizes(t)[-3:-1] in among), None)
     if softmax is None:
-        raise CannotKnow("the sums of the softmax are not among the operands")
+        raise CannotKnow("the softmax statistics are not among the operands")
     _refuse_packed(q, k, softmax)
     results = outputs(call)
     gradients = [q, k, v] if results is None else results[:3]
@@ -56,7 +56,7 @@ def attention_backward(call: OpCall) -> Cost:
 
 
 def _operands(call: OpCall) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    """Queries, keys and values as […, S, H, d] tensors, taken apart where they are one."""
+    """Return queries, keys and values as […, S, H, d] tensors, split if they share a tensor."""
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
     shape, keys = sizes(q), sizes(k)
     if not numel(k) and len(shape) >= 5 and shape[-3] == 3:
@@ -71,12 +71,15 @@ def _operands(call: OpCall) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
 
 
 def _refuse_packed(q: TensorSpec, k: TensorSpec, softmax: TensorSpec) -> None:
-    """The softmax's sums stand by head first, […, H, S, 1] (or a column a key), unless sequences are
-    packed: then by token, […, S, H, 1], or with a column for each segment."""
+    """Raise CannotKnow if the sequences are packed, or if the shapes do not show whether they are.
+
+    The softmax statistics are […, H, S, 1] (or have a column per key), unless sequences are packed: then
+    they are […, S, H, 1], or have a column per segment.
+    """
     (*_, queries, heads, _), keys = sizes(q), sizes(k)[-3]
     kept = sizes(softmax)[-3:]
     if queries == heads and kept[2:] == (1,):
-        raise CannotKnow("as many heads as tokens: whether sequences are packed is not told")
+        raise CannotKnow("as many heads as tokens: the shapes do not show if sequences are packed")
     if kept[:2] != (heads, queries) or kept[2] not in (1, keys):
         raise CannotKnow(_SEGMENTS)
 
@@ -95,7 +98,7 @@ def _priced(
     pairs = product(batch) * heads * queries * sizes(k)[-3]
     bare = OpCall(
         call.name, tuple(tensors(call)[:3])
-    )  # lengths, seeds and empty operands are no traffic
+    )  # lengths, seeds and empty operands do not count as traffic
     dims = dim, sizes(v)[-1]
     return attention_cost(
         bare, q, k, v, (pairs, pairs), dims, backward=backward, writes=writes, grads=grads
@@ -104,7 +107,7 @@ def _priced(
 
 @target("te_gemm_ffi", "te_gemm_v2_ffi")
 def gemm(call: OpCall) -> Cost:
-    """2·M·N·K of [M…, K] and [K, N…], either side transposed; the result [M…, N…] tells which."""
+    """2·M·N·K for [M…, K] and [K, N…]; either may be transposed, which the result [M…, N…] shows."""
     lhs, rhs = need(call, 0, "first operand"), need(call, 2, "second operand")
     result = output(call)
     if result is None:
@@ -116,11 +119,13 @@ def gemm(call: OpCall) -> Cost:
     if k**2 * product(out) != product(left) * product(right) or not any(
         (*rows, *columns) == out for rows in _without(left, k) for columns in _without(right, k)
     ):
-        raise CannotKnow(f"not one product: {list(left)}, {list(right)}, {list(out)}")
+        raise CannotKnow(
+            f"the shapes are not those of a matrix product: {list(left)}, {list(right)}, {list(out)}"
+        )
     return cost([lhs, rhs], [result], matrix=2 * product(out) * k, dtype=lhs.dtype)
 
 
 def _without(shape: tuple[int, ...], k: int) -> list[tuple[int, ...]]:
-    """What of a shape remains where dimensions of product ``k`` go from its end or its beginning."""
+    """Return what remains of a shape without the dimensions of product ``k`` at its end or its start."""
     left = [shape[:at] for at in range(len(shape)) if product(shape[at:]) == k]
     return left + [shape[at:] for at in range(1, len(shape) + 1) if product(shape[:at]) == k]

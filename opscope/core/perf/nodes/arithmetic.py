@@ -1,9 +1,8 @@
-"""Graph nodes of their own: arithmetic, reductions, transforms, and what only moves.
+"""Cost models of graph nodes that no ATen op covers: arithmetic, reductions, transforms and copies.
 
-Names of TensorFlow, Keras, ONNX and MindSpore overlap (``MatMul``, ``Conv2D``, ``Add``), so that one
-model serves a name in all the modules ``graph_*``: parameters tell the framework where it matters, and
-the shapes decide the layout where no parameter does. Results are as a rule recorded, so that most
-counts need no attribute at all.
+Names of TensorFlow, Keras, ONNX and MindSpore overlap (``MatMul``, ``Conv2D``, ``Add``), so each name has
+one model for all frameworks in this package: parameters show the framework where it matters, and shapes
+decide the layout where no parameter does. Results are usually recorded, so most counts need no attribute.
 """
 
 from __future__ import annotations
@@ -33,7 +32,11 @@ from opscope.core.schema import OpCall, TensorSpec
 
 
 @op(
-    "AddN", "Accumulate", "AccumulateNV2", family="elementwise", source="n − 1 additions an element"
+    "AddN",
+    "Accumulate",
+    "AccumulateNV2",
+    family="elementwise",
+    source="n − 1 additions per element",
 )
 def add_n(call: OpCall) -> Cost:
     """The sum of n tensors."""
@@ -43,9 +46,9 @@ def add_n(call: OpCall) -> Cost:
     return cost(found, [output(call) or x], vector=flops, dtype=x.dtype)
 
 
-@op("SquaredDifference", "SquareSumV1", family="elementwise", source="2 an element")
+@op("SquaredDifference", "SquareSumV1", family="elementwise", source="2 per element")
 def squared_difference(call: OpCall) -> Cost:
-    """Subtract and square."""
+    """A subtraction and a square."""
     found = tensors(call)[:2]
     need(call, 0, "operand")
     shape = broadcast(*map(sizes, found))
@@ -55,7 +58,7 @@ def squared_difference(call: OpCall) -> Cost:
 
 @op("RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad", "AbsGrad",
     family="elementwise",
-    source="rsqrt 4 an element (cube 2, scale, product), root 2, reciprocal 3")  # fmt: skip
+    source="rsqrt 4 per element (cube 2, scale, product), root 2, reciprocal 3")  # fmt: skip
 def root_grad(call: OpCall) -> Cost:
     """−½·y³·dy, ½·dy/y, −y²·dy."""
     y = need(call, 0, "result")
@@ -63,7 +66,7 @@ def root_grad(call: OpCall) -> Cost:
     return cost(tensors(call)[:2], [output(call) or y], vector=each * numel(y), dtype=y.dtype)
 
 
-@op("ComplexMul", "ComplexMulConj", family="elementwise", source="6 a complex product")
+@op("ComplexMul", "ComplexMulConj", family="elementwise", source="6 per complex product")
 def complex_product(call: OpCall) -> Cost:
     """Four products and two sums for each pair of real and imaginary parts."""
     a, b = need(call, 0, "operand"), need(call, 1, "operand")
@@ -72,7 +75,7 @@ def complex_product(call: OpCall) -> Cost:
 
 
 @op("BiasGelu", "FastGelu", "BiasSplitGelu", "RotaryEmbedding", "BiasDropout",
-    family="activation", source="bias 1 and GELU 5 an element (tanh form 8); rotary 3")  # fmt: skip
+    family="activation", source="bias 1 and GELU 5 per element (tanh form 8); rotary 3")  # fmt: skip
 def fused_activation(call: OpCall) -> Cost:
     """ONNX Runtime's fusions of an addition and an activation."""
     x = need(call, 0, "input")
@@ -88,11 +91,11 @@ def fused_activation(call: OpCall) -> Cost:
     "SwiGLU",
     "SwigluGrad",
     family="activation",
-    source="SiLU 5 and a product; gradient 12",
+    source="SiLU 5 and a product 1; gradient 12",
     variants={"grad": "SwigluGrad"},
 )
 def swiglu(call: OpCall) -> Cost:
-    """Half of the input gates the other half."""
+    """One half of the input gates the other half."""
     found = tensors(call)
     x = need(call, 0, "input")
     back = variant(call, "grad")
@@ -103,10 +106,10 @@ def swiglu(call: OpCall) -> Cost:
 
 
 @op("ReduceL1", "ReduceSumSquare", "ReduceLogSum", family="reduction",
-    source="an absolute value or a square an element, inputs − outputs additions; a logarithm a result",
+    source="1 absolute value or square per element, inputs − outputs additions; 1 logarithm per result",
     variants={"log_sum": "ReduceLogSum"})  # fmt: skip
 def reduce_more(call: OpCall) -> Cost:
-    """ONNX's reductions that compute an element before they add it, or the result after."""
+    """ONNX's reductions with a function of each element before the sum, or of the result after it."""
     x = need(call, 0, "input")
     out = need_output(call, "the trace does not record which dimensions are reduced")
     each = 1 if variant(call, "log_sum") else 2
@@ -122,9 +125,9 @@ def reduce_more(call: OpCall) -> Cost:
     source="inputs − outputs operations; a mean divides",
     variants={"mean": "SegmentMean"})  # fmt: skip
 def segments(call: OpCall) -> Cost:
-    """Rows of one segment are brought together."""
+    """The rows of each segment are reduced to one row."""
     x = need(call, 0, "data")
-    out = need_output(call, "how many segments there are is data that no trace records")
+    out = need_output(call, "the number of segments is data that no trace records")
     divided = numel(out) if variant(call, "mean") else 0
     flops = max(numel(x) - numel(out), 0) + divided
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
@@ -136,12 +139,12 @@ def segments(call: OpCall) -> Cost:
            "SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseSegmentSumGradV2 "
            "SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2"),
     family="embedding",
-    source="an addition an element gathered, but the first of its segment; a mean divides",
+    source="1 addition per gathered element except the first of its segment; a mean divides",
     variants={"grad": "*Grad*", "sum": "*Sum*"})  # fmt: skip
 def sparse_segments(call: OpCall) -> Cost:
-    """The rows of the indices, added by segment."""
+    """The rows that the indices select, added by segment."""
     x, indices = need(call, 0, "data"), need(call, 1, "indices")
-    out = need_output(call, "how many segments there are is data that no trace records")
+    out = need_output(call, "the number of segments is data that no trace records")
     width = product(sizes(x)[1:])
     gathered = numel(indices) * width
     back = variant(call, "grad")
@@ -155,9 +158,9 @@ def sparse_segments(call: OpCall) -> Cost:
     )
 
 
-@op("ScatterNd", family="index", source="an addition a value, into zeros")
+@op("ScatterNd", family="index", source="1 addition per value, into zeros")
 def scatter_nd(call: OpCall) -> Cost:
-    """Indices, updates, the shape of the result."""
+    """Operands: indices, updates, the shape of the result."""
     indices, updates = need(call, 0, "indices"), need(call, 1, "updates")
     out = output(call)
     return cost(
@@ -170,10 +173,10 @@ def scatter_nd(call: OpCall) -> Cost:
 
 
 @op("DFT", "STFT", "Rfft", "Irfft", "FFTND", "IFFTND", "RFFTND", "IRFFTND", "FFT3D", "IFFT3D", "RFFT3D",
-    "IRFFT3D", "BatchFFT3D", "BatchIFFT3D", family="fft", source="5·N·log2 N a complex transform",
+    "IRFFT3D", "BatchFFT3D", "BatchIFFT3D", family="fft", source="5·N·log2 N per complex transform",
     variants={"nd": "*ND", "real": "Rfft Irfft *RFFT*", "irfft": "Irfft* IRFFT*", "3d": "*3D*"})  # fmt: skip
 def transform(call: OpCall) -> Cost:
-    """Over the last three dimensions, the last, or ONNX's ``axis``; real ones half."""
+    """A transform over the last dimension, the last three, or ONNX's ``axis``; a real one costs half."""
     x, out = need(call, 0, "input"), output(call)
     if out is None or call.name == "STFT" or variant(call, "nd"):
         raise CannotKnow("the length of the transform is data that no trace records")
@@ -195,9 +198,9 @@ def transform(call: OpCall) -> Cost:
            "StridedSliceGrad SliceGrad Im2Col Roll SpaceToBatch TensorListFromTensor "
            "TensorListStack TensorListGetItem TensorListSetItem TensorListPushBack "
            "TensorListPopBack TensorListGather TensorListScatterIntoExistingList IteratorGetNext"),
-    family="copy", source="what is taken is read and written once")  # fmt: skip
+    family="copy", source="the selected elements are read and written once")  # fmt: skip
 def take(call: OpCall) -> Cost:
-    """As many elements are read as are written."""
+    """The number of elements read equals the number written."""
     found, out = tensors(call), outputs(call)
     if not found or not out:
         raise CannotKnow(NO_OUTPUTS)
@@ -207,10 +210,10 @@ def take(call: OpCall) -> Cost:
 
 @op(*words("Assign AssignVariableOp StridedSliceAssign ResourceStridedSliceAssign "
            "TensorStridedSliceUpdate"),
-    family="copy", source="the value read, as many elements written",
+    family="copy", source="the value is read, and as many elements are written",
     variants={"tensor": "TensorStridedSliceUpdate"})  # fmt: skip
 def assign(call: OpCall) -> Cost:
-    """The value is the last operand; a copy of the whole besides where the result is a new tensor."""
+    """The value is the last operand; if the result is a new tensor, the whole target is copied too."""
     found = tensors(call)
     if len(found) < 2:
         raise CannotKnow(NO_SHAPES)
@@ -222,17 +225,17 @@ def assign(call: OpCall) -> Cost:
 
 @op("SequenceConstruct", "SequenceInsert", "SequenceAt", "SequenceErase", "ConcatFromSequence",
     "ImageDecoder", "TfIdfVectorizer", "Tokenizer", "StringConcat", "StringNormalizer", "MurmurHash3",
-    family="host", source="no FLOPs of a model; its bytes are the host's own")  # fmt: skip
+    family="host", source="work of the host: no FLOPs, bytes not known")  # fmt: skip
 def sequence(call: OpCall) -> Cost:
-    """A list of tensors, or texts."""
-    return cost(None, None, reason="work of the host, whose bytes no size tells")
+    """Work on lists of tensors or on texts."""
+    return cost(None, None, reason="work of the host: the shapes do not show its bytes")
 
 
 @op("NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4",
     "NonMaxSuppressionV5", "NonMaxSuppressionWithOverlaps", "CombinedNonMaxSuppression",
     "torchvision::nms", "NMSWithMask", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch",
     "CTCGreedyDecoder", "CTCBeamSearchDecoder", family="search",
-    source="how much is compared is data")  # fmt: skip
+    source="the number of comparisons is data")  # fmt: skip
 def search(call: OpCall) -> Cost:
-    """It ends when the data say so."""
-    raise CannotKnow("how much is compared is data that no trace records")
+    """The number of steps depends on the data."""
+    raise CannotKnow("the number of comparisons is data that no trace records")

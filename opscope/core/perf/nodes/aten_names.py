@@ -1,4 +1,4 @@
-"""Graph ops of TensorFlow, Keras, ONNX and MindSpore that are an ATen op under another name."""
+"""Register nodes of TensorFlow, Keras, ONNX and MindSpore that are an ATen op under another name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from opscope.core.perf.ops import families  # noqa: F401  the other names are of what it registers
+from opscope.core.perf.ops import families  # noqa: F401  registers the ATen ops that the names below refer to
 from opscope.core.perf.registry import Cost, as_name, lookup, op, words
 from opscope.core.schema import OpCall
 
-#: A name here counts as the ATen op of that name: the same operands in the same order.
+#: ATen ops by node name; the node has the same operands in the same order.
 SAME: Final[Mapping[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -129,7 +129,7 @@ SAME: Final[Mapping[str, str]] = MappingProxyType(
         **dict.fromkeys((), "aten::einsum"),
     }
 )
-#: Nothing moves and nothing is computed.
+#: Nodes that move and compute nothing.
 FREE: Final = words(
     """
     Reshape Squeeze Unsqueeze ExpandDims Flatten FlattenGrad Identity IdentityN StopGradient
@@ -147,11 +147,11 @@ FREE: Final = words(
 
 for _name, _aten in SAME.items():
     _entry = lookup(_aten)
-    assert _entry is not None, f"{_aten} is registered before this module"
+    assert _entry is not None, f"{_aten} must be registered before this module is imported"
     op(_name, family=_entry.family, source=f"as {_aten}")(as_name(_aten))
 
 
-@op(*FREE, family="view", view=True, source="moves nothing")
+@op(*FREE, family="view", view=True, source="moves no data")
 def free(call: OpCall) -> Cost:
     """A name, a shape or a constant."""
     return Cost()

@@ -1,4 +1,4 @@
-"""Convolutions under the names of graphs, and the layouts that these have data and weights in."""
+"""Cost models of convolution nodes, and the layouts of their data and weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from opscope.core.schema import OpCall, TensorSpec
 def channels_last(
     call: OpCall, x: tuple[int, ...], w: tuple[int, ...], out: TensorSpec | None
 ) -> bool:
-    """Whether data is [N, …, C], by parameter, else as the weights fit it."""
+    """Whether data is [N, …, C]: by the layout parameter, else by the variant or the weights."""
     layout = call.param("data_format", call.param("format"))
     if isinstance(layout, str) and layout:
         return layout.endswith("C")
@@ -36,10 +36,10 @@ def channels_last(
 def weights_last(
     call: OpCall, x: tuple[int, ...], w: tuple[int, ...], out: TensorSpec | None
 ) -> bool:
-    """Whether weights are [k…, I, O] as TensorFlow has them in every data layout, not [O, I, k…].
+    """Whether weights are [k…, I, O] (TensorFlow's order in every data layout) and not [O, I, k…].
 
-    ONNX and MindSpore (``pad_mode``) have the second. Where the name is shared, the channels of
-    data and result (``out``, or its gradient) decide, and TensorFlow's order where both do.
+    ONNX and MindSpore (``pad_mode``) have the second order. If frameworks share the op's name, the channels
+    of data and result (``out``, or its gradient) decide; if both orders fit, it is TensorFlow's.
     """
     if call.param("pad_mode") is not None or call.param("kernel_shape") is not None:
         return False
@@ -47,7 +47,7 @@ def weights_last(
         return False
     channels = (x[-1], x[1]) if len(x) > 1 else (1, 1)
     results = (out.shape[-1], out.shape[1]) if out is not None and len(out.shape) > 1 else None
-    depthwise = variant(call, "depthwise")  # a channel has as many results as there are multipliers
+    depthwise = variant(call, "depthwise")  # results per channel: the channel multiplier
     first, last = (
         any(c % max(inner, 1) == 0 for c in channels) and (results is None or outer in results)
         for inner, outer in ((w[1], w[0]), (w[-2], w[-1] * (w[-2] if depthwise else 1)))
@@ -69,7 +69,7 @@ _FORWARD = words(
 @op(
     *_FORWARD,
     family="conv",
-    source="2·outputs·(weights an output channel)",
+    source="2·outputs·(weights per output channel)",
     variants={
         "nhwc": "NhwcConv NhwcFusedConv",
         "depthwise": "*epthwise*",
@@ -77,7 +77,7 @@ _FORWARD = words(
     },
 )
 def conv(call: OpCall) -> Cost:
-    """2 FLOPs for each output and each weight of its channel."""
+    """2 FLOPs for each output element and each weight of its channel."""
     operands = [t for t in tensors(call) if len(t.shape) >= 3]
     if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
@@ -99,7 +99,7 @@ def _weights_per_output(
 
 
 def _conv_result(call: OpCall, x: TensorSpec, w: TensorSpec) -> TensorSpec:
-    """The result's shape from strides and padding, where it was not recorded."""
+    """Compute the result from strides and padding, for a call without recorded outputs."""
     xs, ws = sizes(x), sizes(w)
     last, behind = channels_last(call, xs, ws, None), weights_last(call, xs, ws, None)
     rank = len(ws) - 2
@@ -123,7 +123,7 @@ def _conv_result(call: OpCall, x: TensorSpec, w: TensorSpec) -> TensorSpec:
         params.append(("padding", "same" if "same" in padding.lower() else "valid"))
     elif not params and call.param("kernel_shape") is None:  # ONNX leaves out its defaults
         raise CannotKnow(
-            "the trace does not record strides and padding, and not the output's shape"
+            "the trace records neither strides and padding nor the shape of the output"
         )
     known = OpCall("conv", params=tuple(params))  # type: ignore[arg-type]
     out, _ = windows(known, spatial, kernel)
@@ -135,9 +135,9 @@ def _conv_result(call: OpCall, x: TensorSpec, w: TensorSpec) -> TensorSpec:
 
 
 @op("ConvTranspose", "Conv2DTranspose", "Conv3DTranspose", family="conv",
-    source="2·inputs·(weights an input channel)")  # fmt: skip
+    source="2·inputs·(weights per input channel)")  # fmt: skip
 def conv_transpose(call: OpCall) -> Cost:
-    """2 FLOPs for each input and each weight of its channel: ONNX weights are [C, O/groups, k…]."""
+    """2 FLOPs for each input element and weight of its channel; ONNX weights are [C, O/groups, k…]."""
     x, w = need(call, 0, "input"), need(call, 1, "weight")
     flops = 2 * numel(x) * product(sizes(w)[1:])
     out = output(call)
@@ -157,7 +157,7 @@ def conv_transpose(call: OpCall) -> Cost:
         """
     ),
     family="conv",
-    source="as the forward: 2·(output gradient)·(weights an output channel)",
+    source="as the forward: 2·(output gradient)·(weights per output channel)",
     variants={
         "filter": "*Filter*",
         "with_bias": "*WithBias",
@@ -166,7 +166,7 @@ def conv_transpose(call: OpCall) -> Cost:
     },
 )
 def conv_backprop(call: OpCall) -> Cost:
-    """The forward's multiply-adds. The gradient is the last operand of these, or MindSpore's first."""
+    """The forward's multiply-adds. The gradient is the last operand, in MindSpore the first."""
     operands = [t for t in tensors(call) if len(t.shape) >= 3]
     if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
@@ -181,16 +181,16 @@ def conv_backprop(call: OpCall) -> Cost:
         x = operands[1] if by_filter else out
         w = out if by_filter else operands[1]
     flops = 2 * numel(grad) * _weights_per_output(call, sizes(x), sizes(w), grad)
-    # oneDNN's adds up the bias gradient as well: a sum over all but the channels
+    # oneDNN's op also computes the bias gradient: a sum over all dimensions but the channels
     channels = numel(w) // _weights_per_output(call, sizes(x), sizes(w), grad) if biased else 0
     return cost(operands[-2:], outputs(call) or [], matrix=flops,
                 vector=max(numel(grad) - channels, 0) if biased else 0,
                 dtype=promote([grad, w]))  # fmt: skip
 
 
-@op("BiasAddGrad", family="reduction", source="outputs fewer than inputs")
+@op("BiasAddGrad", family="reduction", source="inputs − outputs")
 def bias_grad(call: OpCall) -> Cost:
-    """The sum over all but the channels."""
+    """The sum over all dimensions but the channels."""
     grad = need(call, 0, "gradient")
     out = output(call)
     if out is None:

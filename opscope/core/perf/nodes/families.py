@@ -1,6 +1,6 @@
-"""Imports every family of graph nodes: their other names are registered after them."""
+"""Import every family of graph nodes, before the aliases that refer to them are registered."""
 
-# what they register is wanted, not their names
+# imported because they register models
 from . import (  # noqa: F401
     arithmetic,
     aten_names,

@@ -1,4 +1,4 @@
-"""Graph nodes over images: pooling, filters, resizing, regions and colours."""
+"""Cost models of image nodes: pooling, filters, resizing, regions and colours."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def _window(call: OpCall) -> int:
 
 
 @op(*words("MaxPool MaxPoolV2 MaxPool3D MaxPoolWithArgmax AvgPool AvgPool3D AveragePool LpPool"),
-    family="pooling", source="k − 1 comparisons an output, or k − 1 additions and a division",
+    family="pooling", source="per output k − 1 comparisons, or k − 1 additions and a division",
     variants={"max": "*Max*"})  # fmt: skip
 def pool(call: OpCall) -> Cost:
-    """The window's operations for each output."""
+    """The operations on the window of each output."""
     x, out = need(call, 0, "input"), need_output(call)
     each = _window(call) - (1 if variant(call, "max") else 0)
     return cost([x], outputs(call) or [out], vector=each * numel(out), dtype=x.dtype)
@@ -47,7 +47,7 @@ def pool(call: OpCall) -> Cost:
     variants={"max": "GlobalMaxPool"},
 )
 def global_pool(call: OpCall) -> Cost:
-    """All positions of each channel."""
+    """One operation for each position of a channel; a maximum needs one less per channel."""
     x = need(call, 0, "input")
     shape = sizes(x)
     out = output(call) or TensorSpec(x.dtype, (*shape[:2], *(1,) * (len(shape) - 2)))
@@ -57,11 +57,13 @@ def global_pool(call: OpCall) -> Cost:
 
 @op(*words("MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad MaxPoolGradWithArgmax AvgPoolGrad AvgPool3DGrad"),
     family="pooling",
-    source="an addition an output gradient, k comparisons where no index says where; a mean k + 1",
+    source="1 addition per output gradient, k comparisons more without an index; a mean k + 1",
     variants={"argmax": "MaxPoolGradWithArgmax"})  # fmt: skip
 def pool_grad(call: OpCall) -> Cost:
-    """The gradient goes where the maximum was, which is sought again unless an index tells it (as
-    TensorFlow's own profiler counts), or to all of the window."""
+    """The gradient goes to the position of the maximum, or to the whole window.
+
+    Without an index the maximum is searched again (TensorFlow's own profiler counts so).
+    """
     found = tensors(call)
     grad = found[-1] if not variant(call, "argmax") else found[min(1, len(found) - 1)]
     if not found:
@@ -73,10 +75,10 @@ def pool_grad(call: OpCall) -> Cost:
 
 
 @op("Dilation2D", "Dilation2DBackpropInput", "Dilation2DBackpropFilter", family="pooling",
-    source="an addition and a comparison a tap (TensorFlow's profiler: 2·k an output)",
+    source="1 addition and 1 comparison per tap (TensorFlow's profiler: 2·k per output)",
     variants={"backprop": "Dilation2DBackpropInput Dilation2DBackpropFilter"})  # fmt: skip
 def dilation(call: OpCall) -> Cost:
-    """The largest of the sums of window and filter; a gradient finds it again and adds once."""
+    """The largest sum of window and filter; a gradient searches it again and adds once."""
     x, w = need(call, 0, "input"), need(call, 1, "filter")
     taps = product(sizes(w)[:-1])
     found, out = tensors(call), need_output(call)
@@ -89,16 +91,16 @@ def dilation(call: OpCall) -> Cost:
 @op(*words("ResizeBilinear ResizeNearestNeighbor ResizeBicubic Resize Upsample CropAndResize "
            "ResizeBilinearV2 ResizeNearestNeighborV2 ResizeBilinearGrad ResizeNearestNeighborGrad "
            "ResizeBicubicGrad"),
-    family="interpolation", source="bilinear 7 an output, bicubic 35, nearest none",
+    family="interpolation", source="bilinear 7 per output, bicubic 35, nearest none",
     variants={"grad": "*Grad*"})  # fmt: skip
 def resize(call: OpCall) -> Cost:
-    """The taps of each output."""
+    """The operations on the taps of each output."""
     x, out = need(call, 0, "input"), need_output(call)
     mode = str(call.param("mode", call.name)).lower()
     each = 35 if "cubic" in mode else 0 if "nearest" in mode else 7
     if variant(
         call, "grad"
-    ):  # a product and a sum for each tap of each gradient; nearest adds alone
+    ):  # a product and a sum for each tap of each gradient; nearest only adds
         return cost([x], [out], vector={35: 32, 0: 1, 7: 8}[each] * numel(x), dtype=x.dtype)
     return cost([x], [out], vector=each * max(numel(out), 0), dtype=x.dtype)
 
@@ -107,24 +109,24 @@ def resize(call: OpCall) -> Cost:
     "RoiAlign",
     "MaxRoiPool",
     family="interpolation",
-    source="bilinear 7 a sample; a maximum of a region",
+    source="bilinear 7 per sample; a maximum per region",
 )
 def roi_align(call: OpCall) -> Cost:
-    """``sampling_ratio``² samples a place, averaged; 0 lets the region's size decide, which is data."""
+    """``sampling_ratio``² samples per output, averaged; with 0 their number depends on the region's size."""
     x, out = need(call, 0, "input"), output(call)
     ratio = as_ints(call.param("sampling_ratio"))
     if out is None or not ratio or ratio[0] < 1 or call.name == "MaxRoiPool":
-        raise CannotKnow("how many elements a region has is data that no trace records")
+        raise CannotKnow("the number of elements in a region is data that no trace records")
     samples = ratio[0] ** 2
     flops = (7 + 1) * samples * numel(out)
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 
 
 @op("AdjustContrast", "AdjustContrastv2", "RGBToHSV", "HSVToRGB", "AdjustHue", "AdjustSaturation",
-    family="elementwise", source="contrast 4 an element; a colour space there 6, and back",
+    family="elementwise", source="contrast 4 per element; colour space conversion 6; hue, saturation 13",
     variants={"contrast": "AdjustContrast AdjustContrastv2", "adjust": "*Adjust*"})  # fmt: skip
 def colours(call: OpCall) -> Cost:
-    """Contrast: mean 1, subtract, scale, add; hue and saturation go to HSV, change, and come back."""
+    """Contrast: mean 1, subtract, scale, add. Hue and saturation: to HSV, change, and back."""
     x = need(call, 0, "image")
     each = 4 if variant(call, "contrast") else 13 if variant(call, "adjust") else 6
     return cost([x], [output(call) or x], vector=each * numel(x), dtype=x.dtype)

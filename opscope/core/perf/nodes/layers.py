@@ -1,4 +1,4 @@
-"""Layers that graphs hold as one node: optimizers, attention and recurrent layers."""
+"""Cost models of whole layers in one node: optimizers, attention and recurrent layers."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _UPDATES = {
 
 
 @op(*(name for names in _UPDATES.values() for name in names), family="optimizer",
-    source="FLOPs a parameter: opscope.core.perf.ops.optimizer.UPDATES")  # fmt: skip
+    source="FLOPs per parameter: opscope.core.perf.ops.optimizer.UPDATES")  # fmt: skip
 def update(call: OpCall) -> Cost:
-    """The gradient is the largest of the last operands; a resource handle hides the parameter."""
+    """The largest operand gives the parameter's size, as a resource handle hides the parameter itself."""
     kind = next(kind for kind, names in _UPDATES.items() if call.name in names)
     whole = [t for t in tensors(call) if t.shape]
     if not whole:
@@ -54,10 +54,10 @@ def update(call: OpCall) -> Cost:
     "AdamNoUpdateParam",
     "EmbeddingApplyAdam",
     family="optimizer",
-    source="FLOPs a parameter: optimizer.UPDATES",
+    source="FLOPs per parameter: optimizer.UPDATES",
 )
 def moments(call: OpCall) -> Cost:
-    """The moments alone, or whole: as Adam's 12 a parameter."""
+    """The moments alone: 10 FLOPs per parameter; the whole of Adam's update: 12."""
     x = max(tensors(call), key=numel, default=None)
     if x is None:
         raise CannotKnow("the trace has no shapes for the parameter")
@@ -82,9 +82,9 @@ _SPARSE_UPDATES = {
 _ROWS_STATES = {2: 0, 4: 1, 5: 1, 8: 2, 10: 2, 11: 2}
 
 
-@op(*_SPARSE_UPDATES, family="optimizer", source="FLOPs a parameter touched: optimizer.UPDATES")
+@op(*_SPARSE_UPDATES, family="optimizer", source="FLOPs per updated parameter: optimizer.UPDATES")
 def sparse_update(call: OpCall) -> Cost:
-    """Only the rows of the indices: as many elements as the gradient has."""
+    """Only the rows of the indices are updated: as many elements as the gradient has."""
     found = tensors(call)
     at = next(
         (n for n, t in enumerate(found) if n and t.dtype in ("i32", "i64") and len(t.shape) == 1),
@@ -102,7 +102,7 @@ def sparse_update(call: OpCall) -> Cost:
     family="attention", source="2·B·H·Nq·Nk·(d_qk + d_v); Attention's input projection "
                                "2·B·N·in·out")  # fmt: skip
 def attention(call: OpCall) -> Cost:
-    """com.microsoft's Attention projects its input; the others get queries, keys and values."""
+    """com.microsoft's Attention projects its input; the others receive queries, keys and values."""
     found = tensors(call)
     x = need(call, 0, "query")
     shape = sizes(x)
@@ -139,7 +139,7 @@ def attention(call: OpCall) -> Cost:
 @op("FlashAttentionScoreGrad", family="attention",
     source="2·B·Nq·Nk·H·5, scores recomputed (torch.utils.flop_counter)")  # fmt: skip
 def attention_backward(call: OpCall) -> Cost:
-    """Query, key, value [B, N, H] and the gradient of the result."""
+    """Operands: query, key, value [B, N, H] and the gradient of the result."""
     q, k, v, grad = (need(call, n, "operand") for n in range(4))
     shape, keys = sizes(q), sizes(k)
     if len(shape) != 3 or len(keys) != 3:
@@ -159,16 +159,16 @@ def attention_backward(call: OpCall) -> Cost:
 @op("PackedMultiHeadAttention", "QAttention", "PagedAttention", "IncreFlashAttention",
     "DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention",
     "LongformerAttention", "QOrderedAttention", "QOrderedLongformerAttention", "SparseAttention",
-    family="attention", source="2·pairs·(d_qk + d_v), and which pairs is data")  # fmt: skip
+    family="attention", source="2·pairs·(d_qk + d_v); the number of pairs is data")  # fmt: skip
 def attention_of_data(call: OpCall) -> Cost:
-    """A cache, packed sequences or a sparse pattern decide."""
+    """The number of pairs depends on a cache, packed sequences or a sparse pattern."""
     raise CannotKnow("the lengths of the sequences are data that no trace records")
 
 
 @op("LSTM", "GRU", "RNN", "CudnnRNN", "CudnnRNNV2", "CudnnRNNV3", family="recurrent",
-    source="2 a weight and token", variants={"cudnn": "Cudnn*"})  # fmt: skip
+    source="2 per weight and token", variants={"cudnn": "Cudnn*"})  # fmt: skip
 def recurrent(call: OpCall) -> Cost:
-    """ONNX: input [T, B, I], weights [D, G·H, I] and [D, G·H, H]."""
+    """ONNX's operands: input [T, B, I], weights [D, G·H, I] and [D, G·H, H]."""
     found = tensors(call)
     x = need(call, 0, "input")
     matrices = [t for t in found[1:3] if len(t.shape) == 3]
@@ -191,12 +191,12 @@ def recurrent(call: OpCall) -> Cost:
     *words("LSTMBlockCell LSTMBlockCellGrad BlockLSTM BlockLSTMV2 BlockLSTMGrad BlockLSTMGradV2 "
            "GRUBlockCell GRUBlockCellGrad BasicLSTMCell DynamicRNN"),
     family="recurrent",
-    source="2 a weight and token; gates LSTM 22, GRU 17 a unit; gradients twice",
+    source="2 per weight and token; gates LSTM 22, GRU 17 per unit; gradients twice",
     variants={"whole_run": "Block* Dynamic*", "gru": "GRU*", "gradient": "*Grad*", "lstm": "*LSTM*",
               "whole_gradient": "BlockLSTMGrad*", "lstm_cell_gradient": "LSTMBlockCellGrad"},
 )  # fmt: skip
 def block_cell(call: OpCall) -> Cost:
-    """Input [B, I] or [T, B, I], one weight [I + H, 4·H] (GRU: [I + H, 2·H] and [I + H, H])."""
+    """Operands: input [B, I] or [T, B, I], a weight [I + H, 4·H] (GRU: [I + H, 2·H] and [I + H, H])."""
     found = tensors(call)
     whole = variant(call, "whole_run")
     x = next((t for t in found if len(t.shape) == (3 if whole else 2)), None)
@@ -209,11 +209,11 @@ def block_cell(call: OpCall) -> Cost:
     gates_of = (1, 2) if gru else (4,)
     shapes = [w for w in flat if (h := w[0] - inner) in units and w[1] in [g * h for g in gates_of]]
     if len(shapes) != (2 if gru else 1):
-        raise CannotKnow("the trace has no shape for the weights, or several that could be them")
+        raise CannotKnow("the trace has no shape for the weights, or several that fit")
     hidden = shapes[0][0] - inner
     tokens = product(sizes(x)[:-1])
     times = 2 if variant(call, "gradient") else 1
-    # a gradient has the products of its data alone: the weights' are an op of their own
+    # the gradient op has only the products of the data gradients; the weight gradients are another op
     matrix = 2 * tokens * sum(map(product, shapes))
     if variant(call, "whole_gradient"):
         matrix *= 2
@@ -229,7 +229,7 @@ def block_cell(call: OpCall) -> Cost:
 
 
 @op("CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3", family="recurrent",
-    source="2 a weight and token, where the weights are not packed")  # fmt: skip
+    source="2 per weight and token, if the weights are not packed")  # fmt: skip
 def cudnn_backprop(call: OpCall) -> Cost:
-    """One buffer holds every weight; which part is which follows from no size."""
+    """All weights are in one buffer; its size does not show its parts."""
     raise CannotKnow("the weights are packed in one buffer")

@@ -1,4 +1,4 @@
-"""MindSpore's other names: the same operands in the same order as the ATen op of that name."""
+"""Register MindSpore's names of ATen ops and graph nodes with the same operands in the same order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from opscope.core.perf.registry import also, as_name, op, words
 
-from . import families  # noqa: F401  the names that it registers stay as they are
+from . import families  # noqa: F401  registers its names first, so they keep their models
 
 SAME: Final = {
     "aten::acos": "ACos Angle Eps Heaviside SinhS Trunc Erfinv Conj",
@@ -205,10 +205,10 @@ SAME: Final = {
     "c10d::recv_": "Receive",
     "c10d::reduce_": "Reduce",
 }
-#: Nothing moves and nothing is computed.
+#: Nodes that move and compute nothing.
 _FREE: Final = words("FlattenExt View TransposeExt SplitTensor SplitWithSize UnstackExt SliceExt Generator "
                      "HookBackward InsertGemV2InBackward TensorShape Print")  # fmt: skip
 
 for _aten, _names in SAME.items():
     also(_aten, _names)
-op(*_FREE, family="view", view=True, source="moves nothing")(as_name("Reshape"))
+op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))

@@ -1,4 +1,4 @@
-"""ONNX's and ONNX Runtime's other names: the ATen op, or the graph node, that has the same operands."""
+"""Register ONNX and ONNX Runtime names of ATen ops and graph nodes that have the same operands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from opscope.core.perf.registry import also, as_name, op, words
 
-from . import families  # noqa: F401  the names that it registers stay as they are
+from . import families  # noqa: F401  registers its names first, so they keep their models
 
 SAME: Final = {
     "aten::bitwise_not": "BitwiseNot",
@@ -41,7 +41,7 @@ SAME: Final = {
     "ConvTranspose": "ConvTransposeWithDynamicPads",
     "ConcatV2": "QLinearConcat",
 }
-#: Nothing moves and nothing is computed: loops and branches count in the nodes of their bodies.
+#: Nodes that move and compute nothing; loops and branches are counted in the nodes of their bodies.
 _FREE: Final = words(
     "Loop Scan Optional OptionalGetElement OptionalHasElement SequenceEmpty SequenceLength SequenceMap"
 )
@@ -49,4 +49,4 @@ _FREE: Final = words(
 for _known, _names in SAME.items():
     if _names:
         also(_known, _names)
-op(*_FREE, family="view", view=True, source="moves nothing")(as_name("Reshape"))
+op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))

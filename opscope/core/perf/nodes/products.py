@@ -1,4 +1,4 @@
-"""Matrix products under the names of graphs: plain, packed, banded, sparse, and of experts."""
+"""Cost models of matrix product nodes: plain, packed, banded, sparse, and of experts."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _flag(call: OpCall, *keys: str) -> bool:
         """
     ),
     family="gemm",
-    source="2·M·N·K with the transposes that the parameters give",
+    source="2·M·N·K, with the transposes from the parameters",
     variants={"qlinear": "QLinearMatMul"},
 )
 def matmul(call: OpCall) -> Cost:
-    """Operands in the order they are; what is added counts no FLOPs, a fused activation none."""
+    """The first two operands are the factors; a fused addition or activation counts no FLOPs."""
     operands = tensors(call)
     if variant(call, "qlinear") or call.name in ("QGemm", "MatMulIntegerToFloat"):
-        operands = [t for t in operands if len(t.shape) >= 2]  # scales and zero points between them
+        operands = [t for t in operands if len(t.shape) >= 2]  # without scales and zero points
     if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
     a, b = operands[0], operands[1]
@@ -61,7 +61,7 @@ def matmul(call: OpCall) -> Cost:
         right = (*right[:-2], right[-1], right[-2])
     k = left[-1]
     if k != (right[-2] if len(right) > 1 else right[0]):
-        raise CannotKnow(f"inner dimensions differ: {list(left)} and {list(right)}")
+        raise CannotKnow(f"the inner dimensions differ: {list(left)} and {list(right)}")
     out = output(call)
     dtype = promote([a, b])
     if out is None:
@@ -74,7 +74,7 @@ def matmul(call: OpCall) -> Cost:
 
 @op("MatMulNBits", "MatMulBnb4", "MatMulFpQ4", family="gemm", source="2·M·N·K, the weight packed")
 def packed_matmul(call: OpCall) -> Cost:
-    """K and N are parameters; the weight is read as it is packed."""
+    """K and N are parameters; the weight is read in its packed form."""
     x = need(call, 0, "input")
     n, k = as_ints(call.param("N")), as_ints(call.param("K"))
     if n is None or k is None:
@@ -93,7 +93,7 @@ def packed_matmul(call: OpCall) -> Cost:
     source="2·rows·(elements of the weights)",
 )
 def products(call: OpCall) -> Cost:
-    """One input by several weight matrices, side by side or one after the other."""
+    """One input multiplied by several weight matrices, in parallel or in sequence."""
     x = need(call, 0, "input")
     weights = [t for t in tensors(call)[1:] if len(t.shape) == 2]
     if not weights or not sizes(x):
@@ -109,17 +109,17 @@ def products(call: OpCall) -> Cost:
     "MoE",
     "QMoE",
     family="gemm",
-    source="each token through its k experts, one product up, one down",
+    source="each token passes k experts, each with one product up and one down",
 )
 def experts(call: OpCall) -> Cost:
-    """Input [T, H], router [T, E], weights [E, H, I] and [E, I, H]; ``k`` experts a token."""
+    """Operands: input [T, H], router [T, E], weights [E, H, I] and [E, I, H]; ``k`` experts per token."""
     found = tensors(call)
     x = need(call, 0, "input")
     weights = [t for t in found[1:] if len(t.shape) == 3]
     k = as_ints(call.param("k"))
     if len(weights) < 2 or call.name == "QMoE" or k is None:
         raise CannotKnow(
-            "the experts' weights are packed, or how many a token takes is not recorded"
+            "the experts' weights are packed, or the number of experts per token is not recorded"
         )
     pairs = product(sizes(x)[:-1]) * k[0]
     flops = 2 * pairs * sum(product(sizes(w)[1:]) for w in weights)
@@ -128,7 +128,7 @@ def experts(call: OpCall) -> Cost:
 
 @op("SparseTensorDenseMatMul", "SparseTensorDenseMatmul", family="gemm", source="2·stored·N")
 def sparse_dense(call: OpCall) -> Cost:
-    """Indices [stored, 2], values [stored], the shape, and the dense matrix."""
+    """Operands: indices [stored, 2], values [stored], the shape, and the dense matrix."""
     indices, values, _, dense = (need(call, n, "operand") for n in range(4))
     right = sizes(dense)
     if len(right) != 2:
@@ -147,14 +147,14 @@ def sparse_dense(call: OpCall) -> Cost:
 
 
 @op("TridiagonalSolve", "TridiagonalMatMul", "BandedTriangularSolve", family="linalg",
-    source="Thomas: 3 a row to eliminate, 5 a row and right-hand side; product 5; 2·bands",
+    source="Thomas: 3 per row to eliminate, 5 per row and right-hand side; product 5; 2·bands",
     variants={"solve": "TridiagonalSolve BandedTriangularSolve"})  # fmt: skip
 def banded(call: OpCall) -> Cost:
-    """Diagonals [..., 3, n] (or [..., bands, n]) and right-hand sides [..., n, k]."""
+    """Operands: diagonals [..., 3, n] (or [..., bands, n]) and right-hand sides [..., n, k]."""
     a, b = need(call, 0, "diagonals"), tensors(call)[-1]
     right = sizes(b)
     if len(right) < 2 or len(sizes(a)) < 1:
-        raise CannotKnow("not a banded system")
+        raise CannotKnow("the shapes are not those of a banded system")
     rows = product(right[:-1])
     k = right[-1]
     if call.name == "BandedTriangularSolve":

@@ -1,4 +1,4 @@
-"""TensorFlow's other names: oneDNN's kernels, random numbers, and the nodes that only run a graph."""
+"""Register TensorFlow's other names: oneDNN's kernels, random numbers, nodes that only run a graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from opscope.core.perf.registry import Cost, also, as_name, lookup, op, words
 from opscope.core.perf.shapes import cost
 from opscope.core.schema import OpCall
 
-from . import families  # noqa: F401  the names that it registers stay as they are
+from . import families  # noqa: F401  registers its names first, so they keep their models
 
-#: Ops that oneDNN has kernels for: ``_MklNativeMaxPool`` is ``MaxPool``.
+#: Ops with oneDNN kernels: ``_MklNativeMaxPool`` is ``MaxPool``.
 _ONEDNN: Final = words(
     """
     MaxPool MaxPoolGrad MaxPool3D MaxPool3DGrad AvgPool AvgPoolGrad AvgPool3D AvgPool3DGrad Softmax
@@ -35,7 +35,7 @@ _SAME: Final = {
     "LeftShift": "LogicalAnd",
     "RightShift": "LogicalAnd",
 }
-#: Arguments, results, control flow, iterators, handles: no element is computed.
+#: Arguments, results, control flow, iterators, handles: they compute no element.
 _RUNS: Final = words(
     """
     _Send _Recv _HostSend _HostRecv Enter Exit Merge Switch RefEnter RefExit RefMerge RefSwitch
@@ -53,7 +53,7 @@ _RUNS: Final = words(
     """
 )
 
-#: ATen ops whose operands these have, in the same order.
+#: Node names by the ATen op that has the same operands in the same order.
 _ATEN: Final = {
     "aten::sin": "Angle ComplexAbs BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 "
     "BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Dawsn Expint FresnelCos FresnelSin Spence Erfinv "
@@ -130,7 +130,7 @@ _ATEN: Final = {
     "c10d::broadcast_": "CollectiveBcastSendV2 CollectiveBcastRecvV2 NcclBroadcast",
     "c10d::send": "CollectivePermute",
 }
-#: A graph's op that has the same operands: several names of one thing.
+#: Node names by the graph node that has the same operands.
 _KNOWN: Final = {
     "MatMul": "QuantizedMatMulWithBias QuantizedMatMulWithBiasAndRelu "
     "QuantizedMatMulWithBiasAndReluAndRequantize QuantizedMatMulWithBiasAndRequantize "
@@ -175,8 +175,7 @@ _KNOWN: Final = {
     "TensorListSplit TensorListScatter TensorListScatterV2 TensorListPushBackBatch TensorListConcatLists "
     "StackPopV2 StackPushV2 Stage Unstage RaggedGather RaggedTensorToTensor UnravelIndex",
 }
-#: Work of the host: files, strings, tables, records, queues. No FLOPs of a model; no sizes that say
-#: how many bytes.
+#: Work of the host: files, strings, tables, records, queues. It has no FLOPs, and no shape shows its bytes.
 _HOST: Final = words(
     """
     ReadFile WriteFile MatchingFiles Save SaveV2 SaveSlices Restore RestoreV2 RestoreSlice
@@ -205,7 +204,7 @@ _HOST: Final = words(
     GetSessionHandleV2 GetSessionTensor
     """
 )
-#: These only run the graph, or ask the host.
+#: Nodes that only run the graph or query the host.
 _QUERIES: Final = words(
     """
     LookupTableSize LookupTableSizeV2 QueueSize QueueSizeV2 QueueClose QueueCloseV2 QueueIsClosed
@@ -262,10 +261,10 @@ for _name, _other in _SAME.items():
 
 
 @op(*(name for name in _HOST if lookup(name) is None), family="host",
-    source="no FLOPs of a model; its bytes are the host's own")  # fmt: skip
+    source="work of the host: no FLOPs, bytes not known")  # fmt: skip
 def host(call: OpCall) -> Cost:
-    """Strings, files and tables, which have no sizes."""
-    return cost(None, None, reason="work of the host, whose bytes no size tells")
+    """Work on strings, files and tables, which have no shapes."""
+    return cost(None, None, reason="work of the host: the shapes do not show its bytes")
 
 
 @op(*(name for name in (*_RUNS, *_QUERIES) if lookup(name) is None), family="view", view=True,
