@@ -43,7 +43,9 @@ class StepRange:
         make: Callable[[int], Capture] | None = None,
     ) -> None:
         if start < 0 or (stop is not None and stop <= start):
-            raise ValueError(f"no steps in [{start}, {stop}): start must be at least 0 and below stop")
+            raise ValueError(
+                f"no steps in [{start}, {stop}): start must be at least 0 and below stop"
+            )
         if not 0 <= warmup <= start:
             raise ValueError(f"{warmup} warm-up steps do not fit before step {start}")
         if repeat < 0:
@@ -101,7 +103,7 @@ class StepRange:
         self.state = State.DONE
 
     def attach(self) -> StepRange:
-        """Let ``session.step`` call ``at`` until ``finish``; until a step has begun, step 0 counts as next."""
+        """Let ``session.step`` call ``at`` until ``finish``; before the first step, step 0 is next."""
         if self._undo is None:
             self._undo = session.on_step(self._hear)
             self._hear(max(session.current_step(), 0))
@@ -126,7 +128,9 @@ class StepRange:
             return
         running = session.capturing()
         if running is not None:
-            _log.warning("steps from %d on are not captured: %r is already running", self.start, running)
+            _log.warning(
+                "steps from %d on are not captured: %r is already running", self.start, running
+            )
             self._capture = None
             return
         capture, self._capture = self._capture, None

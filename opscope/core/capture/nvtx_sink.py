@@ -113,7 +113,9 @@ class NvtxSink:
         for category in CATEGORIES:
             number = domain.get_category_id(category)
             if number != CATEGORY_ID[category]:
-                _warn_once(f"NVTX category {category} of domain {name} has the wrong number {number}")
+                _warn_once(
+                    f"NVTX category {category} of domain {name} has the wrong number {number}"
+                )
 
     def attributes(
         self, text: str, shorter: tuple[str, ...], category: str | None, payload: int | None = None

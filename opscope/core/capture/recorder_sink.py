@@ -352,7 +352,9 @@ class Recorder:
         ranges = int(left * record_ns(RECORD.pack)) if left else 0
         self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
-        until = perf_counter_ns()  # the last call comes after ``stop``, later by the time of writing
+        until = (
+            perf_counter_ns()
+        )  # the last call comes after ``stop``, later by the time of writing
         self._fact(in_steps=self._steps_own, steps_ns=self._steps_ns, until=until)
 
     def _flush(self, idle: bool = False) -> None:
@@ -396,7 +398,9 @@ class Recorder:
         # all objects of its callers, until the garbage collector finds the cycle.
         living = set(sys._current_frames())
         for thread in self._threads:
-            records = bytes(thread.log)  # the thread may append meanwhile: delete only what was copied
+            records = bytes(
+                thread.log
+            )  # the thread may append meanwhile: delete only what was copied
             del thread.log[: len(records)]
             if records:
                 self._records += len(records) // RECORD_BYTES
@@ -500,7 +504,9 @@ class Recorder:
             try:
                 os.close(descriptor)
             except OSError as error:  # a quota, on a network file system
-                _log.warning("opscope: the recording in %s may be incomplete: %s", self.folder, error)
+                _log.warning(
+                    "opscope: the recording in %s may be incomplete: %s", self.folder, error
+                )
 
 
 def _thread_name(ident: int, native: int) -> str | None:

@@ -221,7 +221,8 @@ def is_reserved(what: object) -> bool:
     if not _told_reserved:
         _told_reserved = True
         _log.warning(
-            "opscope run records this process: %s is skipped, the run's profile contains its events", what
+            "opscope run records this process: %s is skipped, the run's profile contains its events",
+            what,
         )
     return True
 
