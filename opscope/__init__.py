@@ -48,12 +48,11 @@ def init(
 ) -> None:
     """Observe every framework that is imported, now or later; a second call changes nothing.
 
-    ``frameworks`` limits this to the named ones, and raises opscope.errors.AdapterError if one of
-    them cannot be observed. The other options choose what is recorded. ``shapes``: arguments and results of
-    ops; ``source``: the user's source lines; ``layers``: the modules that ops run in; ``steps``:
-    iterations and their phases; ``memory``: each allocation of tensor memory (PyTorch), off unless
-    ``OPSCOPE_MEMORY=1``. While no NVTX tool is attached and no capture runs, an observed program has no
-    extra cost.
+    With ``frameworks`` only those are observed, and init raises opscope.errors.AdapterError if one of them
+    cannot be. The other options choose what is recorded. ``shapes``: arguments and results of ops;
+    ``source``: the user's source lines; ``layers``: the modules that ops run in; ``steps``: iterations and
+    their phases; ``memory``: each allocation of tensor memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``.
+    While no NVTX tool is attached and no capture runs, an observed program has no extra cost.
     """
     import os
 
@@ -110,13 +109,14 @@ def capture(
 ) -> AbstractContextManager[None]:
     """Record the block ``with opscope.capture("run.opscope"):`` into that profile.
 
-    Calls ``init()`` first. ``backend`` is ``auto``, ``kineto``, ``recorder`` or ``emit``. With a GPU,
-    ``auto`` records kernels with Kineto beside opscope's ranges; without one it takes the recorder. Under
-    Nsight Systems it writes nothing, because Nsight Systems records the ranges itself. A block that raises
-    still writes its profile. ``force=True`` replaces an existing profile ``path``. By default opscope
-    replaces it only in IPython and notebooks, where cells are rerun and ``path`` means the last run.
-    Entering the block raises FileExistsError if ``path`` exists and is not to be replaced, ValueError for
-    an unknown backend, and opscope.errors.SessionError while another capture runs.
+    Calls ``init()`` first. ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder`` or ``emit``. With a
+    GPU and PyTorch, ``auto`` is ``kineto`` (kernels by PyTorch's profiler beside opscope's ranges); if JAX is
+    loaded and PyTorch is not, it is ``xplane`` (operations by JAX's profiler); else it is ``recorder``
+    (ranges). Under Nsight Systems it is ``emit``, which writes nothing: Nsight Systems records the ranges
+    itself. A block that raises still writes its profile. ``force=True`` replaces an existing profile
+    ``path``; by default that is done only in IPython and notebooks, where cells are rerun and ``path`` means
+    the last run. Entering the block raises FileExistsError if ``path`` exists and is not to be replaced,
+    ValueError for an unknown backend, and opscope.errors.SessionError while another capture runs.
     """
     from .backends.profile_capture import capture as record
 

@@ -124,9 +124,9 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "steps_time": "part of steps_span that opscope itself took, all parts together",
     },
     "bytes": {
-        "bytes": "least bytes that must be read and written",
-        "bytes_read": "least bytes that must be read",
-        "bytes_written": "least bytes that must be written",
+        "bytes": "minimum bytes that must be read and written",
+        "bytes_read": "minimum bytes that must be read",
+        "bytes_written": "minimum bytes that must be written",
         "shared_memory": "shared memory per block, static and dynamic",
         "peak_memory": "most memory in use at one time",
         "reserved": "most device memory that the allocator reserved at one time",
@@ -152,7 +152,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "bytes/s": {
         "attained_bandwidth": "bytes / duration, over work with known bytes that crosses no link",
         "bus_bandwidth": (
-            "least bytes that cross each rank's link / the shortest time of a rank in each collective"
+            "minimum bytes that cross each rank's link / the shortest time of a rank in each collective"
         ),
     },
     "FLOP/byte": {"intensity": "FLOPs / bytes, over work for which both are known"},

@@ -326,8 +326,8 @@ class Profile:
     def efficiency(self, *by: str) -> pl.DataFrame:
         """The roofline: how close ops come to the device's limits.
 
-        Without ``by``: every execution of a canonical op. With ``op``, ``layer``, ``direction``, ``step``,
-        ``range`` or several of these: sums over them. With ``kernel``, alone: sums per kernel name.
+        Without ``by``: every execution of a canonical op. With ``op``, ``layer``, ``direction``, ``step``
+        or ``range``, or several of these: sums over them. With ``kernel`` alone: sums per kernel name.
         Efficiencies are null if the device is not known.
         """
         found = self._efficiency

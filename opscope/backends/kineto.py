@@ -151,8 +151,7 @@ class _TorchCuda:
         self._call = gpu_runtime.driver_version_call(torch)
         if self._call is None:
             _log.warning(
-                "the GPU runtime that PyTorch uses was not found: probes cannot align the clocks of kernels"
-                " and ranges"
+                "PyTorch's GPU runtime was not found: probes cannot align the clocks of kernels and ranges"
             )
 
     def probe(self) -> bool:
@@ -225,7 +224,7 @@ def _before_others(torch: Any, give_way: Callable[[], None]) -> None:
     if original is None or hasattr(original, "opscope"):
         if original is None:
             raise SessionError(
-                "opscope cannot detect when this PyTorch begins another profiler, and two must not run at once"
+                "opscope cannot detect when this PyTorch begins a profiler, and two must not run at once"
             )
         return
 
