@@ -177,8 +177,8 @@ def format_value(value: ParamValue) -> str:
 def clean_value(value: object, depth: int = 0) -> ParamValue:
     """Return ``value`` as a parameter that the text can represent.
 
-    Scalars and lists keep their type. Other values become text of up to 256 characters, and so do ints of
-    more than 64 bits (hexadecimal). Lists are cut to 256 items, and below depth 4 they become text too.
+    Scalars and lists keep their type. Ints of more than 64 bits become hexadecimal text, other values text
+    of up to 256 characters. Lists are cut to 256 items and ``…``; lists nested deeper than 4 become text.
     """
     if value is None or isinstance(value, (bool, str)):
         return value
