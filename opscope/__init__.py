@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import callbacks as _callbacks
 from .version import __version__ as __version__
 
-# What is needed for types alone is not imported, the typing module included: it costs more than the rest.
+# Imports for type checkers only. The typing module is among them: importing it costs more than the rest.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["annotate", "capture", "init", "load", "shutdown", "step", "wrap"]
 
-# Each is imported when it is first asked for: importing opscope loads no framework, no Polars.
+# Imported at first use, so that ``import opscope`` loads neither a framework nor Polars.
 _LAZY = {"annotate": "core.capture.session", "load": "profile"}
 
 
@@ -46,13 +46,13 @@ def init(
     steps: bool = True,
     memory: bool | None = None,
 ) -> None:
-    """Observe every framework that is imported, now or later; twice is once.
+    """Observe every framework that is imported, now or later; a second call changes nothing.
 
-    With ``frameworks`` only those, and an opscope.errors.AdapterError where one of them
-    cannot be observed. ``shapes``: arguments and results of ops; ``source``: the user's lines;
-    ``layers``: the modules they run in; ``steps``: iterations and their phases; ``memory``: each
-    allocation of a tensor's memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``. With neither an
-    NVTX tool attached nor a capture running, an observed program costs nothing more.
+    With ``frameworks`` only those are observed, and init raises opscope.errors.AdapterError if one of them
+    cannot be. The other options choose what is recorded. ``shapes``: arguments and results of ops;
+    ``source``: the user's source lines; ``layers``: the modules that ops run in; ``steps``: iterations and
+    their phases; ``memory``: each allocation of tensor memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``.
+    While no NVTX tool is attached and no capture runs, an observed program has no extra cost.
     """
     import os
 
@@ -66,9 +66,9 @@ def init(
 
 
 def shutdown() -> None:
-    """Undo ``init`` and ``wrap``: every hook is taken away, every patched attribute restored.
+    """Undo ``init`` and ``wrap``: remove every hook, restore every patched attribute.
 
-    The step that this thread is in is left, and is none to be counted.
+    This thread's current step is closed and does not count.
     """
     from . import adapters, wrapping
     from .core.capture import session
@@ -79,10 +79,10 @@ def shutdown() -> None:
 
 
 def step(n: int | None = None) -> int:
-    """An iteration begins here, and the one before, if any, ends. Returns its number.
+    """Begin a step (one training iteration), end the previous one if any, and return the step's number.
 
-    Call it once an iteration, at its beginning or at its end. From the first call on it alone
-    tells the steps, and the optimizers no longer do. Raises TypeError where ``n`` is no integer.
+    Call it once per iteration, at its beginning or at its end. After the first call only these calls
+    count steps; opscope no longer counts them by the optimizers. Raises TypeError if ``n`` is not an integer.
     """
     from operator import index
 
@@ -94,10 +94,10 @@ def step(n: int | None = None) -> int:
 
 
 def wrap(owner: Any, name: str) -> None:
-    """Let each call of the function ``owner.name`` be an op with its tensor arguments.
+    """Record each call of the function ``owner.name`` as an op with its tensor arguments.
 
-    ``owner`` is a module or a class. ``shutdown`` restores it. Raises AttributeError where there is
-    no such attribute, TypeError where it cannot be called.
+    ``owner`` is a module or a class. ``shutdown`` restores the function. Raises AttributeError if the
+    attribute does not exist, TypeError if it is not callable.
     """
     from . import wrapping
 
@@ -107,15 +107,16 @@ def wrap(owner: Any, name: str) -> None:
 def capture(
     path: str | os.PathLike[str], *, backend: str = "auto", force: bool | None = None
 ) -> AbstractContextManager[None]:
-    """Record what runs inside ``with opscope.capture("run.opscope"):`` into that profile.
+    """Record the block ``with opscope.capture("run.opscope"):`` into that profile.
 
-    It begins with ``init()``. ``backend`` is ``auto`` (kernels by Kineto beside our ranges where
-    there is a GPU, else the recorder; under Nsight Systems nothing is written, it records the ranges
-    itself), ``kineto``, ``recorder`` or ``emit``. A block that raises still leaves its profile.
-    ``force`` replaces the profile ``path``; not given, it is so in IPython and notebooks alone, where a
-    cell is run again and what loads ``path`` means the last run.
-    Entering it raises FileExistsError where ``path`` exists and not ``force``, ValueError on an
-    unknown backend, and opscope.errors.SessionError while another capture runs.
+    Calls ``init()`` first. ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder`` or ``emit``. With a
+    GPU and PyTorch, ``auto`` is ``kineto`` (kernels by PyTorch's profiler beside opscope's ranges); if JAX is
+    loaded and PyTorch is not, it is ``xplane`` (operations by JAX's profiler); else it is ``recorder``
+    (ranges). Under Nsight Systems it is ``emit``, which writes nothing: Nsight Systems records the ranges
+    itself. A block that raises still writes its profile. ``force=True`` replaces an existing profile
+    ``path``; by default that is done only in IPython and notebooks, where cells are rerun and ``path`` means
+    the last run. Entering the block raises FileExistsError if ``path`` exists and is not to be replaced,
+    ValueError for an unknown backend, and opscope.errors.SessionError while another capture runs.
     """
     from .backends.profile_capture import capture as record
 

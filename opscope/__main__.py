@@ -1,4 +1,4 @@
-"""``python -m opscope``: the same as the command ``opscope``."""
+"""Run the command ``opscope`` as ``python -m opscope``."""
 
 from opscope.cli import main
 

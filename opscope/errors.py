@@ -1,6 +1,6 @@
-"""The errors that opscope raises on purpose, each under a name that stays.
+"""The exceptions that opscope raises on purpose, under stable names.
 
-Importing this loads none of the code that raises them.
+Importing this module does not import the code that raises them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .core.perf.devices.unnamed import UnknownDevice as UnknownDevice
     from .readers.errors import BadInput as BadInput
 
-#: Where each is defined; imported when it is first asked for.
+#: The module that defines each exception; it is imported at first use.
 _DEFINED: Final = {
     "AdapterError": "adapters",
     "BadInput": "readers.errors",

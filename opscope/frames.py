@@ -1,7 +1,7 @@
-"""The columns of every frame that a Profile returns: unit and meaning, in one place.
+"""The unit and meaning of every column of every frame that a Profile returns.
 
-``WORDS`` is the vocabulary: a column's name has one unit and one meaning wherever it stands. The few
-frames that use a name otherwise say so themselves, in ``FRAMES``. Documentation and reports read both.
+``WORDS`` gives each column name one unit and one meaning for all frames. The few frames in which a name
+means something else override it in ``FRAMES``. Documentation and reports are generated from both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from inspect import cleandoc
 from types import MappingProxyType
 from typing import Final
 
-#: Every unit a column may have, and how to read it.
+#: Every unit that a column can have, with its explanation.
 UNITS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ns": "nanoseconds; points in time are on the trace's clock",
@@ -21,10 +21,10 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
         "FLOP/s": "floating-point operations per second",
         "bytes/s": "bytes per second",
         "FLOP/byte": "floating-point operations per byte",
-        "fraction": "a share; 1 is all",
-        "ppm": "millionths",
-        "count": "a number of things",
-        "number": "an identifier or a place in an order",
+        "fraction": "a part of a whole; 1 is the whole",
+        "ppm": "parts per million",
+        "count": "how many there are",
+        "number": "an identifier or an index",
         "text": "text",
         "yes/no": "true or false",
     }
@@ -33,7 +33,7 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A documented column: its name, its unit (one of ``UNITS``), what it means."""
+    """A documented column: its name, its unit (one of ``UNITS``) and its meaning."""
 
     name: str
     unit: str
@@ -42,7 +42,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame: the call that returns it (``totals_by("op")``), what one row is, its columns in order."""
+    """A frame: the call that returns it (``totals_by("op")``), the meaning of a row, the columns in order."""
 
     call: str
     row: str
@@ -50,7 +50,7 @@ class Frame:
 
     @property
     def method(self) -> str:
-        """The method of Profile."""
+        """The name of the Profile method that returns this frame."""
         return self.call.partition("(")[0]
 
 
@@ -64,120 +64,125 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "ns": {
         "wall_time": "time from the first event to the last",
         "device_time": (
-            "time of kernels, copies and sets, of an op those that it launched; without a GPU,"
-            " self time"
+            "durations of kernels, copies and sets added up, for an op of those that it launched;"
+            " without a GPU, self time"
         ),
-        "device_attributed_time": "device_time whose op is known",
-        "device_unattributed_time": "device_time whose op is not known; both add up to device_time exactly",
+        "device_attributed_time": "part of device_time whose op is known",
+        "device_unattributed_time": "the rest of device_time: its op is not known",
         "window_time": (
-            "time during which kernels were captured, where that is a window of a longer run;"
-            " else null"
+            "length of the window in which kernels were captured; null if the run was not limited"
+            " to a window"
         ),
         "device_busy": (
-            "time in which at least one kernel, copy or set ran, summed over devices; without a"
-            " GPU, an op, summed over processes"
+            "time during which at least one kernel, copy or set ran, summed over devices; without"
+            " a GPU, time during which at least one op ran, summed over processes"
         ),
         "kernel_time": "durations of all kernels added up; without a GPU, device_time",
-        "attributed_time": "kernel_time whose op is known",
-        "unattributed_time": "kernel_time whose op is not known; both add up to kernel_time exactly",
+        "attributed_time": "part of kernel_time whose op is known",
+        "unattributed_time": "the rest of kernel_time: its op is not known",
         "tensor_core_time": "time in kernels that use Tensor Cores (matrix cores on AMD)",
         "tensor_core_undetermined_time": (
-            "time in kernels of which neither name nor op says whether they use Tensor Cores"
+            "time in kernels for which neither name nor op shows whether they use Tensor Cores"
         ),
         "own_time": "time that opscope itself took while it recorded: all parts, threads and processes",
-        "start": "when it began",
-        "end": "when it ended",
+        "start": "time at which it began",
+        "end": "time at which it ended",
         "duration": (
-            "end - start of what ran, added up; of an op its kernels, copies and sets, without a"
-            " GPU self time"
+            "end - start, added up over the row's executions; for an op, over its kernels, copies and"
+            " sets; without a GPU, self time"
         ),
-        "call_start": "when the CUDA call that launched it began",
-        "call_end": "when the CUDA call that launched it ended",
-        "cpu_time": "time on the host between begin and end of the op",
-        "self_time": "time on the host less that of the ops inside it",
+        "call_start": "time at which the CUDA call that launched it began",
+        "call_end": "time at which the CUDA call that launched it ended",
+        "cpu_time": "time on the host from the op's begin to its end",
+        "self_time": "cpu_time less that of the ops inside the op",
         "time": "time of the row",
         "total": "durations of all executions added up",
-        "mean": "the mean duration",
-        "min": "the shortest duration",
-        "max": "the longest duration",
-        "ideal_time": "time at the roof: the least that its FLOPs and bytes take on this device",
-        "peak_time": "when the peak was reached for the first time",
-        "window": "from the first step's start to the last one's end; without steps, all that ran",
+        "mean": "mean duration of one execution",
+        "min": "shortest duration of one execution",
+        "max": "longest duration of one execution",
+        "ideal_time": "time at the roof: the least time that its FLOPs and bytes take on this device",
+        "peak_time": "time at which the peak was first reached",
+        "window": "time from the first step's start to the last step's end; without steps, of all that ran",
         "communication_time": (
-            "time inside the window during which the process was in a collective; null where only"
-            " calls were seen"
+            "time inside the window during which the process was in a collective; null if only the"
+            " collectives' calls were recorded"
         ),
         "computation_time": (
-            "time inside the window during which anything else ran: kernels, or ops where there"
-            " are none"
+            "time inside the window during which anything else ran: kernels, or ops if there are no"
+            " kernels"
         ),
-        "overlap_time": "time inside the window of both at once",
-        "waiting_time": "time in collectives beyond that of the rank that spent least in each",
-        "offset_ns": "what was added to its times",
-        "error_ns": "how far its times may be off at most: no rank leaves a collective before all entered it",
-        "spread_ns": "the usual time between the ends of one collective on two machines",
-        "saving_least": "the least that the change would save",
-        "saving_most": "the most that the change would save; null where nothing bounds it",
+        "overlap_time": "time inside the window during which communication and computation both ran",
+        "waiting_time": "time in collectives beyond the shortest time that any rank spent in each",
+        "offset_ns": "amount added to the machine's times to align them",
+        "error_ns": (
+            "largest possible error of the machine's aligned times, from the rule that no rank leaves"
+            " a collective before all have entered it"
+        ),
+        "spread_ns": "typical time between the ends of one collective on two machines",
+        "saving_least": "lower bound of what the change would save",
+        "saving_most": "upper bound of what the change would save; null if nothing bounds it",
         "span": "time that the process recorded",
         "steps_span": "part of span inside steps that ended",
-        "steps_time": "part of steps_span that was opscope's own, all parts together",
+        "steps_time": "part of steps_span that opscope itself took, all parts together",
     },
     "bytes": {
-        "bytes": "bytes that must at least be read and written",
-        "bytes_read": "bytes that must at least be read",
-        "bytes_written": "bytes that must at least be written",
-        "shared_memory": "shared memory of a block, static and dynamic",
-        "peak_memory": "the most that was in use at one time",
-        "reserved": "the most that the allocator held of the device's memory",
-        "in_use": "what was in use at the end",
+        "bytes": "minimum bytes that must be read and written",
+        "bytes_read": "minimum bytes that must be read",
+        "bytes_written": "minimum bytes that must be written",
+        "shared_memory": "shared memory per block, static and dynamic",
+        "peak_memory": "most memory in use at one time",
+        "reserved": "most device memory that the allocator reserved at one time",
+        "in_use": "memory in use at the end",
         "allocated": "all allocations added up",
         "released": "all releases added up",
         "at_peak": "the op's blocks that were in use at the device's peak",
-        "message_bytes": "messages added up, each the larger of what goes in and what comes out",
+        "message_bytes": "messages added up, each by the larger of its input and output",
     },
     "FLOP": {
         "matrix_flops": "FLOPs of matrix products, 2 for a multiply-add",
         "vector_flops": "all other FLOPs",
         "flops": "matrix_flops + vector_flops",
-        "masked_flops": "part of matrix_flops that a causal or banded mask makes needless",
+        "masked_flops": "part of matrix_flops that a causal or banded mask makes unnecessary",
         "done_flops": "matrix FLOPs of the step, recomputation included",
-        "model_flops": "matrix FLOPs of forward and backward, each once",
+        "model_flops": "matrix FLOPs of forward and backward, each counted once",
     },
     "FLOP/s": {
-        "attained_flops": "FLOPs / duration, of what has known FLOPs",
-        "attainable_flops": "the roof: the most FLOP/s at this intensity on this device",
-        "peak": "dense peak of the dtype, of the process's devices together",
+        "attained_flops": "FLOPs / duration, over work with known FLOPs",
+        "attainable_flops": "the roof: the most FLOP/s possible at this intensity on this device",
+        "peak": "dense peak of the dtype, summed over the process's devices",
     },
     "bytes/s": {
-        "attained_bandwidth": "bytes / duration, of what has known bytes and crosses no link",
-        "bus_bandwidth": "what crosses each rank's link at least, by the shortest time in each collective",
+        "attained_bandwidth": "bytes / duration, over work with known bytes that crosses no link",
+        "bus_bandwidth": (
+            "minimum bytes that cross each rank's link / the shortest time of a rank in each collective"
+        ),
     },
-    "FLOP/byte": {"intensity": "FLOPs / bytes, of what has both"},
+    "FLOP/byte": {"intensity": "FLOPs / bytes, over work for which both are known"},
     "fraction": {
         "attributed_share": "attributed_time / kernel_time",
         "launched_share": "device time that has a launch record / all device time",
         "flops_share": "launched device time whose FLOPs are known / launched device time",
-        "kernel_flops_share": "the same among kernels alone: without copies and sets, which compute nothing",
+        "kernel_flops_share": "flops_share of kernels alone, without copies and sets, which compute nothing",
         "bytes_share": "launched device time whose bytes are known / launched device time",
         "own_share": "own_time / the time recorded",
-        "own_steps_share": "part of own_time that fell into steps / the steps' time",
+        "own_steps_share": "part of own_time inside steps / the steps' time",
         "share": "time of the row / time of all rows",
-        "running": "the shares of this row and of all above it, added up",
-        "efficiency": "ideal_time / duration of what is rated; 1 is the roof",
+        "running": "sum of share over this row and all rows above it",
+        "efficiency": "ideal_time / duration, over work that has a roof; 1 is the roof",
         "rated": "part of the duration that has a roof",
         "over": "part of the rated duration in calls above their roof",
-        "mfu": "model FLOPs utilization: model_flops / (time · peak); null where the peak is not known",
+        "mfu": "model FLOPs utilization: model_flops / (time · peak); null if the peak is not known",
         "hfu": "hardware FLOPs utilization: done_flops / (time · peak)",
         "known": (
             "part of the step's kernel time whose FLOPs are known; below 1, mfu and hfu are lower"
             " bounds"
         ),
         "communication_share": "communication_time / window",
-        "overlap": "part of all communication, outside the window too, during which something else ran",
+        "overlap": "part of all communication, also outside the window, during which something else ran",
     },
-    "ppm": {"drift_ppm": "how much slower its clock runs than the first machine's"},
+    "ppm": {"drift_ppm": "how much slower the machine's clock runs than the first machine's"},
     "count": {
-        "window_steps": "steps that lie in the captured window",
+        "window_steps": "steps inside the captured window",
         "steps": "training steps seen",
         "processes": "processes seen",
         "devices": "devices used",
@@ -185,135 +190,143 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "copies": "copies and sets",
         "files": "files given",
         "files_read": "files that could be read",
-        "depth": "how many ops are around it",
-        "registers": "registers of a thread",
-        "calls": "how often it ran: calls of an op, executions of a kernel",
-        "shapes": "different inputs the op was called with; the row shows those with most of its time",
-        "layers": "layers; the row shows the one with most of its time",
-        "sources": "source lines; the row shows the one with most of its time",
-        "ops": "ops; the row shows the one with most of its time",
-        "serving": "kernels that only serve another, such as a split-K reduction",
+        "depth": "number of ops around it",
+        "registers": "registers per thread",
+        "calls": "number of executions: calls of an op, executions of a kernel",
+        "shapes": "number of different inputs of the op; the row shows the inputs with most of its time",
+        "layers": "number of layers; the row shows the layer with most of its time",
+        "sources": "number of source lines; the row shows the line with most of its time",
+        "ops": "number of ops; the row shows the op with most of its time",
+        "serving": "kernels that only support another kernel, such as a split-K reduction",
         "main": "kernels that do the op's own work",
         "allocations": "allocations seen",
         "collectives": "collectives, sends and receives",
-        "size": "ranks of the group; of a mesh, along this dimension",
+        "size": "ranks of the group; for a mesh, ranks along this dimension",
         "world_size": "ranks of the job",
-        "how_many": "records that it is about",
+        "how_many": "number of records that the note is about",
     },
     "number": {
-        "op_id": "the op's range in the trace; null where there is no op",
+        "op_id": "id of the op's range in the trace; null if there is no op",
         "parent_id": "op_id of the op around it",
-        "forward_op_id": "op_id of the forward op whose gradient this computes",
+        "forward_op_id": "op_id of the forward op whose gradient this op computes",
         "process": "the process's number in this profile",
         "thread": "the thread's number in its process",
         "device": "the device's number in its process; -1 is the CPU",
         "context": "the CUDA context",
         "stream": "the CUDA stream",
-        "correlation": "the CUPTI correlation id, which ties it to its launch within the process",
-        "graph": "the CUDA graph that it was replayed from",
-        "graph_node": "the CUDA graph's node",
+        "correlation": "the CUPTI correlation id, which links it to its launch within the process",
+        "graph": "the CUDA graph that replayed it",
+        "graph_node": "its node in the CUDA graph",
         "replay": (
-            "the CUDA call that replayed the CUDA graph it is in, by its place among the calls;"
-            " -1 outside of CUDA graphs"
+            "the CUDA call that replayed its CUDA graph, by its index among the trace's calls; -1"
+            " outside CUDA graphs"
         ),
-        "peer": "the other device of a copy between two",
+        "peer": "the other device of a copy between two devices",
         "seq": "PyTorch's autograd sequence number",
         "step": "the step's number",
-        "rank": "the process's rank among all",
-        "global_rank": "the process's rank among all",
-        "first_rank": "the lowest rank on the machine",
+        "rank": "the process's rank in the job",
+        "global_rank": "the process's rank in the job",
+        "first_rank": "lowest rank on the machine",
         "mesh": "the mesh's number in its process",
-        "index": "which dimension of the mesh it is",
-        "coordinate": "where along the dimension the process lies",
-        "one_in": "one call in so many was timed; null: calls times the usual cost of one",
+        "index": "number of the mesh dimension",
+        "coordinate": "the process's coordinate along the dimension",
+        "one_in": (
+            "N if one call in N was timed; null if the time is the number of calls times the usual cost"
+            " of a call"
+        ),
     },
     "text": {
-        "op": (
-            "the operator, named as its framework names it; of several, the one with most of the"
-            " row's time"
-        ),
+        "op": "the op, by its framework's name; of several ops, the one with most of the row's time",
         "op_type": "the op's family: gemm, conv, attention …",
         "direction": "forward, backward, optimizer, input or communication",
         "layer": "path of the module that called the op",
         "source": (
-            "file and line: of the library that holds the model if any, then the user's,"
-            " innermost first"
+            "file and line: the line of the library that defines the model, if any, then the user's"
+            " lines, innermost first"
         ),
         "range": "the user's innermost range (annotate, record_function, NVTX)",
-        "phase": "input, forward, backward, optimizer, or as the program calls it",
-        "state": "what the thread did: running, or why it was off the CPU; null where it was not recorded",
+        "phase": "input, forward, backward, optimizer, or the program's own name for it",
+        "state": "what the thread did: running, or why it was off the CPU; null if not recorded",
         "inputs": "dtypes, shapes and layouts of the inputs, in the notation of range-text.md",
         "outputs": "dtypes, shapes and layouts of the outputs",
-        "dtypes": "the distinct dtypes of inputs and outputs",
+        "dtypes": "distinct dtypes of inputs and outputs",
         "params": "scalar parameters by name",
-        "reason": "why it has no op, from a closed list; null where it has one",
+        "reason": "why it has no op, from a closed list; null if it has an op",
         "why": "why the cost is not known",
-        "lacks": "what is not known of the cost: FLOPs, bytes, or both",
-        "kind": "kind of work: matrix products, attention …; of several, the one with most of the row's time",
+        "lacks": "which part of the cost is not known: FLOPs, bytes, or both",
+        "kind": (
+            "kind of work: matrix products, attention …; of several kinds, the one with most of the row's"
+            " time"
+        ),
         "name": "the kernel's name",
-        "grid": "the grid's size: x,y,z",
-        "block": "the block's size: x,y,z",
-        "detector": "the detector that looked",
+        "grid": "size of the grid: x,y,z",
+        "block": "size of the block: x,y,z",
+        "detector": "name of the detector",
         "outcome": "found, cannot tell, or nothing found",
         "finding": "what the program does, with its figures",
-        "evidence": "where it does so: source lines, layers or ops",
+        "evidence": "where the program does it: source lines, layers or ops",
         "recommendation": "what to change",
         "reasoning": "how the bounds of the saving were computed",
         "confidence": "how likely the change saves time: high, medium or low",
-        "src_kind": "memory that is read: device, pinned, pageable, managed, array, host",
-        "dst_kind": "memory that is written, likewise",
-        "tc_reason": "why Tensor Cores are not used, where they could be",
-        "dtype": "the dtype of most matrix FLOPs, whose peak is taken",
-        "note": "what the cost model remarks on this call",
-        "bound": "what binds it, most of its time: tensor, vector, memory or latency",
+        "src_kind": "kind of memory that is read: device, pinned, pageable, managed, array, host",
+        "dst_kind": "kind of memory that is written; values as in src_kind",
+        "tc_reason": "why Tensor Cores are not used although they could be",
+        "dtype": "dtype of most matrix FLOPs; its peak is used",
+        "note": "the cost model's remark on this call",
+        "bound": "what limits most of its time: tensor, vector, memory or latency",
         "over_reason": (
             "why it, or most of its calls, is above the roof: cache-resident, timer resolution,"
             " fast algorithm, or modelling error"
         ),
         "region": "the compiled region, by the number of its compilation",
-        "fused": "the ops that a generated kernel does",
+        "fused": "the ops that a generated kernel computes",
         "group": (
-            "the process group's name; of a mesh, the group of those that differ in this"
+            "name of the process group; for a mesh, of the group whose members differ in this"
             " coordinate alone"
         ),
         "members": "ranks of the group: 0-3, 0-6:2 (every second), 0,3,5",
-        "ranks": "ranks of the group, written as members are",
-        "reduction": "what the ranks' values become: sum, avg, max …; null where it is not recorded",
-        "backend": "what carries the group's messages: nccl, gloo …",
-        "description": "what PyTorch made the group for",
-        "dimension": "the mesh dimension's name: dp, tp …",
+        "ranks": "ranks of the group, in the notation of members",
+        "reduction": "how the ranks' values are combined: sum, avg, max …; null if not recorded",
+        "backend": "library that carries the group's messages: nccl, gloo …",
+        "description": "PyTorch's description of the group's purpose",
+        "dimension": "name of the mesh dimension: dp, tp …",
         "host": "the machine's name",
         "method": "how its clock was aligned: same clock, ends of collectives, Unix clocks, not aligned",
-        "part": "a part of opscope",
+        "part": "the part of opscope",
         "severity": "info, warning or error",
         "what": "what the reader of the trace found",
     },
     "yes/no": {
         "leaf": "whether no op is inside it",
-        "canonical": "whether its FLOPs and bytes count: one op of a nest does, so that they may be added up",
+        "canonical": (
+            "whether its FLOPs and bytes count: one op of each nest counts, so that they can be added up"
+        ),
         "tensor_core": (
-            "whether it, or any of its kernels, uses Tensor Cores (matrix cores on AMD); null"
-            " where neither name nor op says so"
+            "whether it, or any of its kernels, uses Tensor Cores (matrix cores on AMD); null if"
+            " neither name nor op shows it"
         ),
         "tc_eligible": "whether the op's family could use Tensor Cores in some dtype",
-        "tc_ready": "whether the op as it stands can use Tensor Cores",
-        "inferred": "whether its op was inferred from an order rather than read from the trace",
-        "fast_algorithm": "whether a kernel's name shows Winograd or FFT, which multiply less often",
+        "tc_ready": "whether this call of the op can use Tensor Cores",
+        "inferred": "whether its op was inferred from an order instead of read from the trace",
+        "fast_algorithm": "whether a kernel's name shows Winograd or FFT, which need fewer multiplications",
         "over_link": (
-            "whether most of its time moved data to the host or another device, so that it has no"
+            "whether most of its time moved data to or from the host or another device, so that it has no"
             " roof"
         ),
         "incomplete": "whether the trace lacks some of its kernels, so that it has no roof",
     },
 }
 
-#: The vocabulary: what a column of this name holds, whichever frame it stands in.
+#: The vocabulary: the unit and meaning of a column name in every frame that does not override it.
 WORDS: Final[Mapping[str, Column]] = MappingProxyType({word.name: word for word in _words()})
 
 
 def columns(names: str, **otherwise: tuple[str, str]) -> tuple[Column, ...]:
-    """The columns named, blank-separated, as ``WORDS`` has them; ``otherwise`` gives (unit, meaning) of
-    those that are not there, or mean something else here. Raises KeyError for a name that neither has."""
+    """Return the columns with these space-separated names, as defined in ``WORDS``.
+
+    ``otherwise`` gives (unit, meaning) for names that ``WORDS`` lacks or that mean something else here.
+    Raises KeyError for a name in neither.
+    """
     return tuple(
         Column(name, *otherwise[name]) if name in otherwise else WORDS[name]
         for name in names.split()
@@ -330,11 +343,11 @@ _RATES = (
 )
 _RATED = f"calls duration matrix_flops vector_flops bytes {_RATES}"
 
-_NO_TIME = ("text", "why the device time is not known; null where it is")
+_NO_TIME = ("text", "why the device time is not known; null if it is known")
 _OP_KERNELS = ("count", "kernels that the op and the ops inside it launched")
 _KERNEL_S_OP = ("text", "the op that the kernel most often belongs to")
 _OF_DEVICE = ("fraction", "time / all device time")
-_BY_TIME = "one row per {}, by device time; what has no op is one row per reason"
+_BY_TIME = "one row per {}, by device time; time without an op is one row per reason"
 
 
 def _totals(by: str, key: str, row: str, usual: str) -> Frame:
@@ -358,8 +371,8 @@ def _frames() -> Iterator[Frame]:
             " steps processes devices kernels copies files files_read own_time own_share own_steps_share",
             device_time=(
                 "ns",
-                "durations of all kernels, copies and sets added up; without a GPU, the ops' self time and"
-                " thread time inside steps outside any op",
+                "durations of all kernels, copies and sets added up; without a GPU, the ops' self time plus"
+                " the threads' time inside steps but outside any op",
             ),
         ),
     )
@@ -370,11 +383,11 @@ def _frames() -> Iterator[Frame]:
             "op_id parent_id depth leaf canonical process thread device start end cpu_time self_time"
             " device_time op op_type direction seq forward_op_id layer step source range"
             f" {_CALL} {_COST} kernels reason",
-            device=("text", "the device that the call names: cpu, cuda:0 …"),
+            device=("text", "the device named in the call: cpu, cuda:0 …"),
             device_time=(
                 "ns",
                 "durations of the kernels, copies and sets that the op and the ops inside it launched;"
-                " without a GPU, self_time; null where they were not captured",
+                " without a GPU, self_time; null if they were not captured",
             ),
             kernels=_OP_KERNELS,
             reason=_NO_TIME,
@@ -382,7 +395,7 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "kernels()",
-        "one row per kernel execution, with its part, by duration, of its op's FLOPs and bytes",
+        "one row per kernel execution; an op's FLOPs and bytes are divided among its kernels by duration",
         columns(
             f"{_RUN} name correlation grid block registers shared_memory graph graph_node {_LAUNCHED}"
             f" {_COST} tensor_core tc_eligible tc_ready tc_reason reason inferred",
@@ -393,7 +406,7 @@ def _frames() -> Iterator[Frame]:
         "one row per copy or set",
         columns(
             f"{_RUN} kind src_kind dst_kind peer bytes correlation graph_node {_LAUNCHED} reason",
-            kind=("text", "HtoD, DtoH, DtoD, HtoH, PtoP … by where it reads and writes; memset"),
+            kind=("text", "direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set"),
             bytes=("bytes", "bytes copied or set"),
         ),
     )
@@ -417,10 +430,10 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "kinds()",
-        "one row per kind of work, op and direction; per kernel name where the op does not say its kind",
+        "one row per kind of work, op and direction; per kernel name if the op does not give the kind",
         columns(
             "kind op direction name reason device_time calls",
-            name=("text", "the kernel's name, where it decides the kind; else null"),
+            name=("text", "the kernel's name if it decides the kind; else null"),
             calls=("count", "kernels; without a GPU, calls of the op"),
         ),
     )
@@ -431,7 +444,7 @@ def _frames() -> Iterator[Frame]:
             "kind device_time share running calls op ops",
             op=(
                 "text",
-                "the op with most of the row's time; a kernel's name, or a reason, where no op is known",
+                "the op with most of the row's time; a kernel's name or a reason if no op is known",
             ),
             calls=("count", "kernels; without a GPU, calls of the ops"),
         ),
@@ -444,7 +457,8 @@ def _frames() -> Iterator[Frame]:
     yield _totals("dtype", "dtypes", "set of dtypes", "op layer ops layers")
     yield Frame(
         "range_totals()",
-        "one row per user range: what ran in it, innermost; the row without a range is what ran in none",
+        "one row per user range: what ran with this range as the innermost; range is null for what ran"
+        " outside all ranges",
         columns(
             "range device_time share calls kernels copies matrix_flops vector_flops flops bytes",
             calls=("count", "kernels, copies and sets; without a GPU, ops"),
@@ -452,20 +466,26 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "unattributed()",
-        "one row per reason for which time has no op",
+        "one row per reason why device time has no op",
         columns(
             "reason kernels copies kernel_time time share",
-            time=("ns", "device time without an op; adds up to the summary's"),
-            kernel_time=("ns", "part of time that is kernels'"),
+            time=(
+                "ns",
+                "device time without an op; adds up to the summary's device_unattributed_time",
+            ),
+            kernel_time=("ns", "part of time spent in kernels"),
             share=_OF_DEVICE,
         ),
     )
     yield Frame(
         "gaps()",
-        "one row per reason, user range, phase and thread state for which time has no op",
+        "one row per reason, user range, phase and thread state of device time without an op",
         columns(
             "reason range phase state kernels copies time share",
-            time=("ns", "device time without an op; adds up to the summary's"),
+            time=(
+                "ns",
+                "device time without an op; adds up to the summary's device_unattributed_time",
+            ),
             share=_OF_DEVICE,
         ),
     )
@@ -476,17 +496,17 @@ def _frames() -> Iterator[Frame]:
             "op op_type lacks calls time share why",
             op=(
                 "text",
-                "the op; a compiled region under its name, a kernel without an op under its own",
+                "the op; for a compiled region its name, for a kernel without an op the kernel's name",
             ),
             calls=("count", "kernels, copies and sets; without a GPU, calls of the op"),
             time=("ns", "their device time; without a GPU, self time"),
             share=(
                 "fraction",
-                "time / device time that has a launch record; without a GPU, / self time of all ops",
+                "time / device time that has a launch record; without a GPU, time / self time of all ops",
             ),
         ),
     )
-    yield Frame("efficiency()", "one row per execution of an op that counts", _EACH_RATED)
+    yield Frame("efficiency()", "one row per execution of a canonical op", _EACH_RATED)
     yield _rated("op", "op name")
     yield Frame(
         'efficiency("kernel")',
@@ -507,7 +527,7 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "compiled()",
-        "one row per torch.compile region, direction and what ran in it",
+        "one row per torch.compile region, direction, and kernel or op that ran in it",
         columns(
             "region direction name fused source calls time share",
             name=("text", "the kernel's name; without a GPU, the op that the region's code called"),
@@ -517,7 +537,7 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "memory()",
-        "one row per process and device: the most memory in use",
+        "one row per process and device: the peak of memory in use",
         columns(
             "process device peak_memory peak_time reserved in_use allocated released allocations",
         ),
@@ -528,7 +548,7 @@ def _frames() -> Iterator[Frame]:
         columns(
             "process device at_peak share op direction layer source allocations bytes reason",
             share=("fraction", "at_peak / the device's peak"),
-            bytes=("bytes", "all that the op allocated"),
+            bytes=("bytes", "sum of everything that the op allocated"),
         ),
     )
     yield Frame(
@@ -546,13 +566,13 @@ def _frames() -> Iterator[Frame]:
             "kind group members size dtype reduction calls message_bytes time waiting_time bus_bandwidth",
             kind=("text", "kind of collective: all_reduce, all_gather, send …"),
             dtype=("text", "dtype of the messages"),
-            calls=("count", "collectives, each once for every rank that is seen in it"),
-            time=("ns", "time in them, all ranks added up"),
+            calls=("count", "collectives, each counted once per rank seen in it"),
+            time=("ns", "time in these collectives, all ranks added up"),
         ),
     )
     yield Frame(
         "groups()",
-        "one row per process and process group that it is a member of",
+        "one row per process and process group of which it is a member",
         columns(
             "process group rank size ranks global_rank world_size backend description",
             rank=("number", "the process's rank within the group"),
@@ -568,10 +588,10 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "clocks()",
-        "one row per machine: how its clock was put on the first machine's",
+        "one row per machine: how its clock was aligned with the first machine's",
         columns(
             "host processes first_rank method offset_ns drift_ppm error_ns spread_ns collectives",
-            collectives=("count", "collectives that the clock was aligned by"),
+            collectives=("count", "collectives used to align the clock"),
         ),
     )
     yield Frame(
@@ -586,7 +606,7 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "own_costs()",
-        "one row per process and part of opscope: what it took while it recorded",
+        "one row per process and part of opscope: the part's own cost while it recorded",
         columns(
             "process part time calls one_in span steps_span steps_time",
             time=("ns", "time that this part took; parts do not overlap"),
@@ -594,7 +614,7 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "notes()",
-        "one row per remark of whatever read the trace",
+        "one row per remark of the reader of the trace",
         columns("severity what how_many"),
     )
 
@@ -614,7 +634,7 @@ FRAMES: Final[Mapping[str, Frame]] = MappingProxyType({frame.call: frame for fra
 
 
 def describe(facade: type) -> None:
-    """Add to the docstring of each method of ``facade`` the columns of the frames that it returns."""
+    """Append the columns of the returned frames to the docstring of each method of ``facade``."""
     for frame in FRAMES.values():
         method = getattr(facade, frame.method)
         if method.__doc__ is None:  # python -OO

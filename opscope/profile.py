@@ -1,4 +1,4 @@
-"""Profile: what ``opscope.load`` returns; its methods ask the analysis and return Polars frames."""
+"""Profile, the class that ``opscope.load`` returns: its methods return the results as Polars frames."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ from .profile_html import page
 
 Path: TypeAlias = "str | PathLike[str]"
 
-#: Goes up when the analysis gives other results, so that what an older one left is worked out anew.
+#: Version of the analysis. Increase it when results change, so that saved results are recomputed.
 ANALYSIS: Final = 11
-#: Rows of a trace up to which a notebook shows more than a line: some seconds' work.
+#: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
 _SHOWN: Final = 1_000_000
-#: What ``save`` leaves beside the trace, each with the trace's table whose columns it begins with.
+#: The frames that ``save`` stores with the trace. A value names the trace's table whose columns the frame
+#: repeats: these columns are stored only once.
 _STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
     "memops": "memops",
@@ -73,15 +74,15 @@ _STORED: Final[Mapping[str, str | None]] = {
 
 
 class Profile:
-    """A trace whose kernels have their ops; ``opscope.load`` returns it.
+    """A trace whose kernels are linked to their ops; ``opscope.load`` returns it.
 
-    Its methods return Polars frames, each made at the first call and then kept. Times are integer ns, sizes
-    bytes, shares fractions of 1; what is not known is null. Text columns are String. Of frames with many
-    millions of rows ``categories=True`` gives Categorical text, which takes 4 bytes a value instead of 16.
+    Its methods return Polars frames, each computed at the first call and then cached. Times are integer ns,
+    sizes are bytes, shares are fractions of 1; unknown values are null. Text columns are String. For frames
+    with many millions of rows, ``categories=True`` gives Categorical text: 4 bytes a value instead of 16.
     """
 
     def __init__(self, trace: Trace, stored: Mapping[str, pl.DataFrame] | None = None) -> None:
-        """``stored``: frames that ``save`` left, which are used as they are."""
+        """``stored``: frames that ``save`` wrote; they are used without being recomputed."""
         self.trace = trace
         self._stored = stored or {}
         self._path: str | None = None
@@ -89,7 +90,7 @@ class Profile:
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
 
     def __repr__(self) -> str:
-        """How much of what it holds, and from where; nothing is worked out for it."""
+        """Return the number of kernels, memops, ranges and processes, and the source; computes nothing."""
         counts = {
             name: len(self.trace[name])
             for name in ("kernels", "memops", "ranges", "processes")
@@ -103,14 +104,14 @@ class Profile:
         paths = origin.get("paths") or [
             path for part in origin.get("parts", ()) for path in part.get("paths") or ()
         ]
-        if self._path is not None:  # what a saved profile was made of may be gone
+        if self._path is not None:  # the files that a saved profile was made from may be gone
             paths = [self._path]
         where = f" from {paths[0]}" if paths else ""
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         return f"<Profile of {', '.join(held) or 'nothing'}; {origin.get('format', 'no format')}{where}{more}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook: what it is, and of a trace that is not large the summary and the first ops."""
+        """Return HTML for a notebook: the repr and, unless the trace is large, the summary and first ops."""
         if len(self.trace["kernels"]) > _SHOWN or len(self.trace["ranges"]) > _SHOWN:
             return f"<p>{escape(repr(self))}</p>"
         summary = self.summary().row(0, named=True)
@@ -119,7 +120,7 @@ class Profile:
 
     @cached_property
     def attribution(self) -> Attribution:
-        """Which op each kernel and copy belongs to."""
+        """The op to which each kernel and copy belongs."""
         return attribute(self.trace)
 
     @cached_property
@@ -140,11 +141,11 @@ class Profile:
 
     @property
     def cpu_only(self) -> bool:
-        """Whether nothing tells of a GPU, so that the CPU is the device."""
+        """Whether the trace shows no use of a GPU, so that the CPU is the device."""
         return not self.trace.used_gpu
 
     def _out(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
-        """What is handed out: the frame with its texts as String, made once."""
+        """Return the frame with its texts as String; the conversion is cached."""
         kept = self._texts.get(name)
         if kept is None or kept[0] is not frame:
             kept = self._texts[name] = frame, as_text(frame)
@@ -153,29 +154,30 @@ class Profile:
     def ops(self, *, categories: bool = False) -> pl.DataFrame:
         """Every op instance, with its times, layer, source line, shapes and cost.
 
-        FLOPs and bytes stand at one op of each nest (``canonical``), so that columns may be added up.
+        Only one op of each nest (``canonical``) has FLOPs and bytes, so that columns can be added up.
         """
         return self._ops_frame if categories else self._out("ops", self._ops_frame)
 
     def kernels(self, *, categories: bool = False) -> pl.DataFrame:
-        """Every kernel execution, with the op that launched it; ``reason`` says why one has no op.
+        """Every kernel execution, with the op that launched it; ``reason`` says why a kernel has no op.
 
-        An op's FLOPs and bytes are split over its kernels by duration, so that columns may be added up.
+        An op's FLOPs and bytes are divided among its kernels by duration, so that columns can be added up.
         """
         frame = self._frame("kernels", lambda: kernels_frame(self._ops, self._executed))
         return frame if categories else self._out("kernels", frame)
 
     def memops(self, *, categories: bool = False) -> pl.DataFrame:
-        """Every copy and set, with the op that asked for it; ``reason`` says why one has no op."""
+        """Every copy and set, with the op that launched it; ``reason`` says why a copy or set has no op."""
         frame = self._frame("memops", lambda: memops_frame(self._ops))
         return frame if categories else self._out("memops", frame)
 
     def summary(self) -> pl.DataFrame:
         """The whole profile in one row.
 
-        ``device_attributed_time`` and ``device_unattributed_time`` add up to ``device_time`` exactly. Without
-        a GPU the device is the CPU: its time is the ops' self time and thread time inside steps outside any
-        op. Where a window of a longer run was captured, times of kernels are the window's.
+        The columns ``device_attributed_time`` and ``device_unattributed_time`` add up to ``device_time``
+        exactly; likewise ``attributed_time`` and ``unattributed_time`` to ``kernel_time``. Without a GPU the
+        device is the CPU: its time is the ops' self time plus the threads' time inside steps but outside any
+        op. If only a window of the run was captured, kernel times are those of the window.
         """
         return self._frame("summary", self._summary)
 
@@ -184,10 +186,10 @@ class Profile:
         return summary(self.attribution.trace, self._executed, self._executed_memops, ops)
 
     def op_totals(self) -> pl.DataFrame:
-        """Distinct ops by device time, the most first, each distinct call apart.
+        """Distinct calls of ops, the most device time first.
 
-        A nest's time is counted once. Calls outside the window in which kernels were captured are rows of
-        their own, with a device time of null and the reason.
+        The time of nested ops is counted once. Calls outside the window in which kernels were captured are
+        separate rows, with null as device time and the reason.
         """
         return self._given("op_totals", lambda: totals.op_totals(self._op_sums))
 
@@ -197,7 +199,7 @@ class Profile:
 
     @property
     def _summed(self) -> pl.DataFrame:
-        """What of ``op_totals`` is there to add up further: not in order unless that was asked for."""
+        """The rows of ``op_totals`` for further sums; sorted only if ``op_totals`` was computed or stored."""
         if "op_totals" in self._frames or "op_totals" in self._stored:
             return self._kept("op_totals")
         return self._op_sums
@@ -205,7 +207,7 @@ class Profile:
     def kinds(self) -> pl.DataFrame:
         """Device time by kind of work (matrix products, attention …), op and direction.
 
-        Where an op does not say its kind, the names of its kernels do. The times add up to the device's.
+        If an op does not give its kind, the names of its kernels do. The times add up to the device time.
         """
         return self._given("kinds", self._kinds)
 
@@ -213,14 +215,14 @@ class Profile:
         return op_kinds(self._ops, self._summed, self._kept("unattributed"))
 
     def totals_by(self, by: str, *, layers: Mapping[str, str] | None = None) -> pl.DataFrame:
-        """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``, and what has no op by reason.
+        """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``; time without an op by reason.
 
-        A row that adds up several inputs, layers, source lines or ops shows the one with most of its time
-        and counts them. ``layers`` maps layers to names under which they are added up. Raises ValueError for
-        another ``by``.
+        A row that adds up several inputs, layers, source lines or ops gives their number and shows the one
+        with most of the time. ``layers`` maps layers to the names under which they are added up. Raises
+        ValueError for any other ``by``.
         """
         if by not in BY:
-            raise ValueError(f"by {by!r}: it can be {', '.join(BY)}")
+            raise ValueError(f"unknown by {by!r}; choose one of {', '.join(BY)}")
         if by == "kind":
             return kind_totals(self._kept("kinds"))
         summed = self._summed
@@ -229,15 +231,15 @@ class Profile:
         return totals_by(summed, self._kept("unattributed"), self._kept("kinds"), by)
 
     def distinct(self, column: str) -> list[str]:
-        """The distinct texts of a column of ``op_totals()`` (``layer``, ``direction`` …), sorted."""
+        """Return the distinct texts of a column of ``op_totals()`` (``layer``, ``direction`` …), sorted."""
         return sorted(distinct_values(self._summed[column]).drop_nulls().cast(pl.String))
 
     def kernel_totals(self) -> pl.DataFrame:
-        """Kernels by name and total time, the most first."""
+        """Kernels added up by name, the most time first."""
         return self._given("kernel_totals", lambda: totals.kernel_totals(self._executed))
 
     def unattributed(self) -> pl.DataFrame:
-        """Why device time has no op: one row per reason, from a closed list, by time."""
+        """Device time without an op: one row per reason, from a closed list, by time."""
         return self._given("unattributed", self._unattributed)
 
     def _unattributed(self) -> pl.DataFrame:
@@ -247,9 +249,9 @@ class Profile:
         return totals.unattributed(self._executed, self._executed_memops)
 
     def gaps(self) -> pl.DataFrame:
-        """Device time without an op, as in ``unattributed()``, by user range, phase and thread state too.
+        """Device time without an op, by reason as in ``unattributed()``, user range, phase and thread state.
 
-        Without a GPU it is thread time inside steps, outside any op.
+        Without a GPU it is the threads' time inside steps but outside any op.
         """
         return self._given("gaps", self._gaps)
 
@@ -260,15 +262,15 @@ class Profile:
         return gaps(self._ops)
 
     def range_totals(self) -> pl.DataFrame:
-        """The user's ranges by the device time of what ran in them, innermost."""
+        """The user's ranges by device time; work counts for the innermost range that it ran in."""
         frame = self._ops_frame if self.cpu_only else None
         return self._given("range_totals", lambda: range_totals(self._ops, self._executed, frame))
 
     def missing_costs(self) -> pl.DataFrame:
-        """The ops whose FLOPs or bytes are not known, by device time, and why.
+        """The ops whose FLOPs or bytes are not known, with the reason, by device time.
 
-        The shares of those without FLOPs add up to 1 − the summary's ``flops_share``; kernels without a
-        launch record are listed besides.
+        The shares of ops without FLOPs add up to 1 − the summary's ``flops_share``. Kernels without a
+        launch record are listed in addition.
         """
         return self._given(
             "missing_costs",
@@ -280,11 +282,11 @@ class Profile:
         return distributed.exchanged(self.attribution)
 
     def communication(self) -> pl.DataFrame:
-        """Of each process: communication's share of the time, how much of it other work hides, and how long
-        it waited for other ranks.
+        """Communication per process: its share of the time, how much of it other work hides, and how long
+        the process waited for other ranks.
 
-        Times are those inside the window from the first captured step to the last; on a GPU those of
-        kernels, without one those of ops.
+        Times lie inside the window from the first captured step to the last. They are times of kernels, or
+        without a GPU of ops.
         """
         return self._given(
             "communication", lambda: distributed.communication(self.attribution, self._exchanged)
@@ -293,7 +295,7 @@ class Profile:
     def collectives(self) -> pl.DataFrame:
         """Collectives by process group, kind, dtype and reduction, all ranks added up, by time.
 
-        The bus bandwidth is defined as by nccl-tests.
+        The bus bandwidth follows the definition of nccl-tests.
         """
         return self._given("collectives", lambda: distributed.collectives(self._exchanged))
 
@@ -302,29 +304,32 @@ class Profile:
         return ranks.groups(self.trace)
 
     def meshes(self) -> pl.DataFrame:
-        """The dimensions of each DeviceMesh, and where each process lies along them.
+        """The dimensions of each DeviceMesh, and the coordinate of each process along them.
 
-        ``coordinate`` and ``group`` are null where the process is not in the mesh.
+        If a process is not in the mesh, its ``coordinate`` and ``group`` are null.
         """
         return ranks.meshes(self.trace)
 
     def clocks(self) -> pl.DataFrame:
-        """How each machine's clock was put on the first machine's, and how exactly."""
+        """How each machine's clock was aligned with the first machine's, and how exactly."""
         return as_text(distributed.clocks(self.trace))
 
     @cached_property
     def device(self) -> tuple[Device | None, str | None]:
-        """The device's limits (dense peaks in FLOP/s, bandwidth in bytes/s) and None, or None and why they
-        are not known. Its ``note`` says what about the trace does not fit."""
+        """The device's limits and None, or None and the reason why the limits are not known.
+
+        Limits are dense peaks in FLOP/s and bandwidth in bytes/s; their ``note`` says what in the trace does
+        not fit them.
+        """
         on_gpu = any(len(self.trace[table]) for table in ("kernels", "memops"))
         return trace_device(self.trace["devices"], on_gpu)
 
     def efficiency(self, *by: str) -> pl.DataFrame:
-        """The roofline: how near ops come to what the device can do.
+        """The roofline: how close ops come to the device's limits.
 
-        Without ``by``, every execution of an op whose cost counts; with ``op``, ``layer``, ``direction``,
-        ``step``, ``range`` or several of these, or ``kernel`` alone, sums of these. Efficiencies are null
-        where the device is not known.
+        Without ``by``: every execution of a canonical op. With ``op``, ``layer``, ``direction``, ``step``
+        or ``range``, or several of these: sums over them. With ``kernel`` alone: sums per kernel name.
+        Efficiencies are null if the device is not known.
         """
         found = self._efficiency
         if by == ("kernel",):
@@ -341,7 +346,7 @@ class Profile:
     def utilization(self) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU) of each step and process."""
         found = step_utilization(
-            # in a step outside the window nobody knows what CUDA graphs replayed
+            # outside the window, the kernels that CUDA graphs replayed are not known
             captured_steps(self.trace, ended_steps(self.attribution.trace["ranges"])),
             self._ops_frame,
             self.device[0],
@@ -352,23 +357,23 @@ class Profile:
         return as_text(found)
 
     def own_costs(self) -> pl.DataFrame:
-        """What opscope itself took while it recorded, by process and part."""
+        """opscope's own cost while it recorded, by process and part."""
         return self.trace["own_costs"]
 
     def memory(self) -> pl.DataFrame:
-        """The most memory in use, by process and device; no row where memory was not recorded."""
+        """The peak of memory in use, by process and device; empty if memory was not recorded."""
         return self._given("memory", lambda: memory_peaks(self.trace))
 
     def memory_by_op(self) -> pl.DataFrame:
-        """The ops that allocated memory, by what of it was in use at the device's peak.
+        """The ops that allocated memory, by how much of theirs was in use at the device's peak.
 
-        Over all rows of a device ``at_peak`` adds up to the peak exactly; it is null where the source gives
-        no addresses or does not number the device.
+        Over all rows of a device, ``at_peak`` adds up to the peak exactly. It is null if the trace has no
+        addresses or no number for the device.
         """
         return self._given("memory_by_op", lambda: memory_by_op(self._ops))
 
     def compiled(self) -> pl.DataFrame:
-        """What ran in each region that torch.compile made: its kernels, and the ops that they fuse."""
+        """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
         return self._given("compiled", lambda: compiled_regions(self._ops))
 
     def advice(self) -> pl.DataFrame:
@@ -380,13 +385,13 @@ class Profile:
         return self._given("advice", lambda: advice(self))
 
     def notes(self) -> pl.DataFrame:
-        """What the reader of the trace found: what is missing, inferred or wrong in it."""
+        """The reader's remarks on the trace: what is missing, inferred or wrong."""
         return self.trace["notes"]
 
     def save(self, path: Path, *, force: bool | None = None) -> None:
-        """Write the trace and what was made of it as a directory ``NAME.opscope``.
+        """Write the trace and the results as a directory ``NAME.opscope``.
 
-        Raises FileExistsError where there is one, unless ``force``, which IPython and notebooks imply.
+        Raises FileExistsError if it exists, unless ``force`` is true, the default in IPython and notebooks.
         """
         self.save_as(path, force=replaces(force))
 
@@ -398,20 +403,20 @@ class Profile:
         others: Iterable[Path] = (),
         scratch: Path | None = None,
     ) -> FilePath:
-        """``save``, by the first of the names ``others`` that is free where ``path`` is not.
+        """Like ``save``; if ``path`` is taken, use the first free name of ``others``. Return that path.
 
-        ``scratch`` is a folder on the same disk in which to make it. Returns the name that it has.
+        ``scratch`` is a folder on the same disk in which the profile is built.
         """
         kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
-        # each is made when it is written, what is as long as the trace a piece at a time and last: what that
-        # needs is held from then on
+        # each frame is made when it is written; those as long as the trace come last and in pieces, because
+        # what they need stays in memory
         for name, table in sorted(_STORED.items(), key=lambda item: item[1] is not None):
             kept[name] = self._parts(name) if table is None else self._beside(name, table)
         about = {"analysis": ANALYSIS}
         return profile_folder.write(path, self.trace, kept, about, force, others, scratch)
 
     def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
-        """Pieces of the frame ``name``, without the columns that the trace's table has."""
+        """Yield the frame ``name`` in pieces, without the columns of the trace's table ``table``."""
         if name == "kernels" and name not in self._frames and name not in self._stored:
             parts = kernel_pieces(self._ops, self._executed)
         else:
@@ -428,7 +433,7 @@ class Profile:
             yield self._kept(name)
 
     def _kept(self, name: str) -> pl.DataFrame:
-        """The frame of the method ``name`` as it is kept, texts as categories."""
+        """Return the cached frame of the method ``name``, with texts as categories."""
         getattr(self, name)(**({} if _STORED[name] is None else {"categories": True}))
         return self._frames[name]
 
@@ -442,7 +447,7 @@ class Profile:
         return self._frames[name]
 
     def _from_stored(self, name: str) -> pl.DataFrame | None:
-        """What was stored; None where it is not what this version makes, or not of this trace."""
+        """Return the stored frame; None if its columns or rows are not those of this version and trace."""
         frame, table, schema = self._stored[name], _STORED[name], _schema(name)
         if table is not None:
             rows = self.trace[table]
@@ -466,7 +471,7 @@ describe(Profile)
 
 @cache
 def _schema(name: str) -> Mapping[str, pl.DataType]:
-    """The columns of a frame: what a trace in which nothing happened on a GPU gives."""
+    """Return the schema of a frame, from a trace in which nothing ran on a GPU."""
     empty = Profile(Trace.of({"kernels": pl.DataFrame(schema={"name": pl.Categorical})}))
     return empty._kept(name).schema
 
@@ -478,15 +483,14 @@ def load(
     strict: bool = False,
     lean: bool = False,
 ) -> Profile:
-    """Open a trace or profile of any format, recognised by content; a list is one job's files.
+    """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
-    Where some of several files cannot be read the others are, ``summary()`` says how many, ``notes()``
-    which and why; with ``strict``, and where none can be, that is an error.
-    ``gpu`` (``"H100 SXM"``) names devices that the trace does not name. ``lean`` leaves out columns of
-    which no total is made, how kernels were launched among them (grid, registers …), where that saves
-    much: half of what there is to read of an Nsight Systems export's kernels. Raises
-    opscope.errors.BadInput, naming the file and what is wrong with it, and
-    opscope.errors.UnknownDevice where ``gpu`` is none that is known.
+    If some of several files cannot be read, the others are: ``summary()`` says how many, ``notes()`` which
+    files and why. If no file can be read, or with ``strict`` if any cannot, load raises
+    opscope.errors.BadInput, which names the file and what is wrong. ``gpu`` (``"H100 SXM"``) names devices
+    that the trace does not name; load raises opscope.errors.UnknownDevice if it does not know that GPU.
+    ``lean`` leaves out columns that no total needs, such as how kernels were launched (grid, registers …),
+    from formats for which this saves much: half of the kernels' data in an Nsight Systems export.
     """
     if isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile":
         trace, stored, meta = profile_folder.read(path)

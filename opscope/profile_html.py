@@ -1,4 +1,4 @@
-"""What a notebook shows of a profile: where the time went, in numbers that a person reads."""
+"""The HTML that a notebook shows for a profile: its summary and the ops that took the most time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import polars as pl
 
-#: Ops shown; ``op_totals()`` has all.
+#: Number of ops shown; ``op_totals()`` has all of them.
 _OPS: Final = 10
 _COLUMNS: Final = ("op", "direction", "inputs", "layer", "source")
-#: What of the summary is shown, and as what; the same where there is a GPU and where the CPU is the device.
+#: The summary's columns shown, with their labels; the same with a GPU and with the CPU as the device.
 _SUMMARY: Final[Mapping[str, str]] = {
     "wall_time": "wall time",
     "device_time": "time of {device}",
@@ -25,7 +25,7 @@ _SUMMARY: Final[Mapping[str, str]] = {
 
 
 def page(head: str, summary: Mapping[str, Any], ops: pl.DataFrame, device: str) -> str:
-    """The profile's own line, its summary and the ops that took longest, as HTML; all text is escaped."""
+    """Return the profile's line ``head``, its summary and the ops that took longest, as escaped HTML."""
     rows = [
         (label.format(device=device), readable(name, summary[name]))
         for name, label in _SUMMARY.items()
@@ -48,7 +48,7 @@ def page(head: str, summary: Mapping[str, Any], ops: pl.DataFrame, device: str) 
 
 
 def readable(name: str, value: Any) -> str:
-    """A value of a column of that name, with its unit; times are nanoseconds."""
+    """Return a value of the column ``name`` with its unit, as text; times are given in ns."""
     if value is None:
         return ""
     if name.endswith("share"):
@@ -69,6 +69,6 @@ def _table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Numbers stay at the right, where notebooks have all; text is read from the left."""
+    """Return one cell. Notebooks align every cell right; cells that do not begin with a digit go left."""
     left = "" if text[:1].isdigit() else ' style="text-align:left"'
     return f"<td{left}>{escape(text)}</td>"

@@ -1,3 +1,3 @@
-"""The version, where everything below the public API can read it."""
+"""The version of opscope, in a module that every other module can import."""
 
 __version__ = "0.1.0"

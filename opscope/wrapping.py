@@ -1,4 +1,4 @@
-"""A function of the user's own as an op: each call a range with its tensor arguments."""
+"""Record calls of a user's function as ops: each call becomes a range with its tensor arguments."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _patches = Patches()
 
 
 def wrap(owner: Any, name: str) -> None:
-    """Let each call of ``owner.name`` be an op; a second time changes nothing."""
+    """Record each call of ``owner.name`` as an op; wrapping it again changes nothing."""
     original = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
     method = isinstance(original, (staticmethod, classmethod))
     function = original.__func__ if method else original
     if not callable(function):
-        raise TypeError(f"{name} of {owner!r} cannot be called")
+        raise TypeError(f"cannot wrap {name} of {owner!r}: it is not callable")
     with _lock:
         if not _patches.has(owner, name):
             ours = _ranged(function, f"{_name_of(owner)}.{name}")
@@ -31,7 +31,7 @@ def wrap(owner: Any, name: str) -> None:
 
 
 def restore() -> None:
-    """Put every wrapped function back, unless another tool has replaced ours since."""
+    """Restore every wrapped function, except where another tool has since replaced the wrapper."""
     with _lock:
         _patches.restore()
 
@@ -59,7 +59,7 @@ def _ranged(function: Any, name: str) -> Any:
 
 
 def _positional(function: Any) -> tuple[str, ...]:
-    """The names of the parameters that may be given by position, where Python knows them."""
+    """Return the names of the parameters that can be passed by position; () if Python cannot tell."""
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin
@@ -71,7 +71,7 @@ def _positional(function: Any) -> tuple[str, ...]:
 def _describe(
     name: str, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> OpCall:
-    """The call: tensors are its inputs, numbers and texts its parameters, by name."""
+    """Return the call as an OpCall: tensors are inputs, numbers and texts are named parameters."""
     inputs: tuple[Arg, ...] = ()
     params: list[tuple[str, ParamValue]] = []
     unnamed = (f"arg{place}" for place in range(len(names), len(args)))
@@ -85,14 +85,17 @@ def _describe(
 
 
 def _arg(value: Any) -> Arg:
-    """The tensor, of whatever framework: anything with sizes and a dtype."""
+    """Return the TensorSpec of any framework's tensor (an object with ``shape`` and ``dtype``), else None.
+
+    Of a list or tuple, return the specs of its first 256 items.
+    """
     if isinstance(value, (list, tuple)):
         items = tuple(found for item in value[:256] if (found := _arg(item)) is not None)
         return items or None
     try:
         shape, dtype = value.shape, value.dtype
         dims = tuple(size if type(size) is int else "?" for size in shape)
-    except Exception:  # noqa: BLE001 - a property of a stranger's class may raise anything
+    except Exception:  # noqa: BLE001 - a property of an unknown class may raise anything
         return None
     text = str(getattr(dtype, "name", dtype)).rsplit(".", 1)[-1]
     return TensorSpec(DTYPE_NAMES.get(text, text if text.isidentifier() else "?"), dims)

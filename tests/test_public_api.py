@@ -149,7 +149,7 @@ def test_wrap_refuses_what_is_no_function():
         opscope.wrap(Layer, "missing")
     Layer.constant = 3
     try:
-        with pytest.raises(TypeError, match="cannot be called"):
+        with pytest.raises(TypeError, match="it is not callable"):
             opscope.wrap(Layer, "constant")
     finally:
         del Layer.constant

@@ -1,4 +1,4 @@
-"""How a capture is made, and which way suits this machine."""
+"""Choose the backend that suits this process and machine, and begin a capture with it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from .gpu_runtime import platform
 
 _log = logging.getLogger(__name__)
 
-#: Values of a list of visible devices that hide all.
+#: Values of a variable such as CUDA_VISIBLE_DEVICES that hide all devices.
 _HIDE: Final = ("", "-1", "NoDevFiles")
-#: What nsys sets in the processes that it starts.
+#: Environment variables that nsys sets in the processes that it starts.
 _NSYS_SIGNS: Final = ("NSYS_PROFILING_SESSION_ID", "QUADD_INJECTION_PROXY")
 UNHEARD: Final = (
-    "Nsight Systems runs this without -t nvtx and hears no range: opscope records them itself; with "
-    "`nsys profile -t nvtx,cuda` they are in its report beside the kernels"
+    "Nsight Systems runs this process without -t nvtx, so it does not record ranges: opscope records them "
+    "itself. Start with `nsys profile -t nvtx,cuda` to have them in its report beside the kernels"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A backend's name (``emit``, ``nsys``, ``kineto``, ``xplane``, ``recorder``) and why it was chosen."""
+    """A backend's name (``emit``, ``nsys``, ``kineto``, ``xplane``, ``recorder``) and the reason for it."""
 
     name: str
     reason: str
 
 
 def choose(in_process: bool = True, environ: Mapping[str, str] = os.environ) -> Choice:
-    """The backend that ``auto`` stands for. Imports no framework and touches no driver.
+    """Return the backend that ``auto`` means here. Imports no framework and calls no driver.
 
-    ``in_process``: the program runs already, so it cannot be started under nsys any more.
+    ``in_process``: the program already runs, so it can no longer be started under nsys.
     """
     if under_nsys(environ):
         if attached(environ) is not None and not environ.get("NVTX_DISABLE"):
@@ -51,20 +51,27 @@ def choose(in_process: bool = True, environ: Mapping[str, str] = os.environ) -> 
     gpu = gpu_vendor(environ)
     nsys = shutil.which("nsys", path=environ.get("PATH"))
     if gpu == "nvidia" and nsys and not in_process:
-        return Choice("nsys", f"a GPU, and {nsys}")
+        return Choice("nsys", f"a GPU is visible, and nsys is installed: {nsys}")
     if in_process and jax_alone():
         return Choice(
-            "xplane", "JAX is loaded: its profiler gives the operations, the recorder the ranges"
+            "xplane",
+            "JAX is loaded: its profiler records the operations, opscope's recorder the ranges",
         )
     if gpu is None:
         return Choice("recorder", "no GPU is visible: ranges are recorded in the process")
     if not has_torch():
-        return Choice("recorder", "a GPU, but no profiler to see its kernels with (nsys, PyTorch)")
+        return Choice(
+            "recorder",
+            "a GPU is visible, but nothing that can record its kernels is installed (nsys or PyTorch)",
+        )
     torch = sys.modules.get("torch")
     if torch is not None and platform(torch) is None:
-        return Choice("recorder", "a GPU, but this PyTorch is built without CUDA and ROCm")
+        return Choice(
+            "recorder", "a GPU is visible, but this PyTorch is built without CUDA and ROCm"
+        )
     return Choice(
-        "kineto", "a GPU and PyTorch: its profiler gives the kernels, the recorder the ops"
+        "kineto",
+        "a GPU is visible, with PyTorch: its profiler records the kernels, opscope's recorder the ops",
     )
 
 
@@ -76,14 +83,14 @@ def under_nsys(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def has_gpu(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> bool:
-    """Whether a GPU is visible whose kernels can be captured, NVIDIA's or AMD's."""
+    """Whether an NVIDIA or AMD GPU is visible, whose kernels can be captured."""
     return gpu_vendor(environ, root) is not None
 
 
 def gpu_vendor(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> str | None:
-    """``nvidia`` or ``amd``, by the driver's device file; None where there is none, or it is hidden.
+    """Return ``nvidia`` or ``amd`` by the driver's device file; None if there is no GPU or it is hidden.
 
-    Asking the driver would initialise CUDA, which forked children could then not use.
+    A call of the driver would initialise CUDA, and forked children could then not use it.
     """
     dev = root / "dev"
     names: tuple[str, ...]
@@ -101,36 +108,36 @@ def gpu_vendor(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) 
 
 
 def _amd_nodes(root: Path) -> bool:
-    """Whether one of the nodes of ``/dev/kfd`` is a GPU; taken for granted where they are not told.
+    """Whether one of the nodes of ``/dev/kfd`` is a GPU; True if the system does not list the nodes.
 
-    The file is there on any machine with the driver loaded; a CPU is a node too, without SIMDs.
+    The file exists on every machine with the driver loaded. A CPU is a node too, without SIMDs.
     """
     told = [*(root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")]
     found = []
     for path in told:
         try:
             found.append(re.search(r"^simd_count [1-9]", path.read_text(), re.MULTILINE))
-        except OSError:  # of a GPU that a container may not use
+        except OSError:  # a GPU that this container may not use
             continue
     return not told or any(found)
 
 
 def jax_alone() -> bool:
-    """Whether the program has loaded JAX and not PyTorch."""
+    """Whether the program has imported JAX but not PyTorch."""
     return "jax" in sys.modules and "torch" not in sys.modules
 
 
 def has_torch() -> bool:
-    """Whether PyTorch is imported or can be."""
+    """Whether PyTorch is imported or installed."""
     return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
 
 
 def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
-    """The capture of that backend into ``folder``, not yet started; None for ``emit``.
+    """Return the backend's capture into ``folder``, not yet started; None for ``emit``.
 
-    Raises ValueError on a backend that cannot be made in the process.
+    Raises ValueError for a backend that does not exist in the process.
     """
-    # lazy: each has its own needs, and a process makes one of them
+    # lazy: each backend has its own imports, and a process uses only one
     if name == "emit":
         return None
     if name == "kineto":
@@ -145,13 +152,11 @@ def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
         from .recorder import RecorderCapture
 
         return RecorderCapture(folder)
-    raise ValueError(
-        f"no backend {name!r} in the process; there are kineto, xplane, recorder and emit"
-    )
+    raise ValueError(f"no backend {name!r} in the process; choose kineto, xplane, recorder or emit")
 
 
 def tell_unheard() -> None:
-    """Say that Nsight Systems does not hear us, on stderr and in the recording."""
+    """Warn in the log and in the recording that Nsight Systems does not record ranges."""
     _log.warning("opscope: %s", UNHEARD)
     recorder = session.recorder()
     if recorder is not None:
@@ -159,17 +164,18 @@ def tell_unheard() -> None:
 
 
 def begin(folder: str | os.PathLike[str], backend: str = "auto") -> Choice:
-    """Start a capture of this process into ``folder``; what was started, and why.
+    """Start a capture of this process into ``folder``; return the backend started, and why.
 
-    ``auto`` falls back to the recorder where the profiler cannot start, and the reason says so.
-    Raises ValueError on an unknown backend, and what ``session.start`` does on one that was asked
-    for by name.
+    If the profiler cannot start, ``auto`` falls back to the recorder, and the reason says so. Raises
+    ValueError for an unknown backend, and for a backend requested by name what ``session.start`` raises.
     """
-    choice = choose() if backend == "auto" else Choice(backend, "asked for")
+    choice = choose() if backend == "auto" else Choice(backend, "requested")
     capture = make(choice.name, folder)
     if capture is None:
         if attached() is None:
-            _log.warning("opscope: nothing is recorded: no tool that hears NVTX is attached")
+            _log.warning(
+                "opscope: nothing is recorded: the backend emit needs an NVTX tool, and none is attached"
+            )
         return choice
     try:
         session.start(capture)

@@ -1,7 +1,7 @@
-"""A framework's own profiler beside our recorder: what captures of both have in common.
+"""The base of captures that run a framework's own profiler beside opscope's recorder.
 
-The profiler gives what ran, the recorder the ranges around it. Calls that both see, their times read
-before and after on the recorder's clock (probes), put the two on one clock.
+The profiler records what ran, the recorder the ranges around it. Probes align their clocks: calls that both
+see, with the recorder's clock read before and after each.
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ from .keeper import Keeper
 from .window import EXACT, FULL, GAVE_WAY, Bounds, Window
 
 _log = logging.getLogger(__name__)
-#: How long a device is waited for, which a collective may hold for ever, and a profiler's start.
+#: Longest wait for a device, which a collective may block for ever, and for a profiler's start.
 SETTLE_S: Final = 30.0
-#: How long a capture of a CUDA graph is, where the recording ends meanwhile.
+#: Longest wait for the capture of a CUDA graph when the profiler begins or the recording ends.
 QUIET_S: Final = 10.0
-#: How long a profiler may take to write what it has: 2 M events take it 30 to 200 s.
+#: Longest time for a profiler to write its trace: 2 M events take it 30 to 200 s.
 END_S: Final = 600.0
 
 _ENDED, _REFUSED, _LATE = "ended", "refused", "late"
 
 
 class Beside:
-    """The recorder from ``start`` to ``stop`` and a profiler for a window of that, into ``folder``.
+    """Runs the recorder from ``start`` to ``stop``, and a profiler during a window of that, into ``folder``.
 
-    ``bounds`` say what ends the window. What the profiler has is written then, so that a program which
-    is killed later loses none of it; the recording goes on. Forked children are recorded without what
-    the profiler gives. A subclass says how its profiler is begun, touched and ended.
+    ``bounds`` say what ends the window. The profiler's trace is written at that time, so that a program that
+    is killed later loses none of it; the recording goes on. Forked children are recorded without the
+    profiler. A subclass begins, touches and ends its profiler.
     """
 
-    #: What the profiler gives, and its name, for messages.
+    #: What the profiler records, and the profiler's name, for messages.
     gives: ClassVar[str]
     profiler: ClassVar[str]
-    #: What it gives is a GPU's.
+    #: Whether the profiler records a GPU's work.
     gpu: ClassVar[bool] = False
 
     def __init__(self, folder: str | os.PathLike[str], bounds: Bounds = EXACT) -> None:
         self.folder = Path(folder)
-        #: Told in a line where the window ended before ``stop``.
+        #: Called with a line of text if the window ended before ``stop``.
         self.tell: Callable[[str], object] = _log.warning
         self._bounds = bounds
-        #: Where probes go: the recorder, while the profiler runs.
+        #: The recorder that gets the probes, while the profiler runs.
         self._recorder: Recorder | None = None
         self._undo: Callable[[], None] | None = None
         self._next_probe = 0
         self._pid = 0
         self._window: Window | None = None  # while the profiler runs
-        self._awaited: Window | None = None  # while steps are watched for a window to come
+        self._awaited: Window | None = None  # while another window will begin once steps are alike
         self._keeper: Keeper | None = None
         self._stepping: int | None = None  # the thread whose steps count
-        self._before = 0  # of what ``_events`` counts, when the window was opened
+        self._before = 0  # the count behind ``_events`` when the window was opened
         self._ending = threading.Lock()
 
     def warmup(self) -> None:
-        """Prepare what is slow to start. Raises SessionError where the profiler is not to be had."""
+        """Prepare what is slow to start. Raises SessionError if the profiler is not available."""
 
     def start(self) -> None:
-        """Begin. Raises SessionError where the profiler cannot start, OSError where the folder is gone."""
+        """Begin. Raises SessionError if the profiler cannot start, OSError if the folder cannot be made."""
         self.warmup()
         self._pid = os.getpid()
         window = self._open(self._bounds)
@@ -85,7 +85,7 @@ class Beside:
         self._undo = session.on_step(self._on_step)
 
     def stop(self) -> None:
-        """End. Afterwards ``readers.recording.reader.collect(folder)`` has the whole trace."""
+        """End. Afterwards ``readers.recording.reader.collect(folder)`` reads the whole trace."""
         recorder = session.recorder()
         if self._undo is not None:
             self._undo()
@@ -105,37 +105,39 @@ class Beside:
                 recorder.stop()
 
     def in_child(self) -> bool:
-        """A forked child is recorded without a profiler."""
+        """Continue in a forked child: it is recorded without a profiler."""
         return True
 
-    # ---------------------------------------------------------------- what a subclass says
+    # ---------------------------------------------------------------- overridden by subclasses
 
     def _prepare(self) -> None:
-        """What comes before ``_begin``, on the thread that asks for it. Raises SessionError."""
+        """Prepare ``_begin``, on the thread that opens the window. Raises SessionError."""
 
     def _begin(self) -> None:
         """Start the profiler. Raises SessionError."""
         raise NotImplementedError
 
     def _touch(self) -> bool:
-        """One call that the profiler sees; False where there is none to make."""
+        """Make one call that the profiler sees; return False if there is no call to make."""
         raise NotImplementedError
 
     def _settle(self) -> None:
-        """Wait for what was started: it is part of the window. Raises RuntimeError."""
+        """Wait for the device work started so far: it is part of the window. Raises RuntimeError."""
         raise NotImplementedError
 
     def _end(self, folder: Path | None) -> None:
-        """Stop the profiler, whatever fails; its trace goes into the part ``folder``. Raises
-        RuntimeError, OSError."""
+        """Stop the profiler, whatever fails, and write its trace into the part ``folder``, if not None.
+
+        Raises RuntimeError, OSError.
+        """
         raise NotImplementedError
 
     def _is_capturing(self) -> bool:
-        """Whether this thread is capturing what it starts, so that a wait would spoil it."""
+        """Whether this thread is capturing a CUDA graph, so that waiting for the device would spoil it."""
         return threading.get_ident() in OF_PROCESS.threads
 
     def _is_taken(self) -> bool:
-        """Whether the program's own profiler runs, which ours must not meet."""
+        """Whether the program's own profiler runs; two profilers must not run at once."""
         return False
 
     def _is_full(self) -> bool:
@@ -148,9 +150,9 @@ class Beside:
     # ---------------------------------------------------------------- the window begins
 
     def _open(self, bounds: Bounds) -> Window:
-        """Start the profiler once all has ended that was started before. Raises SessionError."""
+        """Start the profiler after all earlier device work has ended. Raises SessionError."""
         if any(pid == os.getpid() for pid, _ in _UNENDED):
-            raise SessionError("the profiler of a recording before has not ended yet")
+            raise SessionError("the profiler of an earlier recording has not ended yet")
         if self._is_taken():
             raise SessionError("the program's own profiler runs")
         self._keeper = keeper = Keeper(self._tick)
@@ -170,25 +172,25 @@ class Beside:
                     raise
         except TimeoutError:
             keeper.leave()
-            raise SessionError(f"{self.profiler} has not begun in {SETTLE_S:g} s") from None
+            raise SessionError(f"{self.profiler} has not started within {SETTLE_S:g} s") from None
         except RuntimeError as error:
             keeper.leave()
             if isinstance(error, SessionError):
                 raise
-            raise SessionError(f"{self.profiler} cannot begin: {error}") from error
-        except BaseException:  # Ctrl-C above all: the thread must not outlive the window
+            raise SessionError(f"{self.profiler} cannot start: {error}") from error
+        except BaseException:  # above all Ctrl-C: the thread must not outlive the window
             keeper.leave()
             raise
         return window
 
     def _abandon(self) -> None:
-        """Stop the profiler, whose trace nobody wants."""
+        """Stop the profiler without writing its trace."""
         assert self._keeper is not None
         self._keeper.ask(lambda: self._end(None)).wait(SETTLE_S)
         self._keeper.leave()
 
     def _record(self, recorder: Recorder, window: Window) -> None:
-        """The recording ``recorder`` goes on beside the profiler."""
+        """Record into ``recorder`` beside the running profiler."""
         if self.gpu:
             recorder.fact(gpu=True)
         recorder.fact(profiling=window.opened, gives=self.gives, profiler=self.profiler)
@@ -201,11 +203,11 @@ class Beside:
     # ---------------------------------------------------------------- the window is open
 
     def _events(self) -> int:
-        """About how many events the profiler holds; while it runs it does not tell.
+        """Estimate the number of events in the profiler's memory; a running profiler does not give it.
 
-        Of 13 real traces of programs in PyTorch a leaf op has 0.8 to 3.2 events (calls, kernels,
-        copies), and the recorder 2 or 3 records of it: so there are about as many records, or more. A
-        kernel that a CUDA graph replays is one event and no record, its capture was one op.
+        In 13 real traces of PyTorch programs, a leaf op has 0.8 to 3.2 events (calls, kernels, copies) and
+        the recorder writes 2 or 3 records for it: so there are about as many records as events, or more. A
+        kernel replayed by a CUDA graph is one event without a record; when captured it was one op.
         """
         recorder = self._recorder
         written = 0 if recorder is None else recorder.written
@@ -218,7 +220,7 @@ class Beside:
         if self._stepping is None:
             self._stepping = here
         if self._stepping != here:
-            return  # of threads that step at once the first counts
+            return  # if several threads have steps, only the first thread's count
         now, window = perf_counter_ns(), self._window
         if window is None:
             self._await(number, now)
@@ -229,7 +231,7 @@ class Beside:
             self._probe_as_known(2)
 
     def _tick(self) -> None:
-        """Now and then, on the keeper's thread."""
+        """End the window if that is due; called at intervals on the keeper's thread."""
         window = self._window
         if window is None or os.getpid() != self._pid:
             return
@@ -243,10 +245,10 @@ class Beside:
         return window.over is not None
 
     def _await(self, number: int, now: int) -> None:
-        """A window ended before steps were alike; once they are one more begins, in a part of its own."""
+        """Open a second window, in a part of its own, once steps are alike; the first ended before that."""
         awaited, recorder = self._awaited, session.recorder()
         if awaited is None or recorder is None:
-            if self._undo is not None:  # steps are cheaper without
+            if self._undo is not None:  # steps are cheaper without a subscriber
                 self._undo()
                 self._undo = None
             return
@@ -272,17 +274,18 @@ class Beside:
     # ---------------------------------------------------------------- the window ends
 
     def _give_way(self) -> None:
-        """The program's own profiler is about to begin: ours ends first, on which theirs depends."""
+        """End our window before the program's own profiler begins, which cannot run beside ours."""
         window = self._window
         if window is not None and os.getpid() == self._pid:
             window.over = window.over or GAVE_WAY
             self._close(QUIET_S)
 
     def _close(self, quiet_s: float = 0, last: bool = False, waits: bool = True) -> None:
-        """End the window, unless a capture is in progress: then a later step or tick ends it.
+        """End the window; while a CUDA graph is being captured, leave that to a later step or tick.
 
-        What another thread is ending is waited for, so that the program goes on after the window: all
-        but the keeper's thread wait, which does what that other asks. ``last``: the recording ends too.
+        If another thread is ending the window, wait for it (``waits``), so that the program continues after
+        the window. The keeper's thread does not wait: the other thread needs it. ``last``: the recording
+        ends too.
         """
         if not self._ending.acquire(timeout=END_S if waits else 0):
             return
@@ -303,15 +306,15 @@ class Beside:
             outcome = job.wait(END_S) if settled.wait(quiet_s + SETTLE_S) else _LATE
         except TimeoutError:
             outcome = _LATE
-        except BaseException:  # Ctrl-C above all
+        except BaseException:  # above all Ctrl-C
             self._window = self._recorder = None
-            self._lost(recorder, "interrupted while the device was waited for")
+            self._lost(recorder, "interrupted while waiting for the device")
             keeper.leave()
             raise
         if outcome == _REFUSED and not last:
             _UNENDED.discard(unended)
             return
-        if outcome == _REFUSED:  # the trace has come to nothing; the profiler ends at a later tick
+        if outcome == _REFUSED:  # the trace is lost; the profiler ends at a later tick
             window.over = window.over or "the recording ended"
             self._recorder = None
             self._lost(recorder, "the recording ended while a CUDA graph was being captured")
@@ -328,8 +331,10 @@ class Beside:
     def _finish(
         self, window: Window, recorder: Recorder | None, quiet_s: float, settled: threading.Event
     ) -> str:
-        """Stop the profiler, on the keeper's thread, and write what it has. ``settled`` is set once the
-        device has been waited for."""
+        """Stop the profiler and write its trace; runs on the keeper's thread, returns the outcome.
+
+        ``settled`` is set once the wait for the device is over.
+        """
         with OF_PROCESS.kept_out(quiet_s) as quiet:
             if not quiet:
                 settled.set()
@@ -337,10 +342,10 @@ class Beside:
             end, failed = perf_counter_ns(), None
             try:
                 self._settle()
-            except Exception as error:  # noqa: BLE001 - whatever fails, the profiler is to end
+            except Exception as error:  # noqa: BLE001 - whatever fails, the profiler must end
                 self._lost(recorder, f"the device failed: {error}")
             settled.set()
-            # a recording that has ended since takes no more
+            # a recording that has ended meanwhile takes no more
             kept = recorder if recorder is not None and recorder.running else None
             try:
                 self._end(None if kept is None else kept.folder)
@@ -350,7 +355,7 @@ class Beside:
         if failed is not None:
             self._lost(recorder, failed)
         elif kept is not None:
-            whole = window.over is None  # nothing is left out of what ends before it is long
+            whole = window.over is None  # a recording that ends before its bounds is kept whole
             begin = window.opened if whole or window.begin is None else window.begin
             chosen = self._bounds.chosen and window.begin is not None
             kept.fact(
@@ -359,16 +364,16 @@ class Beside:
                 steps=[window.first, window.last],
                 ended=window.over,
             )
-            kept.flush()  # a process that is killed later keeps it
+            kept.flush()  # so that a process that is killed later does not lose it
         return _ENDED
 
     def _lost(self, recorder: Recorder | None, why: str) -> None:
-        _log.warning("%s are not in this capture: %s", self.gives, why)
+        _log.warning("this capture contains no %s: %s", self.gives, why)
         if recorder is not None:
             recorder.note("warning", f"{self.gives} not captured: {why}")
 
     def _probe_as_known(self, times: int) -> None:
-        """Probe on a thread that the recording knows: else nobody finds the calls again."""
+        """Probe on this thread, registered with the recording: its readers must find the calls."""
         recorder = self._recorder
         if recorder is not None and not hasattr(recorder.local, "log"):
             recorder.new_thread()
@@ -389,17 +394,17 @@ class Beside:
         self._next_probe = perf_counter_ns() + PROBE_NS
 
 
-#: (pid, whose profiler has not ended yet): until it has no other may begin.
+#: (pid, capture) whose profiler has not ended yet: no other profiler may begin before.
 _UNENDED: Final[set[tuple[int, Beside]]] = set()
 
 
 def _said(gives: str, window: Window) -> str:
-    """The line that tells of which part of a run there is more than ranges."""
+    """Return the line that says for which part of a run there are kernels (or what the profiler gives)."""
     since = window.opened if window.begin is None else window.begin
     what = f"{(perf_counter_ns() - since) / 1e9:.1f} s"
     if window.begin is not None and window.first is not None and window.last is not None:
         what = f"steps {window.first} to {window.last}"
     return (
-        f"{gives} are of {what} only ({window.over}); "
-        "--steps, --duration and --whole of opscope run choose otherwise"
+        f"{gives} were captured only for {what} ({window.over}); "
+        "to change that, use --steps, --duration or --whole of opscope run"
     )

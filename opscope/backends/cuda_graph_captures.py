@@ -1,6 +1,7 @@
-"""The methods by which PyTorch captures CUDA graphs, wrapped where no adapter tells of captures.
+"""Wrap the methods by which PyTorch captures CUDA graphs, to report captures if no adapter does.
 
-``core.capture.cuda_graphs`` says what for. With the PyTorch adapter installed, it tells, and these wrappers pass by.
+``core.capture.cuda_graphs`` says why. If the PyTorch adapter is installed, it reports captures, and these
+wrappers do nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from opscope.core.capture.cuda_graphs import OF_PROCESS, Captures
 
 
 class Methods:
-    """``capture_begin``, ``capture_end`` and ``replay`` of PyTorch's classes, wrapped to tell ``captures``."""
+    """Wraps ``capture_begin``, ``capture_end`` and ``replay`` of PyTorch's classes to inform ``captures``."""
 
     def __init__(self, captures: Captures = OF_PROCESS) -> None:
         self._captures = captures
         self._wrapped: dict[tuple[type, str], Callable[[], bool]] = {}
 
     def install(self, *owners: type) -> None:
-        """Wrap the methods of the classes, where they are not yet and no adapter tells."""
+        """Wrap the methods of the classes, unless they are wrapped already or an adapter reports captures."""
         if self._captures.told:
             return
         for owner in owners:
@@ -34,7 +35,7 @@ class Methods:
                     self._wrapped[owner, name] = _exchange(owner, name, make(original))
 
     def uninstall(self) -> None:
-        """Put the methods back, but those that others have wrapped since and while one is captured."""
+        """Restore the methods, except while a CUDA graph is captured and those wrapped by others since."""
         if not self._captures.threads:
             for key, undo in tuple(self._wrapped.items()):
                 if undo():
@@ -48,7 +49,9 @@ class Methods:
             self._captures.begins(graph)
             try:
                 return original(graph, *args, **kwargs)
-            except BaseException:  # an interrupt too: else it would count as captured for ever
+            except (
+                BaseException
+            ):  # an interrupt too: else it would count as being captured for ever
                 self._captures.ends(graph)
                 raise
 
@@ -93,5 +96,5 @@ def _exchange(owner: type, name: str, ours: Any) -> Callable[[], bool]:
     return undo
 
 
-#: Those that tell of this process's captures.
+#: The wrappers that report this process's captures.
 METHODS: Final = Methods()

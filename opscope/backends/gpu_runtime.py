@@ -1,9 +1,9 @@
-"""The GPU runtime that PyTorch has loaded, CUDA's or HIP's: one call of it that disturbs nothing.
+"""Find one harmless call in the GPU runtime (CUDA or HIP) that PyTorch has loaded, for clock probes.
 
-The call asks which version the driver has. It needs no context and makes none (a stream's query makes
-one on the current device, hundreds of MB in each rank), may be made while a graph is captured on any
-thread, and PyTorch's profiler records it: Kineto leaves out some calls (``cudaGetDevice``,
-``cudaGetLastError``; of HIP's ``hipRuntimeGetVersion`` too) and every driver call but launches.
+The call returns the driver's version. It needs no context and makes none (a stream query makes one on the
+current device, hundreds of MB in each rank), is allowed while a CUDA graph is captured on any thread, and
+PyTorch's profiler records it. Kineto leaves out some calls (``cudaGetDevice``, ``cudaGetLastError``; of
+HIP's also ``hipRuntimeGetVersion``) and every driver call except launches.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from opscope.core.recording_format import PROBE_CALLS
 
-#: By PyTorch's name of the platform: the runtime's library.
+#: The runtime's library, by PyTorch's name of the platform.
 _LIBRARIES: Final = {"cuda": "libcudart", "hip": "libamdhip64"}
 _MAPS: Final = Path("/proc/self/maps")
 
 
 def platform(torch: Any) -> str | None:
-    """``cuda`` or ``hip``, which PyTorch also calls cuda; None where it is built for neither."""
+    """Return ``cuda`` or ``hip`` (which PyTorch also calls cuda); None if PyTorch is built for neither."""
     for name in ("hip", "cuda"):
         if getattr(torch.version, name, None) is not None:
             return name
@@ -31,9 +31,9 @@ def platform(torch: Any) -> str | None:
 
 
 def driver_version_call(torch: Any, maps: Path = _MAPS) -> Callable[[], object] | None:
-    """What makes the call in the runtime that this PyTorch uses; None where that is not to be found.
+    """Return a function that makes the call in the runtime that this PyTorch uses; None if it is not found.
 
-    Nothing is loaded: only what the process has mapped is asked.
+    This loads no library: it looks only at libraries that the process has mapped.
     """
     loaded = getattr(os, "RTLD_NOLOAD", None)
     kind = platform(torch) or ""
@@ -42,10 +42,10 @@ def driver_version_call(torch: Any, maps: Path = _MAPS) -> Callable[[], object] 
         return None
     for path in _places(torch, library, maps):
         try:
-            # Holds the GIL: to wait for it after the call would widen the bracket by milliseconds.
+            # PyDLL holds the GIL: waiting for it after the call would widen the bracket by milliseconds.
             found = ctypes.PyDLL(path, mode=os.RTLD_LAZY | loaded)
             function = getattr(found, name)
-        except (OSError, AttributeError):  # not mapped; mapped, and does not show the call
+        except (OSError, AttributeError):  # not mapped; or mapped, but the call is not exported
             continue
         function.argtypes, function.restype = [ctypes.POINTER(ctypes.c_int)], ctypes.c_int
         version = ctypes.c_int(0)
@@ -55,10 +55,10 @@ def driver_version_call(torch: Any, maps: Path = _MAPS) -> Callable[[], object] 
 
 
 def _places(torch: Any, library: str, maps: Path) -> Iterator[str | None]:
-    """Where the call may be, the surest first.
+    """Yield the libraries that may contain the call, the most certain first.
 
-    A symbol is looked up in a library and in all that it needs, so PyTorch's own libraries lead to the
-    runtime that they were linked with, shared or (where it shows) static, among several in a process.
+    A symbol is looked up in a library and all its dependencies. So PyTorch's own libraries lead to the
+    runtime that they were linked with, shared or (if exported) static, even if the process has several.
     """
     kind = platform(torch)
     folder = Path(torch.__file__).parent / "lib"
@@ -68,7 +68,7 @@ def _places(torch: Any, library: str, maps: Path) -> Iterator[str | None]:
         mapped = maps.read_text("utf-8", "replace")
     except OSError:  # no /proc
         mapped = ""
-    # a wheel's tools rename what they pack: libcudart-d0da41ae.so.11.0
+    # tools that build wheels rename the libraries that they include: libcudart-d0da41ae.so.11.0
     pattern = rf"(/\S.*/{library}(?:-[0-9a-f]+)?\.so[.\d]*)$"
     yield from dict.fromkeys(re.findall(pattern, mapped, re.MULTILINE))
-    yield None  # the program itself and what it shows to all
+    yield None  # the program itself and all global symbols

@@ -1,8 +1,8 @@
-"""A thread that begins and ends a profiler, so that whoever asks for it need not wait for ever.
+"""A thread that begins and ends a profiler, so that its callers need not wait without limit.
 
-PyTorch keeps a running profiler in the state of the thread that began it: ended on another it warns, gives
-no trace and goes on ("disableProfiler called but no active profiling session found", 2.13; older ones
-raise). Steps, timers and the end of the program come on several threads; this is the one for all of it.
+PyTorch ties a running profiler to the thread that began it. If another thread ends it, PyTorch warns, gives
+no trace and goes on ("disableProfiler called but no active profiling session found", 2.13; older versions
+raise). Steps, timers and the end of the program happen on several threads; this thread serves all of them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _log = logging.getLogger(__name__)
-#: How often ``tick`` is called.
+#: Seconds between calls of ``tick``.
 TICK_S: Final = 0.5
 
 
 class Job:
-    """What a keeper was asked to do."""
+    """A function that a keeper runs, and its result."""
 
     def __init__(self, what: Callable[[], Any]) -> None:
         self._what = what
@@ -28,8 +28,10 @@ class Job:
         self._error: BaseException | None = None
 
     def wait(self, seconds: float | None = None) -> Any:
-        """What it returned. Raises what it raised, and TimeoutError where it has not ended by then; it
-        goes on."""
+        """Wait for the function and return its result. Raises what it raised.
+
+        Raises TimeoutError if it has not ended within ``seconds``; it then goes on.
+        """
         if not self._done.wait(seconds):
             raise TimeoutError
         if self._error is not None:
@@ -37,19 +39,19 @@ class Job:
         return self._result
 
     def run(self) -> None:
-        """Do it, on this thread."""
+        """Run the function on this thread."""
         try:
             self._result = self._what()
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - ``wait`` raises it
             self._error = error
         finally:
             self._done.set()
 
 
 class Keeper:
-    """One thread that does what it is asked, in order, and calls ``tick`` in between.
+    """One thread that runs functions in the order of ``ask``, and calls ``tick`` in between.
 
-    It begins at once: at the end of a program no thread can (Python 3.12).
+    The thread is started at once: at the end of a program none can be started (Python 3.12).
     """
 
     def __init__(self, tick: Callable[[], object]) -> None:
@@ -59,7 +61,7 @@ class Keeper:
         self._thread.start()
 
     def ask(self, what: Callable[[], Any]) -> Job:
-        """Have ``what`` done on the thread; on the thread itself at once."""
+        """Run ``what`` on the thread; if called on the thread itself, run it at once. Return the job."""
         job = Job(what)
         if threading.current_thread() is self._thread:
             job.run()
@@ -68,7 +70,7 @@ class Keeper:
         return job
 
     def leave(self) -> None:
-        """End the thread once all is done that was asked."""
+        """End the thread after all jobs asked so far."""
         self._jobs.put(None)
 
     def _run(self) -> None:
@@ -79,7 +81,9 @@ class Keeper:
                 try:
                     self._tick()
                 except Exception:  # noqa: BLE001 - a fault of ours must not end the thread
-                    _log.exception("opscope: the profiler's window is not looked after")
+                    _log.exception(
+                        "opscope: the timed check of the profiler's window failed; only a step ends it now"
+                    )
                     self._tick = lambda: None
                 continue
             if job is None:

@@ -1,4 +1,4 @@
-"""A recording on its way to a profile: its folder is deleted only once the profile stands."""
+"""Turn a recording into a profile; the recording's folder is deleted only after the profile is written."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _OS_ERROR = re.compile(r"([^:\n]+) \(os error \d+\)")
 
 
 def beside(target: Path) -> Path:
-    """A new hidden folder beside ``target``, on the disk that will hold the profile. Raises OSError."""
+    """Make a hidden folder beside ``target``, on the disk of the profile. Raises OSError."""
     return Path(mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent))
 
 
 def left(folder: str | os.PathLike[str]) -> str:
-    """What has become of the recording in ``folder``, and how it is opened."""
+    """Return a text that says whether the recording in ``folder`` is kept, and how to open it."""
     if parts(folder):
         return f"what was recorded is kept: opscope report {shlex.quote(os.fspath(folder))}"
     where = "its folder is empty" if os.path.isdir(folder) else "its folder is gone"
@@ -31,7 +31,7 @@ def left(folder: str | os.PathLike[str]) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Why, in a few words: Polars wraps what the system says of a disk."""
+    """Return the reason of an error in a few words; Polars wraps the system's messages about a disk."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     said = _OS_ERROR.search(str(error))
@@ -42,23 +42,25 @@ def reason(error: BaseException) -> str:
 
 
 def is_taken(error: OSError) -> bool:
-    """Whether it says that a profile may not be replaced (``check_target``), which its caller is to know
-    before anything runs; else it is the disk's."""
+    """Whether the error says that a profile must not be replaced (``check_target``), instead of a disk error.
+
+    The caller must learn of it before anything runs.
+    """
     return isinstance(error, FileExistsError) and error.errno is None
 
 
 def discard(folder: str | os.PathLike[str]) -> None:
-    """Delete the folder; what cannot be deleted stays."""
+    """Delete the folder; files that cannot be deleted stay."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def to_profile(folder: str | os.PathLike[str], target: Path, force: bool) -> Path | None:
-    """The recording in ``folder`` as the profile ``target``, or a numbered name where that is taken.
+    """Write the recording in ``folder`` as the profile ``target``, or under a numbered name if that is taken.
 
-    Then ``folder`` is gone. Where it cannot be read or written, a line in the log says so, ``folder``
-    stays, and None comes back: for a program that is not to be harmed.
+    Return the path written, and delete ``folder``. If reading or writing fails, log a warning, keep
+    ``folder`` and return None: the user's program must not be harmed.
     """
-    # lazy: they load Polars, and a program is recorded without it
+    # lazy: these imports load Polars, which recording a program does not need
     from opscope.readers.profile import profile_folder
     from opscope.readers.recording.reader import collect
 
@@ -72,10 +74,10 @@ def to_profile(folder: str | os.PathLike[str], target: Path, force: bool) -> Pat
         if not parts(folder):
             discard(folder)
         return None
-    except BaseException:  # Ctrl-C above all
+    except BaseException:  # above all Ctrl-C
         _log.warning("opscope: %s is not written: interrupted; %s", target, left(folder))
         raise
     if written != target:
-        _log.warning("opscope: %s exists by now: wrote %s", target, written)
+        _log.warning("opscope: %s exists by now, so the profile is %s", target, written)
     discard(folder)
     return written

@@ -1,4 +1,4 @@
-"""Kernels by torch.profiler's activities of the GPU, ops by our recorder."""
+"""The ``kineto`` backend: torch.profiler records the GPU's activities, opscope's recorder the ops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Profiler(Protocol):
-    """The part of ``torch.profiler.profile`` that is used."""
+    """The methods of ``torch.profiler.profile`` that are used here."""
 
     def prepare_trace(self) -> None: ...
     def start_trace(self) -> None: ...
@@ -34,33 +34,33 @@ class Profiler(Protocol):
 
 
 class Cuda(Protocol):
-    """What is asked of the CUDA runtime."""
+    """The calls of the CUDA runtime and of PyTorch that the capture needs."""
 
     def probe(self) -> bool:
-        """One call that ``recording_format.PROBE_CALL`` names, legal at any time; False where there is none to make."""
+        """Make one call, legal at any time, that ``recording_format.PROBE_CALL`` matches; False if none."""
 
     def synchronize(self) -> None:
         """Wait for every GPU that this process uses."""
 
     def watch(self, give_way: Callable[[], None]) -> None:
-        """See to it that ``core.capture.cuda_graphs`` hears of CUDA graphs that are captured, and that
-        ``give_way`` is called before the program's own profiler begins."""
+        """Report captures of CUDA graphs to ``core.capture.cuda_graphs``, and call ``give_way`` before the
+        program's own profiler begins."""
 
     def is_taken(self) -> bool:
-        """Whether a profiler is on."""
+        """Whether a profiler of PyTorch runs."""
 
     def is_capturing(self) -> bool:
-        """Whether this thread's stream is being captured."""
+        """Whether this thread's current stream is being captured."""
 
     def is_full(self) -> bool:
-        """Whether the profiler has stopped to collect."""
+        """Whether the profiler has stopped collecting events."""
 
 
 class KinetoCapture(Beside):
-    """The recorder's ranges and torch.profiler's CUDA activities of this process, into ``folder``.
+    """Captures ranges with the recorder and CUDA activities with torch.profiler, into ``folder``.
 
-    ``profiler`` and ``cuda`` are torch's unless given. ``bounds`` say what ends the kernels' window.
-    Forked children are recorded without kernels.
+    ``profiler`` and ``cuda`` default to PyTorch's. ``bounds`` say what ends the kernels' window. Forked
+    children are recorded without kernels.
     """
 
     gives = "kernels"
@@ -88,7 +88,7 @@ class KinetoCapture(Beside):
         self._cuda.watch(self._give_way)
 
     def _prepare(self) -> None:
-        # Kineto sets itself up here, and writes an error to stderr where that is not the main thread
+        # Kineto initialises itself here, and writes an error to stderr if this is not the main thread
         self._try("prepare_trace")
 
     def _begin(self) -> None:
@@ -99,7 +99,10 @@ class KinetoCapture(Beside):
         try:
             with _ours():
                 getattr(self._profiler, name)()
-        except (RuntimeError, AssertionError) as error:  # CUPTI taken, a profiler on, no activity
+        except (
+            RuntimeError,
+            AssertionError,
+        ) as error:  # CUPTI in use, a profiler running, no activity
             self._profiler = None
             raise SessionError(f"torch.profiler cannot start: {error}") from error
 
@@ -130,7 +133,7 @@ class KinetoCapture(Beside):
         try:
             profiler.stop_trace()
         except BaseException:  # an interrupt too
-            _disable()  # else no other could begin
+            _disable()  # else no other profiler could begin
             raise
         if folder is not None:
             whole = folder / KINETO
@@ -147,7 +150,9 @@ class _TorchCuda:
             raise SessionError("PyTorch sees no GPU")
         self._call = gpu_runtime.driver_version_call(torch)
         if self._call is None:
-            _log.warning("the GPU runtime that PyTorch uses was not found: no clock can be probed")
+            _log.warning(
+                "PyTorch's GPU runtime was not found: probes cannot align the clocks of kernels and ranges"
+            )
 
     def probe(self) -> bool:
         if self._call is None:
@@ -162,7 +167,7 @@ class _TorchCuda:
         METHODS.install(*(graph for graph in graphs if graph is not None))
 
     def is_capturing(self) -> bool:
-        cuda = self._torch.cuda  # while that is initialised nothing can be captured
+        cuda = self._torch.cuda  # before CUDA is initialised, nothing can be captured
         return cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
 
     def is_taken(self) -> bool:
@@ -176,30 +181,30 @@ class _TorchCuda:
     def synchronize(self) -> None:
         cuda = self._torch.cuda
         if not cuda.is_initialized():
-            return  # it is being initialised: nothing was launched
+            return  # CUDA is not initialised, or only just being: nothing was launched
         used = self._used()
         if used:
-            # what PyTorch and Kineto wait for as they stop is this thread's device: 0, where nobody said
+            # when they stop, PyTorch and Kineto wait for this thread's device, which is 0 unless set
             cuda.set_device(used[0])
         for device in used:
             cuda.synchronize(device)
 
     def _used(self) -> list[int]:
-        """The devices on which this process has a context: to wait for another would make it one."""
+        """Return the devices on which this process has a context; waiting for another would make one."""
         has = getattr(self._torch._C, "_cuda_hasPrimaryContext", None)
-        if has is None:  # private, so it may go
+        if has is None:  # a private function, so a release may remove it
             return [self._torch.cuda.current_device()]
         return [device for device in range(self._torch.cuda.device_count()) if has(device)]
 
 
 _mine = threading.local()
-#: What is called before another profiler begins: that of the capture made last.
+#: Called before another profiler begins; it belongs to the latest capture.
 _give_way: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
 def _ours() -> Iterator[None]:
-    """What this thread begins meanwhile is our profiler."""
+    """Mark a profiler that this thread begins inside the block as ours."""
     _mine.yes = True
     try:
         yield
@@ -210,14 +215,17 @@ def _ours() -> Iterator[None]:
 def _before_others(torch: Any, give_way: Callable[[], None]) -> None:
     """Call ``give_way`` before any other profiler of PyTorch begins.
 
-    Two at a time, on two threads, end the process (PyTorch 2.13: a segmentation fault when both end).
+    Two profilers at a time, on two threads, crash the process (PyTorch 2.13: a segmentation fault when both
+    end). Raises SessionError if this PyTorch has no place to hook.
     """
     _give_way[:] = [give_way]
     module = torch.autograd.profiler
     original = getattr(module, "_prepare_profiler", None)
     if original is None or hasattr(original, "opscope"):
         if original is None:
-            raise SessionError("this PyTorch begins its profiler otherwise, and two must not meet")
+            raise SessionError(
+                "opscope cannot detect when this PyTorch begins a profiler, and two must not run at once"
+            )
         return
 
     @functools.wraps(original)
@@ -227,7 +235,9 @@ def _before_others(torch: Any, give_way: Callable[[], None]) -> None:
                 try:
                     one()
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                    _log.exception("opscope: the profiler could not make way for the program's own")
+                    _log.exception(
+                        "opscope: its profiler could not be stopped before the program's own one began"
+                    )
         return original(*args, **kwargs)
 
     _prepare_profiler.opscope = True  # type: ignore[attr-defined]
@@ -235,7 +245,7 @@ def _before_others(torch: Any, give_way: Callable[[], None]) -> None:
 
 
 def _disable() -> None:
-    """Stop what ``stop`` has not stopped, so that another profiler can begin on this thread."""
+    """Stop the profiler after ``stop_trace`` failed, so that another can begin on this thread."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -252,6 +262,8 @@ def _torch_profiler() -> Profiler:
         raise SessionError(f"PyTorch's profiler cannot be imported: {error}") from error
     wanted: dict[str, Any] = {"activities": [ProfilerActivity.CUDA]}
     if "acc_events" in inspect.signature(profile.__init__).parameters:
-        wanted["acc_events"] = True  # else it warns that a second cycle would forget the first
+        wanted["acc_events"] = (
+            True  # else it warns that a second cycle would drop the first one's events
+        )
     made: Profiler = profile(**wanted)
     return made

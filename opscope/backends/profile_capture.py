@@ -1,4 +1,4 @@
-"""A capture that leaves a profile: any in-process backend, read and written when it ends."""
+"""A capture that writes a profile: at its end, the recording of any in-process backend is read and saved."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 def check_target(path: Path, force: bool) -> None:
-    """Raise FileExistsError where the profile ``path`` could not be written at the end, when all would be
-    lost: it exists and not ``force``, or is no profile."""
+    """Raise FileExistsError if the profile ``path`` could not be written at the end, when all would be lost.
+
+    That is so if ``path`` exists and ``force`` is false, or if it exists and is no profile.
+    """
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists; force=True replaces it")
     if path.exists() and not (path / "meta.json").is_file():
@@ -27,13 +29,13 @@ def check_target(path: Path, force: bool) -> None:
 
 
 class ProfileCapture:
-    """What runs from ``start`` to ``stop``, as the profile ``path``.
+    """Captures what runs from ``start`` to ``stop`` into the profile ``path``.
 
-    ``backend`` is ``auto``, ``kineto``, ``xplane`` or ``recorder``. ``force`` replaces a profile; not given,
-    it is so in IPython and notebooks alone. Starting raises FileExistsError where
-    ``path`` exists and not ``force``, ValueError on an unknown backend. A disk that takes nothing, then
-    or at the end, is told in the log; what was recorded is kept where it can be. Under ``opscope run``
-    nothing is prepared: that records what runs.
+    ``backend`` is ``auto``, ``kineto``, ``xplane`` or ``recorder``. ``force`` replaces an existing profile;
+    by default this is done only in IPython and notebooks. Starting raises FileExistsError if ``path`` exists
+    and is not to be replaced, and ValueError for an unknown backend. If the disk takes nothing, at the start
+    or at the end, a warning is logged; the recording is kept if possible. Under ``opscope run`` nothing is
+    prepared, because the run records the process.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class ProfileCapture:
         self._inner: Capture | None = None
 
     def warmup(self) -> None:
-        """Make the backend's capture, and let it prepare. Raises what ``start`` does."""
+        """Make the backend's capture and let it prepare. Raises what ``start`` raises."""
         if self._folder is not None or session.is_reserved(repr(self)):
             return
         try:
@@ -64,7 +66,7 @@ class ProfileCapture:
             inner = make(name, folder)
             if inner is not None:
                 inner.warmup()
-        except BaseException:  # Ctrl-C above all: a folder that holds nothing does not stay
+        except BaseException:  # above all Ctrl-C: delete the folder, which is still empty
             kept.discard(folder)
             raise
         self._folder, self._inner = folder, inner
@@ -81,7 +83,7 @@ class ProfileCapture:
             return
         try:
             self._inner.start()
-        except BaseException as error:  # Ctrl-C above all, as in _prepare
+        except BaseException as error:  # above all Ctrl-C, as in _prepare
             assert self._folder is not None
             kept.discard(self._folder)
             self._folder = self._inner = None
@@ -90,7 +92,7 @@ class ProfileCapture:
             self._refused(error)
 
     def stop(self) -> None:
-        """End, and write the profile; nothing where the tool around the process records."""
+        """End, and write the profile; write nothing if a tool outside the process records."""
         inner, self._inner = self._inner, None
         folder, self._folder = self._folder, None
         if folder is None:
@@ -112,14 +114,14 @@ class ProfileCapture:
 def capture(
     path: str | os.PathLike[str], *, backend: str = "auto", force: bool | None = None
 ) -> Iterator[None]:
-    """Capture what runs inside, and write it as the profile ``path``, an error inside or not.
+    """Capture the block into the profile ``path``, which is written even if the block raises.
 
     ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder``, or ``emit`` (which writes nothing: the tool
-    that runs the process does). ``force`` replaces a profile; not given, it is so in IPython and notebooks
-    alone. Raises FileExistsError where ``path`` exists and not ``force``, or is
-    no profile, ValueError on an unknown backend, SessionError while another capture runs. A disk that
-    takes nothing, then or at the end, is told in the log; what was recorded is kept where it can be.
-    Under ``opscope run`` what runs inside is in that profile, and none is written.
+    that runs the process does). ``force`` replaces an existing profile; by default this is done only in
+    IPython and notebooks. Raises FileExistsError if ``path`` exists and is not to be replaced or is no
+    profile, ValueError for an unknown backend, SessionError while another capture runs. If the disk takes
+    nothing, at the start or at the end, a warning is logged; the recording is kept if possible. Under
+    ``opscope run`` no profile is written here: the run's profile contains the block.
     """
     target, replace = Path(path), replaces(force)
     folder = (
@@ -129,7 +131,9 @@ def capture(
     try:
         yield
     finally:
-        if os.getpid() != owner:  # a forked child leaves the block: the profile is its parent's
+        if (
+            os.getpid() != owner
+        ):  # a forked child leaves the block: the profile belongs to its parent
             session.finish()
         elif folder is not None:
             try:
@@ -140,7 +144,7 @@ def capture(
 
 
 def _begun(target: Path, backend: str, force: bool) -> Path | None:
-    """The folder into which a capture has begun; None where a tool records, or the disk takes nothing."""
+    """Begin a capture and return its folder; None if a tool records instead, or the disk takes nothing."""
     folder = None
     try:
         check_target(target, force)
@@ -148,7 +152,7 @@ def _begun(target: Path, backend: str, force: bool) -> Path | None:
         folder = kept.beside(target)
         if begin(folder, backend).name != "emit":
             return folder
-    except BaseException as error:  # Ctrl-C above all: a folder that holds nothing does not stay
+    except BaseException as error:  # above all Ctrl-C: delete the folder, which is still empty
         if folder is not None:
             kept.discard(folder)
         if not isinstance(error, OSError) or kept.is_taken(error):

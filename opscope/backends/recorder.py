@@ -1,4 +1,4 @@
-"""The in-process recorder as a capture: ranges, no GPU and no tool needed."""
+"""The ``recorder`` backend: captures ranges in the process; it needs no GPU and no tool."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from opscope.core.capture.recorder_sink import Recorder
 
 
 class RecorderCapture:
-    """Ranges of this process and of its forked children, into ``folder``; no GPU, no tool needed."""
+    """Captures the ranges of this process and of its forked children into ``folder``."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
     def warmup(self) -> None:
-        """Nothing is slow here."""
+        """Do nothing: the recorder starts fast."""
 
     def start(self) -> None:
-        """Begin. Raises OSError when the folder cannot be made."""
+        """Begin. Raises OSError if the folder cannot be made."""
         recorder = Recorder(self.folder)
         recorder.start()
         session.listen(recorder)
 
     def stop(self) -> None:
-        """End. Afterwards ``readers.recording.reader.collect(folder)`` has the trace."""
+        """End. Afterwards ``readers.recording.reader.collect(folder)`` reads the trace."""
         recorder = session.recorder()
         session.listen(None)
         if recorder is None:
             return
         cuda = sys.modules.get("torch.cuda")
         if cuda is not None and cuda.is_initialized():
-            recorder.fact(gpu=True)  # whose kernels this does not see
+            recorder.fact(gpu=True)  # this capture does not record its kernels
         recorder.stop()
 
     def in_child(self) -> bool:
-        """A forked child is recorded as its parent is."""
+        """Continue in a forked child, which is recorded like its parent."""
         return True
 
     def __repr__(self) -> str:

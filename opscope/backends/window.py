@@ -1,8 +1,8 @@
-"""Which part of a run a framework's profiler records: a window, so that no run is too long for it.
+"""Choose the window of a run that a framework's profiler records, so that a run can be of any length.
 
-PyTorch's profiler keeps each event in memory until it ends, and takes 14 to 100 µs an event then: an hour
-of training is 10⁸ events. So it runs from the beginning, ends once it has a window of steps that are
-alike, and what came before the window is left out of the report. A run that ends sooner is whole.
+PyTorch's profiler keeps every event in memory until it ends, and then takes 14 to 100 µs per event; an hour
+of training is 10⁸ events. So the profiler runs from the beginning and ends once it has a window of steps
+that are alike; the report leaves out what came before the window. A run that ends sooner is kept whole.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-#: What the profiler may keep, in any window that names no other bound.
+#: Largest number of events in the profiler's memory, unless the window has another bound.
 EVENTS: Final = 2_000_000
-#: Of a window that nobody asked for.
+#: Length of a window that the user has not chosen.
 STEPS: Final = 20
 SECONDS: Final = 60.0
-#: Steps are told from now on where this many in a row, ``WARM`` after the first at the earliest, take
-#: within ``SPREAD`` of their median. After ``MOST`` steps or ``SECONDS`` of them it begins whatever they do.
+#: The window begins when ``ALIKE`` steps in a row, not counting the first ``WARM``, each take a time within
+#: ``SPREAD`` of their median. After ``MOST`` steps, or ``SECONDS`` of steps, it begins in any case.
 WARM: Final = 2
 ALIKE: Final = 3
 SPREAD: Final = 0.25
 MOST: Final = 50
 
-#: Why a window ended, as the report says it.
+#: Why a window ended, in the report's words.
 AT_STEPS: Final = "after {steps} steps"
 AT_TIME: Final = "after {seconds:g} s"
-AT_EVENTS: Final = "at about {events:,} events, which the profiler keeps in memory"
+AT_EVENTS: Final = "at about {events:,} events, because the profiler keeps them in memory"
 FULL: Final = "the profiler's buffers were full"
 GAVE_WAY: Final = "the program's own profiler began"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What ends a window: so many steps, seconds or events (None: no bound).
+    """What ends a window: a number of steps, seconds or events (None: no bound).
 
-    ``chosen``: steps and seconds are counted from where the steps have become alike.
+    ``chosen``: steps and seconds count from the moment when steps have become alike.
     """
 
     steps: int | None = None
@@ -45,19 +45,20 @@ class Bounds:
     chosen: bool = False
 
 
-#: What somebody asked for, from its beginning to its end.
+#: A capture that the user starts and stops: the window is all of it, up to ``EVENTS`` events.
 EXACT: Final = Bounds()
-#: All of a run, however long it is.
+#: The whole run, however long it is.
 WHOLE: Final = Bounds(events=None)
-#: What ``opscope run`` takes where nothing else is asked for.
+#: The default of ``opscope run``.
 CHOSEN: Final = Bounds(STEPS, SECONDS, EVENTS, chosen=True)
 
 
 class Window:
-    """Where a window begins and ends, told of steps and of time as they pass; times in ns.
+    """Decides when a window begins and ends, from steps (``step``) and time (``tick``); times in ns.
 
-    ``begin``, ``first`` and ``end`` are those of the window proper: null until it has begun, and
-    ``first`` where no steps tell. ``over`` says why it ended.
+    ``opened`` is when the profiler began. ``begin`` is when the window proper began, ``first`` and ``last``
+    are its steps; each is None until known, and without steps ``first`` and ``last`` stay None. ``over``
+    says why the window ended.
     """
 
     def __init__(self, bounds: Bounds, now: int) -> None:
@@ -68,24 +69,24 @@ class Window:
         self.last: int | None = None
         self.over: str | None = None
         self._steps: deque[int] = deque(maxlen=ALIKE)
-        self._since: int | None = None  # the last step's begin
-        self._first_step: int | None = None  # when the first began
+        self._since: int | None = None  # when the last step began
+        self._first_step: int | None = None  # when the first step began
         self._number: int | None = None
         self._told = 0
 
     @property
     def stepping(self) -> bool:
-        """Whether steps are told."""
+        """Whether the program has steps."""
         return self._since is not None
 
     @property
     def whole(self) -> bool:
-        """Whether nothing was left out before the window: it needs no choice."""
+        """Whether nothing was left out before the window."""
         return self.begin is None or self.begin == self.opened
 
     def step(self, number: int, now: int, events: int) -> str | None:
-        """Step ``number`` is next. Why the window is to end before it, if it is."""
-        if number == self._number:  # told twice: at the end of one, and as the next begins
+        """Note that step ``number`` is next; return why the window must end before it, or None."""
+        if number == self._number:  # called twice: at the end of a step, and when the next begins
             return self.over
         if self._since is None:
             self._first_step = now
@@ -103,7 +104,7 @@ class Window:
         return self._end(now, events, at_step=True)
 
     def tick(self, now: int, events: int) -> str | None:
-        """Time has passed. Why the window is to end in the midst of a step, if it is."""
+        """Note that time has passed; return why the window must end in the middle of a step, or None."""
         return self._end(now, events, at_step=False)
 
     def _is_steady(self, now: int) -> bool:
@@ -116,11 +117,11 @@ class Window:
         return all(abs(one - middle) <= SPREAD * middle for one in self._steps)
 
     def _end(self, now: int, events: int, at_step: bool) -> str | None:
-        """At a step what is due; in the midst of one only what cannot wait for its end."""
+        """Return why the window ends, or None. In the middle of a step, bounds may be exceeded a while."""
         bounds = self.bounds
         if self.over is not None:
             return self.over
-        # a step's end is waited for, but not by a program that came to none, nor for long
+        # wait for the end of a step, but not long, and not if the program has no steps
         patience = 1.0 if at_step or not self.stepping else 1.25
         if bounds.events is not None and events >= bounds.events * patience:
             self.over = AT_EVENTS.format(events=bounds.events)
@@ -128,7 +129,7 @@ class Window:
             self.over = AT_STEPS.format(steps=bounds.steps)
         if self.over is None and bounds.seconds is not None:
             since = self.begin if self.begin is not None else self.opened
-            # steps that are not yet alike are waited for, while there are some
+            # while steps come that are not yet alike, wait for them
             waits = (
                 self.begin is None
                 and self._since is not None

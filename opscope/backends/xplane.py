@@ -1,4 +1,4 @@
-"""Operations and kernels by jax.profiler (XPlane), ranges by our recorder."""
+"""The ``xplane`` backend: jax.profiler records operations and kernels, opscope's recorder the ranges."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .window import EXACT, Bounds
 
 
 class XPlaneCapture(Beside):
-    """The recorder's ranges and jax.profiler's trace of this process, into ``folder``.
+    """Captures this process's ranges with the recorder and operations with jax.profiler, into ``folder``.
 
-    ``bounds`` say what ends the operations' window. XLA itself keeps 2 M calls and 2 M activities of
-    a GPU at most, and all operations of a CPU. Forked children are recorded without operations.
+    ``bounds`` say what ends the operations' window. XLA itself keeps at most 2 M calls and 2 M activities
+    of a GPU, and all operations of a CPU. Forked children are recorded without operations.
     """
 
     gives = "operations"
@@ -29,7 +29,7 @@ class XPlaneCapture(Beside):
         self._jax: Any = None
 
     def warmup(self) -> None:
-        """Import JAX. Raises SessionError where it cannot be."""
+        """Import JAX. Raises SessionError if it cannot be imported."""
         if self._jax is None:
             try:
                 import jax
@@ -46,10 +46,10 @@ class XPlaneCapture(Beside):
         self.folder.mkdir(parents=True, exist_ok=True)
         chosen = {}
         kind = getattr(self._jax.profiler, "ProfileOptions", None)
-        if kind is not None:  # JAX 0.6.0 has none: then every Python call is in the trace too
+        if kind is not None:  # JAX 0.6.0 has no options: then every Python call is in the trace too
             chosen["profiler_options"] = options = kind()
-            options.python_tracer_level = 0  # a range for every Python call is not what is asked
-            options.host_tracer_level = 2  # JAX 0.6 tells of operations from here on
+            options.python_tracer_level = 0  # no range for every Python call
+            options.host_tracer_level = 2  # the lowest level at which JAX 0.6 records operations
         try:
             self._jax.profiler.start_trace(str(self._scratch), **chosen)
         except RuntimeError as error:
@@ -63,7 +63,7 @@ class XPlaneCapture(Beside):
         for array in self._jax.live_arrays():
             try:
                 array.block_until_ready()
-            except RuntimeError:  # deleted meanwhile, or its computation failed: the user's matter
+            except RuntimeError:  # deleted meanwhile, or the user's computation failed
                 continue
 
     def _end(self, folder: Path | None) -> None:
@@ -79,7 +79,7 @@ class XPlaneCapture(Beside):
         try:
             self._jax.profiler.stop_trace()
         except BaseException:  # an interrupt too
-            # where it cannot write (a full disk) JAX keeps the session, and no other could begin
+            # if JAX cannot write (a full disk) it keeps the session, and no other could begin
             state = getattr(getattr(self._jax._src, "profiler", None), "_profile_state", None)
             if state is not None:
                 with state.lock:

@@ -1,12 +1,12 @@
-"""Step ranges driven by a framework's own callbacks.
+"""Callbacks for training frameworks that count steps and capture ranges of them.
 
-Callbacks know ``core`` alone. What they need of the rest, how to observe and how to capture into a profile,
-is registered by the package itself, which Python imports before any of them.
+Callbacks import ``core`` alone. The functions that they need from elsewhere, to observe frameworks and to
+capture into a profile, are registered by the package itself, which Python imports first.
 """
 
 from __future__ import annotations
 
-# What is needed for types alone is not imported: this is part of ``import opscope``.
+# Imports for type checkers only: this module is part of ``import opscope``.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opscope.core.capture.session import Capture
 
     class Profiles(Protocol):
-        """Makes the capture that leaves the profile ``path``; raises nothing before it is started."""
+        """Makes the capture that writes the profile ``path``; raises nothing before the capture starts."""
 
         def __call__(
             self, path: str | os.PathLike[str], backend: str, force: bool | None
@@ -28,7 +28,7 @@ _profiles: Profiles | None = None
 
 
 def register(observe: Callable[[], None], profiles: Profiles) -> None:
-    """From now on callbacks observe frameworks by ``observe()`` and capture with what ``profiles`` makes."""
+    """Set the functions by which callbacks observe frameworks and make captures."""
     global _observe, _profiles
     _observe, _profiles = observe, profiles
 
@@ -40,6 +40,6 @@ def observe() -> None:
 
 
 def profile(path: str | os.PathLike[str], backend: str, force: bool | None) -> Capture:
-    """A capture into the profile ``path``, not yet started."""
+    """Return a capture into the profile ``path``, not yet started."""
     assert _profiles is not None
     return _profiles(path, backend, force)

@@ -1,4 +1,4 @@
-"""Keras: capture a range of training steps into a profile.
+"""A Keras callback that captures a range of training steps into a profile.
 
 model.fit(x, y, callbacks=[opscope.callbacks.keras.StepRange(10, 15, "run.opscope")])
 """
@@ -23,13 +23,13 @@ _log = logging.getLogger(__name__)
 
 
 class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
-    """Training steps [start, stop) of ``fit``, counted over all its epochs, into ``path``.
+    """Captures training steps [start, stop) of ``fit``, counted over all its epochs, into ``path``.
 
-    With ``repeat`` the k-th window's profile has ``-k`` in its name (from the second on). ``make``
-    gives another capture than the profile. With ``steps_per_execution`` Keras calls back only
-    between executions: the window then begins and ends at the first execution that reaches it,
-    which is logged. Frameworks imported are observed from here on (``opscope.init()``). Raises
-    ValueError on a window that is empty.
+    With ``repeat``, the name of window k's profile ends in ``-k`` (k counts from 0; window 0 has no suffix).
+    ``make`` makes another capture instead of the profile. With ``steps_per_execution`` Keras calls back
+    only between executions: the window then begins and ends at the first execution that reaches it, and a
+    warning is logged. Making the callback observes the imported frameworks (``opscope.init()``). Raises
+    ValueError for an empty window.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
 
     @property
     def state(self) -> Any:
-        """Where the range stands: ``opscope.callbacks.steprange.State``."""
+        """The state of the range: an ``opscope.callbacks.steprange.State``."""
         return self._range.state
 
     def _profile(self, window: int) -> Capture:
@@ -66,28 +66,28 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
         return profile(path, self._backend, self._force)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Steps are counted from here."""
+        """Begin to count steps."""
         self._step = 0
         self._range.at(0)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """A step, or several at once, are next."""
+        """Note that an execution of one or more steps begins with ``batch``."""
         self._executions.begins(batch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """They are over; ``batch`` was the last, or in older Keras the first."""
+        """Count the steps of the execution; ``batch`` is its last batch, or before Keras 3.11 its first."""
         per_execution = getattr(self.model, "steps_per_execution", None)
         many = self._executions.ends(batch, per_execution, (self.params or {}).get("steps"))
         self._step += many
         if many > 1 and not self._told:
             self._told = True
             _log.warning(
-                "Keras runs %d steps at a time (steps_per_execution): the captured range begins and "
+                "Keras runs %d steps per execution (steps_per_execution): the captured range begins and "
                 "ends between executions",
                 many,
             )
         self._range.at(self._step)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Training is over, and so is the capture."""
+        """End the capture with the training."""
         self._range.finish()

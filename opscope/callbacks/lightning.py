@@ -1,9 +1,9 @@
-"""Lightning: a callback that tells the steps and captures some, a profiler, and the automatic way.
+"""Lightning: a callback that counts steps and captures some of them, and a profiler that emits ranges.
 
     trainer = lightning.Trainer(callbacks=[OpscopeCallback("run.opscope", start=10, stop=20)])
 
-With opscope's adapters installed (``opscope.init()``, ``opscope run``) the steps are told without a
-change to the program: Lightning asks its entry-point group ``callbacks_factory``.
+While opscope's adapters are installed (``opscope.init()``, ``opscope run``), steps are counted without a
+change to the program: Lightning adds the callback through its entry-point group ``callbacks_factory``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 try:
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.profilers import Profiler
-except ImportError:  # the same code under its older name
+except ImportError:  # the same package under its older name
     from pytorch_lightning.callbacks import Callback
     from pytorch_lightning.profilers import Profiler
 
@@ -24,7 +24,7 @@ from .stepping import Stepping
 
 
 class OpscopeCallback(Callback):  # type: ignore[misc] # lightning is not typed here
-    """A step a training batch; the steps [start, stop) captured into ``path`` where one is given.
+    """Counts each training batch as a step, and captures the steps [start, stop) into ``path`` if given.
 
     ``warmup``, ``repeat``, ``backend`` and ``force`` as in ``Stepping``.
     """
@@ -40,34 +40,34 @@ class OpscopeCallback(Callback):  # type: ignore[misc] # lightning is not typed 
         self._steps = Stepping(path, start, stop, **options)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Training begins."""
+        """Begin to count steps."""
         self._steps.begin(pl_module)
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._steps.step_begins()
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """The step ends."""
+        """End the step."""
         self._steps.step_ends()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Training is over."""
+        """End the capture with the training."""
         self._steps.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Training failed: what was captured is kept."""
+        """End the capture after an error in the training; its profile is written."""
         self._steps.end()
 
 
 class OpscopeProfiler(Profiler):  # type: ignore[misc] # lightning is not typed here
-    """Lightning's own actions as ranges in the domain ``opscope.lightning``.
+    """Emits Lightning's own actions as ranges in the domain ``opscope.lightning``.
 
-    ``Trainer(profiler=OpscopeProfiler())``; beside a capture or under an NVTX tool.
+    ``Trainer(profiler=OpscopeProfiler())``; use it with a capture or under an NVTX tool.
     """
 
     def __init__(self) -> None:
@@ -76,14 +76,14 @@ class OpscopeProfiler(Profiler):  # type: ignore[misc] # lightning is not typed 
         self._open: list[str] = []
 
     def start(self, action_name: str) -> None:
-        """An action begins."""
+        """Open the range of an action."""
         self._open.append(action_name)
         emitter = self._emitter
         if emitter.active:
             emitter.push(emitter.prepare(action_name))
 
     def stop(self, action_name: str) -> None:
-        """It ends; what was left open in it ends too."""
+        """Close the range of an action, and all ranges still open inside it."""
         if action_name not in self._open:
             return
         while True:
@@ -94,21 +94,21 @@ class OpscopeProfiler(Profiler):  # type: ignore[misc] # lightning is not typed 
                 return
 
     def summary(self) -> str:
-        """Nothing here: the reports are made from the profile."""
+        """Return "": reports are made from the profile."""
         return ""
 
 
 def callbacks() -> list[Any]:
-    """What Lightning adds to each trainer: a callback that tells the steps, where we observe."""
+    """Return the callbacks that Lightning adds to each trainer: a step counter if opscope observes."""
     return [_Automatic()] if session.observed() else []
 
 
 class _Automatic(OpscopeCallback):
-    """Gives way to a callback that the user has put there."""
+    """The callback that Lightning adds by itself; idle if the user has added an OpscopeCallback."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         ours = [one for one in trainer.callbacks if isinstance(one, OpscopeCallback)]
-        # one alone tells the steps: a user's, else the first of those that came by themselves
+        # only one callback counts steps: the user's, else the first of those that Lightning added
         users = any(not isinstance(one, _Automatic) for one in ours)
         self._idle = users or ours[0] is not self
         if not self._idle:

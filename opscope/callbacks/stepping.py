@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks share: steps told to the session, windows of them captured."""
+"""The part that all frameworks' callbacks share: report steps to the session, capture windows of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .steprange import StepRange
 class Stepping:
     """Counts a training loop's steps and captures [start, stop) of them into ``path``.
 
-    Without ``path`` it only tells the steps: for a capture that something else makes (``opscope
-    run``, Nsight Systems). With ``repeat`` other than 1 the windows are ``path`` with ``-0``,
-    ``-1`` … before its suffix. Raises ValueError as StepRange does.
+    Without ``path`` it only counts steps, for a capture made by something else (``opscope run``, Nsight
+    Systems). If ``repeat`` is not 1, the windows are written to ``path`` with ``-0``, ``-1`` … before its
+    suffix. Raises ValueError as StepRange does.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Stepping:
         if path is not None:
             self._range = StepRange(start, stop, warmup, repeat, self._make)
         self._open = False
-        #: Whether others told the steps before; None while this one does not.
+        #: The value of ``session.steps_by_user`` before ``begin``; None while this object counts no steps.
         self._others: bool | None = None
 
     def _make(self, window: int) -> Capture:
@@ -48,7 +48,7 @@ class Stepping:
         return profile(path, self._backend, self._force)
 
     def begin(self, model: object = None) -> None:
-        """The training of ``model`` begins: until it ends this alone tells the steps."""
+        """Begin the training of ``model``: until ``end``, only this object counts steps."""
         if model is not None:
             session.trains(model)
         if self._range is not None:
@@ -59,7 +59,7 @@ class Stepping:
         self._next(self.number + 1)
 
     def step_begins(self) -> None:
-        """The next step begins; one that was not ended ends."""
+        """Begin the next step, after ending an open one."""
         self.step_ends()
         self.number += 1
         self._next(self.number)
@@ -67,14 +67,14 @@ class Stepping:
         self._open = True
 
     def step_ends(self) -> None:
-        """The step ends."""
+        """End the step, if one is open."""
         if self._open:
             self._open = False
             session.end_step()
             self._next(self.number + 1)
 
     def end(self) -> None:
-        """Training is over, or failed."""
+        """End the training, finished or failed, and with it the capture."""
         self.step_ends()
         if self._range is not None:
             self._range.finish()

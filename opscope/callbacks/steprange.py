@@ -1,4 +1,4 @@
-"""Which steps to capture: the state machine that every callback feeds with step numbers."""
+"""The state machine that decides which steps to capture; every callback feeds it step numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class State(Enum):
-    """Where a StepRange stands."""
+    """The state of a StepRange."""
 
     WAITING = "waiting"
     WARMUP = "warmup"
@@ -23,15 +23,15 @@ class State(Enum):
 
 
 class StepRange:
-    """Steps [start, stop), after ``warmup`` steps in which the capture may prepare, ``repeat`` times.
+    """Captures steps [start, stop) after ``warmup`` steps in which the capture prepares, ``repeat`` times.
 
-    The k-th window (from 0) is [start + k·stop, stop + k·stop): as with ``torch.profiler.schedule``
-    a period is all that leads to ``stop``. ``repeat`` 0 goes on for ever; ``stop`` None never ends.
+    Window k (from 0) is [start + k·stop, stop + k·stop): as in ``torch.profiler.schedule``, a period is
+    all steps up to ``stop``. ``repeat`` 0 repeats for ever; ``stop`` None makes a window without end.
 
-    ``make`` gives the capture of window k, fresh each time. Feed ``at(n)`` when step n is next, or
-    ``attach()`` to let ``opscope.step()`` feed it. It starts nothing while another capture runs
-    (that is logged, and the window passed over), and stops only what it started. Raises ValueError
-    on a window that is empty or a warm-up that begins before step 0.
+    ``make(k)`` makes a new capture for window k. Call ``at(n)`` when step n is next, or ``attach()`` to let
+    ``opscope.step()`` call it. While another capture runs, the window is skipped and this is logged. Only
+    captures started here are stopped. Raises ValueError for an empty window or a warm-up that begins
+    before step 0.
     """
 
     def __init__(
@@ -43,11 +43,13 @@ class StepRange:
         make: Callable[[int], Capture] | None = None,
     ) -> None:
         if start < 0 or (stop is not None and stop <= start):
-            raise ValueError(f"no steps in [{start}, {stop})")
+            raise ValueError(
+                f"no steps in [{start}, {stop}): start must be at least 0 and below stop"
+            )
         if not 0 <= warmup <= start:
             raise ValueError(f"{warmup} warm-up steps do not fit before step {start}")
         if repeat < 0:
-            raise ValueError(f"repeat is {repeat}")
+            raise ValueError(f"repeat is {repeat}: it must be at least 0")
         self.start = start
         self.stop = stop
         self.warmup = warmup
@@ -59,7 +61,7 @@ class StepRange:
         self._undo: Callable[[], None] | None = None
 
     def where(self, number: int) -> tuple[State, int]:
-        """The state that step ``number`` asks for, and its window; a pure function of the number."""
+        """Return the state that belongs to step ``number``, and its window; depends on the number alone."""
         if self.stop is None:
             window, at = 0, number
         else:
@@ -71,12 +73,12 @@ class StepRange:
         return (State.WARMUP if at >= self.start - self.warmup else State.WAITING), window
 
     def at(self, number: int) -> State:
-        """Step ``number`` is next. Numbers may skip, repeat, or begin again. Returns the state.
+        """Note that step ``number`` is next, and return the state. Numbers may skip, repeat, or restart.
 
-        What ``make`` and the capture raise passes through, the window then being over.
+        Exceptions from ``make`` and the capture pass through; the window is then over.
         """
         state, window = self.where(max(number, 0))
-        # one window's capture never goes on into the next: windows may touch (start 0)
+        # a window's capture must not continue into the next window: with start 0 windows are adjacent
         if self.state is State.CAPTURING and (
             state is not State.CAPTURING or window != self._window
         ):
@@ -92,7 +94,7 @@ class StepRange:
         return state
 
     def finish(self) -> None:
-        """Training is over: end the capture if it runs. Harmless when called twice."""
+        """End the capture if it runs, because training is over. A second call does nothing."""
         if self._undo is not None:
             self._undo()
             self._undo = None
@@ -101,7 +103,7 @@ class StepRange:
         self.state = State.DONE
 
     def attach(self) -> StepRange:
-        """Be fed by ``session.step`` until ``finish``; step 0 counts as next at once."""
+        """Let ``session.step`` call ``at`` until ``finish``; before the first step, step 0 is next."""
         if self._undo is None:
             self._undo = session.on_step(self._hear)
             self._hear(max(session.current_step(), 0))
@@ -126,7 +128,9 @@ class StepRange:
             return
         running = session.capturing()
         if running is not None:
-            _log.warning("steps from %d on are not captured: %r is running", self.start, running)
+            _log.warning(
+                "steps from %d on are not captured: %r is already running", self.start, running
+            )
             self._capture = None
             return
         capture, self._capture = self._capture, None

@@ -1,9 +1,9 @@
-"""Hugging Face Transformers: a callback for its Trainer that tells the steps and captures some.
+"""Hugging Face Transformers: a callback for its Trainer that counts steps and captures some of them.
 
     trainer = Trainer(..., callbacks=[OpscopeCallback("run.opscope", start=10, stop=20)])
 
-A step is one of the optimizer, with all the batches it accumulates, as in the Trainer's own count.
-Accelerate has no callbacks: its optimizers tell their steps to the PyTorch adapter by themselves.
+A step is one optimizer step with all batches that it accumulates, as in the Trainer's own count.
+Accelerate has no callbacks: the PyTorch adapter counts the steps of its optimizers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .stepping import Stepping
 
 
 class OpscopeCallback(TrainerCallback):  # type: ignore[misc] # transformers is not typed here
-    """The steps [start, stop) of a training are captured into ``path``, where one is given.
+    """Counts the steps of a training, and captures the steps [start, stop) into ``path`` if given.
 
     ``warmup``, ``repeat``, ``backend`` and ``force`` as in ``Stepping``.
     """
@@ -32,17 +32,17 @@ class OpscopeCallback(TrainerCallback):  # type: ignore[misc] # transformers is 
         self._steps = Stepping(path, start, stop, **options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Training begins."""
+        """Begin to count steps."""
         self._steps.begin(kwargs.get("model"))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._steps.step_begins()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The step ends."""
+        """End the step."""
         self._steps.step_ends()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Training is over."""
+        """End the capture with the training."""
         self._steps.end()

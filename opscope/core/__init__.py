@@ -1,4 +1,4 @@
-"""The schema and the analysis: imports no framework, no adapter and no reader."""
+"""The schema, capture, attribution and analysis. Imports no framework, no adapter and no reader."""
 
 from .moved import install
 

@@ -1,4 +1,4 @@
-"""How the code that a person types is called: the cells of a notebook, the lines of a prompt."""
+"""Names for code that a person types: the cells of a notebook (``In [3]``) and the lines of a prompt."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 import sys
 from typing import Any, Final
 
-#: IPython's own names of cells, on a terminal and in older kernels; the number is in it.
+#: IPython's file names of cells, on a terminal and in older kernels; they contain the cell's number.
 _NUMBERED: Final = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
-#: Python's prompt, from 3.13 on; before, and where a program comes in by a pipe, it is <stdin>.
+#: File names at Python's prompt from 3.13 on. Before 3.13, and for a program piped in, it is <stdin>.
 _PROMPT: Final = re.compile(r"<python-input-(\d+)>\Z")
 _DIGITS: Final = re.compile(r"\d+")
-#: What IPython compiles the rest of a cell as, where its first line is a magic. Lines are counted from behind
-#: that line; the frame above is the cell's own.
+#: The file names under which IPython compiles a cell whose first line is a magic. Lines are counted from the
+#: line after the magic; the calling frame is the cell itself.
 _MAGICS: Final = {
     "<timed exec>": "%%time",
     "<timed eval>": "%%time",
@@ -22,10 +22,10 @@ _MAGICS: Final = {
 
 
 def cell(file: str) -> str | None:
-    """``In [3]`` for the file name of a cell's code; None for a file.
+    """Return ``In [3]`` for the file name of a cell's code; None for a file.
 
-    A cell that runs again has another number, and in a kernel (whose cells are named by their text) the same
-    file name: ask when the code is new.
+    Call this when the code is new: a cell that runs again has a new number, but in a kernel (which names
+    cells by their text) the same file name.
     """
     found = _NUMBERED.match(file)
     if found:
@@ -47,21 +47,23 @@ def cell(file: str) -> str | None:
 
 
 def in_notebook() -> bool:
-    """Whether this process is a notebook's kernel, or a command that was typed in one of its cells.
+    """Whether this process is a notebook's kernel, or a command started from one of its cells.
 
-    There the output is kept as it was written: nothing in it can be overwritten.
+    A notebook keeps output as it was written, so a progress line cannot be overwritten.
     """
-    # IPython's kernels set both; a person who sets PAGER so has no wish for moving output either
+    # IPython's kernels set both variables; a person who sets PAGER=cat does not want moving output either
     return "JPY_PARENT_PID" in os.environ or os.environ.get("PAGER") == "cat"
 
 
 def replaces(force: bool | None) -> bool:
-    """Whether a profile that exists is replaced: as ``force`` says, else where a person runs this process's
-    code cell by cell. There a cell is run again, and what loads its profile means the last run."""
+    """Whether to replace an existing profile: ``force`` if given, else True in IPython and notebooks.
+
+    There a cell is often run again, and the code that loads its profile means the last run.
+    """
     return _shell() is not None if force is None else force
 
 
 def _shell() -> Any:
-    """IPython's shell of this process, if any."""
+    """Return IPython's shell of this process, or None."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return None if get is None else get()

@@ -1,8 +1,8 @@
-"""Whose a file of Python code is: the user's, a library's that may hold the model, or nobody's to look at.
+"""Classify Python files: the user's code, a library that may define the model, or internals.
 
-Of a call's stack are kept the user's frames and, before them, the innermost line of a library:
-``transformers/models/bert/modeling_bert.py:364 < train.py:20``. What runs every model (frameworks,
-trainers, launchers) or helps to write one (einops) is neither: its lines are the same for all layers.
+Of a call's stack, opscope keeps the user's frames and, before them, the innermost frame of a library:
+``transformers/models/bert/modeling_bert.py:364 < train.py:20``. Internals are packages that run every model
+(frameworks, trainers, launchers) or help to write one (einops): their lines are the same for all layers.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 
 from opscope.core.schema import Frame
 
-#: The user's frames of a stack that are kept; a library's line comes before them.
+#: Number of the user's frames that are kept of a stack; a library's frame comes before them.
 LIMIT: Final = 3
-#: Where installed packages lie, whatever lies before.
+#: The folder of installed packages, at the end of any path.
 _INSTALLED: Final = re.compile(r"^(?:.*[/\\])?(?:site|dist)-packages[/\\]")
-#: Packages whose lines say nothing of a model: frameworks, what trains and launches, what helps and tests.
+#: Packages whose lines show nothing of a model: frameworks, trainers, launchers, helpers and test tools.
 _NAMES: Final = (
     "torch functorch torchgen torch_xla triton tensorflow tensorboard keras tf_keras tensorflow_estimator"
     " jax jaxlib flax optax chex orbax mindspore onnxruntime tensorrt"
@@ -28,13 +28,13 @@ _NAMES: Final = (
     " pytest _pytest pluggy hypothesis IPython ipykernel hydra fire click typer debugpy coverage"
 )
 _INTERNALS: Final = frozenset(_NAMES.split())
-#: Parts of libraries that are no model: trainers, generation loops, what wraps and patches.
+#: Parts of libraries that define no model: trainers, generation loops, wrappers and patches.
 _DRIVERS: Final = re.compile(
     r"^(?:transformers/(?!models/)|trl/trainer/|sentence_transformers/(?:trainer|fit)"
     r"|diffusers/(?:utils|training_utils)"
     r"|timm/(?:utils|scheduler|optim|data)/|torchvision/(?:transforms|datasets|io)/)"
 )
-#: Libraries of models, by which a path without its folder (as Kineto writes it) is known.
+#: Libraries of models. They identify a library's file by a path without its folder, as Kineto writes it.
 _OF_MODELS: Final = (
     "transformers/",
     "diffusers/",
@@ -58,7 +58,7 @@ _FOREIGN_PARTS: Final = (
     "dist-packages",
     "/lib/python3",
     "<",
-    # opscope's own shells around the user's functions, where it is not installed but lies in a folder
+    # opscope's own wrappers around the user's functions, if opscope runs from a source folder
     *(f"/opscope/{room}/" for room in ("adapters", "callbacks", "core")),
 )
 _FOREIGN_STARTS: Final = (
@@ -72,7 +72,7 @@ _FOREIGN_STARTS: Final = (
 
 
 def library_file(path: str) -> str | None:
-    """``timm/models/resnet.py`` of an installed library's file; None of any other, and of internals."""
+    """Return ``timm/models/resnet.py`` for a file of an installed library; None for others and internals."""
     found = _INSTALLED.match(path)
     inside = (path[found.end() :] if found else path).replace("\\", "/")
     if not found and not inside.startswith(_OF_MODELS):
@@ -84,12 +84,15 @@ def library_file(path: str) -> str | None:
 
 
 def is_library_s(path: str) -> bool:
-    """Whether the file is an installed package's, internals among them."""
+    """Whether the file belongs to an installed package, internals included."""
     return bool(_INSTALLED.match(path)) or path.startswith(_OF_MODELS)
 
 
 def kept(users: Iterable[tuple[Frame, bool]], limit: int = LIMIT) -> tuple[Frame, ...]:
-    """Of frames, innermost first and each with whether it is the user's (else a library's), those kept."""
+    """Return the frames to keep: up to ``limit`` of the user's, and before them the innermost of a library.
+
+    ``users`` gives frames, innermost first, each with True if it is the user's and False if a library's.
+    """
     found: list[Frame] = []
     own = 0
     for frame, is_users in users:
@@ -104,12 +107,12 @@ def kept(users: Iterable[tuple[Frame, bool]], limit: int = LIMIT) -> tuple[Frame
 
 
 def is_user_file(path: str) -> bool:
-    """Whether a frame of this file is the user's own code and no library's."""
+    """Whether this file is the user's own code, not a library's."""
     return not path.startswith(_FOREIGN_STARTS) and not any(part in path for part in _FOREIGN_PARTS)
 
 
 def kept_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """Of a stack, innermost first, the user's frames and before them the innermost one of a library."""
+    """Return the frames to keep of a stack (innermost first): see ``kept``."""
     return kept(told for told in map(_told, frames) if told is not None)
 
 

@@ -1,4 +1,4 @@
-"""How process groups and device meshes are told: the names and forms of their specs."""
+"""The specs that record process groups and device meshes: their names and notation."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 
 from opscope.core.schema import OpCall
 
-#: The graph of the specs of groups, and the names of the calls that stand for a group and a
-#: dimension of a mesh.
+#: The graph name in the specs of groups, and the names of the calls that describe a group and a dimension
+#: of a mesh.
 GROUPS: Final = "process_group"
 GROUP: Final = "group"
 DIMENSION: Final = "dimension"
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """``0-3``, ``0-6:2`` for every second, else ``0,3,4``: the members of a group in its order."""
+    """Return a group's members in its order: ``0-3``, ``0-6:2`` for every second rank, else ``0,3,4``."""
     if len(ranks) > 1:
         step = ranks[1] - ranks[0]
         if step > 0 and all(after - one == step for one, after in pairwise(ranks)):
@@ -25,9 +25,10 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 
 def members_of(text: object) -> str | None:
-    """The members that a record tells, as ``format_ranks`` writes them: of ``"[0, 1, 2]"`` or a list.
+    """Return the members in a record (``"[0, 1, 2]"`` or a list) in the notation of ``format_ranks``.
 
-    A list that was cut (``[0, 1, ..., 7]``) stands for itself: it still tells groups apart.
+    A shortened list (``[0, 1, ..., 7]``) is returned without spaces, up to 256 characters: it still
+    distinguishes groups. Returns None for anything else.
     """
     if isinstance(text, list):
         ranks = text
@@ -47,11 +48,11 @@ def members_of(text: object) -> str | None:
 
 
 def mesh_name(number: int) -> str:
-    """The graph of the specs of a process's mesh number ``number``."""
+    """Return the graph name in the specs of the process's mesh ``number``."""
     return f"mesh {number}"
 
 
-#: Collectives that take a whole and a share of it: their sizes tell the number of shares.
+#: Collectives with a whole tensor and one rank's share of it: the ratio of their sizes is the group's size.
 _SHAPED: Final = (
     "c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "nccl:_all_gather_base",
     "nccl:_reduce_scatter_base",
@@ -59,7 +60,7 @@ _SHAPED: Final = (
 
 
 def group_size(call: OpCall) -> int | None:
-    """How many ranks take part in a collective: as the trace tells it, else by its tensors' sizes."""
+    """Return a collective's number of ranks: the trace's value, else from tensor sizes, else None."""
     for key in ("Group size", "group_size", "ranks"):
         if type(told := call.param(key)) is int:
             return told

@@ -1,4 +1,4 @@
-"""Modules that the documentation named under an older path: they are imported from it for one more version."""
+"""Import moved modules by their old, documented paths for one more version, with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import MappingProxyType, ModuleType
 from typing import Final
 
-#: Older path → where the module is.
+#: Old path → new path.
 MOVED: Final = MappingProxyType(
     {
         "opscope.core.session": "opscope.core.capture.session",
@@ -29,16 +29,16 @@ MOVED: Final = MappingProxyType(
 
 
 class Finder:
-    """Finds a moved module: the same object under both names, and a DeprecationWarning for the older."""
+    """Finds moved modules: both names give the same object, and the old name gives a DeprecationWarning."""
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What loads the module ``name``; None for all but those of ``MOVED``."""
+        """Return the spec that loads the module ``name``; None if ``MOVED`` does not list it."""
         if name not in MOVED:
             return None
-        # no importlib.abc.Loader, which takes longer to import than all of this
+        # not an importlib.abc.Loader: importing that takes longer than all of this
         return ModuleSpec(name, _Loader())  # type: ignore[arg-type]
 
 
@@ -49,13 +49,13 @@ class _Loader:
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__
         new = MOVED[old]
-        what = f"{old} is now {new}; the older path goes in the next version"
-        # from here the import statement is below frames of importlib, which Python skips
+        what = f"{old} is now {new}; the next version removes the old path"
+        # stacklevel 2 reaches the import statement: Python skips the importlib frames in between
         warnings.warn(what, DeprecationWarning, stacklevel=2)
         sys.modules[old] = import_module(new)
 
 
 def install() -> None:
-    """Let the import system ask here for what it finds nowhere else."""
+    """Add ``Finder`` to the import system, after all other finders."""
     if Finder not in sys.meta_path:
         sys.meta_path.append(Finder)

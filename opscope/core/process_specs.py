@@ -1,13 +1,13 @@
-"""How a process tells of itself: the names of its specs, and the switch that keeps who and where out."""
+"""The specs by which a process describes itself, and the switch that leaves out host and arguments."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The graph, the key and the name of the spec by which a process tells an NVTX tool of itself.
+#: Graph and key of the spec by which a process describes itself to an NVTX tool; GRAPH is also its name.
 GRAPH: Final = "process"
 KEY: Final = "facts"
-#: The key of what it says in between: that it has forked.
+#: Key of the spec that says that the process has forked.
 FORK: Final = "fork"
-#: Set to 1 where neither the host's name nor the arguments are to be recorded.
+#: Environment variable; 1 means that neither the host's name nor the arguments are recorded.
 PRIVATE: Final = "OPSCOPE_PRIVATE"

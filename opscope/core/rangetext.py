@@ -1,9 +1,9 @@
-"""An OpCall as one line of text that a person reads in a timeline and a parser reads back exactly.
+"""Write an OpCall as one line of text for a timeline, and parse that text back exactly.
 
     aten::addmm(f16[4096], f16[64,1024], f16[1024,4096]{0,1}) -> f16[64,4096] {beta=1} on cuda:0 @a.py:4
 
 The grammar is in ``docs/range-text.md``. ``parse(format_call(call)) == call`` for every call whose
-text is not cut. A text from a trace is a stranger's data: nothing in it is ever evaluated.
+text is not cut. Texts from a trace are untrusted: nothing in them is ever evaluated.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final, NoReturn
 
 from .schema import LAYOUTS, Arg, Dim, Frame, OpCall, ParamValue, SameAs, TensorSpec
 
-#: Bytes of UTF-8 above which a text for NVTX is cut.
+#: A text for NVTX is cut above this many bytes of UTF-8.
 TEXT_LIMIT: Final = 4096
 CUT: Final = "<cut>"
-#: The same of the call in a spec, which has its graph and key before it.
+#: The same limit for the call in a spec, which follows the spec's graph and key.
 SPEC_LIMIT: Final = 3072
-#: Lists within lists deeper than this are refused, so that no text can exhaust the stack.
+#: More deeply nested lists are refused, so that no text can exhaust the stack.
 MAX_DEPTH: Final = 32
-#: Tensors that one text may stand for once its repetitions are opened.
+#: Largest number of tensors in one text, repetitions expanded.
 MAX_LEAVES: Final = 100_000
-#: A mark that tries a domain made by hand. In older traces it is a range.
+#: The mark that tests an NVTX domain made by hand. In older traces it is a range.
 LIVE: Final = "opscope: the domain is live"
 
 _NAME = re.compile(r"[\w:./$+-]+\Z")
@@ -36,11 +36,11 @@ _SYMBOL = re.compile(r"[A-Za-z_]\w*\Z")
 _SYMBOL_AT = re.compile(r"[A-Za-z_]\w*")
 _FRAME_AT = re.compile(r"([\w:./$+-]+):([0-9]{1,10})(?![\w:./$+-])")
 _LINE_AT = re.compile(r":([0-9]{1,10})")
-# A layout that has no strides, and how many elements it stores.
+# A layout without strides, and the number of elements that it stores.
 _LAYOUT_AT = re.compile(rf"({'|'.join(LAYOUTS)})(?::([0-9]{{1,19}}))?\}}")
 _KEY_AT = re.compile(r"\w+")
 _KEY = re.compile(r"\w+\Z")
-# A node's name in a graph: whatever has no space and no quote.
+# A node's name in a graph: any text without spaces and quotes.
 _NODE_AT = re.compile(r"[^\s\"]+")
 _NODE = re.compile(r"[^\s\"]+\Z")
 _GRAPH_AT = re.compile(r"[\w:.$+()-]+")
@@ -49,16 +49,16 @@ _decode_json = json.JSONDecoder().raw_decode
 
 
 class RangeTextError(ValueError):
-    """The text is not a call in opscope's own form."""
+    """The text is not a call in opscope's notation."""
 
 
 # ---------------------------------------------------------------------------------- writing
 
 
 def format_call(call: OpCall, limit: int | None = TEXT_LIMIT) -> str:
-    """The text of ``call``; where it is over ``limit`` bytes, cut between two arguments.
+    """Return the text of ``call``. A text over ``limit`` bytes is cut between two arguments.
 
-    The device and the user's lines follow the cut, so that only arguments are lost.
+    The device and the user's source lines follow the cut, so that only arguments are lost.
     """
     pieces, place = _pieces(call), _place(call)
     text = "".join([*pieces, *([CUT] if call.truncated else []), *place])
@@ -66,15 +66,15 @@ def format_call(call: OpCall, limit: int | None = TEXT_LIMIT) -> str:
         return text
     kept_place, used = _fitting(place, limit // 2)
     kept, _ = _fitting(pieces, limit - len(CUT) - used)
-    if not kept:  # not even the name fits: a shorter name, so that there is one
+    if not kept:  # not even the name fits: shorten it
         name = json.loads(pieces[0]) if pieces[0].startswith('"') else pieces[0]
-        # escaped, a character takes up to 12 bytes
+        # an escaped character takes up to 12 bytes
         kept = [_quoted(name[: (limit - len(CUT) - used - 2) // 12], _NAME)]
     return "".join(kept).rstrip(" ") + CUT + "".join(kept_place)
 
 
 def _fitting(pieces: list[str], room: int) -> tuple[list[str], int]:
-    """The first of the pieces, as far as they fit into ``room`` bytes, and how many they take."""
+    """Return the leading pieces that fit into ``room`` bytes, and the number of bytes that they take."""
     used = 0
     for number, piece in enumerate(pieces):
         size = len(piece.encode())
@@ -85,7 +85,7 @@ def _fitting(pieces: list[str], room: int) -> tuple[list[str], int]:
 
 
 def _pieces(call: OpCall) -> list[str]:
-    """The text up to the device in parts, between any two of which it may be cut."""
+    """Return the text before the device in pieces; the text may be cut between any two of them."""
     pieces = [_quoted(call.name, _NAME), "("]
     _args(pieces, call.inputs)
     pieces.append(")")
@@ -107,7 +107,7 @@ def _pieces(call: OpCall) -> list[str]:
 
 
 def _place(call: OpCall) -> list[str]:
-    """The rest: where it ran, and where it came from."""
+    """Return the end of the text in pieces: the device and the source lines."""
     pieces = [] if call.device is None else [f" on {_quoted(call.device, _NAME)}"]
     for number, (file, line) in enumerate(call.frames):
         pieces.append(f"{' < ' if number else ' @'}{_quoted(file, _NAME)}:{line}")
@@ -140,7 +140,7 @@ def _arg(pieces: list[str], arg: Arg) -> None:
 
 @lru_cache(maxsize=65_536)
 def format_tensor(tensor: TensorSpec) -> str:
-    """``f16[64,1024]{0,1}``."""
+    """Return the text of a tensor: ``f16[64,1024]{0,1}``. Raises RangeTextError for a bad dtype or layout."""
     if not _DTYPE.match(tensor.dtype):
         raise RangeTextError(f"not a dtype name: {tensor.dtype!r}")
     text = f"{tensor.dtype}[{','.join(map(_dim, tensor.shape))}]"
@@ -150,7 +150,7 @@ def format_tensor(tensor: TensorSpec) -> str:
         text += "{s:" + ",".join(map(_dim, tensor.strides)) + "}"
     elif tensor.layout is not None:
         if tensor.layout not in LAYOUTS:
-            raise RangeTextError(f"not a layout's name: {tensor.layout!r}")
+            raise RangeTextError(f"not a layout name: {tensor.layout!r}")
         text += "{" + tensor.layout + ("" if tensor.stored is None else f":{tensor.stored}") + "}"
     return text
 
@@ -166,7 +166,7 @@ def _quoted(text: str, plain: re.Pattern[str]) -> str:
 
 
 def format_value(value: ParamValue) -> str:
-    """A parameter as JSON, with ``NaN`` and ``Infinity`` as Python's JSON writes them."""
+    """Return a parameter as JSON, with ``NaN`` and ``Infinity`` as Python's JSON writes them."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=not value.isprintable())
     if isinstance(value, tuple):
@@ -175,11 +175,15 @@ def format_value(value: ParamValue) -> str:
 
 
 def clean_value(value: object, depth: int = 0) -> ParamValue:
-    """``value`` as a parameter that the text can hold: what is no scalar or list becomes text."""
+    """Return ``value`` as a parameter that the text can represent.
+
+    Scalars and lists keep their type. Ints of more than 64 bits become hexadecimal text, other values text
+    of up to 256 characters. Lists are cut to 256 items and ``…``; lists nested deeper than 4 become text.
+    """
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        # beyond 64 bits JSON readers disagree, and Python limits the digits it converts
+        # above 64 bits JSON readers disagree, and Python limits the number of digits it converts
         return int(value) if abs(value) < 1 << 64 else hex(value)
     if isinstance(value, float):
         return float(value)
@@ -193,12 +197,12 @@ def clean_value(value: object, depth: int = 0) -> ParamValue:
 
 
 class _CutHere(Exception):
-    """Raised before the mark of the cut; what is gathered so far is the prefix."""
+    """The parser has reached the mark of the cut; what it has gathered is the call's prefix."""
 
 
 @lru_cache(maxsize=65_536)
 def parse(text: str) -> OpCall:
-    """The call that ``text`` stands for. Raises RangeTextError where it is not one."""
+    """Return the call that ``text`` describes. Raises RangeTextError if it describes none."""
     return _Parser(text).call()
 
 
@@ -212,7 +216,7 @@ class _Parser:
         self.may_be_cut = False
 
     def fail(self, what: str) -> NoReturn:
-        # no token begins like the mark; within a JSON string it is only text
+        # no token begins like the mark; inside a JSON string the mark is ordinary text
         if self.may_be_cut and self.text.startswith(CUT, self.at):
             raise _CutHere
         raise RangeTextError(f"{what} at column {self.at} of {self.text[:80]!r}")
@@ -229,7 +233,7 @@ class _Parser:
             self.fail(f"expected {token!r}")
 
     def skip_to_cut(self, *tokens: str) -> None:
-        """Go to the mark where no more than the beginning of a token stands before it."""
+        """Move to the mark of the cut if only the beginning of one of these tokens precedes it."""
         for token in tokens:
             for size in range(1, len(token)):
                 if self.text.startswith(token[:size] + CUT, self.at):
@@ -259,7 +263,7 @@ class _Parser:
 
     def call(self) -> OpCall:
         if not self.text:
-            raise RangeTextError("an empty text")
+            raise RangeTextError("the text is empty")
         name = self.word(_NAME_AT, "a name")
         inputs: list[Arg] = []
         outputs: list[Arg] | None = None
@@ -286,7 +290,9 @@ class _Parser:
         except _CutHere:
             truncated, self.may_be_cut = True, False
             self.at += len(CUT)
-            if self.at < len(self.text):  # else a text of an earlier opscope, cut from its end
+            if self.at < len(
+                self.text
+            ):  # else an older opscope wrote it and cut everything from here on
                 device, frames = self.place()
             if self.at < len(self.text):
                 self.fail("unexpected text")
@@ -301,7 +307,7 @@ class _Parser:
         )
 
     def place(self) -> tuple[str | None, list[Frame]]:
-        """The device and the frames, where they follow here."""
+        """Parse the device and the frames, if they follow here."""
         device = self.word(_NAME_AT, "a device") if self.take(" on ") else None
         frames: list[Frame] = []
         if self.take(" @"):
@@ -333,12 +339,12 @@ class _Parser:
             except _CutHere:
                 if not items:
                     raise
-                return tuple(items)  # who asked for it finds the mark
+                return tuple(items)  # the caller finds the mark
             if self.take("*"):
                 times = int(self.match(_INT_AT, "a count").group())
                 self.count += (times - 1) * (self.count - before)
                 if times < 0 or times * len(items) > MAX_LEAVES or self.count > MAX_LEAVES:
-                    raise RangeTextError(f"a repetition of {times} in {self.text[:80]!r}")
+                    raise RangeTextError(f"a list repeated {times} times in {self.text[:80]!r}")
                 items = items * times
             return tuple(items)
         if self.take("="):
@@ -364,7 +370,9 @@ class _Parser:
             return TensorSpec(dtype, shape, layout=named[1], stored=stored)
         order = self.dims("}")
         if not all(isinstance(dim, int) for dim in order):
-            raise RangeTextError(f"a layout that is no order in {self.text[:80]!r}")
+            raise RangeTextError(
+                f"a layout that is not an order of dimensions in {self.text[:80]!r}"
+            )
         return TensorSpec(dtype, shape, tuple(int(dim) for dim in order))
 
     def dims(self, close: str) -> tuple[Dim, ...]:
@@ -402,7 +410,7 @@ class _Parser:
             return value
         if isinstance(value, list) and depth < MAX_DEPTH:
             return tuple(self.value(item, depth + 1) for item in value)
-        raise RangeTextError(f"a parameter that is no scalar or list in {self.text[:80]!r}")
+        raise RangeTextError(f"a parameter that is neither scalar nor list in {self.text[:80]!r}")
 
     def frame(self) -> Frame:
         if self.text.startswith('"', self.at):
@@ -416,16 +424,18 @@ class _Parser:
 
 
 def format_result(outputs: tuple[Arg, ...], device: str | None = None) -> str:
-    """The mark that follows a range pushed before its outputs were known: ``-> f32[2,3]``.
+    """Return the text of a result mark, which gives the outputs of a range pushed before they were known.
 
-    With ``device``, ``-> f32[2,3] on cuda:0``, where only the outputs told it.
+    ``-> f32[2,3]``, or with ``device``, if only the outputs show it, ``-> f32[2,3] on cuda:0``.
     """
     return format_call(OpCall("_", (), outputs, device=device))[len("_() ") :]
 
 
 def parse_result(text: str) -> OpCall:
-    """What a result mark gives: a call of no name with ``outputs``, ``device`` where told, and whether it
-    was cut. Raises RangeTextError where it is none."""
+    """Parse a result mark into a call named ``_`` with ``outputs``, ``device`` if given, and ``truncated``.
+
+    Raises RangeTextError if the text is not a result mark.
+    """
     call = parse(f"_() {text}")
     if call.outputs is None or call.inputs or call.params or call.frames:
         raise RangeTextError(f"not a result: {text[:80]!r}")
@@ -433,16 +443,16 @@ def parse_result(text: str) -> OpCall:
 
 
 def format_spec(graph: str, key: str, call: OpCall) -> str:
-    """What ``key`` means in ``graph``: ``train_step/dense/MatMul = MatMul(f32[8,4], …)``.
+    """Return the spec of node ``key`` in ``graph``: ``train_step/dense/MatMul = MatMul(f32[8,4], …)``.
 
-    The graph's name is JSON-quoted where it has a slash or anything else unusual, the key where
-    it has a space or a quote.
+    The graph's name is JSON-quoted if it has a slash or another unusual character, the key if it has a
+    space or a quote.
     """
     return f"{_quoted(graph, _GRAPH)}/{_quoted(key, _NODE)} = {format_call(call, SPEC_LIMIT)}"
 
 
 def parse_spec(text: str) -> tuple[str, str, str]:
-    """``(graph, key, text of the call)`` of a spec. Raises RangeTextError where it is none."""
+    """Return ``(graph, key, text of the call)`` of a spec. Raises RangeTextError if it is not a spec."""
     parser = _Parser(text)
     graph = parser.word(_GRAPH_AT, "a graph")
     parser.expect("/")

@@ -1,19 +1,19 @@
-"""The format of a recording: what the recorder writes and the backends read.
+"""The format of a recording: the files and records that a process writes while it runs.
 
-A recording is a folder of parts, one a process (``part-<host>-<pid>-<start time>``), each with
+A recording is a folder with one part per process (``part-<host>-<pid>-<start time>``). Each part has
 
 * ``meta.json``: the process, written once, when the part is made;
-* ``strings.jsonl``: ``[id, domain, category, text]``, one a line;
-* ``facts.jsonl``: threads, numbers of domains, paired clock readings, what opscope itself has cost by
-  then, notes, the stop; one object a line;
-* ``events.bin``: chunks of 16-byte records, two little-endian int64 ``(code, value)`` each;
-* ``memory.bin``, where memory is recorded: ``MEMORY_RECORD`` after ``MEMORY_RECORD``;
-* the trace of a framework's own profiler, where one ran beside the recorder.
+* ``strings.jsonl``: ``[id, domain, category, text]``, one per line;
+* ``facts.jsonl``: threads, numbers of domains, paired clock readings, opscope's own cost so far, notes,
+  the stop; one object per line;
+* ``events.bin``: chunks of 16-byte records, each two little-endian int64 ``(code, value)``;
+* ``memory.bin``, if memory is recorded: a sequence of ``MEMORY_RECORD``;
+* the trace of a framework's own profiler, if one ran beside the recorder.
 
-All but the first are only ever appended to, strings before the events that use them, so a process
-that is killed leaves a readable part. ``core.capture.recorder_sink`` writes it, ``readers.recording.process_part`` reads it.
-Times are ``time.perf_counter_ns`` (on Linux CLOCK_MONOTONIC); pairs with the Unix clock stand in the
-facts.
+Every file but the first is only appended to, and strings are written before the events that use them, so
+a killed process leaves a readable part. ``core.capture.recorder_sink`` writes this format,
+``readers.recording.process_part`` reads it. Times are ``time.perf_counter_ns`` (on Linux CLOCK_MONOTONIC);
+the facts contain pairs of it with the Unix clock.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ FORMAT: Final = "opscope-recording"
 VERSION: Final = 1
 META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
 MEMORY: Final = "memory.bin"
-#: The trace of JAX's or TensorFlow's profiler, and that of PyTorch's.
+#: The trace of JAX's or TensorFlow's profiler, and the trace of PyTorch's profiler.
 XPLANE: Final = "profile.xplane.pb"
 KINETO: Final = "kineto.json"
-#: A range of the profiler's that the recorder brackets. Adapters pass by names that begin so.
+#: A range in the profiler's trace that the recorder reads its clock before and after. Adapters ignore names
+#: that begin with it.
 PROBE: Final = "opscope.probe"
-#: The call, by PyTorch's name of the platform, that the recorder brackets where PyTorch's profiler runs.
+#: The call that the recorder reads its clock before and after while PyTorch's profiler runs, by PyTorch's
+#: name of the platform.
 PROBE_CALLS: Final = MappingProxyType(
     {"cuda": "cudaDriverGetVersion", "hip": "hipDriverGetVersion"}
 )
-#: These calls as profilers name them.
+#: Matches the names that profilers give these calls.
 PROBE_CALL: Final = rf"^(?:{'|'.join(PROBE_CALLS.values())})(?:_v\d+)?$"
 
-#: One change of memory: time (as the events'), address, bytes (``UNKNOWN_BYTES``: of a release, those
-#: of the block that was allocated there last), thread of the system (0: not known), device (-1: the
-#: CPU), and what happened (``ALLOCATED`` …). A numpy dtype could read it: ``<i8,<u8,<i8,<i4,<i2,<i2``.
+#: One change of memory: time (on the events' clock), address, bytes (``UNKNOWN_BYTES`` for a release: the
+#: size of the block last allocated at this address), the system's thread id (0: not known), device (-1: the
+#: CPU), and what happened (``ALLOCATED`` …). As a numpy dtype: ``<i8,<u8,<i8,<i4,<i2,<i2``.
 MEMORY_RECORD: Final = struct.Struct("<qQqihh")
 ALLOCATED, RELEASED, RESERVED, UNRESERVED = range(4)
 UNKNOWN_BYTES: Final = -1
@@ -48,18 +50,18 @@ CPU_DEVICE: Final = -1
 
 # The records. A push is (text id ≥ 0, time); its payload, if any, is the record before it.
 PAYLOAD: Final = -2
-#: Ids at and above are marks.
+#: Codes from here up are marks: MARK_BASE + text id.
 MARK_BASE: Final = 1 << 48
-#: Codes from here down to COMPLETE_BASE are pops: POP_BASE - the domain's number. Ranges nest in
-#: each domain by itself.
+#: Codes from here down to COMPLETE_BASE are pops: POP_BASE - the domain's number. Ranges nest within each
+#: domain separately.
 POP_BASE: Final = -16
-#: Codes from here down to CHUNK are pops that also tell the text with outputs.
+#: Codes from here down to CHUNK are pops that also give the text with outputs: COMPLETE_BASE - text id.
 COMPLETE_BASE: Final = -(1 << 32)
-#: (CHUNK - thread index, number of records that follow): the records are of that thread.
+#: (CHUNK - thread index, number of records that follow): these records belong to that thread.
 CHUNK: Final = -(1 << 60)
 RECORD: Final = struct.Struct("<2q")
 TWO_RECORDS: Final = struct.Struct("<4q")
 RECORD_BYTES: Final = RECORD.size
-#: Indices of threads and ids of texts from here up are given by a source, not by Python.
+#: Thread indices and text ids from here up are assigned by a source (``recorder_sink.Source``).
 SOURCE_THREADS: Final = 1 << 20
 SOURCE_TEXTS: Final = 1 << 40

@@ -1,8 +1,8 @@
-"""What must not leave the machine: secrets in a command line or a text, and on request who and where.
+"""Remove what must not leave the machine: secrets in command lines and texts, and on request host and paths.
 
-A name is read by its words: its last one decides (``--wandb_key``, ``HF_TOKEN``), so that what only speaks
-of a secret (``--token-file``, ``--max-tokens``, ``--tokenizer``) stays. The forms of tokens are those that
-their issuers document. Every pattern takes time in proportion to the text.
+A name is split into words and its last word decides (``--wandb_key``, ``HF_TOKEN``), so that names that only
+refer to a secret (``--token-file``, ``--max-tokens``, ``--tokenizer``) stay. The patterns of tokens follow
+their issuers' documentation. Every pattern takes time proportional to the length of the text.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 HIDDEN: Final = "<redacted>"
-#: Stands for the arguments of a command in a private profile.
+#: Replaces the arguments of a command in a private profile.
 LEFT_OUT: Final = "<arguments left out>"
-#: Longer texts are cut before they are searched: Linux takes no longer argument.
+#: Longer texts are cut before they are searched: Linux allows no longer argument.
 _LONGEST: Final = 1 << 17
 
 _SECRETS: Final = frozenset(
@@ -50,7 +50,7 @@ _SECRETS: Final = frozenset(
         "passkey",
     ]
 )
-#: Behind a secret's word these say how it is written, not what else it is.
+#: Words after a secret's word that only say how the secret is encoded.
 _FORMS: Final = frozenset(
     [
         "value",
@@ -67,7 +67,7 @@ _FORMS: Final = frozenset(
         "json",
     ]
 )
-#: Tokens of language models and keys of tables, not of doors.
+#: Words before "token" and "key" that mean tokens of language models and keys of tables, not credentials.
 _LANGUAGE: Final = frozenset(
     [
         "pad",
@@ -153,7 +153,7 @@ _TABLES: Final = frozenset(
         "response",
     ]
 )
-#: Values that switch something on or off.
+#: Values of switches, which are no secrets.
 _SWITCHES: Final = frozenset(
     ["true", "false", "none", "null", "yes", "no", "on", "off", "auto", "0", "1"]
 )
@@ -162,7 +162,7 @@ _LOGINS: Final = frozenset(("-u", "--user", "--proxy-user", "--userpwd"))
 
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _NAME: Final = r"[A-Za-z][\w.\-]{0,127}"
-#: name = value or name: value, in JSON (escaped too), YAML, a URL's query, an assignment.
+#: name = value or name: value, in JSON (also escaped), YAML, a URL's query, an assignment.
 _PAIR: Final = re.compile(
     rf"(?:(?<![\w.\-])-{{0,2}}|(?<=%22))(?P<name>{_NAME})"
     r"(?:\\*[\"'])?(?:%22)?\s{0,4}(?:[:=]|%3[dDaA])\s{0,4}"
@@ -170,7 +170,7 @@ _PAIR: Final = re.compile(
 _PAIR_VALUE: Final = re.compile(
     r"\[[^\]]*\]?|\{[^{}]*\}?|\\+\"[^\"\\]*|\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s&;,'\"}\])\\]+"
 )
-#: An option and its value within a text that a shell will read.
+#: An option and its value in a shell command.
 _OPTION: Final = re.compile(rf"(?<!\S)(?P<name>--?{_NAME})\s{{1,4}}")
 _OPTION_VALUE: Final = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s\-]\S*")
 _HEADER: Final = re.compile(
@@ -179,7 +179,7 @@ _HEADER: Final = re.compile(
 )
 _BEARER: Final = re.compile(r"(?i)\b(?P<name>bearer)(?P<sign>\s{1,4})(?P<value>[\w.~+/=\-]{6,})")
 _LOGIN: Final = re.compile(r"\b(?P<name>login)(?P<sign>\s{1,4})(?P<value>[A-Za-z0-9_\-]{20,})")
-#: user:password@ in front of a host; in a URL whatever stands before the last @.
+#: user:password@ before a host; in a URL everything before the last @.
 _URL_USER: Final = re.compile(
     r"(?P<name>[a-z][a-z0-9+.\-]{0,30})(?P<sign>://)(?P<value>[^/\s?#'\"]*)@"
 )
@@ -205,7 +205,7 @@ _PATH: Final = re.compile(r"(?<![\w/:.])(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^\s:'\",
 
 
 def is_secret(name: str) -> bool:
-    """Whether what goes by this name (an option, a variable, a key) is a secret by its words."""
+    """Whether the words of a name (of an option, a variable, a key) say that its value is a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     while len(words) > 1 and (words[-1] in _FORMS or words[-1].isdigit()):
         words.pop()
@@ -223,12 +223,12 @@ def is_secret(name: str) -> bool:
 
 
 def redact(command: Sequence[str]) -> tuple[str, ...]:
-    """The arguments of a command, as many as there are, with every secret in them hidden."""
+    """Return the arguments of a command with every secret in them hidden; their number stays the same."""
     return tuple(_redacted(command))
 
 
 def redact_text(text: str) -> str:
-    """``text`` with the secrets that are known by their form, or by the name before them, hidden."""
+    """Return ``text`` with secrets hidden that are recognised by their form or by the name before them."""
     text = text[:_LONGEST]
     text = _KEY_BLOCK.sub(HIDDEN, text)
     text = _URL_USER.sub(rf"\g<name>://{HIDDEN}@", text)
@@ -241,7 +241,7 @@ def redact_text(text: str) -> str:
 
 
 def private(command: Sequence[str]) -> tuple[str, ...]:
-    """The program's own name; its arguments are left out."""
+    """Return the program's file name, and ``LEFT_OUT`` in place of the arguments if it has any."""
     if not command:
         return ()
     first = os.path.basename(command[0].replace("\\", "/"))
@@ -249,20 +249,20 @@ def private(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def private_host(host: str, boot: str | None) -> str:
-    """A name that is the same for all processes of a machine and tells nobody which it is."""
+    """Return a name that is the same for all processes of a machine and does not identify the machine."""
     key = hashlib.sha256((boot or "").encode()).digest()
     return "host-" + hashlib.blake2s(host.encode(), key=key, digest_size=4).hexdigest()
 
 
 def private_text(text: str) -> str:
-    """``text`` without the folders of absolute paths: the name of the file stays."""
+    """Return ``text`` without secrets and without the folders of absolute paths; file names stay."""
     return _PATH.sub("", redact_text(text))
 
 
 def _hidden(names: re.Pattern[str], values: re.Pattern[str], text: str) -> str:
-    """``text`` with what follows ``names`` that sound secret hidden.
+    """Return ``text`` with the values after those ``names`` hidden whose words mean a secret.
 
-    Behind another name the search goes on in its value: ``--env=TOKEN=…``, ``--url=…?token=…``.
+    After any other name the search continues in its value: ``--env=TOKEN=…``, ``--url=…?token=…``.
     """
     pieces: list[str] = []
     at = 0
@@ -280,16 +280,16 @@ def _hidden(names: re.Pattern[str], values: re.Pattern[str], text: str) -> str:
 
 
 def _in_its_quotes(value: str) -> str:
-    """What stands in the place of a secret ``value``, with the quotes that it had."""
+    """Return the replacement of a secret ``value``, with the quotes that it had."""
     open_ = re.match(r"\\*[\"']?", value)
     quote = "" if open_ is None or not open_[0].endswith(("'", '"')) else open_[0]
-    # of an escaped quote the closing one is not part of the value
+    # the closing quote of an escaped pair is not part of the value
     return f"{quote}{HIDDEN}{quote if len(quote) == 1 and value[-1] == quote else ''}"
 
 
 def _redacted(command: Sequence[str]) -> Iterator[str]:
-    hiding = False  # the option before takes a secret
-    many = False  # and perhaps several
+    hiding = False  # the previous option takes a secret
+    many = False  # it may take several
     login = False
     for argument in command:
         if hiding and not _is_option(argument):
@@ -313,10 +313,10 @@ def _redacted(command: Sequence[str]) -> Iterator[str]:
 
 
 def _plain(name: str) -> bool:
-    """Whether it is a name alone: an option, a variable, a key of an override."""
+    """Whether this is just a name: an option, a variable, a key of an override."""
     return re.fullmatch(rf"[-+~/]{{0,2}}{_NAME}", name) is not None
 
 
 def _is_option(argument: str) -> bool:
-    """``--lr`` and the like: a secret may begin with a dash, but hardly with two."""
+    """Whether the argument begins with two dashes: a secret may begin with one dash, but hardly with two."""
     return argument.startswith("--")

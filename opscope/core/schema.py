@@ -1,4 +1,4 @@
-"""What crosses every boundary: tensors, operator calls, and the columns of the trace tables."""
+"""The data types that all parts of opscope share: tensors, op calls, and the columns of the trace tables."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-#: A dimension: a size, ``"?"`` where it is not known, or a symbol (``"s0"``, ``"batch"``).
+#: A dimension: a size, ``"?"`` if the size is not known, or a symbol (``"s0"``, ``"batch"``).
 Dim: TypeAlias = "int | str"
 #: A scalar parameter of an op; sequences are tuples.
 ParamValue: TypeAlias = "bool | int | float | str | tuple[ParamValue, ...] | None"
 
-#: Bits of one element. ``?`` (an unknown dtype) and strings have no size.
+#: Bits per element of each dtype. ``?`` (an unknown dtype) and strings have no size.
 DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "f64": 64,
@@ -44,14 +44,14 @@ DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
         "c128": 128,
     }
 )
-#: What kind of number each is: its first letter does not tell (``bf16``, ``bool``).
+#: The kinds of dtypes. The first letter does not give the kind (``bf16``, ``bool``).
 FLOATS: Final = frozenset(
     {"f64", "f32", "tf32", "f16", "bf16", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"}
     | {"f8e8m0fnu", "f6e2m3fn", "f6e3m2fn", "f4e2m1"}
 )
 INTEGERS: Final = frozenset({"i64", "i32", "i16", "i8", "i4", "u64", "u32", "u16", "u8", "u4"})
 COMPLEX: Final = frozenset({"c32", "c64", "c128"})
-#: What NumPy and the frameworks call these, where they agree.
+#: The dtypes by the names that NumPy and the frameworks agree on.
 DTYPE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{f"float{bits}": f"f{bits}" for bits in (64, 32, 16)},
@@ -69,20 +69,20 @@ DTYPE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-#: Layouts without strides whose sizes do not tell how many elements there are.
+#: Layouts without strides for which the sizes do not give the number of stored elements.
 SPARSE_LAYOUTS: Final = ("coo", "csr", "csc", "bsr", "bsc", "other")
-#: All that have none.
+#: All layouts without strides.
 LAYOUTS: Final = (*SPARSE_LAYOUTS, "mkldnn", "nested", "jagged")
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor as an op saw it: element type, sizes, and the layout when it is not row-major.
+    """A tensor as an op receives or returns it: element type, sizes, and the layout if not row-major.
 
-    ``minor_to_major`` is HLO's notation (dimension numbers, fastest first); ``strides`` counts
-    elements, one per dimension; ``layout`` is one of ``LAYOUTS``, which have none. At most one of the
-    three is set; none means row-major. ``stored`` is the number of elements that a sparse layout keeps,
-    explicit zeros and whole blocks included, where it is known.
+    ``minor_to_major`` is HLO's notation (dimension numbers, fastest first); ``strides`` are in elements, one
+    per dimension; ``layout`` is one of ``LAYOUTS``, which have no strides. At most one of the three is
+    set; if none is, the tensor is row-major. ``stored`` is the number of elements that a sparse layout
+    stores, explicit zeros and whole blocks included, if known.
     """
 
     dtype: str
@@ -94,12 +94,12 @@ class TensorSpec:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it stores other elements than its sizes tell."""
+        """Whether the layout is sparse, so that the sizes do not give the number of stored elements."""
         return self.layout in SPARSE_LAYOUTS
 
     @property
     def numel(self) -> int | None:
-        """The product of the sizes, or ``None`` when a dimension is symbolic or unknown."""
+        """The product of the sizes, or ``None`` if a dimension is symbolic or unknown."""
         count = 1
         for dim in self.shape:
             if not isinstance(dim, int) or dim < 0:
@@ -109,15 +109,15 @@ class TensorSpec:
 
     @property
     def itemsize(self) -> float | None:
-        """Bytes of one element (half a byte for 4-bit types), or ``None`` when not known."""
+        """Bytes per element (half a byte for 4-bit types), or ``None`` if not known."""
         bits = DTYPE_BITS.get(self.dtype)
         return None if bits is None else bits / 8
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of all elements once, ignoring gaps between them; ``None`` when not known.
+        """Bytes of all elements, each once, without gaps between them; ``None`` if not known.
 
-        Those of a sparse tensor are not: its indices' width is not recorded.
+        A sparse tensor's are not known: the width of its indices is not recorded.
         """
         numel, bits = self.numel, DTYPE_BITS.get(self.dtype)
         if numel is None or bits is None or self.is_sparse:
@@ -127,15 +127,15 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class SameAs:
-    """An argument that is the very tensor already given: leaf ``index`` of the inputs.
+    """An argument that is the same tensor as an earlier one: leaf ``index`` of the inputs.
 
-    Leaves are counted over the inputs in reading order, lists opened (an absent argument is a leaf).
+    Leaves are counted over the inputs in reading order with lists expanded; an absent argument is a leaf.
     """
 
     index: int
 
 
-#: One argument or result: a tensor, an absent one (``None``), a back reference, or a list of these.
+#: One argument or result: a tensor, ``None`` if absent, a back reference, or a list of these.
 Arg: TypeAlias = "TensorSpec | SameAs | tuple[Arg, ...] | None"
 #: ``(file, line)``, innermost user frame first.
 Frame: TypeAlias = "tuple[str, int]"
@@ -143,10 +143,10 @@ Frame: TypeAlias = "tuple[str, int]"
 
 @dataclass(frozen=True, slots=True)
 class OpCall:
-    """One call of one operator, as uniform as six frameworks allow.
+    """One call of one op, in the same form for all frameworks.
 
-    ``outputs`` is ``None`` when they are not known (the range was pushed before the op ran) and
-    ``()`` when the op returns nothing. ``truncated`` marks a call read back from a cut text.
+    ``outputs`` is ``None`` if they are not known (the range was pushed before the op ran) and
+    ``()`` if the op returns nothing. ``truncated`` marks a call that was parsed from a cut text.
     """
 
     name: str
@@ -158,37 +158,37 @@ class OpCall:
     truncated: bool = False
 
     def param(self, key: str, default: ParamValue = None) -> ParamValue:
-        """The parameter named ``key``, or ``default``."""
+        """Return the parameter named ``key``, or ``default``."""
         for name, value in self.params:
             if name == key:
                 return value
         return default
 
     def input_leaves(self) -> tuple[TensorSpec | None, ...]:
-        """The inputs with lists opened and back references followed; ``None`` where absent."""
+        """Return the inputs with lists expanded and back references resolved; ``None`` if absent."""
         return tuple(_resolve(self.inputs, ()))
 
     def output_leaves(self) -> tuple[TensorSpec | None, ...] | None:
-        """The outputs likewise (a back reference names an input leaf); ``None`` when not known."""
+        """Return the outputs likewise (a back reference is to an input leaf); ``None`` if not known."""
         if self.outputs is None:
             return None
         return tuple(_resolve(self.outputs, self.input_leaves()))
 
     def arg(self, position: int) -> Arg:
-        """Input number ``position`` (top level), a back reference followed; ``None`` past the end."""
+        """Return top-level input ``position``, with a back reference resolved; ``None`` past the end."""
         if position >= len(self.inputs):
             return None
         arg = self.inputs[position]
         return self.input_leaves()[arg.index] if isinstance(arg, SameAs) else arg
 
     def tensor(self, position: int) -> TensorSpec | None:
-        """Input number ``position`` when it is a tensor, else ``None``."""
+        """Return top-level input ``position`` if it is a tensor, else ``None``."""
         arg = self.arg(position)
         return arg if isinstance(arg, TensorSpec) else None
 
 
 def leaves(args: tuple[Arg, ...]) -> Iterator[TensorSpec | SameAs | None]:
-    """The leaves of an argument list in reading order, lists opened, references as they are."""
+    """Yield the leaves of an argument list in reading order: lists expanded, references not resolved."""
     for arg in args:
         if isinstance(arg, tuple):
             yield from leaves(arg)
@@ -210,7 +210,7 @@ def _resolve(
         yield value
 
 
-#: Directions, layers and the like: the NVTX category of a range (design: section 3).
+#: Directions, and all NVTX categories of ranges.
 DIRECTIONS: Final = ("forward", "backward", "optimizer", "input", "communication")
 CATEGORIES: Final = (*DIRECTIONS, "layer", "step", "phase", "spec", "result", "graph")
 #: The NVTX category id of each name is its place in CATEGORIES plus one (0 means none in NVTX).
@@ -218,23 +218,24 @@ CATEGORY_ID: Final[Mapping[str, int]] = MappingProxyType(
     {name: number for number, name in enumerate(CATEGORIES, start=1)}
 )
 
-#: Ranges of category ``graph`` around the capture and the replays of a CUDA graph, by its number in its
-#: process.
+#: Texts of the ranges of category ``graph`` around the capture and the replays of a CUDA graph, with its
+#: number in its process.
 GRAPH_CAPTURE: Final = "CUDA graph {} capture"
 GRAPH_REPLAY: Final = "CUDA graph {} replay"
-#: A step's range is called so, with its number: as ``step 5``, or as ``step`` with the payload 5.
+#: The text of a step's range, with its number: ``step 5``, or ``step`` with the payload 5.
 STEP: Final = "step"
-#: A result mark just before a range is popped that nothing ended, as the step that a last optimizer
-#: step began.
+#: The result mark just before the pop of a range that had no real end, such as the step that the last
+#: optimizer step began.
 UNENDED: Final = "unended"
-#: In a range's attrs: it was open when what recorded it ended.
+#: In a range's attrs: the range was still open when its recording ended.
 UNCLOSED: Final = '{"unclosed":true}'
-#: The phase in which a program is compiled. After it and a space there may stand which.
+#: The phase in which a program is compiled. A space and what is compiled may follow.
 COMPILE: Final = "compile"
 
-#: Column types are named, so that this module loads no Polars: "i64", "i32", "f64", "str", "bool",
-#: and "cat", dictionary-encoded text (polars.Categorical). Times are integer ns, sizes bytes.
-#: ``trace.py`` gives each its Polars type. A reader leaves out what its format has not.
+#: The columns of the trace tables. Column types are names, so that this module does not load Polars: "i64",
+#: "i32", "f64", "str", "bool", and "cat", dictionary-encoded text (polars.Categorical). Times are integer
+#: ns, sizes bytes. ``tables/trace.py`` maps each type to Polars. A reader leaves out columns that its format
+#: lacks.
 TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         # A process is (host, boot, pid, start time), not a file: two files of one process merge.
@@ -259,9 +260,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "pthread_id": "i64",
             "name": "str",
         },
-        # Domains of one ``machine`` (one boot of one host) are one clock. ``method`` is how a machine's
-        # times were put on the reference's clock (core/job/clocks.py): ``offset_ns`` were added, what is
-        # left may be off by ``error_ns``; before that, ``error_ns`` is that of ``to_unix_ns``.
+        # Domains of one ``machine`` (one boot of one host) share one clock. ``method`` is how the machine's
+        # times were aligned with the reference's clock (core/job/clocks.py): ``offset_ns`` was added, and the
+        # result may be off by ``error_ns``. Before alignment, ``error_ns`` is the error of ``to_unix_ns``.
         "clocks": {
             "clock_domain": "i32",
             "kind": "str",
@@ -287,9 +288,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "clock_khz": "i64",
             "mem_bandwidth": "i64",
         },
-        # kind: pushpop, startend, mark (end == start). ``seq`` and ``fwd_thread`` from the payload
-        # or from the text, which PyTorch's call numbers are then left out of (``, seq = *``);
-        # ``payload`` the integer as it was; ``attrs`` a JSON object.
+        # kind: pushpop, startend, mark (end == start). ``seq`` and ``fwd_thread`` come from the payload
+        # or from the text; PyTorch's call numbers are then replaced in the text (``, seq = *``).
+        # ``payload`` is the original integer, ``attrs`` a JSON object.
         "ranges": {
             "id": "i64",
             "process": "i32",
@@ -405,11 +406,11 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "name": "cat",
             "value": "f64",
         },
-        # What opscope itself cost: ns that a part of it took in ``calls`` calls, of which one in
-        # ``one_in`` was timed (null: their number times what one takes). Parts do not overlap;
-        # ``span``: ns that the process recorded, the last write included, ``steps_span``: of them
-        # inside ended steps, ``steps_time``: of these all parts' own; the same in each of a
-        # process's rows.
+        # opscope's own cost: ``time`` is ns that a part took in ``calls`` calls, of which one in ``one_in``
+        # was timed (null: the number of calls times the cost of one call). Parts do not overlap. ``span``
+        # is ns that the process recorded, the last write included; ``steps_span`` the part of it inside
+        # ended steps; ``steps_time`` the part of that taken by all parts of opscope. The last three are
+        # the same in all rows of a process.
         "own_costs": {
             "process": "i32",
             "part": "str",
@@ -420,7 +421,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "steps_span": "i64",
             "steps_time": "i64",
         },
-        # What a thread did: ``running``, or why it was off the CPU, as the scheduler recorded it.
+        # What each thread did: ``running``, or why it was off the CPU, as the scheduler recorded it.
         "thread_states": {
             "process": "i32",
             "thread": "i64",
@@ -428,10 +429,10 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "end": "i64",
             "state": "cat",
         },
-        # When what ran on a device was captured, in processes that were not so from their beginning to
-        # their end: a row for each window [start, end), and for a time in which there was no device to
-        # capture (``source`` null). One without length: nothing was. ``ended``: why it was no longer.
-        # A process without a row was captured throughout.
+        # The times in which device work was captured, for processes that were not captured throughout: one
+        # row per window [start, end), and one per time in which there was no device to capture (``source``
+        # null). A row of length 0 means that nothing was captured. ``ended``: why the window ended. A
+        # process without a row was captured throughout.
         "windows": {
             "process": "i32",
             "start": "i64",
@@ -441,7 +442,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "last_step": "i64",
             "ended": "str",
         },
-        # severity: info, warning, error. how_many: how many records it is about.
+        # severity: info, warning, error. how_many: number of records that the note is about.
         "notes": {
             "severity": "str",
             "what": "str",

@@ -132,7 +132,7 @@ def test_a_finished_recording_has_a_number_where_its_name_is_taken_by_then(way, 
     again = tmp_path / "run-2.opscope"
     assert opscope.load(again).trace["ranges"]["text"].cast(str).to_list() == ["mine"]
     assert len(opscope.load(target).trace["ranges"]) == 0
-    assert f"wrote {again}" in caplog.messages[-1]
+    assert f"so the profile is {again}" in caplog.messages[-1]
 
 
 def test_a_name_that_is_taken_in_the_very_last_moment_is_not_written_over(tmp_path, monkeypatch):

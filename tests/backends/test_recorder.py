@@ -406,7 +406,7 @@ def test_the_limit_of_size_ends_the_recording_with_a_note(
     assert (recorder.folder / recording.EVENTS).stat().st_size <= 4096
     trace = read_part(recorder.folder)
     assert "limit of size" in " ".join(trace["notes"]["what"])
-    assert "over the limit of 4096 bytes" in caplog.text
+    assert "it reached its limit of 4096 bytes" in caplog.text
     assert trace["ranges"].height == 100
 
 

@@ -80,7 +80,9 @@ def test_ten_thousand_steps_hold_the_events_of_one_window(
     assert len(gpu.made) == 1
     (said,) = made.told  # type: ignore[attr-defined]
     first, last = window.WARM + window.ALIKE, window.WARM + window.ALIKE + window.STEPS - 1
-    assert said.startswith(f"kernels are of steps {first} to {last} only (after 20 steps)")
+    assert said.startswith(
+        f"kernels were captured only for steps {first} to {last} (after 20 steps)"
+    )
     for flag in ("--steps", "--duration", "--whole"):
         assert flag in said
 

@@ -99,7 +99,7 @@ def test_a_disk_that_is_full_while_the_program_runs_is_told_and_what_came_before
     )
     assert (done.returncode, done.stdout) == (3, "out\n")
     assert "Traceback" not in done.stderr
-    assert done.stderr.count("ends here: File too large") == 1
+    assert done.stderr.count("ends here, what follows is not recorded: File too large") == 1
     kept_texts = texts(tmp_path / "train.opscope")
     assert kept_texts == [f"work {n}" for n in range(len(kept_texts))]
 

@@ -50,7 +50,7 @@ def run(tmp_path: Path, steps: int, *options: str) -> tuple[opscope.Profile, str
 
 def test_a_long_run_has_operations_of_twenty_steps_and_says_so(tmp_path: Path) -> None:
     profile, said = run(tmp_path, 200)
-    assert said.count("operations are of steps 5 to 24 only (after 20 steps)") == 1
+    assert said.count("operations were captured only for steps 5 to 24 (after 20 steps)") == 1
     assert "ops of steps 5 to 24 only, after 20 steps" in said
     dots = profile.ops().filter(pl.col("op").cast(pl.String).str.contains("dot"))
     inside = dots.filter(pl.col("device_time").is_not_null())

@@ -1,1 +1,1 @@
-"""The program's side: which capture runs, what is pushed and popped, and the two sinks that hear it."""
+"""The part that runs in the user's program: captures, pushes and pops of ranges, and their two sinks."""

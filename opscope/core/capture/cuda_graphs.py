@@ -1,10 +1,10 @@
-"""Which graphs of a GPU's work are being captured in this process, on whatever thread.
+"""Track which CUDA graphs are being captured in this process, on all threads.
 
-To end PyTorch's profiler synchronises the device, and to synchronise a device while one of its streams is
+Ending PyTorch's profiler synchronises the device, and synchronising a device while one of its streams is
 being captured makes that capture invalid (CUDA programming guide, "prohibited and unhandled operations").
-``torch.cuda.is_current_stream_capturing`` sees one stream of one thread. So who captures tells here: an
-adapter, or where there is none a backend that wraps the same methods; who begins or ends a profiler asks.
-What a C++ extension captures by itself is not seen.
+``torch.cuda.is_current_stream_capturing`` sees one stream of one thread. So captures are reported here, by an
+adapter or, without one, by a backend that wraps the same methods; code that begins or ends a profiler checks
+here. Captures made inside a C++ extension are not seen.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from opscope.core.capture import session
 
 
 class Captures:
-    """The captures in progress in this process, as far as they are told.
+    """The captures of CUDA graphs in progress in this process, as far as they are reported.
 
-    What a replay runs is told by no op: ``replayed`` counts the records of the captures that were
-    replayed, those of each as many times as it was.
+    A replay runs kernels without any op. So ``replayed`` adds up, over all replays, the number of records
+    that were written while the replayed CUDA graph was captured.
     """
 
     def __init__(self) -> None:
@@ -35,19 +35,19 @@ class Captures:
         ] = {}  # by id: graph, thread, records
         self._sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._busy = False
-        #: Whether an adapter tells: then nobody else needs to wrap what captures go through.
+        #: Whether an adapter reports captures; then the backend does not wrap the capturing methods.
         self.told = False
 
     def forget(self) -> None:
-        """Nothing is captured: in a forked child, whose only thread is another."""
+        """Forget all captures: for a forked child, whose only thread captures nothing."""
         self._changed = threading.Condition()
         self._open.clear()
         self._busy = False
 
-    # ---------------------------------------------------------------- what the wrapped methods tell
+    # ---------------------------------------------------------------- called by the wrapped methods
 
     def begins(self, graph: Any) -> None:
-        """``graph`` is about to be captured on this thread; waits while a profiler begins or ends."""
+        """Report that ``graph`` will be captured on this thread; waits while a profiler begins or ends."""
         with self._changed:
             while self._busy:
                 self._changed.wait()
@@ -56,7 +56,7 @@ class Captures:
             self._open[key] = (gone, threading.get_ident(), _written())
 
     def ends(self, graph: Any) -> None:
-        """The capture of ``graph`` has ended, well or not."""
+        """Report that the capture of ``graph`` has ended, with or without an error."""
         with self._changed:
             known = self._open.pop(id(graph), None)
             if known is not None:
@@ -64,19 +64,22 @@ class Captures:
             self._changed.notify_all()
 
     def replays(self, graph: Any) -> None:
-        """``graph`` is replayed."""
+        """Report a replay of ``graph``."""
         self.replayed += self._sizes.get(graph, 0)
 
-    # ---------------------------------------------------------------- who begins or ends a profiler
+    # ------------------------------------------------- called by code that begins or ends a profiler
 
     @property
     def threads(self) -> set[int]:
-        """The idents of the threads that capture."""
+        """The idents of the threads that are capturing."""
         return {thread for _, thread, _ in tuple(self._open.values())}
 
     @contextmanager
     def kept_out(self, wait_s: float = 0) -> Iterator[bool]:
-        """Whether nothing is captured, waiting so long for it; while it is so nothing begins to be."""
+        """Wait up to ``wait_s`` seconds until no capture is in progress, and yield whether that is so.
+
+        If it is, no capture begins inside the block.
+        """
         deadline = monotonic() + wait_s
         with self._changed:
             while (self._open or self._busy) and (left := deadline - monotonic()) > 0:
@@ -96,7 +99,7 @@ def _written() -> int:
     return 0 if recorder is None else recorder.written
 
 
-#: Those of this process.
+#: The captures of this process.
 OF_PROCESS: Final = Captures()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=OF_PROCESS.forget)

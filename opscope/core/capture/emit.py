@@ -1,4 +1,4 @@
-"""The emitter: what adapters push and pop, and the two sinks that hear it (NVTX, the recorder)."""
+"""The emitter: adapters push and pop ranges on it, and it passes them to two sinks (NVTX, the recorder)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from opscope.core.schema import CATEGORY_ID, OpCall
 from .nvtx_sink import NvtxSink, open_domain
 from .recorder_sink import Recorder, complete_code, mark_code, pop_code
 
-#: Bytes above which even the recorder cuts a text.
+#: The recorder cuts a text above this many bytes.
 RECORD_LIMIT: Final = 1 << 20
-#: Distinct texts that one emitter keeps prepared; those beyond live as long as their caller's cache.
+#: Number of distinct texts that an emitter caches; further ones live as long as their caller keeps them.
 MAX_INTERNED: Final = 65_536
 #: Payloads are signed 64-bit integers.
 MAX_PAYLOAD: Final = 1 << 63
@@ -28,7 +28,7 @@ _UNNUMBERED: Final = re.compile(r"\D{0,200}")
 
 
 class Prepared:
-    """A range text prepared once. Made by ``Emitter.prepare``; its attributes are not to be changed."""
+    """A range text, prepared once for many pushes by ``Emitter.prepare``; do not change its attributes."""
 
     __slots__ = (
         "__weakref__",
@@ -45,18 +45,18 @@ class Prepared:
     )
 
     def __init__(self, number: int, domain: str, category: str | None, text: str) -> None:
-        #: Number of the text in a recording, unique in this process.
+        #: Id of the text in recordings, unique in this process.
         self.id = number
         self.domain = domain
         self.category = category
-        #: The whole text (cut at ``RECORD_LIMIT``); NVTX gets it cut at ``TEXT_LIMIT``.
+        #: The whole text, cut at ``RECORD_LIMIT``; NVTX gets it cut at ``TEXT_LIMIT``.
         self.text = text
         self.outputs: tuple[Any, ...] | None = None
-        #: What NVTX gets: the text, shorter ones, and that of the result mark; and the sink that has
-        #: been given them.
+        #: The texts for NVTX: the text, shorter versions of it, and the result mark's text; ``sink`` is the
+        #: NVTX sink in which they are registered.
         self.told: tuple[str, tuple[str, ...], str | None] | None = None
         self.sink: NvtxSink | None = None
-        # nvtx.EventAttributes: without a payload, with one (set at each push), of the result mark
+        # nvtx.EventAttributes: without payload, with a payload (set at each push), for the result mark
         self.attributes: Any = None
         self.attributes_payload: Any = None
         self.attributes_result: Any = None
@@ -67,19 +67,19 @@ class Prepared:
 
 _numbers = itertools.count()
 _domains: dict[str, int] = {}
-#: What can still be pushed: a recording that starts writes the texts of all these.
+#: All prepared ranges that can still be pushed; a recording that starts writes all their texts.
 _alive: weakref.WeakSet[Prepared] = weakref.WeakSet()
 _lock = threading.RLock()
 
 
 def domain_number(name: str) -> int:
-    """The number of an NVTX domain in this process's recordings."""
+    """Return the number of an NVTX domain in this process's recordings."""
     with _lock:
         return _domains.setdefault(name, len(_domains))
 
 
 def forked() -> None:
-    """In a forked child: a thread that held the lock is no more."""
+    """Replace the lock in a forked child: the thread that held it may not exist there."""
     global _lock
     _lock = threading.RLock()
 
@@ -94,33 +94,33 @@ class _Pop(Protocol):
 
 _new: Final = Prepared.__new__
 
-#: What an emitter's ``push``, ``pop`` and ``mark`` are, for some sinks.
+#: An emitter's ``push``, ``pop`` and ``mark`` for a set of sinks.
 Writing = tuple[_Push, _Pop, Callable[["Prepared"], None]]
 
 
 def _no_push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
-    """Nothing listens."""
+    """Do nothing: there is no sink."""
 
 
 def _no_pop(complete: Prepared | None = None) -> None:
-    """Nothing listens."""
+    """Do nothing: there is no sink."""
 
 
 def _no_mark(prepared: Prepared) -> None:
-    """Nothing listens."""
+    """Do nothing: there is no sink."""
 
 
 class Emitter:
-    """One a framework (NVTX domain ``opscope.<framework>``, or ``domain``). Got from ``session.emitter``.
+    """The ranges of one framework (NVTX domain ``opscope.<framework>``, or ``domain``).
 
-    ``push``, ``pop`` and ``mark`` are exchanged when a sink comes or goes, so that none of them asks
-    who listens. **Look them up at each call** (``emitter.push(p)``): a saved ``emitter.push`` goes
-    on speaking to the sinks of that moment. Pushes and pops must nest on each thread; a capture may
-    start or stop at any point between them.
+    ``session.emitter`` returns it. ``push``, ``pop`` and ``mark`` are replaced when a sink comes or goes, so
+    that none of them checks which sinks exist. **Look them up at each call** (``emitter.push(p)``): a saved
+    ``emitter.push`` keeps writing to the sinks that existed when it was saved. Pushes and pops must nest on
+    each thread; a capture may start or stop at any point between them.
 
-    ``active`` is the first thing a hook looks at: False when no tool is attached and no capture
-    runs. A hook may skip a ``pop`` whose ``push`` it made when the emitter is no longer active, and
-    may ``pop`` what it did not push because the emitter was not active then.
+    A hook checks ``active`` first: it is False while no tool is attached and no capture runs. If the emitter
+    is no longer active, a hook may skip the ``pop`` for a ``push`` that it made. It may also ``pop`` a
+    range that it did not push because the emitter was not active then.
     """
 
     __slots__ = (
@@ -160,7 +160,7 @@ class Emitter:
 
     @property
     def nvtx(self) -> bool:
-        """Whether an NVTX tool hears this domain; that never changes while the process lives."""
+        """Whether an NVTX tool listens to this domain; this never changes while the process lives."""
         return self._nvtx is not None
 
     def prepare(
@@ -171,16 +171,16 @@ class Emitter:
         device_is_new: bool = False,
         ends: bool = False,
     ) -> Prepared:
-        """The prepared range of a call, or of a plain text (layers, steps, specs, user ranges).
+        """Return the prepared range of a call, or of a plain text (layers, steps, specs, user ranges).
 
-        Slow (tens of µs): the caller keeps the result in a bounded cache of its own. With a call
-        whose ``outputs`` are known the result can also be given to ``pop``; ``device_is_new``: what
-        was pushed did not tell the device. A plain text can be where it ``ends`` a range, which then
-        has that text in place of its own. Raises ValueError on a category that ``schema.CATEGORIES``
-        does not have.
+        Slow (tens of µs): the caller keeps the result in a bounded cache of its own. If the call's
+        ``outputs`` are known, the result can also be passed to ``pop``; ``device_is_new`` then means that
+        the pushed text did not name the device. A plain text can be passed to ``pop`` if ``ends`` is true: it
+        then replaces the range's own text. Raises ValueError for a category that is not in
+        ``schema.CATEGORIES``.
         """
         if category is not None and category not in CATEGORY_ID:
-            raise ValueError(f"no such category: {category!r}")
+            raise ValueError(f"unknown category: {category!r}")
         if isinstance(what, OpCall):
             text = format_call(what, RECORD_LIMIT)
         else:
@@ -206,19 +206,20 @@ class Emitter:
         return prepared
 
     def tell(self, spec: str) -> None:
-        """Mark a spec that only an NVTX tool has to be told: a recording has it of itself."""
+        """Send a spec as a mark to the NVTX tool alone: recordings contain this information anyway."""
         if self._nvtx is not None:
             domain = self._nvtx.domain
             domain.mark(self._nvtx.attributes(_cut(spec, TEXT_LIMIT), (CUT,), "spec"))
 
     def push_numbered(self, word: str, number: int, category: str) -> None:
-        """Push ``word number``, as a step is called. It is said only once, so it is not kept: else memory
-        would grow with the program, and each recording would begin with all that was ever said.
+        """Push a range with the text ``word number``, such as a step's.
 
-        NVTX cannot forget a text, so it gets the word alone, and the number as the payload.
+        The text is used only once, so it is not cached: otherwise memory would grow with the program's run
+        time, and each recording would begin with all earlier texts. NVTX cannot unregister a text, so it
+        gets the word alone, and the number as the payload.
         """
         text = f"{word} {number}"
-        prepared = _new(Prepared)  # without __init__: its number is all that a recorder asks of it
+        prepared = _new(Prepared)  # without __init__: the recorder needs only its id
         prepared.id = mine = next(_numbers)
         if self._recorder is not None:
             self._recorder.text(mine, self.domain, category, text)
@@ -248,17 +249,17 @@ class Emitter:
                 result = format_result(what.outputs, what.device if device_is_new else None)
         else:
             text = _cut(text, TEXT_LIMIT)
-            # of texts that differ by a number in them what stands before it
+            # texts that differ by a number share the part before the number
             shorter = (_UNNUMBERED.match(text).group() + CUT, CUT)  # type: ignore[union-attr]
             result = text if ends else None
         prepared.told = (text, shorter, result)
         _register(sink, prepared)
 
     def after_fork(self) -> None:
-        """In a forked child: what was registered before means something else there, or nothing.
+        """Make the domain anew in a forked child, where the parent's registered texts are wrong or missing.
 
-        Under Nsight Systems 2022 and 2023 numbers of texts begin anew in the child, so that those of its
-        parent stand for other texts. The domain is made anew, texts are given to it as they are pushed.
+        Under Nsight Systems 2022 and 2023 the ids of texts begin again in the child, so that the parent's ids
+        refer to other texts. Texts are registered in the new domain when they are pushed.
         """
         if self._nvtx is None:
             return
@@ -268,7 +269,7 @@ class Emitter:
         self._choose()
 
     def listen(self, recorder: Recorder | None) -> None:
-        """Exchange the recorder that hears this emitter; ``None``: none does. For ``session``."""
+        """Set the recorder that this emitter writes to; ``None``: no recorder. For ``session``."""
         with _lock:
             self._recorder = recorder
             if recorder is not None:
@@ -279,8 +280,10 @@ class Emitter:
             self._choose()
 
     def write_by(self, writes: Callable[[Recorder, int], Writing] | None) -> None:
-        """Where only a recorder listens, let ``writes(recorder, code of a plain pop)`` make what writes
-        to it: native code that has a buffer of its own. ``None``: Python again."""
+        """Let ``writes(recorder, code of a plain pop)`` make push, pop and mark when only a recorder listens.
+
+        This is for native code with a buffer of its own. ``None``: use Python again.
+        """
         with _lock:
             self._writes = writes or _record_only
             self._choose()
@@ -305,8 +308,8 @@ class Emitter:
 
 
 def _register(sink: NvtxSink, prepared: Prepared) -> None:
-    """Give the texts of a prepared range to NVTX."""
-    if prepared.told is None:  # pushed once
+    """Register the texts of a prepared range with NVTX."""
+    if prepared.told is None:  # made by push_numbered, for one push
         return
     text, shorter, result = prepared.told
     prepared.attributes = sink.attributes(text, shorter, prepared.category)
@@ -317,7 +320,7 @@ def _register(sink: NvtxSink, prepared: Prepared) -> None:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Plain text of at most ``limit`` bytes of UTF-8."""
+    """Return plain text, cut to at most ``limit`` bytes of UTF-8."""
     if len(text) * 4 <= limit:
         return text
     data = text.encode("utf-8", "replace")
@@ -326,9 +329,9 @@ def _cut(text: str, limit: int) -> str:
     return data[: limit - len(CUT)].decode("utf-8", "ignore") + CUT
 
 
-# The closures below are the hot path: everything they need is a local or a free variable. What the
-# recorder's half of a push costs is the thread's log (40 ns), the clock (50 ns), and packing and
-# appending one record (75 ns). A record goes in by one call, so no interrupt can tear it.
+# The closures below are the hot path: everything they need is a local or a free variable. The recorder's
+# part of a push costs 40 ns for the thread's log, 50 ns for the clock, and 75 ns for packing and appending
+# one record. A record is appended by one call, so no interrupt can tear it.
 
 
 def _nvtx_only(sink: NvtxSink) -> Writing:
@@ -338,7 +341,7 @@ def _nvtx_only(sink: NvtxSink) -> Writing:
         if seq < 0 or seq >= MAX_SEQ or fwd_thread >= MAX_FWD_THREAD:
             nvtx_push(prepared.attributes)
         else:
-            # One compiled call sets the payload and pushes, so no thread can come between.
+            # One C call sets the payload and pushes, so no other thread can run in between.
             nvtx_push(prepared.attributes_payload, payload=seq | fwd_thread << SEQ_BITS)
 
     def pop(complete: Prepared | None = None) -> None:
@@ -371,7 +374,7 @@ def _record_only(recorder: Recorder, popped: int) -> Writing:
         try:
             local.log(pack(popped if complete is None else complete_code(complete.id), time))
         except AttributeError:
-            return  # pushed before this capture, which has seen nothing of this thread
+            return  # pushed before this capture began; this thread has recorded nothing yet
         if time >= recorder.deadline:
             flush()
 
@@ -389,7 +392,7 @@ def _record_only(recorder: Recorder, popped: int) -> Writing:
 
 
 def _renewing(sink: NvtxSink) -> Writing:
-    """The same in a forked child, which was born with ranges prepared for its parent's domain."""
+    """Like ``_nvtx_only``, for a forked child, which inherits ranges prepared for its parent's domain."""
     nvtx_push, nvtx_pop, nvtx_mark = _nvtx_only(sink)
 
     def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
@@ -416,9 +419,9 @@ def _both(hearing: Writing, recorder: Recorder, popped: int) -> Writing:
     nvtx_push, nvtx_pop, nvtx_mark = hearing
     _, _, record_mark = _record_only(recorder, popped)
 
-    # The recorder's push and pop are written out again: a call costs as much as a record. Its clock is
-    # read nearest to the op, and a flush comes after both sinks have the end, so that what listening
-    # costs falls into neither's range.
+    # The recorder's push and pop are repeated here: a call would cost as much as a record. The recorder's
+    # clock is read closest to the op, and a flush comes after both sinks have the end, so that the cost
+    # of recording falls into neither sink's range.
     def push(prepared: Prepared, seq: int = -1, fwd_thread: int = 0) -> None:
         nvtx_push(prepared, seq, fwd_thread)
         try:
@@ -433,7 +436,7 @@ def _both(hearing: Writing, recorder: Recorder, popped: int) -> Writing:
     def pop(complete: Prepared | None = None) -> None:
         time = now()
         log = getattr(local, "log", None)
-        if log is not None:  # else pushed before this capture, as above
+        if log is not None:  # else pushed before this capture began, as above
             log(pack(popped if complete is None else complete_code(complete.id), time))
         nvtx_pop(complete)
         if time >= recorder.deadline:

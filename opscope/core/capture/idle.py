@@ -1,9 +1,9 @@
-"""A thread that has a recording written while nothing else does: events alone would wait for the next one.
+"""A thread that writes a recording to disk while the program makes no events that would trigger a write.
 
-It sleeps until a write is due, and writes where no event's thread has by then. A mapped file would need no
-thread, and survive all that ends a process. It was tried: ``mmap.write`` costs what ``bytearray.extend``
-does (0.22 µs), but writing to a page that the disk then has no room for ends the program by SIGBUS, and
-only some file systems can promise that room beforehand.
+It sleeps until a write is due, and writes if no thread of the program has done so by then. A memory-mapped
+file would need no thread and would survive every way in which a process ends. It was tried: ``mmap.write``
+costs as much as ``bytearray.extend`` (0.22 µs), but writing to a page for which the disk then has no room
+ends the program with SIGBUS, and only some file systems can reserve that room beforehand.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Final
 
 _log = logging.getLogger(__name__)
 
-#: How much longer than until it is due is waited: a program that makes events writes by itself, at a time
-#: of its own choice (between two steps).
+#: The thread waits this much longer than the due time: a program that makes events writes them itself, at a
+#: better moment (between two steps).
 GRACE_NS: Final = 20_000_000
-#: How long the end of the thread is waited for; it may be at a disk that hangs.
+#: How long ``stop`` waits for the thread to end; the thread may be writing to a disk that hangs.
 STOP_S: Final = 2.0
-#: How long the system is given to be rid of a thread that has ended.
+#: How long ``pause`` waits for the system to remove a thread that has ended.
 GONE_S: Final = 0.2
-#: Faults of the thread itself are not to be put off.
+#: Signals for faults of the thread itself; the thread does not block them.
 _OWN_FAULTS: Final = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP")
 
 
 class _Run:
-    """One thread: what it is told, and what it tells."""
+    """The state that one thread shares with its IdleWriter."""
 
     __slots__ = ("ended", "ident", "running", "sleeping", "system_id")
 
     def __init__(self) -> None:
         self.ended = False
-        #: Held while it is to sleep, and until it has ended.
+        #: ``sleeping`` is held while the thread shall sleep, ``running`` until the thread has ended.
         self.sleeping, self.running = _thread.allocate_lock(), _thread.allocate_lock()
         self.sleeping.acquire()
         self.running.acquire()
@@ -46,11 +46,11 @@ class _Run:
 
 
 class IdleWriter:
-    """Calls ``write`` when ``due()`` (perf_counter_ns) has gone by, on a thread of its own.
+    """Calls ``write`` on its own thread when the time ``due()`` (perf_counter_ns) has passed.
 
-    The thread is a plain one: Python's ``threading`` does not list it, no signal is handled on it, and it
-    is not there while the process forks. It ends with this object. A program that can start no thread
-    goes on without.
+    Python's ``threading`` does not list the thread, no signal is handled on it, and it does not exist while
+    the process forks. It ends when this object is deleted. If no thread can be started, the program goes on
+    without it.
     """
 
     def __init__(self, due: Callable[[], int], write: Callable[[], object]) -> None:
@@ -62,11 +62,11 @@ class IdleWriter:
 
     @property
     def runs(self) -> bool:
-        """Whether there is a thread."""
+        """Whether the thread exists."""
         return self._thread is not None
 
     def start(self) -> None:
-        """Begin. Harmless when called twice."""
+        """Start the thread. A second call does nothing."""
         self._wanted = True
         self._process = os.getpid()
         if self._thread is not None or not hasattr(signal, "pthread_sigmask"):
@@ -74,27 +74,30 @@ class IdleWriter:
         _hook_forks()
         _writers.add(self)
         if _forks:
-            return  # it begins after that
+            return  # the thread is started after the fork
         run = _Run()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         try:
-            # a thread is born with the mask of the one that starts it
+            # a new thread inherits the signal mask of the thread that starts it
             signal.pthread_sigmask(signal.SIG_BLOCK, _blocked())
             run.ident = _thread.start_new_thread(_work, (weakref.ref(self), run))
             self._thread = run
-        except RuntimeError as error:  # no room for a thread, or Python goes down
-            _log.info("opscope: what is recorded in an idle time is written after it: %s", error)
+        except RuntimeError as error:  # no resources for a thread, or Python is shutting down
+            _log.info(
+                "opscope: no thread can be started, so events are written only when the next ones come: %s",
+                error,
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self) -> None:
-        """End. Harmless when called twice."""
+        """End the thread. A second call does nothing."""
         self._wanted = False
         _writers.discard(self)
         self._end()
 
     def pause(self) -> None:
-        """End until ``resume``, and wait until the system too has forgotten the thread."""
+        """End the thread until ``resume``, and wait until the system has removed it too."""
         run = self._end()
         if run is None:
             return
@@ -103,12 +106,12 @@ class IdleWriter:
             time.sleep(0.0001)
 
     def resume(self) -> None:
-        """Go on, unless stopped meanwhile, or in a forked child: there the recording is its parent's."""
+        """Start again, unless stopped meanwhile or in a forked child, where the recording is the parent's."""
         if self._wanted and self._process == os.getpid():
             self.start()
 
     def look(self) -> float:
-        """On the thread: write where that is due. For how many seconds nothing is to be done."""
+        """Write if a write is due; return the seconds until the next check. Called on the thread."""
         left = self._due() + GRACE_NS - perf_counter_ns()
         if left <= 0:
             self._write()
@@ -132,17 +135,20 @@ def _work(writer: weakref.ref[IdleWriter], run: _Run) -> None:
             if mine is None:
                 return
             seconds = mine.look()
-            del mine  # nothing lives on because of a thread that sleeps
+            del mine  # a sleeping thread must not keep the writer alive
             run.sleeping.acquire(timeout=seconds)
     except Exception:  # noqa: BLE001 - a fault of ours must not be the program's
-        _log.exception("opscope: what is recorded in an idle time is written after it")
+        _log.exception(
+            "opscope: the thread that writes the recording failed; events are written only when the next ones"
+            " come"
+        )
     finally:
         run.running.release()
 
 
 _writers: weakref.WeakSet[IdleWriter] = weakref.WeakSet()
 _hooked = False
-#: Forks that are under way: threads begin after them.
+#: Number of forks in progress; threads are started after them.
 _forks = 0
 
 
@@ -152,7 +158,7 @@ def _blocked() -> set[signal.Signals]:
 
 
 def _hook_forks() -> None:
-    # A process that forks while it has threads is warned of deadlocks (Python 3.12), rightly.
+    # Python 3.12 rightly warns of deadlocks when a process with threads forks.
     global _hooked
     if not _hooked and hasattr(os, "register_at_fork"):
         _hooked = True
@@ -171,7 +177,7 @@ def _before_fork() -> None:
 def _in_parent() -> None:
     global _forks
     _forks -= 1
-    if _forks == 0:  # else another thread forks
+    if _forks == 0:  # else another thread is forking
         _resume()
 
 

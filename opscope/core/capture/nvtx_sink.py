@@ -1,4 +1,4 @@
-"""The NVTX sink of one domain: registered strings, categories, and the check that a tool really hears."""
+"""The NVTX sink of one domain: registered strings, categories, and the check that a tool really listens."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from opscope.core.schema import CATEGORIES, CATEGORY_ID
 
 _log = logging.getLogger(__name__)
 
-#: NVTX cannot unregister a string, so only so many distinct texts are registered in a domain.
+#: Largest number of distinct texts registered in a domain: NVTX cannot unregister a string.
 MAX_REGISTERED: Final = 65_536
-#: Where a tool tells the NVTX headers which library to load. nsys sets it as well.
+#: The variable in which a tool names the library for the NVTX headers to load. nsys sets it as well.
 INJECTION: Final = "NVTX_INJECTION64_PATH"
 
 #: The first release that sets a payload and pushes in one call.
@@ -27,23 +27,23 @@ _warned: set[str] = set()
 
 
 def attached(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The path of the NVTX tool that this process was started under, or ``None``.
+    """Return the path of the NVTX tool that this process was started under, or ``None``.
 
-    A path at which nothing lies is none: the NVTX headers then disable themselves silently.
+    A path that does not exist gives ``None``: the NVTX headers then disable themselves silently.
     """
     path = environ.get(INJECTION)
     return path if path and Path(path).exists() else None
 
 
 def open_domain(name: str, anew: bool = False) -> Any | None:
-    """The live ``nvtx.Domain`` of that name, or ``None`` when nothing listens.
+    """Return the live ``nvtx.Domain`` of that name, or ``None`` if no tool listens.
 
-    ``anew``: one that knows no text yet, where the package would give the one that it has made.
+    ``anew``: make a domain without registered texts, instead of the one that the package has cached.
 
     The ``nvtx`` package decides once, by ``nvtxDomainIsEnabled``, whether a domain is live, and
-    hands out a silent dummy otherwise. Its releases 0.2.12 to 0.2.17 get 0 from Nsight Systems 2022
-    and 2023 although the tool records ranges perfectly well. So a dummy is believed only when no
-    tool is attached; with one, the domain is made by hand, and where the package's insides do not
+    otherwise returns a silent dummy. Its releases 0.2.12 to 0.2.17 get 0 from Nsight Systems 2022
+    and 2023 although the tool records ranges correctly. So a dummy counts as "nothing listens" only if no
+    tool is attached. If a tool is attached, the domain is made by hand; if the package's internals do not
     allow that, one warning says that nothing will be recorded.
     """
     if os.environ.get("NVTX_DISABLE"):
@@ -60,7 +60,7 @@ def open_domain(name: str, anew: bool = False) -> Any | None:
         if tool is not None:
             _warn_once(
                 f"the NVTX tool {tool} is attached, but the installed nvtx package is too old: no "
-                f"NVTX range will be recorded. nvtx {'.'.join(map(str, MIN_NVTX))} is needed."
+                f"NVTX range will be recorded. Install nvtx {'.'.join(map(str, MIN_NVTX))} or newer."
             )
         return None
     domain = None if anew else Domain(name)
@@ -75,11 +75,11 @@ def open_domain(name: str, anew: bool = False) -> Any | None:
         forced.handle = DomainHandle(name)
         Domain.__init__(forced, name)
         forced.mark(forced.get_event_attributes(message=LIVE))
-    except Exception as error:  # noqa: BLE001 - another release's insides: any error means "cannot be forced"
+    except Exception as error:  # noqa: BLE001 - whatever another release raises here means "cannot be forced"
         _warn_once(
             f"the NVTX tool {tool} is attached, but the installed nvtx package gives a dummy domain "
-            f"and it could not be replaced ({error!r}): no NVTX range will be recorded. "
-            "nvtx 0.2.15 to 0.2.17 are known to work."
+            f"and opscope could not replace it ({error!r}): no NVTX range will be recorded. "
+            "Install nvtx 0.2.15 to 0.2.17, which are known to work."
         )
         return None
     return forced
@@ -89,7 +89,7 @@ def _recent_enough() -> bool:
     try:
         found = re.match(r"(\d+)\.(\d+)\.(\d+)", version("nvtx"))
     except PackageNotFoundError:
-        return True  # not installed as a package: then it was put there on purpose
+        return True  # not installed as a package: someone put it there on purpose
     return found is None or tuple(map(int, found.groups())) >= MIN_NVTX
 
 
@@ -100,7 +100,7 @@ def _warn_once(message: str) -> None:
 
 
 class NvtxSink:
-    """Event attributes of one live domain. Its own bounded count stands before nvtx's unbounded cache."""
+    """Makes the event attributes of one live domain, and bounds the number of texts in nvtx's own cache."""
 
     __slots__ = ("_fallback", "_registered", "domain", "name")
 
@@ -109,20 +109,22 @@ class NvtxSink:
         self.domain = domain
         self._registered: set[str] = set()
         self._fallback: set[str] = set()
-        # The package numbers categories by the order in which they are first named.
+        # The package numbers categories in the order of their first use.
         for category in CATEGORIES:
             number = domain.get_category_id(category)
             if number != CATEGORY_ID[category]:
-                _warn_once(f"NVTX category {category} of {name} has number {number}")
+                _warn_once(
+                    f"NVTX category {category} of domain {name} has the wrong number {number}"
+                )
 
     def attributes(
         self, text: str, shorter: tuple[str, ...], category: str | None, payload: int | None = None
     ) -> Any:
-        """Attributes with ``text`` as a registered string, and a payload where there is one.
+        """Return attributes with ``text`` as a registered string, and with the payload if there is one.
 
-        The package sends registered strings only, so past the bound the text is not sent plain but
-        as the first of ``shorter`` that may be registered still (an op's name, device and source,
-        then its bare name, each marked as cut): twice as many in all, and the last one always.
+        The package sends registered strings only. So beyond the bound, the first of ``shorter`` that can
+        still be registered is sent instead of the text (an op's name, device and source, then its bare
+        name, each marked as cut). In all, twice the bound is registered, and the last text always can be.
         """
         registered = self._registered
         if text not in registered:
@@ -130,8 +132,8 @@ class NvtxSink:
                 registered.add(text)
             else:
                 _warn_once(
-                    f"over {MAX_REGISTERED} distinct texts in NVTX domain {self.name}: further ops carry "
-                    "only their name and source, further ranges what precedes the number in their name"
+                    f"over {MAX_REGISTERED} distinct texts in NVTX domain {self.name}: further ops have only "
+                    "their name and source, further ranges only what precedes the first number in their name"
                 )
                 text = self._shorter(shorter)
         # A C string ends at its first NUL; lone surrogates have no UTF-8.
@@ -145,7 +147,7 @@ class NvtxSink:
     def _shorter(self, texts: tuple[str, ...]) -> str:
         fallback = self._fallback
         for number, text in enumerate(texts):
-            # half of the room is for what is shortest
+            # half of the room is reserved for the shortest text
             room = MAX_REGISTERED if number == len(texts) - 1 else MAX_REGISTERED // 2
             if text in fallback or len(fallback) < room:
                 fallback.add(text)

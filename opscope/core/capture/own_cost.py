@@ -1,4 +1,4 @@
-"""What opscope itself costs while it records: timed as it goes, told beside what was recorded."""
+"""Measure opscope's own cost while it records; the recording contains the result."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final, NamedTuple
 
 
 class Spent(NamedTuple):
-    """What one part of opscope has spent since the recording began."""
+    """The cost of one part of opscope since the recording began."""
 
     part: str
-    #: Of all calls, ns: where not each was timed, what those that were amount to; None where none was.
+    #: Time of all calls in ns, extrapolated if only some were timed; None if none was.
     time: int | None
     calls: int
-    #: One in so many calls was timed; None: their number times what one takes.
+    #: N if one call in N was timed; None if ``time`` is the number of calls times the cost of one call.
     one_in: int | None
-    #: Records that these calls wrote, whose cost is in ``time``.
+    #: Number of records that these calls wrote; ``time`` includes their cost.
     records: int
 
 
 class Cost:
-    """Counts the calls of one hook and times one in ``one_in`` of them, a power of two.
+    """Counts the calls of one hook and times one call in ``one_in``, which is a power of two.
 
     In the hook::
 
@@ -38,23 +38,23 @@ class Cost:
         self.part = part
         self.one_in = one_in
         self._mask = one_in - 1
-        #: Records that a call writes.
+        #: Number of records that each call writes.
         self.records = records
         self.reset()
 
     def reset(self) -> None:
-        """A recording begins."""
-        #: ``long``: ns of calls in which most likely another process ran: they stand for no others.
+        """Set all counts to 0, for a new recording."""
+        #: ``long``: ns of calls during which another process most likely ran; they are not extrapolated.
         self.calls = self.timed = self.ns = self.long = 0
 
     def begin(self) -> int:
-        """The time, where this call is one of those timed; else 0."""
-        # Two threads may count one call once: their number is good enough.
+        """Count a call; return the time (perf_counter_ns) if this call is timed, else 0."""
+        # Two threads at once may count as one call: the number is good enough.
         self.calls = calls = self.calls + 1
         return 0 if calls & self._mask else perf_counter_ns()
 
     def end(self, begin: int) -> None:
-        """The call that began at ``begin`` is done."""
+        """Add the time of the call that began at ``begin``."""
         took = perf_counter_ns() - begin
         if took < LONGEST_SAMPLE:
             self.ns += took
@@ -63,7 +63,7 @@ class Cost:
             self.long += took
 
     def spent(self) -> Spent:
-        """So far; its time is not known where too few calls were made for one to be timed."""
+        """Return the cost so far; its time is None if there were too few calls for one to be timed."""
         time: int | None = self.long
         if self.timed:
             time = self.ns * self.calls // self.timed + self.long
@@ -72,18 +72,18 @@ class Cost:
         return Spent(self.part, time, self.calls, self.one_in, self.records * self.calls)
 
 
-#: Asked each second and at the end of a recording.
+#: Gives the cost of one part; called once per second and at the end of a recording.
 Spending = Callable[[], Spent]
 
 _TRIES: Final = 64
-#: ns; no hook takes as long but for the first time.
+#: ns; a hook takes this long only at its first call.
 LONGEST_SAMPLE: Final = 1_000_000
 
 
 def record_ns(pack: Callable[[int, int], bytes]) -> float:
-    """What one record takes that is pushed from Python, measured now: ns, the least of a few rounds.
+    """Measure and return the cost in ns of pushing one record from Python, the least of four rounds.
 
-    The steps are those of ``emit``'s push to a recorder.
+    The steps are those of the recorder's push in ``emit``.
     """
     now, local = perf_counter_ns, threading.local()
     local.log = bytearray().extend

@@ -1,4 +1,4 @@
-"""Who is recording: host, process, rank, framework versions, and the command with its secrets hidden."""
+"""The recording process: host, pid, rank, framework versions, and the command with its secrets hidden."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from opscope.core.schema import OpCall, ParamValue
 
 _IMPORT_TIME: Final = time.time_ns()
 
-#: (rank, world size, local rank) as each launcher names them; the first complete pair counts.
+#: The variables of each launcher for (rank, world size, local rank). The first launcher counts that sets
+#: both rank and world size.
 _RANK_NAMES: Final = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"),
-    # not SLURM_NTASKS, which a batch script has too, where SLURM_PROCID is 0 and nothing is a rank
+    # not SLURM_NTASKS: a batch script has it too, with SLURM_PROCID 0, and is no rank
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
-#: Import name → where its version lies; only what the program itself has imported is looked at.
+#: Modules whose versions are recorded, if the program itself has imported them.
 _FRAMEWORKS: Final = (
     "torch", "tensorflow", "keras", "jax", "mindspore", "onnxruntime", "tensorrt", "lightning",
     "transformers", "triton", "numpy", "nvtx",
@@ -37,7 +38,7 @@ _FRAMEWORKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process. ``start_time`` is Unix ns; the same for whoever computes it in this process."""
+    """One process. ``start_time`` is Unix ns; computed again in this process it is the same."""
 
     host: str
     boot: str | None
@@ -52,13 +53,13 @@ class Process:
 
     @property
     def folder(self) -> str:
-        """The name of its part of a recording."""
+        """The folder name of this process's part of a recording."""
         host = re.sub(r"[^\w.-]", "_", self.host)[:80] or "host"
         return f"part-{host}-{self.pid}-{self.start_time}"
 
 
 def current() -> Process:
-    """The process that this is called in; nothing is cached, for a fork changes it."""
+    """Return the current process; nothing is cached, because a fork changes it."""
     from opscope.core import redaction  # lazy: its patterns take 3 ms to compile
 
     rank, world_size, local_rank = ranks(os.environ)
@@ -80,7 +81,7 @@ def current() -> Process:
 
 
 def spec() -> str:
-    """What an NVTX tool is told of this process, which knows neither its rank nor who forked it.
+    """Return the spec that describes this process to an NVTX tool, which knows neither rank nor parent.
 
     ``process/facts = process() {host="a", pid=7, parent=1, rank=0, world_size=2, …}``
     """
@@ -101,14 +102,14 @@ def spec() -> str:
 
 
 def forked_spec() -> str:
-    """What an NVTX tool is told each time that this process has forked: the child may not be traced."""
+    """Return the spec that tells an NVTX tool that this process has forked: the child may not be traced."""
     return format_spec(GRAPH, FORK, OpCall(FORK))
 
 
 def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:
-    """``(rank, world size, local rank)`` from what torchrun, MPI or Slurm set; ``None`` where unset.
+    """Return ``(rank, world size, local rank)`` as set by torchrun, MPI or Slurm; ``None`` if unset.
 
-    What Slurm starts as a step of one task is no rank: so a shell is started too.
+    A Slurm step of one task is not a rank: Slurm also starts shells this way.
     """
     for names in _RANK_NAMES:
         rank, world, local = (_number(environ.get(name)) for name in names)
@@ -120,7 +121,7 @@ def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | Non
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the frameworks that this process has imported."""
+    """Return the versions of Python and of the frameworks that this process has imported."""
     known = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in _FRAMEWORKS:
         version = getattr(sys.modules.get(name), "__version__", None)
@@ -141,12 +142,12 @@ def _text(path: str) -> str | None:
 
 
 def _start_time() -> int:
-    """Boot time plus the process's start in clock ticks (proc(5)); else when this was imported."""
+    """Return boot time plus the process's start (proc(5)), else this module's import time, in Unix ns."""
     stat, kernel = _text("/proc/self/stat"), _text("/proc/stat")
     if stat is None or kernel is None:
         return _IMPORT_TIME
     boot = re.search(r"^btime ([0-9]+)", kernel, re.MULTILINE)
-    # the command, field 2, is in parentheses and may hold anything: count from the last one
+    # field 2, the command, is in parentheses and may contain any character: count from the last ")"
     fields = stat[stat.rindex(")") + 1 :].split()
     if boot is None or len(fields) < 20:
         return _IMPORT_TIME

@@ -1,6 +1,6 @@
-"""The recorder: every thread's pushes and pops as they happen, on disk within half a second of each.
+"""The recorder: writes every thread's pushes and pops to disk, within half a second of each.
 
-What it writes is a part of a recording, in the format of ``core.recording_format``.
+It writes one part of a recording, in the format of ``core.recording_format``.
 """
 
 from __future__ import annotations
@@ -46,34 +46,36 @@ _FLAGS: Final = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_CLOEXEC", 0)
 )
-#: What was recorded half a second ago is on disk: a write is due so long after the last, and takes a while.
+#: A write is due this long after the last one. With the time that a write takes, everything is on disk
+#: after half a second.
 FLUSH_NS: Final = 400_000_000
+#: Clock readings and opscope's own cost are written at most this often.
 CLOCK_NS: Final = 1_000_000_000
-#: After this long in steps that follow each other it is asked what opscope cost in them.
+#: Recompute opscope's share of step time at most once per this many ns of back-to-back steps.
 TURN_NS: Final = 1_000_000_000
-#: Early on when they have lasted this part of all before them.
+#: Early in a run, recompute it when these steps have taken a quarter (1/4) of the time of all steps before.
 TURN_PART: Final = 4
-#: Bytes after which a part takes no more.
+#: Largest size of a part's events and memory records, in bytes.
 MAX_BYTES: Final = 8 << 30
 
 
 def pop_code(domain: int) -> int:
-    """The code of a plain pop in domain number ``domain``."""
+    """Return the code of a plain pop in domain number ``domain``."""
     return POP_BASE - domain
 
 
 def complete_code(number: int) -> int:
-    """The code of a pop whose range is text ``number``, outputs included."""
+    """Return the code of a pop of a range whose text with outputs is text ``number``."""
     return COMPLETE_BASE - number
 
 
 def mark_code(number: int) -> int:
-    """The code of a mark with text ``number``."""
+    """Return the code of a mark with text ``number``."""
     return MARK_BASE + number
 
 
 def read_clock() -> tuple[int, int, int]:
-    """``(perf_counter_ns, Unix ns, half width)``: the tightest of a few bracketed readings."""
+    """Return ``(perf_counter_ns, Unix ns, half width)``: the tightest of eight bracketed readings."""
     best = (0, 0, 1 << 62)
     for _ in range(8):
         before = perf_counter_ns()
@@ -85,24 +87,24 @@ def read_clock() -> tuple[int, int, int]:
 
 
 class Source(Protocol):
-    """Who keeps records of its own until the recorder flushes (native code, which takes no GIL)."""
+    """Keeps records of its own until the recorder flushes, such as native code that does not take the GIL."""
 
     def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
-        """What is new: whole chunks for events.bin, whole lines for strings.jsonl, and threads.
+        """Return what is new: whole chunks for events.bin, whole lines for strings.jsonl, and threads.
 
-        A thread is (its index in the chunks, its number in the system, Python's ident of it); the
-        indices are from ``SOURCE_THREADS`` up. The lines have every text that the chunks name.
+        A thread is (its index in the chunks, the system's thread id, Python's ident); indices begin at
+        ``SOURCE_THREADS``. The lines contain every text that the chunks refer to.
         """
 
     def notes(self) -> list[tuple[str, str, int]]:
-        """What a reader must be told at the end: severity, what, how many; its own cost, say."""
+        """Return notes for readers at the end of the recording: (severity, what, how many)."""
 
 
 class MemorySource(Protocol):
-    """Who keeps records of memory until the recorder flushes."""
+    """Keeps records of memory until the recorder flushes."""
 
     def take_memory(self) -> bytes:
-        """What is new: whole ``MEMORY_RECORD``s."""
+        """Return what is new: whole ``MEMORY_RECORD``s."""
 
 
 class _Thread:
@@ -115,35 +117,35 @@ class _Thread:
 
 
 class Recorder:
-    """One recording of this process, from ``start`` to ``stop``; not restarted.
+    """One recording of this process, from ``start`` to ``stop``; it cannot be restarted.
 
-    Each thread appends to bytes of its own. Whoever first pops after ``deadline`` writes out
-    those of all threads, and where none does an idle writer's thread, which bounds both what a killed
-    process loses and what memory holds. An error of the disk never reaches the program: it is logged once
-    and the recording ends there.
+    Each thread appends to its own buffer. The first thread that pops after ``deadline`` writes out the
+    buffers of all threads; if none does, the idle writer's thread does. This bounds both what a killed
+    process loses and the memory used. A disk error never reaches the program: it is logged once and the
+    recording ends there.
     """
 
     def __init__(self, root: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
         self.root = Path(root)
         #: The folder of this process's part; ``None`` until something is written.
         self.folder: Path | None = None
-        #: perf_counter_ns at which the next pop flushes.
+        #: The first pop after this time (perf_counter_ns) flushes.
         self.deadline = 0
         self.local = threading.local()
         self.running = False
-        #: Asked at each flush, and for the last time in ``stop``. Added to by ``attach``.
+        #: Sources of events, read at each flush and for the last time in ``stop``. ``attach`` adds to them.
         self.sources: list[Source] = []
-        #: Likewise.
+        #: Sources of memory records, read likewise.
         self.memory: list[MemorySource] = []
         self._idle = IdleWriter(lambda: self.deadline, self._flush_idle)
-        #: Parts of opscope that know what they cost, beside the recorder itself.
+        #: Parts of opscope that measure their own cost, besides the recorder itself.
         self.spending: list[Spending] = []
         self._lock = threading.RLock()
         self._busy = False
         self._stop_wanted = False
         self._threads: list[_Thread] = []
         self._indices = 0
-        #: Texts, and lines that sources have made of theirs.
+        #: Texts, and ready lines from sources.
         self._strings: list[str | tuple[int, str, str | None, str]] = []
         self._facts: list[str] = []
         self._files: dict[str, int] = {}
@@ -152,11 +154,11 @@ class Recorder:
         self._next_clock = 0
         self._flush_ns = 0
         self._flushes = 0
-        #: Records of all threads and sources that are written; those of the last half second are not.
+        #: Number of records written, of all threads and sources; without those of the last half second.
         self.written = 0
-        self._records = 0  # of Python's threads
-        # The step that is open: whose thread, since when, and what opscope had cost by then. Of all
-        # ended ones: ns, and ns of opscope's own.
+        self._records = 0  # from Python's threads
+        # The open step: its thread, its begin, and opscope's cost up to then. Then the sums over all ended
+        # steps: ns, and ns of opscope's own.
         self._step: tuple[int, int, int] | None = None
         self._steps_ns = 0
         self._steps_own = 0
@@ -164,12 +166,12 @@ class Recorder:
     # ---------------------------------------------------------------- what emitters call
 
     def text(self, number: int, domain: str, category: str | None, text: str) -> None:
-        """Text ``number`` may be pushed from now on."""
-        # Without the lock: who writes takes what is there, after the events that name it.
+        """Add text ``number``, which may be pushed from now on."""
+        # Without the lock: a flush first takes the events, then all texts that exist by then.
         self._strings.append((number, domain, category, text))
 
     def new_thread(self) -> Callable[[bytes], None]:
-        """The calling thread's log, made and registered: a function that appends records to it."""
+        """Make and register the calling thread's log; return the function that appends records to it."""
         ident, native = threading.get_ident(), threading.get_native_id()
         with self._lock:
             thread = _Thread(self._indices, ident)
@@ -188,27 +190,27 @@ class Recorder:
         return append
 
     def attach(self, source: Source) -> None:
-        """Ask ``source`` too from now on."""
+        """Also read ``source`` at each flush from now on."""
         self.sources.append(source)
         self._idle.start()
 
     def attach_memory(self, source: MemorySource) -> None:
-        """Likewise."""
+        """Also read this source of memory records at each flush from now on."""
         self.memory.append(source)
         self._idle.start()
 
     def flush(self) -> None:
-        """Write out what all threads have logged. Skipped when another thread is at it."""
+        """Write out the logs of all threads. Does nothing while another thread is doing it."""
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if not self._busy:  # else: a signal handler that interrupted this very flush
+            if not self._busy:  # else a signal handler has interrupted a flush on this thread
                 self._flush()
         finally:
             self._lock.release()
 
     def _flush_idle(self) -> None:
-        """``flush``, by a thread of ours: where nothing is new, nothing is written."""
+        """Flush on the idle writer's thread, if a flush is due; write nothing if nothing is new."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -218,17 +220,17 @@ class Recorder:
             self._lock.release()
 
     def before_step(self) -> None:
-        """A step is about to begin: what is soon to be written is, rather than in its midst."""
+        """Flush before a step begins, if a flush would otherwise soon fall into the step."""
         if perf_counter_ns() > self.deadline - FLUSH_NS // 4:
             self.flush()
 
     def step_begins(self) -> None:
-        """A step begins on this thread; of threads that step at once the first counts."""
+        """Begin to measure a step on this thread; if several threads have steps, only the first counts."""
         if self._step is None:
             self._step = (threading.get_ident(), perf_counter_ns(), self._spent())
 
     def step_ends(self) -> None:
-        """The step of this thread ends: what opscope has cost in it is known."""
+        """End this thread's step: add its time, and opscope's cost in it."""
         if self._step is not None and self._step[0] == threading.get_ident():
             _, begin, own = self._step
             self._step = None
@@ -236,15 +238,15 @@ class Recorder:
             self._steps_own += max(0, self._spent() - own)
 
     def step_left(self) -> None:
-        """The step of this thread is left without an end, so that it is none to be counted."""
+        """Drop this thread's step, which has no real end: it does not count."""
         if self._step is not None and self._step[0] == threading.get_ident():
             self._step = None
 
     def step_turns(self) -> None:
-        """The step of this thread ends and its next begins: all three of the above.
+        """End this thread's step and begin its next one: ``step_ends``, ``before_step`` and ``step_begins``.
 
-        Steps that follow each other are reckoned as one for up to ``TURN_NS``: to ask what opscope has
-        cost takes as long as some tens of ops.
+        Back-to-back steps are measured as one for up to ``TURN_NS``: computing opscope's cost takes as long
+        as some tens of ops.
         """
         begun, now = self._step, perf_counter_ns()
         if now > self.deadline - FLUSH_NS // 4:
@@ -260,9 +262,9 @@ class Recorder:
     # ---------------------------------------------------------------- start and stop
 
     def start(self, lazy: bool = False) -> None:
-        """Begin. Makes the part's folder now, or (``lazy``) when there is something to write.
+        """Begin. Make the part's folder now, or with ``lazy`` when there is something to write.
 
-        Raises OSError when the folder cannot be made.
+        Raises OSError if the folder cannot be made.
         """
         with self._lock:
             if not lazy:
@@ -274,7 +276,7 @@ class Recorder:
             self.running = True
 
     def stop(self) -> None:
-        """End: write everything and close. Harmless when called twice, or in a signal handler."""
+        """End: write everything and close the files. Safe to call twice, and in a signal handler."""
         with self._lock:
             if not self.running:
                 return
@@ -290,12 +292,12 @@ class Recorder:
                 for severity, what, how_many in source.notes():
                     self._fact(note=what, severity=severity, how_many=how_many)
             self._flush()
-            self._costs()  # after what is slow; it then is all that is left to write
+            self._costs()  # after the slow part, so that its cost is included; only this is left to write
             self._flush()
             self._close()
 
     def abandon(self) -> None:
-        """Forget everything unwritten and write nothing more: for the copy in a forked child."""
+        """Drop everything unwritten and write nothing more: for the recorder's copy in a forked child."""
         self._lock = threading.RLock()
         self.running = False
         self._idle.stop()
@@ -306,7 +308,7 @@ class Recorder:
         self._close()
 
     def note(self, severity: str, what: str, how_many: int = 1) -> None:
-        """Something that a reader of the recording must be told."""
+        """Add a note for readers of the recording."""
         with self._lock:
             self._fact(note=what, severity=severity, how_many=how_many)
 
@@ -316,7 +318,7 @@ class Recorder:
         return bool(self._indices or self.written)
 
     def set_up(self, begin: int, end: int) -> None:
-        """From ``begin`` to ``end`` opscope made itself ready, and the program waited."""
+        """Note that opscope prepared itself from ``begin`` to ``end`` (ns), while the program waited."""
         with self._lock:
             if self.has_begun:
                 self._fact(setup=[begin, end])
@@ -324,7 +326,7 @@ class Recorder:
                 self._fact(start=end)
 
     def fact(self, **what: Any) -> None:
-        """Any JSON object into the facts, for the backend that made this recorder."""
+        """Add a JSON object to the facts; for the backend that made this recorder."""
         with self._lock:
             self._fact(**what)
 
@@ -340,7 +342,7 @@ class Recorder:
         return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
 
     def _costs(self) -> None:
-        """What opscope has cost since the start; a later fact of a part replaces the one before."""
+        """Add facts of opscope's cost since the start; a part's later fact replaces its earlier one."""
         told = 0
         for spending in self.spending:
             part, time, calls, one_in, records = spending()
@@ -350,7 +352,9 @@ class Recorder:
         ranges = int(left * record_ns(RECORD.pack)) if left else 0
         self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
-        until = perf_counter_ns()  # the last time after ``stop``, by as long as writing took
+        until = (
+            perf_counter_ns()
+        )  # the last call comes after ``stop``, later by the time of writing
         self._fact(in_steps=self._steps_own, steps_ns=self._steps_ns, until=until)
 
     def _flush(self, idle: bool = False) -> None:
@@ -371,7 +375,7 @@ class Recorder:
         except OSError as error:
             if self._room >= 0:
                 _log.warning(
-                    "opscope: the recording in %s ends here: %s",
+                    "opscope: the recording in %s ends here, what follows is not recorded: %s",
                     self.folder or self.root,
                     error.strerror or error,
                 )
@@ -390,11 +394,13 @@ class Recorder:
     def _take(self) -> list[bytes]:
         chunks: list[bytes] = []
         kept: list[_Thread] = []
-        # Not the frames themselves: one of them is this one, which would keep itself, and with it all
-        # that every caller holds, until the garbage collector finds the cycle.
+        # Not the frames themselves: this function's own frame is among them. It would keep itself alive, and
+        # all objects of its callers, until the garbage collector finds the cycle.
         living = set(sys._current_frames())
         for thread in self._threads:
-            records = bytes(thread.log)  # its owner may append: only what was copied is deleted
+            records = bytes(
+                thread.log
+            )  # the thread may append meanwhile: delete only what was copied
             del thread.log[: len(records)]
             if records:
                 self._records += len(records) // RECORD_BYTES
@@ -402,7 +408,7 @@ class Recorder:
                 chunks.append(records)
             if records or thread.thread in living:
                 kept.append(thread)
-        # threads born meanwhile wait for the lock, so none is lost here
+        # new threads wait for the lock in new_thread, so none is lost here
         self._threads = kept
         for source in self.sources:
             events, strings, threads = source.take()
@@ -425,7 +431,7 @@ class Recorder:
             return
         if self.folder is None:
             self._open()
-        # strings first: an event on disk never names a text that is not
+        # strings first: an event on disk never refers to a text that is not on disk
         for name, lines in ((STRINGS, self._strings), (FACTS, self._facts)):
             if lines:
                 count = len(lines)
@@ -439,7 +445,7 @@ class Recorder:
                 b'{"note": "the recording reached its limit of size; what followed is not in it",'
                 b' "severity": "warning", "how_many": 1}\n',
             )
-            raise OSError(f"over the limit of {self._limit} bytes")
+            raise OSError(f"it reached its limit of {self._limit} bytes")
         self._room -= len(data) + len(memory)
         self._append(EVENTS, data)
         self.written += len(data) // RECORD_BYTES
@@ -456,11 +462,11 @@ class Recorder:
 
     def _open(self) -> None:
         who = processes.current()
-        # without its parents: later on a folder that the program has removed is not to come back
+        # without its parents: a folder that the program has removed meanwhile must not come back
         self.root.mkdir(exist_ok=True)
         folder = self.root / who.folder
         again = 1
-        while True:  # a process may record more than once, and may have become another by exec
+        while True:  # a process may record several times, and may run another program after exec
             try:
                 folder.mkdir()
                 break
@@ -482,7 +488,7 @@ class Recorder:
             "name": who.name,
             "command": who.command,
             "versions": processes.versions(),
-            # whoever reads what a killed run leaves is to know
+            # for the reader of what a killed run leaves
             "private": os.environ.get(PRIVATE) == "1",
         }
         temporary = folder / f"{META}.tmp"
@@ -497,12 +503,14 @@ class Recorder:
         for descriptor in files:
             try:
                 os.close(descriptor)
-            except OSError as error:  # a quota, over a network
-                _log.warning("opscope: the recording in %s is not whole: %s", self.folder, error)
+            except OSError as error:  # a quota, on a network file system
+                _log.warning(
+                    "opscope: the recording in %s may be incomplete: %s", self.folder, error
+                )
 
 
 def _thread_name(ident: int, native: int) -> str | None:
-    """Python's name of a thread, else the system's; never makes Python adopt a foreign thread."""
+    """Return Python's name of a thread, else the system's; never registers a foreign thread with Python."""
     for thread in threading.enumerate():
         if thread.ident == ident:
             return thread.name

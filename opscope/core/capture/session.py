@@ -1,6 +1,6 @@
-"""What is going on in this process: the emitters, which capture runs, and where training stands.
+"""The state of this process: its emitters, the running capture, and the current training step.
 
-Everything here may be called at any time: with nothing listening, steps are counted and the rest
+Everything here can be called at any time: while nothing listens, steps are counted and the rest
 does nothing. No framework is imported.
 """
 
@@ -28,33 +28,33 @@ from .recorder_sink import Recorder
 _log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: Steps have a domain of their own: they end where an iteration ends, inside or across user ranges.
+#: Steps have a separate domain: they end with an iteration, inside or across user ranges.
 STEP_FRAMEWORK: Final = "step"
 USER_FRAMEWORK: Final = "user"
-#: The user's functions that are ops (``opscope.wrap``) have one too: a range of the user's is no op.
+#: The user's functions that are ops (``opscope.wrap``) have a separate domain too: user ranges are no ops.
 WRAP_FRAMEWORK: Final = "wrap"
-#: The range in which opscope makes ready what it needs.
+#: The range in which opscope prepares what it needs.
 SET_UP: Final = "opscope sets up"
-#: Domains whose ranges mean something else than the user's own.
+#: Domains whose ranges opscope reads as something other than user ranges.
 _TAKEN: Final = ("kineto", "python", "runtime", "NCCL", "TSL", "TensorRT")
 
 
 class SessionError(RuntimeError):
-    """A capture was asked for that cannot be."""
+    """A capture cannot start, or another capture is already running; the message says why."""
 
 
 @runtime_checkable
 class Capture(Protocol):
-    """How a capture is made; ``backends`` implement it, ``session`` drives it, once each."""
+    """One capture. ``backends`` implement it; ``session`` starts and stops it once."""
 
     def warmup(self) -> None:
-        """Prepare what is slow to start. May be left out; harmless when called twice."""
+        """Prepare what is slow to start. Optional; a second call does nothing."""
 
     def start(self) -> None:
-        """Begin. Raises OSError or SessionError where it cannot; then nothing is left running."""
+        """Begin. Raises OSError or SessionError if it cannot begin; then nothing is left running."""
 
     def stop(self) -> None:
-        """End, and leave the results where the capture was told to. Harmless when called twice."""
+        """End, and write the results to the capture's target. A second call does nothing."""
 
 
 _lock = threading.RLock()
@@ -67,7 +67,7 @@ _subscribers: list[Callable[[int], None]] = []
 _watchers: list[Callable[[], None]] = []
 _optimizers: list[tuple[Callable[[], None], Callable[[], None]]] = []
 _models: list[weakref.ref[Any]] = []
-#: The user tells the steps (``opscope.step``): adapters no longer do.
+#: Whether the user counts steps (``opscope.step``); adapters then do not.
 steps_by_user = False
 _hooked = False
 
@@ -85,7 +85,7 @@ _steps = _Steps()
 
 
 def emitter(framework: str) -> Emitter:
-    """The emitter of ``opscope.<framework>``, one a process."""
+    """Return the emitter of ``opscope.<framework>``; there is one per process."""
     found = _emitters.get(framework)
     if found is None:
         with _lock:
@@ -94,14 +94,14 @@ def emitter(framework: str) -> Emitter:
                 found = Emitter(framework)
                 found.listen(_recorder)
                 _emitters[framework] = found
-                if found.nvtx:  # else nothing is to be told to anyone, or a recording does
+                if found.nvtx:  # else no tool listens; a recording describes its process by itself
                     _hook_exit_and_fork()
                     found.tell(process.spec())
     return found
 
 
 def user_emitter(domain: str | None = None) -> Emitter:
-    """The emitter of the user's ranges, in ``opscope.user`` or in an NVTX domain of the user's choice."""
+    """Return the emitter of the user's ranges, in ``opscope.user`` or in the NVTX domain ``domain``."""
     if domain is None:
         return emitter(USER_FRAMEWORK)
     key = f"domain {domain}"
@@ -117,12 +117,12 @@ def user_emitter(domain: str | None = None) -> Emitter:
 
 
 def recorder() -> Recorder | None:
-    """The recorder that all emitters write to now."""
+    """Return the recorder that all emitters write to now, or None."""
     return _recorder
 
 
 def listen(new: Recorder | None) -> None:
-    """Let all emitters write to ``new`` (started by its owner), or to none. For backends."""
+    """Let all emitters write to ``new`` (started by its owner), or to no recorder. For backends."""
     global _recorder
     with _lock:
         if new is not None:
@@ -135,9 +135,9 @@ def listen(new: Recorder | None) -> None:
 
 
 def on_activity(watcher: Callable[[], None]) -> Callable[[], None]:
-    """Call ``watcher()`` whenever emitters begin or cease to be active; returns what undoes that.
+    """Call ``watcher()`` whenever emitters become active or inactive; return a function that undoes this.
 
-    It is called on the thread that starts or stops the capture, after the change: adapters look at
+    It is called on the thread that starts or stops the capture, after the change: adapters check
     ``emitter.active`` and hook or unhook. It must not raise.
     """
     with _lock:
@@ -152,12 +152,12 @@ def on_activity(watcher: Callable[[], None]) -> Callable[[], None]:
 
 
 def observed() -> bool:
-    """Whether adapters are installed, or wait for their framework."""
+    """Whether adapters are installed, or waiting for their framework to be imported."""
     return bool(_watchers)
 
 
 def trains(model: object) -> None:
-    """``model`` is what is trained: layers are named after it, also where a part of it is called."""
+    """Note that ``model`` is trained: layers are named by their path in it, even if only a part is called."""
     with _lock:
         _models[:] = [one for one in _models if one() not in (None, model)]
         _models.append(weakref.ref(model))
@@ -166,7 +166,7 @@ def trains(model: object) -> None:
 def on_optimizer(begins: Callable[[], None], ends: Callable[[], None]) -> Callable[[], None]:
     """Call these around the work of optimizers that are not the framework's own (Keras's on PyTorch).
 
-    On the thread that works; they must not raise. Returns what undoes that.
+    They are called on the thread of the optimizer and must not raise. Returns a function that undoes this.
     """
     watcher = (begins, ends)
     with _lock:
@@ -182,7 +182,7 @@ def on_optimizer(begins: Callable[[], None], ends: Callable[[], None]) -> Callab
 
 @contextmanager
 def optimizing() -> Iterator[None]:
-    """An optimizer works inside: adapters of the framework that it works in are told."""
+    """Notify the subscribers of ``on_optimizer`` that an optimizer works inside the block."""
     told = tuple(_optimizers)
     for begins, _ in told:
         begins()
@@ -194,7 +194,7 @@ def optimizing() -> Iterator[None]:
 
 
 def models() -> list[Any]:
-    """What is trained, the latest first."""
+    """Return the models that are trained, the latest first."""
     return [model for one in reversed(_models) if (model := one()) is not None]
 
 
@@ -202,32 +202,35 @@ def models() -> list[Any]:
 
 
 def reserve(capture: Capture) -> None:
-    """Only ``capture`` is started in this process from now on: ``opscope run`` records it.
+    """Allow only ``capture`` to start in this process from now on: ``opscope run`` records the process.
 
-    A program that captures by itself is not to fail for that, which it could not foresee.
+    The program's own captures are skipped instead of failing.
     """
     global _reserved
     _reserved = capture
 
 
 def is_reserved(what: object) -> bool:
-    """Whether ``opscope run`` records this process, so that the program's own capture ``what`` is none.
+    """Whether ``opscope run`` records this process, so that the program's own capture ``what`` is skipped.
 
-    The first time that is told in the log.
+    The first True is logged.
     """
     global _told_reserved
     if _reserved is None:
         return False
     if not _told_reserved:
         _told_reserved = True
-        _log.warning("opscope run records this process: no %s, it is in the run's profile", what)
+        _log.warning(
+            "opscope run records this process: %s is skipped, the run's profile contains its events",
+            what,
+        )
     return True
 
 
 def start(capture: Capture) -> None:
-    """Begin ``capture``. Raises SessionError when another one runs, and what ``capture.start`` does.
+    """Begin ``capture``. Raises SessionError while another capture runs, and what ``capture.start`` raises.
 
-    Under ``opscope run`` nothing begins but its own.
+    Under ``opscope run`` only the run's own capture begins; others are skipped.
     """
     global _capture
     if capture is not _reserved and is_reserved(repr(capture)):
@@ -241,7 +244,7 @@ def start(capture: Capture) -> None:
 
 
 def stop() -> Capture | None:
-    """End the capture that runs and return it; ``None`` when none does."""
+    """End the running capture and return it; ``None`` if no capture runs."""
     global _capture
     with _lock:
         ended, _capture = _capture, None
@@ -251,7 +254,7 @@ def stop() -> Capture | None:
 
 
 def capturing() -> Capture | None:
-    """The capture that runs."""
+    """Return the running capture, or None."""
     return _capture
 
 
@@ -259,15 +262,15 @@ def capturing() -> Capture | None:
 
 
 def step(number: int | None = None) -> int:
-    """An iteration begins here, and the one before, if any, ends. Returns its number.
+    """Begin a step, end the previous one if any, and return the step's number.
 
-    Numbers go up from 0 on each thread unless given.
+    Unless given, numbers count up from 0 on each thread.
     """
     recording, counted = _recorder, _steps
     if recording is None or not counted.pushed or _subscribers:
         if not (counted.pushed or _subscribers or emitter(STEP_FRAMEWORK).active):
             counted.number = number = counted.number + 1 if number is None else number
-            return number  # nobody listens
+            return number  # nothing listens
         end_step()
         return begin_step(number)
     recording.step_turns()
@@ -279,13 +282,15 @@ def step(number: int | None = None) -> int:
 
 
 def next_step() -> int:
-    """``step()``, where step 0 may have begun untold: what would tell of it is not hooked while nobody
-    listens. Returns the number."""
+    """Like ``step()``, but the first call begins step 1; return the number.
+
+    Step 0 may have begun unnoticed, because its hooks are not installed while nothing listens.
+    """
     return step(_steps.number + 1 or 1)
 
 
 def begin_step(number: int | None = None) -> int:
-    """Open the step range of this thread, closing one that is open. Returns the step's number."""
+    """Open the step range of this thread, after closing an open one. Returns the step's number."""
     if _steps.pushed:
         end_step()
     _steps.number = number = _steps.number + 1 if number is None else number
@@ -297,7 +302,7 @@ def begin_step(number: int | None = None) -> int:
 
 
 def end_step() -> None:
-    """Close the step range of this thread; subscribers hear of the step to come."""
+    """Close the step range of this thread, and notify subscribers of the next step's number."""
     if _steps.pushed:
         _steps.pushed = False
         if _recorder is not None:
@@ -308,7 +313,7 @@ def end_step() -> None:
 
 
 def leave_step() -> None:
-    """Close the step range of this thread where nothing will end it: it is no whole step."""
+    """Close the step range of this thread, marked as unended: it is not a whole step and does not count."""
     if not _steps.pushed:
         return
     _steps.pushed = False
@@ -332,10 +337,10 @@ def _push_step(number: int) -> bool:
 
 @contextmanager
 def set_up() -> Iterator[None]:
-    """What runs inside is opscope's, and may take long: it is in no step, nor in the time recorded.
+    """Mark the block as opscope's own, possibly long work: it is in no step and not in the recorded time.
 
-    A step that is open on this thread is none to be counted, and begins anew. Where something is
-    recorded already, the time has a range of its own.
+    A step that is open on this thread is not counted and begins again afterwards. If something has been
+    recorded already, the block gets a range of its own.
     """
     begin, number = perf_counter_ns(), _steps.number
     pushed, busy = _steps.pushed, _recorder is not None and _recorder.has_begun
@@ -353,7 +358,7 @@ def set_up() -> Iterator[None]:
 
 @contextmanager
 def steps_held() -> Iterator[None]:
-    """What runs meanwhile on this thread is no training, however it looks: no step begins in it."""
+    """Begin no steps on this thread inside the block, because it does not train even if it looks like it."""
     before, _steps.held = _steps.held, True
     try:
         yield
@@ -367,16 +372,16 @@ def are_steps_held() -> bool:
 
 
 def current_step() -> int:
-    """The step this thread is in (or was last); -1 before the first."""
+    """Return the number of this thread's current or last step; -1 before the first."""
     return _steps.number
 
 
 def on_step(subscriber: Callable[[int], None]) -> Callable[[], None]:
-    """Call ``subscriber(n)`` when step ``n`` is next, on its thread; returns what undoes that.
+    """Call ``subscriber(n)`` when step ``n`` is next, on its thread; return a function that undoes this.
 
     It is called between two steps, when no step range is open, so a capture started or stopped
-    there has whole steps. It may be called twice with one number: at the end of the step before,
-    and when the step begins. One that raises is logged and not called again.
+    there has whole steps. It may be called twice with the same number: at the end of the previous step,
+    and when the step begins. If a subscriber raises, the error is logged and it is not called again.
     """
     with _lock:
         _subscribers.append(subscriber)
@@ -394,7 +399,7 @@ def _tell(number: int) -> None:
         try:
             subscriber(number)
         except Exception:  # noqa: BLE001 - a capture that cannot start must not stop the training
-            _log.exception("opscope: a step subscriber failed and is taken out")
+            _log.exception("opscope: a step subscriber failed and is removed")
             with _lock:
                 if subscriber in _subscribers:
                     _subscribers.remove(subscriber)
@@ -402,20 +407,20 @@ def _tell(number: int) -> None:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """A part of the step (``forward``, ``backward``, ``evaluate``) as a range, category ``phase``."""
+    """Put a part of the step (``forward``, ``backward``, ``evaluate``) in a range of category ``phase``."""
     with annotate(name, "phase"):
         yield
 
 
 class annotate:
-    """A range of the user's own in ``opscope.user``: a context manager, and a decorator.
+    """A user range in the NVTX domain ``opscope.user``, as a context manager and as a decorator.
 
-    A text that begins with ``layer:`` makes it a layer, within those around it. ``domain`` is another
-    NVTX domain to have it in: ValueError where that is a framework's, or a category is given too.
+    A text that begins with ``layer:`` makes the range a layer inside the layers around it. ``domain`` puts
+    it in another NVTX domain; ValueError if that is a framework's domain, or if a category is given too.
 
-    A decorated coroutine or generator has a range for each stretch that it runs, from a resumption to
-    the next wait. A block must not wait (``await``, ``yield``): ranges nest on a thread, and what else
-    runs there meanwhile would be inside, or end it.
+    A decorated coroutine or generator has one range for each stretch that it runs, from a resumption to
+    the next suspension. A ``with`` block must not suspend (``await``, ``yield``): ranges nest on a thread,
+    and other code that runs there meanwhile would be inside the range, or end it.
     """
 
     __slots__ = ("_pushed", "category", "domain", "text")
@@ -425,12 +430,12 @@ class annotate:
     ) -> None:
         if domain is not None and (category or not domain or _is_taken(domain)):
             raise ValueError(
-                "a category is told in opscope's own domain only"
+                "category and domain cannot be combined: only opscope's own domain has categories"
                 if category
-                else f"not a domain for a range of your own: {domain!r}"
+                else f"{domain!r} cannot be the domain of a user range: choose another name"
             )
         self.domain = domain
-        self.text = text if type(text) is str else str(text)  # a number is as good a name
+        self.text = text if type(text) is str else str(text)  # a number can be a name too
         self.category = category
         self._pushed: list[bool] = []
 
@@ -484,9 +489,9 @@ def _hook_exit_and_fork() -> None:
 
 
 def finish(wait_s: float = -1) -> None:
-    """End what this process captures, and what it records without a capture of its own.
+    """End this process's capture, and a recording that runs without one.
 
-    Where another thread is at that, nothing is done after ``wait_s`` (-1: it is waited for).
+    If another thread is doing this, wait up to ``wait_s`` seconds for it (-1: without limit), then give up.
     """
     lock = _lock
     if not lock.acquire(timeout=wait_s):
@@ -498,19 +503,19 @@ def finish(wait_s: float = -1) -> None:
             listen(None)
             tell_unseen(left)
             left.stop()
-        leave_step()  # of this thread; those of others end with the trace
+        leave_step()  # this thread's; the steps of other threads end with the trace
     finally:
         lock.release()
 
 
 def tell_unseen(left: Recorder) -> None:
-    """Let the recording of a forked child, which has no profiler, say whether it used a GPU."""
+    """Note in the recording of a forked child, which has no profiler, that the child used a GPU."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is not None and cuda.is_initialized():
         left.fact(gpu=True)
         left.note(
             "warning",
-            "kernels of a forked process are not captured: opscope run captures those of each process",
+            "kernels of a forked process are not captured; opscope run captures the kernels of each process",
         )
 
 
@@ -521,11 +526,11 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    """A forked child records into a part of its own; it never touches its parent's files.
+    """Set up a forked child: it records into its own part and never touches its parent's files.
 
-    The capture that runs is the parent's, which alone ends it, but where it says (``in_child``) that it
-    goes on in a child by itself. To an NVTX tool the child tells who it is. The step that its parent is
-    in is none of its own.
+    The running capture belongs to the parent, which alone ends it, unless the capture's ``in_child`` says
+    that it continues in the child. The child describes itself to an NVTX tool. The parent's current step
+    is not the child's.
     """
     global _lock, _capture
     _lock = threading.RLock()
@@ -551,7 +556,7 @@ def _in_child() -> None:
 
 
 def _at_worker_exit(of: Any, registers: Callable[[Any], None]) -> None:
-    """A multiprocessing worker leaves by os._exit, past atexit, but runs its own finalizers."""
+    """Register for the exit of a multiprocessing worker, which skips atexit but runs its finalizers."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
         util.register_after_fork(of, registers)
@@ -560,7 +565,7 @@ def _at_worker_exit(of: Any, registers: Callable[[Any], None]) -> None:
 def _finish_at_worker_exit(_mine: Recorder) -> None:
     from multiprocessing.util import Finalize
 
-    # its capture too: by then it may have a profiler of its own
+    # ends the worker's capture too: by then it may have a profiler of its own
     Finalize(None, finish, exitpriority=0)
 
 

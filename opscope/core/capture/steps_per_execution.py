@@ -1,13 +1,13 @@
-"""How many steps an execution held, where a framework calls back only between executions of several."""
+"""Count steps when a framework runs several per execution and calls back only between executions."""
 
 from __future__ import annotations
 
 
 class Executions:
-    """Counts by the numbers of batches that Keras tells as an execution begins and ends.
+    """Counts steps by the batch numbers that Keras passes when an execution begins and ends.
 
-    Keras tells an execution's last batch as it ends; before Keras 3.11 its first one again. Then
-    ``per_execution`` steps are counted, and fewer at the end of an epoch whose length is known.
+    At the end of an execution Keras passes the number of its last batch; before Keras 3.11, of its first
+    batch. In the latter case ``per_execution`` steps count, or fewer at the end of an epoch of known length.
     """
 
     def __init__(self) -> None:
@@ -15,11 +15,14 @@ class Executions:
         self._tells_last = False
 
     def begins(self, batch: int) -> None:
-        """An execution begins with this batch, counted from 0 in each epoch."""
+        """Note that an execution begins with ``batch``, counted from 0 in each epoch."""
         self._begun = batch
 
     def ends(self, batch: int, per_execution: int | None, of_epoch: int | None) -> int:
-        """It ends: how many steps it held, of ``per_execution`` at most and ``of_epoch`` in all."""
+        """Return the number of steps of the execution that ends with ``batch``.
+
+        ``per_execution``: most steps per execution; ``of_epoch``: steps per epoch; both None if not known.
+        """
         many = batch - self._begun + 1
         self._tells_last |= many > 1
         if self._tells_last or not per_execution:

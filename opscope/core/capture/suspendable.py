@@ -1,7 +1,7 @@
-"""Functions that can be suspended, inside a range whenever they run: from each resumption to the next wait.
+"""Put coroutines and generators in a range while they run: from each resumption to the next suspension.
 
-Ranges nest on a thread. While a coroutine or a generator is suspended others run there, so one range
-around the whole of it would end in the midst of theirs; a range for each stretch that it runs nests.
+Ranges nest on a thread. While a coroutine or generator is suspended, other code runs on the thread, so one
+range around the whole call would end inside that code's ranges. A range around each stretch nests.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-#: Gives the range of one stretch; what it gives may be entered again after it was left.
+#: Makes the range of one call; the range is entered for each stretch, so it must allow entering again.
 _Range = Callable[[], AbstractContextManager[Any]]
 
 
 def suspends(function: Callable[..., Any]) -> bool:
-    """Whether a call of the function gives a coroutine, a generator or an asynchronous generator."""
+    """Whether a call of the function returns a coroutine, a generator or an asynchronous generator."""
     return (
         inspect.iscoroutinefunction(function)
         or inspect.isgeneratorfunction(function)
@@ -28,10 +28,10 @@ def suspends(function: Callable[..., Any]) -> bool:
 
 
 def inside(function: _Function, ranged: _Range) -> _Function:
-    """``function``, which ``suspends``, with a range of ``ranged()`` around each stretch that it runs.
+    """Return ``function``, which ``suspends``, with a range of ``ranged()`` around each stretch that it runs.
 
-    It stays of its kind, for ``inspect`` too; what is sent, thrown, returned and raised passes through.
-    Arguments that do not fit are refused when it first runs, not when it is called.
+    The kind of function stays the same, also for ``inspect``; values sent, thrown, returned and raised pass
+    through. Arguments that do not fit raise TypeError when it first runs, not when it is called.
     """
     if inspect.iscoroutinefunction(function):
 
@@ -53,7 +53,7 @@ def inside(function: _Function, ranged: _Range) -> _Function:
                     return
                 try:
                     step = running.asend((yield item))
-                except BaseException as thrown:  # noqa: BLE001 - it is the generator's, GeneratorExit too
+                except BaseException as thrown:  # noqa: BLE001 - meant for the generator, GeneratorExit too
                     step = running.athrow(thrown)
 
         return asynchronous  # type: ignore[return-value]
@@ -66,7 +66,7 @@ def inside(function: _Function, ranged: _Range) -> _Function:
 
 
 class _Awaited:
-    """An awaitable whose every stretch is in a range."""
+    """An awaitable with a range around each stretch that it runs."""
 
     __slots__ = ("_awaited", "_stretch")
 
@@ -79,7 +79,7 @@ class _Awaited:
 
 
 def _stretches(running: Any, stretch: AbstractContextManager[Any]) -> Generator[Any, Any, Any]:
-    """``yield from running``, each stretch of it in the range."""
+    """Do ``yield from running`` with each stretch in the range ``stretch``."""
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -89,17 +89,17 @@ def _stretches(running: Any, stretch: AbstractContextManager[Any]) -> Generator[
         except StopIteration as end:
             return end.value
         finally:
-            value = error = None  # an error that held this frame would keep itself alive
+            value = error = None  # an error that refers to this frame would keep itself alive
         try:
             value = yield told
-        except BaseException as thrown:  # noqa: BLE001 - it is the one's that runs, GeneratorExit too
+        except BaseException as thrown:  # noqa: BLE001 - meant for ``running``, GeneratorExit too
             error = thrown
 
 
 def _unknown_to_the_loop(running: Any) -> Any:
-    """The first step of an asynchronous generator of which the event loop does not hear.
+    """Return the first step of an asynchronous generator without the event loop noticing the generator.
 
-    It hears of the one around it: told of both it would close both at its end, at the same time.
+    The loop knows the generator around it. If it knew both, it would close both at its end, at the same time.
     """
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, None)
