@@ -1,4 +1,4 @@
-"""Labels work on gradients outside the backward pass as ``backward`` or ``optimizer`` rather than ``forward``.
+"""Labels work on gradients outside the backward pass as ``backward`` or ``optimizer``, not ``forward``.
 
 ``backward()`` makes the initial gradients in Python, before autograd's engine runs. Between the backward pass
 and the optimizer, gradients are unscaled and clipped.
@@ -35,7 +35,7 @@ _CLIPPING: Final = (
 
 
 class Gradients:
-    """Sets the category of all ops that the functions of ``_functions`` run. Installed while something listens."""
+    """Sets the category of all ops that the functions of ``_functions`` run, while something listens."""
 
     def __init__(self, mode: OpMode, threads: Threads, failed: Callable[[str], None]) -> None:
         self._mode = mode
@@ -72,8 +72,10 @@ class Gradients:
         return untraced(working, below=False)
 
     def _begin(self, category: str) -> ThreadState | None:
-        """Set the category on this thread; return the thread's state. None within another of the functions, and
-        where a fault of ours prevented it."""
+        """Set the category on this thread; return the thread's state.
+
+        None within another of the functions, and where a fault of ours prevented it.
+        """
         try:
             if self._mode.native is None:
                 enter(self._mode)

@@ -6,7 +6,8 @@ the allocator is wrapped (``native/memory.cpp``), which needs a C++ compiler. On
 ``torch.cuda.memory``'s history is switched on: it covers every thread and stream, costs less than a
 microsecond per event without stacks, and needs no CUDA headers. It does not record threads, its times are
 whole microseconds, and the user's use of it takes precedence.
-PyTorch's profiler slot gives threads and exact times, but torch.profiler refuses to start beside another user.
+PyTorch's profiler slot gives threads and exact times, but torch.profiler refuses to start while another
+uses it.
 """
 
 from __future__ import annotations

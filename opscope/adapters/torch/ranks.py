@@ -124,7 +124,7 @@ class Ranks:
         return __init__
 
     def _find(self) -> None:
-        """Add the groups that were made before ``install``."""
+        """Add the groups that are not known yet: made before ``install``, or by ``split_group``."""
         known = torch.distributed.distributed_c10d._world.pg_group_ranks
         for group, ranks in list(known.items()):
             if group.group_name not in self._groups:
