@@ -40,8 +40,8 @@ TIMED_EVERY: Final = 64
 #: One call of Python's hooks in this many is timed (kHookTimedEvery).
 HOOK_TIMED_EVERY: Final = 17
 #: ``all``: also record the ops that PyTorch decomposes (``aten::linear``) and those that backends call inside
-#: an op (``aten::mkldnn_convolution``). Otherwise record one level of nested ops, the one that a dispatch mode
-#: sees and that reports count, at half the cost.
+#: an op (``aten::mkldnn_convolution``). Otherwise record one level of nested ops, the one that a dispatch
+#: mode sees and that reports count, at half the cost.
 LEVELS: Final = "OPSCOPE_TORCH_LEVELS"
 
 
@@ -309,8 +309,8 @@ class NativeMode:
     def counts(self) -> dict[str, int]:
         """Return the counters since the process began, by the names in ``_COUNTS``.
 
-        ``timed_ns`` is of the timed callbacks; ``slow_ns`` is of all work on a new call, place or output, and of
-        timed callbacks that took too long to stand for others.
+        ``timed_ns`` is of the timed callbacks; ``slow_ns`` is of all work on a new call, place or output, and
+        of timed callbacks that took too long to stand for others.
         """
         out = self._out
         self._call.opscope_counts(out)
