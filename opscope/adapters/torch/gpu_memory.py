@@ -141,7 +141,8 @@ class History:
         except Exception:  # noqa: BLE001 - the recording and the program continue without it
             _log.exception("opscope: the GPU's memory history could not be read")
             recorder.note(
-                "warning", "the GPU's memory is not known: PyTorch's history of it could not be read"
+                "warning",
+                "the GPU's memory is not known: PyTorch's history of it could not be read",
             )
         self._ours = False
         read = Spent("memory, GPU", perf_counter_ns() - begin, 1, 1, 0)
@@ -192,7 +193,9 @@ class History:
         try:
             # without our lock: the call may initialise CUDA, which may start a recording and our history
             done = original(*args, **kwargs)
-        except BaseException:  # whatever ended the call, the program's history has not begun: ours goes on
+        except (
+            BaseException
+        ):  # whatever ended the call, the program's history has not begun: ours goes on
             self._beginning -= 1
             if ours:
                 self._start()

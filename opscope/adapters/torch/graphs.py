@@ -69,7 +69,9 @@ class CudaGraphs:
             OF_PROCESS.begins(graph)
             try:
                 done = original(graph, *args, **kwargs)
-            except BaseException:  # also an interrupt: the capture would otherwise count as running for ever
+            except (
+                BaseException
+            ):  # also an interrupt: the capture would otherwise count as running for ever
                 OF_PROCESS.ends(graph)
                 raise
             try:

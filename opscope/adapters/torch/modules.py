@@ -80,7 +80,9 @@ class Layers:
         """Restore PyTorch's method, unless another tool has patched on top of ours."""
         self.on = False
         self.hidden.remove()
-        if self.native is not None:  # native code would keep the functions, and so the whole adapter, alive
+        if (
+            self.native is not None
+        ):  # native code would keep the functions, and so the whole adapter, alive
             self.native["around"](_nothing, _nothing, _nothing)
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,7 +94,10 @@ class Layers:
         def _call_impl(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if tracing() or compiler._is_compiling_flag or not layers.on:
                 return original(self, *args, **kwargs)
-            entered, result = True, None  # an interrupt may come between entering and the assignment
+            entered, result = (
+                True,
+                None,
+            )  # an interrupt may come between entering and the assignment
             try:
                 entered = enter(self)
                 result = original(self, *args, **kwargs)
@@ -143,7 +148,9 @@ class Layers:
                 return
             try:
                 begin = 0 if cost.calls & 31 else now()
-                if isinstance(state, bool):  # native code entered the layer, but it is not innermost now
+                if isinstance(
+                    state, bool
+                ):  # native code entered the layer, but it is not innermost now
                     state = current()
                 key = id(module)
                 if state.open and state.open[-1] == key:

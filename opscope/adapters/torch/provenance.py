@@ -118,7 +118,9 @@ class Provenance:
         return self._told[path]
 
     def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        if self.on and vars(owner).get(name) is not None:  # else uninstalled, or another torch version
+        if (
+            self.on and vars(owner).get(name) is not None
+        ):  # else uninstalled, or another torch version
             self._patches.wrap(owner, name, make)
 
     def _hear(self, caller: Any) -> None:
@@ -132,7 +134,9 @@ class Provenance:
             try:
                 self._hear_kernel(node_schedule, kernel_name)
             except Exception:  # noqa: BLE001 - must not be raised into the user's compilation
-                _log.debug("opscope: the ops fused into %s are not known", kernel_name, exc_info=True)
+                _log.debug(
+                    "opscope: the ops fused into %s are not known", kernel_name, exc_info=True
+                )
             return original(node_schedule, kernel_name, *args, **kwargs)
 
         return tell
@@ -165,7 +169,9 @@ class Provenance:
                     self._told[path] = kernels
                     _save(Path(path).stem, kernels)
             except Exception:  # noqa: BLE001 - must not be raised into the user's compilation
-                _log.debug("opscope: the ops fused into a kernel could not be stored", exc_info=True)
+                _log.debug(
+                    "opscope: the ops fused into a kernel could not be stored", exc_info=True
+                )
             return module
 
         return compile_to_module
