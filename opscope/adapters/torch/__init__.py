@@ -145,9 +145,9 @@ class TorchAdapter(Adapter):
                     TorchDispatchMode, "ignore_compile_internals"
                 ):
                     _log.warning(
-                        "opscope: a dispatch mode observes the ops, and under a dispatch mode this PyTorch"
-                        " version skips torch.compile or recompiles again and again; `opscope doctor` says"
-                        " what the native observer lacks, which has no such effect"
+                        "opscope: a dispatch mode observes the ops, under which this PyTorch version skips"
+                        " torch.compile or recompiles again and again; the native observer has no such"
+                        " effect, see `opscope doctor`"
                     )
             if mode.native is not None:
                 mode.native.listen()
@@ -170,10 +170,12 @@ class TorchAdapter(Adapter):
             self.failed("hooks could not be set")
 
     def _grouped(self) -> None:
+        """Let native code name process groups, now that some exist."""
         if self._mode is not None and self._mode.native is not None:
             self._mode.native.name_groups()
 
     def _tell_costs(self, mode: OpMode) -> None:
+        """Register the cost counters of the Python hooks with a new recorder."""
         recorder = session.recorder()
         if recorder is self._recorder:
             return

@@ -166,9 +166,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             own = perf_counter_ns() - begin
         try:
             result = call(*args, **kwargs) if kwargs else call(*args)
-        except (
-            BaseException
-        ):  # raised by the program, or an interrupt: close the range and pass it on
+        except BaseException:  # the program's, or an interrupt: close the range and pass it on
             if entry is not None:
                 self.emitter.pop()
             raise
@@ -184,6 +182,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return result
 
     def _begin(self, info: OpInfo, args: Any, kwargs: Any) -> Entry:
+        """Find or make the op's entry and push its range."""
         try:
             state: ThreadState = self._local.state
             if state.run != self.threads.run:
@@ -264,6 +263,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return "backward", source, seq, thread
 
     def _made(self, state: ThreadState, peeked: int, entry: Entry) -> None:
+        """Register autograd node ``peeked - 1`` as made by the op of ``entry``."""
         nodes = state.nodes
         if not nodes:
             self.threads.first_node(state)
@@ -325,6 +325,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         dynamic: bool,
         varies: bool = False,
     ) -> Entry:
+        """Make an entry with its prepared text. ``dynamic``: its outputs differ from call to call."""
         if self._shapes:
             call = describe(info.name, info.arguments, args, kwargs, source.frames, varies)
         else:

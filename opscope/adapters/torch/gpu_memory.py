@@ -193,9 +193,7 @@ class History:
         try:
             # without our lock: the call may initialise CUDA, which may start a recording and our history
             done = original(*args, **kwargs)
-        except (
-            BaseException
-        ):  # whatever ended the call, the program's history has not begun: ours goes on
+        except BaseException:  # an interrupt too: the program's history has not begun, ours goes on
             self._beginning -= 1
             if ours:
                 self._start()
@@ -223,9 +221,8 @@ class History:
         def memory_snapshot(*args: Any, **kwargs: Any) -> Any:
             if self._passes() or not self._ours:
                 return original(*args, **kwargs)
-            if (
-                args and isinstance(args[0], tuple) and len(args[0]) == 3
-            ):  # the pool's id (two numbers) and whether to include traces
+            # a pool's id (two numbers) and whether to include traces
+            if args and isinstance(args[0], tuple) and len(args[0]) == 3:
                 args = ((*args[0][:2], False), *args[1:])
             found = original(*args, **kwargs)
             if "device_traces" in found:

@@ -55,6 +55,7 @@ class Gradients:
         self._patches.restore()
 
     def _working(self, category: str, original: Any) -> Any:
+        """Return ``original`` wrapped so that its ops have ``category``."""
         mode, tracing, compiler = self._mode, torch.compiler.is_dynamo_compiling, torch.compiler
         begin, end = shielded(self._begin), shielded(self._end)
 

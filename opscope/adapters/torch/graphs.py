@@ -57,6 +57,7 @@ class CudaGraphs:
         self._patches.restore()
 
     def _number(self, graph: Any, again: bool = False) -> int:
+        """The number of a CUDA graph; a new one if it is ``again`` captured."""
         known = self._numbers.get(id(graph))
         if known is None or known[0]() is not graph or again:
             key = id(graph)
@@ -69,9 +70,7 @@ class CudaGraphs:
             OF_PROCESS.begins(graph)
             try:
                 done = original(graph, *args, **kwargs)
-            except (
-                BaseException
-            ):  # also an interrupt: the capture would otherwise count as running for ever
+            except BaseException:  # an interrupt too: else the capture counts as running for ever
                 OF_PROCESS.ends(graph)
                 raise
             try:

@@ -117,6 +117,7 @@ class Inductor:
             self.listen()
 
     def _remember(self, graph: Any, args: list[Any]) -> None:
+        """Register a graph that has just been compiled, with the number of its compilation."""
         try:
             context = torch._guards.CompileContext.current_compile_id()
             told = next((one for one in args if isinstance(one, dict) and "is_backward" in one), {})
@@ -162,6 +163,7 @@ class Inductor:
         self._patches.restore()
 
     def _see_triton(self) -> None:
+        """Patch the launcher of Triton kernels, if it is imported."""
         triton = getattr(sys.modules.get(_TRITON), "CachingAutotuner", None)
         run = None if triton is None else triton.__dict__.get("run")
         if run is not None and not hasattr(run, "_opscope"):
@@ -210,6 +212,7 @@ class Inductor:
         return untraced(__call__, below=False)
 
     def _see_code(self, graph: Any) -> None:
+        """Replace the C++ kernels in the generated module of a graph."""
         code = _globals_of(graph)
         if code is not None:
             module = sys.modules.get(code.get("__name__", ""))

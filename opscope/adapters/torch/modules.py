@@ -80,9 +80,7 @@ class Layers:
         """Restore PyTorch's method, unless another tool has patched on top of ours."""
         self.on = False
         self.hidden.remove()
-        if (
-            self.native is not None
-        ):  # native code would keep the functions, and so the whole adapter, alive
+        if self.native is not None:  # else native code keeps the functions and the adapter alive
             self.native["around"](_nothing, _nothing, _nothing)
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,10 +92,8 @@ class Layers:
         def _call_impl(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if tracing() or compiler._is_compiling_flag or not layers.on:
                 return original(self, *args, **kwargs)
-            entered, result = (
-                True,
-                None,
-            )  # an interrupt may come between entering and the assignment
+            # an interrupt may come after ``enter`` has done its work and before ``entered`` is assigned
+            entered, result = True, None
             try:
                 entered = enter(self)
                 result = original(self, *args, **kwargs)
@@ -148,9 +144,7 @@ class Layers:
                 return
             try:
                 begin = 0 if cost.calls & 31 else now()
-                if isinstance(
-                    state, bool
-                ):  # native code entered the layer, but it is not innermost now
+                if isinstance(state, bool):  # native code entered it, and it is not innermost now
                     state = current()
                 key = id(module)
                 if state.open and state.open[-1] == key:
@@ -240,6 +234,7 @@ class Layers:
         return name if at == 0 else f"{name}#{at + 1}"
 
     def _root(self, module: nn.Module) -> tuple[weakref.ref[nn.Module], str, Prepared]:
+        """Register a root module and all modules below it."""
         root = self._root_name(module)
         for name, child in module.named_modules():
             if child is not module:
@@ -252,6 +247,7 @@ class Layers:
     def _register(
         self, module: nn.Module, path: str
     ) -> tuple[weakref.ref[nn.Module], str, Prepared]:
+        """Remember the module's path and its prepared range, here and in native code."""
         prepared = self._emitter.prepare(path, "layer")
         native, key = self.native, id(module)
         if native is None:
@@ -281,11 +277,13 @@ def in_layer(state: ThreadState) -> bool:
 
 
 def _trains(module: nn.Module) -> bool:
+    """Whether the module is in training mode."""
     # a frozen TorchScript module lacks the attribute
     return bool(getattr(module, "training", False))
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:
+    """The model inside a wrapper such as ``DistributedDataParallel``; None for any other module."""
     name = _WRAPPERS.get(type(module).__name__)
     return None if name is None else module._modules.get(name)
 

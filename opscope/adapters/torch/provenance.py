@@ -118,9 +118,7 @@ class Provenance:
         return self._told[path]
 
     def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        if (
-            self.on and vars(owner).get(name) is not None
-        ):  # else uninstalled, or another torch version
+        if self.on and vars(owner).get(name) is not None:  # else uninstalled, or another version
             self._patches.wrap(owner, name, make)
 
     def _hear(self, caller: Any) -> None:
@@ -142,6 +140,7 @@ class Provenance:
         return tell
 
     def _hear_kernel(self, schedule: Any, name: Any) -> None:
+        """Remember on Inductor's current graph which nodes kernel ``name`` fuses."""
         from torch._inductor.virtualized import V
 
         if not isinstance(name, str) or not isinstance(schedule, (list, tuple)):
@@ -178,6 +177,7 @@ class Provenance:
 
 
 def _save(name: str, kernels: dict[str, Fused]) -> None:
+    """Store the kernels of generated module ``name`` in the first cache folder that can be written."""
     kept = {
         kernel: {
             "ops": fused.ops,
@@ -201,6 +201,7 @@ def _save(name: str, kernels: dict[str, Fused]) -> None:
 
 
 def _load(name: str) -> dict[str, Fused]:
+    """Read the kernels of generated module ``name`` from the caches; empty where none has them."""
     for folder in cache.folders():
         path = folder / _FOLDER / f"{name}.json"
         try:

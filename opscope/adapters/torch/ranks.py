@@ -148,6 +148,7 @@ class Ranks:
         self._groups[group.group_name] = _spec(GROUPS, group.group_name, GROUP, params)
 
     def _tell(self) -> None:
+        """Emit the specs that the current listener does not have yet."""
         emitter = self._emitter
         if not emitter.active:
             return
@@ -161,6 +162,7 @@ class Ranks:
 
 
 def _dimensions(mesh: Any, number: int) -> list[str]:
+    """The specs of a mesh's dimensions."""
     found = []
     coordinates = mesh.get_coordinate()
     for index, size in enumerate(mesh.mesh.shape):

@@ -64,6 +64,7 @@ class Steps:
             session.next_step()
 
     def _ends(self, optimizer: Any) -> bool:
+        """Whether this step of ``optimizer`` is the last of its round."""
         first = None if self._first is None else self._first()
         last = None if self._last is None else self._last()
         if first is None:

@@ -175,7 +175,7 @@ class NativeMode:
         try:
             self._library.name_groups(build(plan(GROUPS)))
         except (BuildError, OSError) as error:
-            _log.warning("opscope: the process groups of collectives are not named: %s", error)
+            _log.warning("opscope: collectives do not name their process groups: %s", error)
 
     def _state(self, number: int) -> ThreadState:
         return NativeState(number, self._builtins)
