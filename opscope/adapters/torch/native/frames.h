@@ -218,7 +218,7 @@ COLD const Place* ask_place(Thread& t, const PyObject* state) {
     } else {
       Py_DecRef(frame);
     }
-    Py_DecRef(code);  // the frame, or our table, keeps it
+    Py_DecRef(code);  // the frame, or our table, keeps it alive
     frame = back;
   }
   if (frame) Py_DecRef(frame);

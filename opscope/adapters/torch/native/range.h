@@ -178,7 +178,7 @@ APART std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunc
   using K = c10::DispatchKey;
   // Ops on the meta tensor within a fake tensor run with dispatch modes excluded.
   if (C10_UNLIKELY(kinds.traced || (kinds.meta && local.excluded_.has(K::Python)) ||
-          (local.included_.has(K::Python) && tracing())))  // a mode on the stack includes Python
+          (local.included_.has(K::Python) && tracing())))  // a dispatch mode on the stack includes this key
     return begin_silence(t, fn);
 
   bool canonical = !below && !kinds.transformed && !transparent(op, args, local);
@@ -293,7 +293,7 @@ COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* resu
   if (result) {
     auto told = shown;
     if (late) device_piece(told, device);
-    *result = joined(told, shown.size(), kTextLimit - 3);  // as if "_()" stood before it
+    *result = joined(told, shown.size(), kTextLimit - 3);  // as if preceded by "_()"
     result->erase(0, 1);
   }
   uint64_t key = 0;
