@@ -150,7 +150,7 @@ def test_the_key_goes_with_version_library_system_and_source(fake_torch, tmp_pat
 @pytest.mark.parametrize("missing", ["version.py", "lib/libtorch_cpu.so"])
 def test_what_is_no_released_pytorch_is_refused(missing, fake_torch):
     (fake_torch / missing).unlink()
-    with pytest.raises(BuildError, match="not a PyTorch as it is released"):
+    with pytest.raises(BuildError, match="PyTorch's package lacks a file that releases have"):
         plan()
 
 

@@ -1,11 +1,11 @@
-"""The PyTorch adapter: which versions, what is hooked, what is emitted, how it is undone.
+"""The PyTorch adapter: the supported versions, its hooks, what they emit, how they are removed.
 
-While something listens: a C++ callback or, where that cannot be built, a dispatch mode on every
-thread (ops), what stands around each module's call (layers), the
-optimizer's global hooks (steps, the optimizer phase), the entry of the backward pass and a data
-loader's ``__next__`` (phases), CUDA graphs, what Inductor compiled, and the start of new threads. While
-nothing listens, only the optimizer's hooks stay, once a step, to count steps, and those that hear of
-new process groups, of what is compiled, and of graphs being captured.
+While a listener (a recorder or an NVTX tool) is attached, these hooks are installed: a C++ callback for
+ops, or a dispatch mode on every thread where the callback cannot be built; a wrapper of module calls
+(layers); the optimizer's global hooks (steps, the optimizer phase); the entry of the backward pass and a
+data loader's ``__next__`` (phases); CUDA graphs; code that Inductor compiled; the start of new threads.
+Without a listener only these hooks remain: the optimizer's, once per step, to count steps, and those that
+notice new process groups, compilations and CUDA graph captures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class TorchAdapter(Adapter):
-    """PyTorch, by the native observer where it can be built, else in pure Python."""
+    """Observes PyTorch: with the native observer where it can be built, else in pure Python."""
 
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "PyTorch"
@@ -53,29 +53,32 @@ class TorchAdapter(Adapter):
     def __init__(self) -> None:
         self._mode: OpMode | None = None
         self._emitter: Emitter | None = None
-        #: Those that do something of their own when a recording begins or ends.
+        #: Parts that act when a recording begins or ends.
         self._followers: list[Any] = []
+        #: Parts that are installed while something listens, and parts that are installed always.
         self._parts: list[Any] = []
         self._always: list[Any] = []
         self._options = Options()
         self._recorder: Recorder | None = None
-        #: Whether it is still to be chosen how ops are seen: only when first something listens.
+        #: Whether the choice between native observer and dispatch mode is still open. The first listener
+        #: triggers it.
         self._choose = True
 
     @classmethod
     def prepare(cls, options: Options) -> None:
-        """The native observer, and with ``memory`` that of memory."""
+        """Build the native observer and, with ``memory``, the memory observer."""
         prepare(options)
 
     @classmethod
     def build(cls) -> Iterator[Path]:
-        """The native observer, that of memory, and, where PyTorch has any, that of process groups."""
+        """Build the native observer, the memory observer and, where PyTorch has ``torch.distributed``, the
+        observer of process groups; yield each library's path."""
         groups = [binary.GROUPS] if distributed.is_available() else []
         for source in (binary.SOURCE, binary.MEMORY, *groups):
             yield binary.build(binary.plan(source))
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook what must be there to count steps, and the rest if something listens already."""
+        """Install the permanent hooks, and the others if something listens already."""
         if self._mode is not None:
             return
         self.prepare(options)
@@ -90,7 +93,7 @@ class TorchAdapter(Adapter):
         phases = Phases(emitter, threads)
 
         def entering(state: ThreadState, training: bool) -> None:
-            enter(mode)  # a thread that was there before us
+            enter(mode)  # a thread that started before opscope
             if options.steps:
                 phases.entering(state, training)
 
@@ -127,7 +130,7 @@ class TorchAdapter(Adapter):
         self.listen()
 
     def listen(self) -> None:
-        """Hook or unhook as the emitter is active or not."""
+        """Install or remove hooks, depending on whether the emitter is active."""
         mode, emitter = self._mode, self._emitter
         if mode is None or emitter is None or self.broken:
             return
@@ -142,8 +145,9 @@ class TorchAdapter(Adapter):
                     TorchDispatchMode, "ignore_compile_internals"
                 ):
                     _log.warning(
-                        "opscope: while a dispatch mode sees its ops, this PyTorch does not compile what"
-                        " torch.compile is given, or compiles it again and again"
+                        "opscope: a dispatch mode observes the ops, under which this PyTorch version skips"
+                        " torch.compile or recompiles again and again; the native observer has no such"
+                        " effect, see `opscope doctor`"
                     )
             if mode.native is not None:
                 mode.native.listen()
@@ -162,14 +166,16 @@ class TorchAdapter(Adapter):
                 enter(mode)
             else:
                 self._stop(mode)
-        except Exception:  # noqa: BLE001 - a capture, and the program, go on without this adapter
+        except Exception:  # noqa: BLE001 - the capture and the program continue without this adapter
             self.failed("hooks could not be set")
 
     def _grouped(self) -> None:
+        """Let native code name process groups, now that some exist."""
         if self._mode is not None and self._mode.native is not None:
             self._mode.native.name_groups()
 
     def _tell_costs(self, mode: OpMode) -> None:
+        """Register the cost counters of the Python hooks with a new recorder."""
         recorder = session.recorder()
         if recorder is self._recorder:
             return
@@ -193,8 +199,8 @@ class TorchAdapter(Adapter):
         leave(mode)
 
     def uninstall(self) -> None:
-        """Take every hook away. A mode on another thread's stack does nothing from here on, and
-        goes when that thread ends."""
+        """Remove every hook. A dispatch mode on another thread's stack does nothing from here on; it
+        disappears when that thread ends."""
         mode, self._mode = self._mode, None
         if mode is None:
             return
@@ -204,8 +210,10 @@ class TorchAdapter(Adapter):
         self._parts, self._always, self._followers, self._emitter = [], [], [], None
 
     def withdraw(self) -> None:
-        """The mode, were we inside it, is put back by PyTorch when the op ends; it is off, and leaves
-        the stack at shutdown.
+        """Remove the hooks after a fault, but only switch the dispatch mode off.
+
+        If the fault happened inside the mode, PyTorch pushes the mode again when the op ends. It leaves the
+        stack at shutdown.
         """
         if self._mode is not None:
             self._mode.on = False
@@ -215,6 +223,6 @@ class TorchAdapter(Adapter):
             part.uninstall()
 
     def _lasting(self) -> list[Any]:
-        """What also is there while nothing listens. The last to be installed comes first, for two of
-        them are around one function."""
+        """The parts that stay installed without a listener. The last one installed comes first, because
+        two of them wrap the same function."""
         return [*self._followers[::-1], *self._always[::-1]]

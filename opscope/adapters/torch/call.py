@@ -1,4 +1,4 @@
-"""From an op's arguments to what it is known by: a hashable signature, and the OpCall itself."""
+"""Makes, from an op's arguments, the hashable signature of a call and the ``OpCall`` itself."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from .dtypes import dtype_name
 Tensor = torch.Tensor
 _STRIDED: Final = torch.strided
 
-#: Values that a signature holds as they are, beside their type (1, 1.0 and True are equal keys).
+#: Types of values that enter a signature unchanged, beside their type (1, 1.0 and True are equal keys).
 _PLAIN: Final = frozenset(
     {int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout}
     | {torch.memory_format}
 )
-#: Values whose identity does not matter: no shape follows from them.
+#: Types of values whose identity does not matter: no shape depends on them.
 _OPAQUE: Final = frozenset({torch.Generator, torch.ScriptObject})
-#: In the signature of a call whose numbers change all the time they are left out.
+#: Types whose values the signature of a call omits where its numbers change all the time.
 _NUMBERS: Final = frozenset({int, float, complex})
 _SCALARS: Final = _NUMBERS | {bool}
-#: What TorchScript calls a process group, and what a collective does with the ranks' values.
+#: TorchScript's names of a process group, and of a collective's reduction of the ranks' values.
 _GROUP: Final = "__torch__.torch.classes.c10d.ProcessGroup"
 _REDUCTION: Final = "__torch__.torch.classes.c10d.ReduceOp"
-#: Kinds of the latter by their number (c10d's ReduceOp), as functional collectives call them.
+#: The reductions by their number (c10d's ReduceOp), under the names of functional collectives.
 _REDUCTIONS: Final = (
     *("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"),
 )
-#: What the text says of such a number.
+#: What the text has in place of a number that changes all the time.
 VARIES: Final = "varies"
 
 
 class Unsigned(Exception):
-    """No signature can be made: a tensor subclass, a nested tensor, a symbolic size."""
+    """A value has no signature: a tensor subclass, a nested tensor, a symbolic size."""
 
 
 def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
-    """Append to ``key`` what the text of a call depends on.
+    """Append to ``key`` everything that the text of a call depends on.
 
-    Without ``numbers``, the values of int, float and complex arguments are left out (not their
-    types), and how many elements a sparse tensor stores. Raises ``Unsigned`` where a value has no
-    cheap and certain signature.
+    Without ``numbers``, omit the values (not the types) of int, float and complex arguments, and the
+    number of elements that a sparse tensor stores. Raises ``Unsigned`` where a value has no cheap and
+    certain signature.
     """
     add = key.append
     for value in values:
         kind = type(value)
         if kind is Tensor or kind is Parameter:
             if value.layout is not _STRIDED:
-                # Some of these answer with strides nevertheless, which tell nothing.
+                # Some of these return strides nevertheless, which mean nothing.
                 add((value.shape, value.dtype, value.layout, value.device))
                 if numbers:
                     add(_stored(value))
                 continue
             try:
-                # The device of each: a copy between devices is not one within a device.
+                # The device of each tensor: a copy between devices differs from one within a device.
                 add((value.shape, value.dtype, value.stride(), value.device))
             except (RuntimeError, NotImplementedError):
                 raise Unsigned from None  # a nested tensor
@@ -80,7 +80,8 @@ def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
 
 
 def holds_data(values: Sequence[Any]) -> bool:
-    """Whether a sparse tensor is among them: results' sizes then depend on data, as of ``values()``."""
+    """Whether a sparse tensor is among ``values``: then the sizes of results depend on data, for example
+    of ``values()``."""
     return any(
         isinstance(value, Tensor) and value.layout not in (_STRIDED, torch._mkldnn)
         for value in _leaves(values)
@@ -88,23 +89,23 @@ def holds_data(values: Sequence[Any]) -> bool:
 
 
 def _stored(tensor: Any) -> int | None:
-    """How many elements a sparse tensor stores; no device is waited for."""
+    """The number of elements that a sparse tensor stores. Does not wait for the device."""
     if tensor.layout is torch.sparse_coo:
         return int(tensor._values().numel())
     return int(tensor.values().numel()) if tensor.layout in _COMPRESSED else None
 
 
 def tensor_spec(tensor: Any, count: bool = False) -> TensorSpec:
-    """The tensor's dtype and sizes, its strides where it is not contiguous, its layout where it has none.
+    """The tensor's dtype and sizes, with strides where it is not contiguous, or a layout without strides.
 
-    With ``count``, how many elements a sparse tensor stores as well.
+    With ``count``, also the number of elements that a sparse tensor stores.
     """
     if type(tensor) is Tensor or type(tensor) is Parameter:
         found = _tensor_spec(tensor)
         return replace(found, stored=_stored(tensor)) if count and found.is_sparse else found
     try:
         return _tensor_spec(tensor)
-    except Exception:  # noqa: BLE001 - a subclass answers with code of its own, which may raise anything
+    except Exception:  # noqa: BLE001 - a subclass runs its own code, which may raise anything
         return TensorSpec("?", ("?",))
 
 
@@ -114,7 +115,7 @@ def _tensor_spec(tensor: Any) -> TensorSpec:
         layout = _STRIDELESS.get(tensor.layout, "nested")
         return TensorSpec(dtype, _dims(_nested_sizes(tensor)), layout=layout)
     shape = _dims(tensor.shape)
-    if tensor.layout is not _STRIDED:  # a sparse tensor has sizes; strides it has none
+    if tensor.layout is not _STRIDED:  # a sparse tensor has sizes but no strides
         return TensorSpec(dtype, shape, layout=_STRIDELESS.get(tensor.layout, "other"))
     strides = _dims(tensor.stride())
     if _row_major(shape, strides):
@@ -123,20 +124,21 @@ def _tensor_spec(tensor: Any) -> TensorSpec:
 
 
 def _nested_sizes(tensor: Any) -> tuple[Any, ...]:
-    """The sizes of a nested tensor; what differs from row to row is not known: ``?``."""
+    """The sizes of a nested tensor; ``?`` for a size that differs from row to row."""
     if tensor.layout is torch.jagged:
         return tuple(tensor.shape)
     sizes: list[Any] = []
     for dim in range(tensor.dim()):
         try:
             sizes.append(tensor.size(dim))
-        except RuntimeError:  # the irregular dimensions of the strided layout have no one size
+        except RuntimeError:  # an irregular dimension of the strided layout has no single size
             sizes.append("?")
     return tuple(sizes)
 
 
 def _dims(sizes: Sequence[Any]) -> tuple[Dim, ...]:
-    """Symbolic sizes by their expression: asking their value would add a guard to a compilation."""
+    """The sizes; a symbolic one as its expression, because reading its value would add a guard to a
+    compilation."""
     return tuple(size if type(size) is int else str(size) for size in sizes)
 
 
@@ -144,7 +146,7 @@ def _row_major(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if not isinstance(size, int):
-            return True  # symbolic: strides would be expressions that tell nobody anything
+            return True  # symbolic: the strides would be expressions without use for a reader
         if size == 0:
             return True
         if size != 1:
@@ -154,8 +156,8 @@ def _row_major(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
     return True
 
 
-#: What C++ gives as the number of an enumeration → what Python calls it (c10's ScalarType, Layout
-#: and MemoryFormat, whose numbers never change).
+#: Python's names of C++ enumeration values, by their number (c10's ScalarType, Layout and MemoryFormat,
+#: whose numbers never change).
 _DTYPES: Final = (
     *("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32"),
     *("complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16", "quint4x2"),
@@ -166,7 +168,7 @@ _LAYOUTS: Final = (
     *("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc"),
     "jagged",
 )
-#: The layouts that have no strides by the range text's names; those of them that compress an index.
+#: Layouts without strides → their names in the range text; and those of them that compress an index.
 _STRIDELESS: Final = {
     getattr(torch, name): name.removeprefix("sparse_").removeprefix("_")
     for name in _LAYOUTS[1:]
@@ -176,13 +178,13 @@ _COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torc
 _FORMATS: Final = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 _ENUMS: Final = {"ScalarType": _DTYPES, "Layout": _LAYOUTS, "MemoryFormat": _FORMATS}
 
-#: Of a schema's argument: its name, whether it is a tensor or a list of them, its default, and the
-#: names of its numbers where it is an enumeration.
+#: An argument of a schema: its name, whether it is a tensor or a list of tensors, its default, and, for an
+#: enumeration, the names of its values.
 SchemaArg: TypeAlias = "tuple[str, bool, Any, tuple[str, ...] | None]"
 
 
 def schema_arguments(func: Any) -> tuple[SchemaArg, ...] | None:
-    """A ``SchemaArg`` of each argument, or None: it has no schema."""
+    """Return a ``SchemaArg`` for each argument; None where ``func`` has no schema."""
     schema = getattr(func, "_schema", None)
     if schema is None:
         return None
@@ -200,8 +202,8 @@ def schema_arguments(func: Any) -> tuple[SchemaArg, ...] | None:
 def tensor_arguments(
     arguments: tuple[SchemaArg, ...] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[Any]:
-    """The values of the tensor arguments in the schema's order; None where absent."""
-    if arguments is None:  # a higher-order op: what it calls is no argument for a reader
+    """Return the values of the tensor arguments in the schema's order; None for absent ones."""
+    if arguments is None:  # a higher-order op: the functions that it calls are no inputs
         return [value for value in args if isinstance(value, (Tensor, list, tuple))]
     return [
         args[position] if position < len(args) else kwargs.get(key, default)
@@ -218,14 +220,14 @@ def describe(
     frames: tuple[Frame, ...],
     varies: bool = False,
 ) -> OpCall:
-    """The call as it begins: outputs and, for a factory, perhaps the device not yet known."""
+    """Return the call as it begins: without outputs and, for a factory, perhaps without a device."""
     inputs = tuple(_arg(value, not varies) for value in tensor_arguments(arguments, args, kwargs))
     params: list[tuple[str, ParamValue]] = []
     for position, (key, is_tensor, default, names) in enumerate(arguments or ()):
         value = args[position] if position < len(args) else kwargs.get(key, default)
         if names is not None and type(value) is int:
             value = _enumerated(value, names)
-        # A number may stand for a tensor (``x * 2``): it is no input, but a parameter.
+        # A number in the place of a tensor (``x * 2``) is a parameter, not an input.
         if value is not None and (not is_tensor or type(value) in _SCALARS):
             params.append((key, _param(value, varies)))
     device = device_of((*args, *kwargs.values()))
@@ -241,9 +243,9 @@ def with_result(
     kwargs: Mapping[str, Any],
     result: Any,
 ) -> OpCall:
-    """The call with what it returned: tensors, or back references to the very inputs.
+    """Return the call with its outputs: tensors, or back references where an output is an input.
 
-    A scalar that an op returns is no output.
+    A scalar result is not an output.
     """
     leaves = _leaves(tensor_arguments(arguments, args, kwargs))
     if isinstance(result, tuple):
@@ -254,7 +256,7 @@ def with_result(
 
 
 def device_of(values: Sequence[Any]) -> str | None:
-    """Where the op runs: its first tensor's device, unless that is the CPU and another's is not."""
+    """The op's device: that of the first tensor not on the CPU, else ``cpu``; None without tensors."""
     first: str | None = None
     for value in _leaves(values):
         if isinstance(value, Tensor):
@@ -266,7 +268,7 @@ def device_of(values: Sequence[Any]) -> str | None:
 
 
 def _leaves(values: Sequence[Any]) -> list[Any]:
-    """Lists opened, as ``schema.SameAs`` counts."""
+    """The values with lists flattened, in the order that ``schema.SameAs`` counts."""
     leaves: list[Any] = []
     for value in values:
         if isinstance(value, (list, tuple)):
@@ -288,7 +290,7 @@ def _output(value: Any, inputs: list[Any]) -> Arg:
     if isinstance(value, (list, tuple)):
         return tuple(_output(item, inputs) for item in value)
     if not isinstance(value, Tensor):
-        return None  # a gradient that was not asked for; a scalar
+        return None  # a gradient that the caller did not request, or a scalar
     for index, leaf in enumerate(inputs):
         if leaf is value:
             return SameAs(index)
@@ -307,18 +309,18 @@ def _param(value: Any, varies: bool) -> ParamValue:
     if isinstance(value, torch.Generator):
         return "generator"
     if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
-        return "object"  # its text would be its bytes, one by one
+        return "object"  # str() would list its bytes one by one
     if isinstance(value, torch.ScriptObject):
-        # the address of another object would make every text new
+        # for another object str() has its address, which would make every text distinct
         return _object_name(value) or "object"
     return clean_value(value)
 
 
 def _object_name(value: torch.ScriptObject) -> str | None:
-    """The name of a process group of PyTorch's own, the kind of a reduction; None for another object."""
+    """The name of a process group of PyTorch's own class, or the kind of a reduction; else None."""
     named = value._type().qualified_name()
     if named == _REDUCTION:
-        # PyTorch 2.6 does not tell it to Python
+        # PyTorch 2.6 does not expose it to Python
         kind = value.op() if value._has_method("op") else -1
         return _REDUCTIONS[kind] if 0 <= kind < len(_REDUCTIONS) else None
     if named != _GROUP:

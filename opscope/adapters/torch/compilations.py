@@ -1,7 +1,7 @@
-"""Compilations: a phase while torch.compile compiles a frame, or the backward pass of one.
+"""Compilations: a phase range while torch.compile compiles a frame or the backward pass of a graph.
 
-The frame is compiled when it is first called with what no earlier compilation serves, the backward pass of
-its graph most often when that first runs. What is compiled meanwhile is part of it.
+A frame is compiled when it is called with arguments that no earlier compilation fits. The backward pass of
+its FX graph is compiled most often when it first runs. Compilations nested in another are part of that one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from .dynamo import shielded, skipped
 from .phases import Phases
 from .state import Threads
 
-#: Frames here stand around the call of a module of PyTorch's own, and are named alike for all.
+#: Frames in this folder wrap the call of one of PyTorch's own modules, and all have the same name.
 _WRAPPERS: Final = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "_dynamo", "")
 _FRAMES: Final = ("torch._dynamo.convert_frame", "_compile")
-#: What a backward pass that is compiled when it first runs is compiled within. In this module it is used
-#: for nothing else.
+#: The context in which PyTorch compiles a backward pass on its first run. This module uses it for nothing
+#: else.
 _BACKWARDS: Final = ("torch._functorch._aot_autograd.runtime_wrappers", "track_graph_compiling")
 
 
 class Compilations:
-    """Hears of compilations from ``install`` to ``uninstall``; nothing is imported for it.
+    """Observes compilations from ``install`` to ``uninstall``, without importing the compiler.
 
-    PyTorch's own callbacks for this (``torch._dynamo.callback``) are forgotten at
-    ``torch._dynamo.reset``, in older versions not told of backward passes, and of compilations on
-    several threads at once only that the first began and the last ended.
+    PyTorch's own callbacks (``torch._dynamo.callback``) do not suffice: ``torch._dynamo.reset`` drops them,
+    older versions do not call them for backward passes, and for simultaneous compilations on several threads
+    they report only the first start and the last end.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Compilations:
         self._installed = False
 
     def install(self) -> None:
-        """Hear of them, from when the compiler is imported."""
+        """Wrap the compiler's two functions, as soon as the compiler is imported."""
         self._installed = True
         when_imported(_FRAMES[0], self._hear_frames)
         when_imported(_BACKWARDS[0], self._hear_backwards)
 
     def uninstall(self) -> None:
-        """Put both back."""
+        """Restore both functions."""
         self._installed = False
         self._patches.restore()
 
@@ -91,7 +91,7 @@ class Compilations:
         return _compile
 
     def _backwards(self, original: Any) -> Any:
-        # Autograd may call this from between two graphs, where frames are traced.
+        # Autograd may call this between two FX graphs, where Dynamo traces frames.
         begin, end = shielded(self._begin), shielded(self._end)
 
         def within(*args: Any, **kwargs: Any) -> Iterator[None]:
@@ -107,7 +107,8 @@ class Compilations:
         return contextmanager(skipped(within))
 
     def _begin(self, code: Any, number: Any) -> bool:
-        """Whether it has begun here, and is to be ended; ``code`` is None for a backward pass."""
+        """Begin the phase; return whether it began, so that ``_end`` is due. ``code`` is None for a backward
+        pass."""
         try:
             if not self._mode.on:
                 return False
@@ -118,7 +119,7 @@ class Compilations:
             state.open.append(COMPILE)
             self._emitter.push(prepared)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a compilation could not be begun")
+            self._failed("the start of a compilation could not be recorded")
             return False
         return True
 
@@ -126,10 +127,10 @@ class Compilations:
         try:
             self._phases.end(self._threads.current(), COMPILE)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a compilation could not be ended")
+            self._failed("the end of a compilation could not be recorded")
 
     def _text(self, code: Any, number: Any) -> str:
-        """``compile 0/1 Net.forward @net.py:12``: Dynamo's number, as compiled regions have it."""
+        """Return ``compile 0/1 Net.forward @net.py:12``, with Dynamo's number as in compiled regions."""
         number = number or torch._guards.CompileContext.current_compile_id()
         words = [COMPILE, str(number or "?")]
         if code is None:

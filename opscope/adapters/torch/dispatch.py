@@ -1,8 +1,8 @@
-"""The hot path: a TorchDispatchMode that turns every op into a range.
+"""The dispatch mode: turns every op into a range. This is the hot path of a recording in pure Python.
 
-It lies below autograd and autocast, so it sees each op once, forward and backward, with the tensors
-the kernels get. Measured on one tiny op: PyTorch's own cost of a mode is 3 to 4 µs, the rest of what
-``benchmarks/torch_overhead.py`` prints is ours.
+A TorchDispatchMode runs below autograd and autocast, so it sees each op once, forward and backward, with the
+tensors that the kernels get. Measured on one tiny op: PyTorch's own cost of a mode is 3 to 4 µs; the rest of
+what ``benchmarks/torch_overhead.py`` prints is ours.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .state import Entry, Threads, ThreadState
 if TYPE_CHECKING:
     from .native.observer import NativeMode
 
-#: Distinct calls remembered; then all are forgotten and prepared anew.
+#: The most distinct calls that are remembered; at the limit all are forgotten and prepared anew.
 MAX_ENTRIES: Final = 65_536
-#: Calls of one op with the same tensors that may differ in numbers (an Adam step's bias correction,
-#: an index in a loop) before these are written as ``varies`` and no new text is made for each.
+#: The most texts of one op with the same tensors and different numbers (an Adam step's bias correction, an
+#: index in a loop). Beyond it the numbers are written as ``varies``, in one text for all calls.
 MAX_VARIANTS: Final = 32
-#: AccumulateGrad and other nodes without a forward op have this sequence number.
+#: The sequence number of AccumulateGrad and other autograd nodes without a forward op.
 NO_SEQ: Final = 2**64 - 1
 
 _next_seq = torch.autograd._get_sequence_nr
 _node = torch._C._current_autograd_node
 _grad_enabled = torch.is_grad_enabled
-#: The backward pass whose work this thread does; -1: none.
+#: The id of the backward pass that this thread works for; -1: none.
 _graph_task = torch._C._current_graph_task_id
 _frame = sys._getframe
 
-#: Questions about a tensor's sizes that only subclasses ask through dispatch: theirs to answer.
+#: Queries of a tensor's sizes. Only subclasses send them through dispatch, and only the subclass can answer.
 _QUERIES: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -52,10 +52,10 @@ _QUERIES: Final = frozenset(
         *("storage_offset", "sym_storage_offset"),
     )
 ) | {"prim::layout"}
-#: Not operators: markers of the profiler, attributes of subclasses.
+#: Prefixes of what is no operator: markers of the profiler, attributes of subclasses.
 _UNRECORDED: Final = ("prim::", "profiler::", "aten::is_same_size")
 _COMMUNICATION: Final = ("c10d::", "c10d_functional::", "_c10d_functional::", "_dtensor::")
-#: Ops whose output sizes depend on data though they are not tagged so.
+#: Prefixes of ops whose output sizes depend on data although PyTorch does not tag them so.
 _DYNAMIC: Final = ("aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero")
 _DYNAMIC_TAGS: Final = frozenset(
     getattr(torch.Tag, name)
@@ -65,12 +65,12 @@ _DYNAMIC_TAGS: Final = frozenset(
 
 
 class OpInfo:
-    """What does not change from call to call of one overload."""
+    """The properties of an op overload that are the same in every call."""
 
     __slots__ = ("arguments", "call", "category", "dynamic", "func", "name", "query", "recorded")
 
     def __init__(self, func: Any) -> None:
-        self.func = func  # kept alive: it is found by id
+        self.func = func  # kept alive, because it is looked up by id
         schema = getattr(func, "_schema", None)
         if schema is None:
             namespace = getattr(func, "namespace", None) or "higher_order"
@@ -85,14 +85,14 @@ class OpInfo:
         self.category = "communication" if base.startswith(_COMMUNICATION) else None
         tags = set(getattr(func, "tags", ()))
         self.dynamic = schema is None or bool(tags & _DYNAMIC_TAGS) or base.startswith(_DYNAMIC)
-        # What OpOverload.__call__ does, without its frame.
+        # Call directly what OpOverload.__call__ calls, without its Python frame.
         self.call: Callable[..., Any] = func._op if type(func) is torch._ops.OpOverload else func
 
 
 class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
-    """Pushes a range for each op. One object for all threads; ``on`` is its switch."""
+    """Pushes a range for each op. One object serves all threads; ``on`` is its switch."""
 
-    #: Higher-order ops (``cond``, ``flex_attention``) are refused under a mode that does not say so.
+    #: PyTorch refuses higher-order ops (``cond``, ``flex_attention``) under a mode without this attribute.
     supports_higher_order_operators = True
 
     def __init__(
@@ -108,12 +108,12 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         self.threads = threads
         self._local = threads.local
         self.on = False
-        #: The native observer, where it sees the ops instead: then this mode lies on no stack, and
-        #: is only the switch that the hooks look at.
+        #: The native observer, where it records the ops instead. Then this mode is on no stack and serves
+        #: only as the switch that the hooks read.
         self.native: NativeMode | None = None
-        #: Whether it ever lay on a thread's stack, so that it may still lie there when it is off.
+        #: Whether the mode was ever on a thread's stack; then it may still be there when it is off.
         self.laid = False
-        #: Backward passes running that build a graph of their own (``create_graph=True``).
+        #: The number of running backward passes that build an autograd graph (``create_graph=True``).
         self.creating = 0
         self.cost = Cost("ops, dispatch", 64, 2)
         self._sources = sources
@@ -122,21 +122,22 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         self._infos: dict[int, OpInfo] = {}
         self._entries: dict[tuple[Any, ...], Entry] = {}
         self._texts: dict[tuple[str, str], Entry] = {}
-        #: Calls with the numbers left out → how many with them were seen, or the entry for all.
+        #: A call's key without numbers → how many calls with different numbers were seen, or the entry for
+        #: all of them.
         self._variants: dict[tuple[Any, ...], int | Entry] = {}
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Without this torch.compile would quietly stop compiling under the mode."""
+        """True: otherwise torch.compile silently stops compiling under the mode."""
         return True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # PyTorch would wrap the method, which costs 1 µs per op; its code is marked instead.
+        # If False, PyTorch wraps the method, which costs 1 µs per op. Marking its code replaces that.
         return not CAN_MARK
 
     def create(self, change: int) -> None:
-        """A backward pass that builds a graph of its own begins (1) or ends (-1)."""
+        """Count a backward pass that builds an autograd graph: it begins (1) or ends (-1)."""
         self.creating += change
         if self.native is not None:
             self.native.creating = self.creating
@@ -159,20 +160,18 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an op could not be described")
             call = func
-        # Asked here, not after the op: by then another thread may have completed the entry.
+        # Read here and not after the op: by then another thread may have completed the entry.
         known = entry is not None and entry.known
         if begin:
             own = perf_counter_ns() - begin
         try:
             result = call(*args, **kwargs) if kwargs else call(*args)
-        except (
-            BaseException
-        ):  # the program's own, an interrupt too: the range that it leaves is closed
+        except BaseException:  # the program's, or an interrupt: close the range and pass it on
             if entry is not None:
                 self.emitter.pop()
             raise
         if begin:
-            begin = perf_counter_ns() - own  # as if the op had taken no time
+            begin = perf_counter_ns() - own  # so that the op's own time does not count
         if entry is not None:
             if known:
                 self.emitter.pop()
@@ -183,6 +182,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return result
 
     def _begin(self, info: OpInfo, args: Any, kwargs: Any) -> Entry:
+        """Find or make the op's entry and push its range."""
         try:
             state: ThreadState = self._local.state
             if state.run != self.threads.run:
@@ -190,8 +190,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         except AttributeError:
             state = self.threads.current()
         node = _node()
-        # Grad mode is on in a node when a checkpoint computes its forward again (or the backward
-        # pass builds a graph of its own): those are forward ops.
+        # Grad mode is on within an autograd node when a checkpoint recomputes its forward (or when the
+        # backward pass builds a graph of its own): the recomputed ops are forward ops.
         forward = node is None or (not self.creating and _grad_enabled())
         if forward:
             category, source, seq, thread = self._forward_way(state, node is not None, args)
@@ -211,7 +211,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
                 entry = self._enter(key, info, category, source, args, kwargs or {})
         except Unsigned:
             entry = self._prepare(info, category, source, args, kwargs or {}, dynamic=True)
-        if forward and seq >= 0:  # it made a node, the latest of this thread
+        if forward and seq >= 0:  # the op made an autograd node, the latest of this thread
             self._made(state, seq + 1, entry)
         elif node is not None and self.creating and category == "backward":
             self._made_in_backward(state, args, entry)
@@ -221,11 +221,14 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
     def _forward_way(
         self, state: ThreadState, in_node: bool, args: Any
     ) -> tuple[str, Source, int, int]:
-        """Direction, place, number and forward thread of a forward op; number -1: it made no node."""
+        """Return direction, source, sequence number and forward thread of a forward op.
+
+        Number -1: the op made no autograd node.
+        """
         if state.works is not None:
             category = state.works
         elif not in_node and _graph_task() >= 0:
-            category = "backward"  # what the engine calls when its nodes are done
+            category = "backward"  # callbacks that the engine runs after its nodes
         elif state.optimizing and not _grad_enabled():
             category = "optimizer"
         elif state.wait or worker._worker_info is not None:
@@ -234,19 +237,20 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             category = "forward"
         seq, thread = -1, 0
         peeked = _next_seq()
-        # The autograd kernel above us has made its node before it called us. Others count too
-        # (a view written in place gets one more, after the op), so only an op with an input
-        # that requires grad takes it.
+        # The op's autograd kernel has made its node before it called this mode. Other nodes advance the
+        # counter too (a view written in place gets one more, after the op), so only an op with an input
+        # that requires grad takes the number.
         if peeked != state.peeked and category != "backward" and _requires_grad(args):
             seq, thread = peeked - 1, state.number
         try:
             source = NOWHERE if self._sources is None else self._sources.find(_frame(3))
-        except ValueError:  # below us is no Python: a thread of TorchScript's
+        except ValueError:  # no Python frame called this: a thread of TorchScript
             source = NOWHERE
         return category, source, seq, thread
 
     def _backward_way(self, node: Any) -> tuple[str, Source, int, int]:
-        """Likewise of an op that the autograd node runs: those of the op that made the node."""
+        """Return the same of an op within autograd ``node``: source, number and forward thread of the op that
+        made the node."""
         source, seq, thread = NOWHERE, -1, 0
         number = node._sequence_nr()
         if number != NO_SEQ:
@@ -259,11 +263,12 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return "backward", source, seq, thread
 
     def _made(self, state: ThreadState, peeked: int, entry: Entry) -> None:
+        """Register autograd node ``peeked - 1`` as made by the op of ``entry``."""
         nodes = state.nodes
         if not nodes:
             self.threads.first_node(state)
         if peeked - state.peeked > 1:
-            # Nodes between: they were made after the op that made the last (CopySlices).
+            # The nodes in between were made after the op that made the last known node (CopySlices).
             last = nodes.get(state.peeked - 1)
             if last is not None:
                 for seq in range(max(state.peeked, peeked - 16), peeked - 1):
@@ -273,7 +278,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         state.peeked = peeked
 
     def _made_in_backward(self, state: ThreadState, args: Any, entry: Entry) -> None:
-        """A node of the graph that a backward pass builds: its source is that of the forward op."""
+        """Register a node of the graph that a backward pass builds; its source is the forward op's."""
         peeked = _next_seq()
         if peeked != state.peeked and _requires_grad(args):
             self._made(state, peeked, entry)
@@ -287,7 +292,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Entry:
-        """A call not seen before."""
+        """Make or find the entry of a call with a new key."""
         if len(self._entries) >= MAX_ENTRIES or len(self._variants) >= MAX_ENTRIES:
             self._entries.clear()
             self._variants.clear()
@@ -320,13 +325,14 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         dynamic: bool,
         varies: bool = False,
     ) -> Entry:
+        """Make an entry with its prepared text. ``dynamic``: its outputs differ from call to call."""
         if self._shapes:
             call = describe(info.name, info.arguments, args, kwargs, source.frames, varies)
         else:
             call = OpCall(info.name, frames=source.frames)
             dynamic = False
         prepared = self.emitter.prepare(call, category)
-        # A call without a signature comes this way each time: one entry for each text.
+        # A call without a signature comes here every time: keep one entry per text.
         found = self._texts.get((category, prepared.text)) if dynamic else None
         if found is not None:
             return found
@@ -339,7 +345,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return entry
 
     def _end(self, entry: Entry, args: Any, kwargs: Any, result: Any) -> None:
-        """Close the range with its outputs, which are seen for the first time, or vary."""
+        """Close the range and record the outputs, which are new or vary from call to call."""
         complete = None
         try:
             key: list[Any] = []
@@ -347,7 +353,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             signed = False
             if found is not None:
                 try:
-                    sign(key, (result,), False)  # a result's numbers are in no text
+                    sign(key, (result,), False)  # no text has a result's numbers
                     signed = True
                     complete = found.get(tuple(key))
                 except Unsigned:

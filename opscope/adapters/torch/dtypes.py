@@ -1,4 +1,4 @@
-"""PyTorch's dtypes under the names of the range text."""
+"""The range text's names of PyTorch's dtypes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 
 from opscope.core.schema import DTYPE_NAMES
 
-#: Those that this torch has; any other dtype (quantised ones, bits, two floats in a byte) keeps
-#: PyTorch's own name, so that no reader takes it for a number format that it is not.
+#: The short names of the dtypes that this torch has. Any other dtype (quantised, bits, two floats in a byte)
+#: keeps PyTorch's name, so that no reader mistakes it for another number format.
 DTYPES: Final[dict[Any, str]] = {
     getattr(torch, name): short
     for name, short in {**DTYPE_NAMES, "complex32": "c32"}.items()
@@ -18,6 +18,6 @@ DTYPES: Final[dict[Any, str]] = {
 
 
 def dtype_name(dtype: Any) -> str:
-    """``f32`` for ``torch.float32``; ``qint8`` for ``torch.qint8``."""
+    """Return ``f32`` for ``torch.float32``, ``qint8`` for ``torch.qint8``."""
     found = DTYPES.get(dtype)
     return str(dtype).removeprefix("torch.") if found is None else found

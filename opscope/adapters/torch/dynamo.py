@@ -1,4 +1,4 @@
-"""Keeping our own frames, and our way of calling modules, away from torch.compile's tracer."""
+"""Hides opscope's frames and its wrapper of module calls from torch.compile's tracer."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ def _strategies() -> Any:
 
 
 _mark: Final = _strategies()
-#: Whether this torch lets frames be marked, with what they call.
+#: Whether this torch can mark frames, and the frames that they call, as not to be compiled.
 CAN_MARK: Final = _mark is not None
 
 
 def untraced(function: _Function, below: bool = True) -> _Function:
-    """``function``, its frames run as they are where torch.compile would compile them.
+    """Mark ``function`` so that torch.compile does not compile its frames; return it.
 
-    That happens to a hook that is called between two graphs: compiled, it would think for good that
-    it is part of a compilation. ``below``: what it calls is not compiled either; without, the user's
-    code below still is. Where the function is traced as part of a graph, nothing changes.
+    torch.compile would otherwise compile a hook that is called between two FX graphs. Once compiled, the hook
+    would always take itself for part of a compilation. With ``below``, the functions that it calls are not
+    compiled either; without, the user's code below still is. Where the function is traced as part of a graph,
+    nothing changes.
     """
     if _mark is not None:
         _mark(function.__code__, below)  # type: ignore[attr-defined]
@@ -51,7 +52,7 @@ def untraced(function: _Function, below: bool = True) -> _Function:
 
 
 def skipped(function: _Function) -> _Function:
-    """``untraced``, but for the user's code below, on older torch too."""
+    """``untraced(function, below=False)``, on older torch too."""
     if _mark is None:
         from torch._C._dynamo.eval_frame import skip_code  # type: ignore[attr-defined,unused-ignore]
 
@@ -60,7 +61,7 @@ def skipped(function: _Function) -> _Function:
 
 
 def shielded(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """``untraced``, on older torch too; for what is never traced as part of a graph."""
+    """``untraced(function)``, on older torch too, for functions that are never traced as part of a graph."""
     if _mark is not None:
         return untraced(function)
     from torch._C._dynamo.eval_frame import set_eval_frame
@@ -76,23 +77,23 @@ def shielded(function: Callable[..., _Result]) -> Callable[..., _Result]:
     return skipped(alone)
 
 
-#: Where frames are traced, for torch.compile and for torch.export; older versions lack the second.
+#: The modules that trace frames, for torch.compile and for torch.export; older versions lack the second.
 _TRACERS: Final = ("torch._dynamo.convert_frame", "torch._dynamo.functional_export")
-#: What traces a frame there, or asks how a module is called.
+#: Their functions that trace a frame, or look up how a module is called.
 _TRACES: Final = ("_compile", "fullgraph_capture", "get_traced_fn")
 
 
 class Hidden:
-    """A way of calling modules that is not there while torch.compile traces.
+    """A wrapper of module calls that is removed while torch.compile traces.
 
-    It would trace through ours, and though that leaves nothing in the graph, it inlines a module
-    whose call is not PyTorch's own in another way: the graph's inputs come in another order, so that
-    the compile cache has another key. Other threads' modules are called as without us meanwhile; we do
-    nothing for them anyway while anything is compiled.
+    Tracing through the wrapper adds nothing to the FX graph, but torch.compile inlines a module differently
+    if its call is not PyTorch's own: the graph's inputs come in another order, which changes the compile
+    cache's key. During a trace, modules on other threads run without the wrapper too; it does nothing for
+    them anyway while anything is compiled.
     """
 
     def __init__(self) -> None:
-        #: ``nn.Module._call_impl``, and what was there before us.
+        #: Our ``nn.Module._call_impl``, and the original.
         self._ours: Callable[..., Any] | None = None
         self._original: Callable[..., Any] | None = None
         self._depth = 0
@@ -101,18 +102,18 @@ class Hidden:
         self._installed = False
 
     def install(self) -> None:
-        """Hide what is held from the tracer, now or when it is imported."""
+        """Hide the wrapper from the tracer, as soon as the tracer is imported."""
         self._installed = True
         for name in _TRACERS:
             when_imported(name, self._wrap)
 
     def uninstall(self) -> None:
-        """Put the tracer back as it was."""
+        """Restore the tracer's functions."""
         self._installed = False
         self._patches.restore()
 
     def hold(self, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """Let modules be called by what ``around`` makes of PyTorch's way, but not when it traces."""
+        """Call modules through ``around(nn.Module._call_impl)``, except during a trace."""
         with self._lock:
             if self._ours is None:
                 self._original = nn.Module._call_impl
@@ -121,7 +122,7 @@ class Hidden:
                     nn.Module._call_impl = self._ours
 
     def remove(self) -> None:
-        """Put PyTorch's own way back, unless another tool has patched on top of us."""
+        """Restore PyTorch's method, unless another tool has patched on top of ours."""
         with self._lock:
             self._exchange(self._ours, self._original)
             self._ours = self._original = None
@@ -134,7 +135,7 @@ class Hidden:
         for name in _TRACES:
             function = getattr(tracer, name, None)
             if self._installed and function is not None:
-                # The second imports from the first what may be ours already: to be undone there too.
+                # The second module imports from the first, perhaps a wrapper of ours: restore that too.
                 original = getattr(function, "_opscope", function)
                 setattr(tracer, name, original)
                 self._patches.set(tracer, name, self._around(original))

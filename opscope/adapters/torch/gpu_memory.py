@@ -1,10 +1,10 @@
-"""The GPU's memory by PyTorch's own history of its allocator, which the program may want for itself.
+"""Records the GPU's memory from PyTorch's history of its allocator, which the program may use itself.
 
-There is one history in a process (``torch.cuda.memory._record_memory_history``). A second start of it
-keeps what is in it and puts its own settings in place of the first's; an end empties it. So the program's
-comes first: ours ends before it begins, and goes on when it has ended, and while ours runs the program
-sees none (``_snapshot``, which then also costs it nothing for our events). These calls are met where
-Python hands them to C++, because programs import the Python functions by name.
+A process has one history (``torch.cuda.memory._record_memory_history``). A second start keeps the history's
+content and replaces the first start's settings; an end empties it. So the program's history takes precedence:
+ours ends before the program's begins, and continues after the program's has ended. While ours runs, the
+program sees an empty history (``_snapshot``, which then also spends no time on our events). These calls are
+intercepted where Python hands them to C++, because programs import the Python functions by name.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from opscope.core.recording_format import ALLOCATED, MEMORY_RECORD, RELEASED, RE
 
 _log = logging.getLogger(__name__)
 
-#: Events that the history keeps, of all devices; those before the last so many are lost. It is read as
-#: a whole, into Python objects of which a million took 3.3 s and 865 MiB: a quarter of that at most.
+#: The most events that the history keeps, over all devices; older ones are lost. It can only be read as a
+#: whole, into Python objects. A million events took 3.3 s and 865 MiB; the limit is a quarter of that.
 MAX_EVENTS: Final = 250_000
-#: What the history calls what counts here. A block is released when it is no longer the program's
-#: (``free_requested``), as ``torch.cuda.memory_allocated`` and torch.profiler have it.
+#: The history's actions that are recorded. A block counts as released once the program no longer owns it
+#: (``free_requested``), as in ``torch.cuda.memory_allocated`` and torch.profiler.
 _KINDS: Final[Mapping[str, int]] = {
     "alloc": ALLOCATED,
     "free_requested": RELEASED,
@@ -42,32 +42,35 @@ _KINDS: Final[Mapping[str, int]] = {
     "segment_free": UNRESERVED,
     "segment_unmap": UNRESERVED,
 }
-#: What does not count and can be left out from PyTorch 2.11 on: a third of all.
+#: Actions that are not recorded; PyTorch can omit them from 2.11 on. They are a third of all events.
 _SKIPPED: Final = ("free_completed", "snapshot", "oom")
 _RECORD: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 
-THEIRS: Final = "the GPU's memory is not recorded while the program keeps its own history of it"
+THEIRS: Final = (
+    "the GPU's memory is not recorded while the program keeps its own history of it"
+    " (torch.cuda.memory._record_memory_history)"
+)
 
 
 class History:
-    """Begins with a recording, as soon as CUDA is in use, and ends before it does."""
+    """opscope's use of the history: from the first use of CUDA in a recording until the recording's end."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
         self._queued = False
         self._ours = False
-        #: Calls under way by which the program begins its own.
+        #: The number of running calls by which the program starts its own history.
         self._beginning = 0
         self._left: list[bytes] = []
         self._pid = 0
         self._patches = Patches()
         self._entries = MAX_EVENTS
-        # Held while CUDA is asked for something only where it is in use, see ``adapters/shared/cuda.py``.
+        # Held during a CUDA call only where CUDA is in use already, see ``adapters/shared/cuda.py``.
         self._lock = threading.RLock()
         self._own = threading.local()
 
     def begin(self, recorder: Recorder) -> None:
-        """``recorder`` records; ``end`` comes before another begins."""
+        """Start for ``recorder``, at the first use of CUDA. Call ``end`` before the next ``begin``."""
         if not torch.backends.cuda.is_built():
             return
         self._pid = os.getpid()
@@ -76,13 +79,13 @@ class History:
         self._watch()
         if in_use(torch.cuda):
             self._start()
-        elif not self._queued:  # once: what is queued there stays until CUDA is in use
+        elif not self._queued:  # once: PyTorch keeps the queued call until CUDA is in use
             self._queued = True
             when_in_use(torch.cuda, self._start)
 
     def end(self) -> None:
-        """The history is read and switched off, if it is ours; what it had is there to ``take``."""
-        if os.getpid() != self._pid:  # forked: who held it may not be here
+        """Read the history and switch it off, if it is ours; ``take`` then returns its events."""
+        if os.getpid() != self._pid:  # forked: a thread of the parent may have held the lock
             self._lock = threading.RLock()
         with self._lock:
             recorder, self._recorder = self._recorder, None
@@ -93,15 +96,15 @@ class History:
                 self._ours = False
 
     def take(self) -> list[bytes]:
-        """Records that are new, of Unix time."""
-        left = self._left[:]  # what is added meanwhile is not deleted
+        """Return the new records; their times are Unix times in ns."""
+        left = self._left[:]  # a copy: records that another thread adds meanwhile stay
         del self._left[: len(left)]
         return left
 
-    # -------------------------------------------------------------------------------- ours
+    # ------------------------------------------------------------------ opscope's history
 
     def _start(self) -> None:
-        """Called by PyTorch when it initialises CUDA, or at once where it has."""
+        """Switch the history on. PyTorch calls this when it initialises CUDA, ``begin`` where it has."""
         with self._lock:
             self._queued = False
             recorder = self._recorder
@@ -113,12 +116,12 @@ class History:
                         recorder.note("warning", THEIRS)
                         return
                     self._switch_on()
-            except Exception as error:  # noqa: BLE001 - raised into the user's program otherwise
+            except Exception as error:  # noqa: BLE001 - must not be raised into the user's program
                 _log.warning("opscope: the GPU's memory is not recorded: %s", error)
                 recorder.note("warning", f"the GPU's memory is not recorded: {error}")
 
     def _switch_on(self) -> None:
-        """Raises what PyTorch does."""
+        """Switch the history on, with ``MAX_EVENTS`` shared among the devices. Raises what PyTorch raises."""
         memory = torch.cuda.memory
         known = inspect.signature(memory._record_memory_history).parameters
         more = {"skip_actions": list(_SKIPPED)} if "skip_actions" in known else {}
@@ -129,22 +132,25 @@ class History:
         self._ours = True
 
     def _read(self, recorder: Recorder) -> None:
-        """Keep what the history has; it is switched off."""
+        """Keep the history's events and switch it off."""
         begin = perf_counter_ns()
         try:
             with self._calling():
                 found = _history(recorder, self._entries)
             self._left.extend(found)
-        except Exception:  # noqa: BLE001 - a recording, and the program, go on without it
+        except Exception:  # noqa: BLE001 - the recording and the program continue without it
             _log.exception("opscope: the GPU's memory history could not be read")
-            recorder.note("warning", "the GPU's memory is not known: its history was not read")
+            recorder.note(
+                "warning",
+                "the GPU's memory is not known: PyTorch's history of it could not be read",
+            )
         self._ours = False
         read = Spent("memory, GPU", perf_counter_ns() - begin, 1, 1, 0)
         recorder.spending.append(lambda: read)
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
-        """What this thread asks of the history inside, opscope asks."""
+        """Mark this thread's calls of the history inside the context as opscope's own."""
         self._own.inside = True
         try:
             yield
@@ -152,11 +158,11 @@ class History:
             self._own.inside = False
 
     def _passes(self) -> bool:
-        """Whether a call is none of the program's that is ours to answer."""
+        """Whether a call goes to PyTorch unchanged: it is opscope's own, or nothing records here."""
         inside = getattr(self._own, "inside", False)
         return inside or self._recorder is None or os.getpid() != self._pid
 
-    # ------------------------------------------------------------------------------- theirs
+    # ----------------------------------------------------------------- the program's history
 
     def _watch(self) -> None:
         library = torch._C
@@ -185,9 +191,9 @@ class History:
                 self._read(recorder)
                 recorder.note("warning", THEIRS)
         try:
-            # without our lock: it may initialise CUDA, and that begin a recording, and ours
+            # without our lock: the call may initialise CUDA, which may start a recording and our history
             done = original(*args, **kwargs)
-        except BaseException:  # whatever ended their call, they have not begun: ours goes on
+        except BaseException:  # an interrupt too: the program's history has not begun, ours goes on
             self._beginning -= 1
             if ours:
                 self._start()
@@ -197,7 +203,7 @@ class History:
 
     def _they_end(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._ours:
-            return None  # theirs does not run, and ours is not theirs to empty
+            return None  # the program's history does not run, and the program must not empty ours
         done = original(*args, **kwargs)
         if in_use(torch.cuda):
             self._start()
@@ -215,9 +221,8 @@ class History:
         def memory_snapshot(*args: Any, **kwargs: Any) -> Any:
             if self._passes() or not self._ours:
                 return original(*args, **kwargs)
-            if (
-                args and isinstance(args[0], tuple) and len(args[0]) == 3
-            ):  # pool, with traces or not
+            # a pool's id (two numbers) and whether to include traces
+            if args and isinstance(args[0], tuple) and len(args[0]) == 3:
                 args = ((*args[0][:2], False), *args[1:])
             found = original(*args, **kwargs)
             if "device_traces" in found:
@@ -228,14 +233,14 @@ class History:
 
 
 def _history(recorder: Recorder, entries: int) -> list[bytes]:
-    """What the history has, as records of Unix time; it is switched off."""
+    """Return the history's events as records, with times in Unix ns, and switch the history off."""
     try:
         found = []
         for device, events in enumerate(torch.cuda.memory._snapshot()["device_traces"]):
             if not events:
                 continue
             records = list(_records(device, events))
-            # torch.cuda.memory_stats has nothing before CUDA says that it is initialised
+            # torch.cuda.memory_stats is empty until CUDA reports that it is initialised
             stats = torch._C._cuda_memoryStats(device)
             recorder.fact(
                 memory=device,
@@ -246,7 +251,8 @@ def _history(recorder: Recorder, entries: int) -> list[bytes]:
             if len(events) >= entries:
                 recorder.note(
                     "warning",
-                    f"the GPU's memory before the last {entries} changes is not known: no more are kept",
+                    f"the GPU's memory before the last {entries} changes is not known: PyTorch's history of"
+                    " it keeps no more",
                 )
             found.append(b"".join(records))
         return found
@@ -255,7 +261,7 @@ def _history(recorder: Recorder, entries: int) -> list[bytes]:
 
 
 def _current(stats: Mapping[str, Any], what: str) -> int | None:
-    """Bytes now, of the nested dictionary of statistics."""
+    """The current value of statistic ``what``, in bytes; None where PyTorch does not report it."""
     found = stats.get(what, {}).get("all", {}).get("current")
     return found if isinstance(found, int) else None
 
@@ -264,6 +270,6 @@ def _records(device: int, events: Iterable[Mapping[str, Any]]) -> Iterable[bytes
     for event in events:
         kind = _KINDS.get(event["action"])
         if kind is not None:
-            # the middle of the microsecond that is told
+            # PyTorch gives whole microseconds: take the middle
             time = event["time_us"] * 1000 + 500
             yield MEMORY_RECORD.pack(time, event["addr"], event["size"], 0, device, kind)

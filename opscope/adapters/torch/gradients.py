@@ -1,7 +1,7 @@
-"""What is done about gradients outside the backward pass: it is backward's or the optimizer's, not forward.
+"""Labels work on gradients outside the backward pass as ``backward`` or ``optimizer``, not ``forward``.
 
-``backward()`` makes the gradients that it begins with in Python, before autograd's engine runs. Between that
-and the optimizer gradients are scaled back and clipped.
+``backward()`` makes the initial gradients in Python, before autograd's engine runs. Between the backward pass
+and the optimizer, gradients are unscaled and clipped.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .threads import enter
 
 BACKWARD: Final = "backward"
 OPTIMIZER: Final = "optimizer"
-#: FSDP's own clipping, where that is loaded.
+#: The module of FSDP's own clipping, patched if it is loaded.
 _FSDP: Final = "torch.distributed.fsdp.fully_sharded_data_parallel"
-#: What clips gradients, or finds their norm.
+#: The functions that clip gradients or compute their norm.
 _CLIPPING: Final = (
     "clip_grad_norm_", "clip_grad_value_", "_get_total_norm", "_clip_grads_with_norm_",
 )  # fmt: skip
 
 
 class Gradients:
-    """Tells the category of what these functions run. ``install`` while something listens."""
+    """Sets the category of all ops that the functions of ``_functions`` run, while something listens."""
 
     def __init__(self, mode: OpMode, threads: Threads, failed: Callable[[str], None]) -> None:
         self._mode = mode
@@ -44,17 +44,18 @@ class Gradients:
         self._patches = Patches()
 
     def install(self) -> None:
-        """Wrap them."""
+        """Wrap the functions."""
         if self._patches:
             return
         for owner, name, category in _functions():
             self._patches.wrap(owner, name, functools.partial(self._working, category))
 
     def uninstall(self) -> None:
-        """Put them back."""
+        """Restore the functions."""
         self._patches.restore()
 
     def _working(self, category: str, original: Any) -> Any:
+        """Return ``original`` wrapped so that its ops have ``category``."""
         mode, tracing, compiler = self._mode, torch.compiler.is_dynamo_compiling, torch.compiler
         begin, end = shielded(self._begin), shielded(self._end)
 
@@ -72,7 +73,10 @@ class Gradients:
         return untraced(working, below=False)
 
     def _begin(self, category: str) -> ThreadState | None:
-        """The state of its thread; None within another such function, and where it could not be begun."""
+        """Set the category on this thread; return the thread's state.
+
+        None within another of the functions, and where a fault of ours prevented it.
+        """
         try:
             if self._mode.native is None:
                 enter(self._mode)
@@ -83,7 +87,7 @@ class Gradients:
             state.switched()
             return state
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("work on gradients could not be begun")
+            self._failed("the start of work on gradients could not be recorded")
             return None
 
     def _end(self, state: ThreadState) -> None:
@@ -91,11 +95,11 @@ class Gradients:
             state.works = None
             state.switched()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("work on gradients could not be ended")
+            self._failed("the end of work on gradients could not be recorded")
 
 
 def _functions() -> Iterator[tuple[Any, str, str]]:
-    """(owner, name, category) of each function: a private one is passed over where it is not there."""
+    """Yield (owner, name, category) of each function. Skip a private one where this PyTorch lacks it."""
     if hasattr(torch.autograd, "_make_grads"):
         yield torch.autograd, "_make_grads", BACKWARD
     for name in _CLIPPING:
@@ -115,10 +119,10 @@ _CONTENTS: Final = "function"
 
 
 class _Within:
-    """What PyTorch's wrapper of a function (``no_grad``) calls, as an attribute.
+    """The function inside PyTorch's wrapper of it (``no_grad``), as an attribute that can be patched.
 
-    Programs hold the wrapper by names of their own (``from torch.nn.utils import clip_grad_norm_``), so
-    what is inside it is exchanged.
+    Programs import the wrapper under names of their own (``from torch.nn.utils import clip_grad_norm_``), so
+    the function inside the wrapper is replaced.
     """
 
     _cell: Any
@@ -133,7 +137,7 @@ class _Within:
 
 
 def _within(function: Any) -> _Within | None:
-    """The one function that ``function`` wraps by its closure; None where it is otherwise made."""
+    """The function in the closure of wrapper ``function``; None where it is not exactly one function."""
     cells = getattr(function, "__closure__", None) or ()
     inner = [cell for cell in cells if isinstance(cell.cell_contents, FunctionType)]
     same = len(inner) == 1 and inner[0].cell_contents is getattr(function, "__wrapped__", None)

@@ -1,9 +1,9 @@
-"""CUDA graphs: a range around each capture and each replay, that names the graph.
+"""CUDA graphs: a range around each capture and each replay, with the CUDA graph's number.
 
-Ops within a capture are recorded as ever: nothing of theirs runs then, and the ranges say which op put
-which node into the graph. A replay runs none of them; its range has the number of the capture's, so that
-the kernels of a replay find their capture among several of one length (``core/attribution/cuda_graphs.py``).
-``torch.cuda.CUDAGraph`` and, from 2.12, ``torch.accelerator.Graph`` are classes apart, each over C++.
+Ops within a capture are recorded as usual: no kernel runs then, and the ranges say which op put which node
+into the CUDA graph. A replay runs no ops. Its range has the same number as the capture's, so that a replay's
+kernels find their capture among several of the same length (``core/attribution/cuda_graphs.py``).
+``torch.cuda.CUDAGraph`` and, from 2.12, ``torch.accelerator.Graph`` are separate classes, each over C++.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from .state import Threads
 
 
 def classes() -> list[type]:
-    """The classes whose methods capture and replay a graph, as far as this PyTorch has them."""
+    """Return the classes with methods to capture and replay a CUDA graph, as far as this PyTorch has them."""
     accelerator = getattr(torch, "accelerator", None)
     found = (torch.cuda.graphs.CUDAGraph, getattr(accelerator, "Graph", None))
     return [one for one in found if isinstance(one, type)]
 
 
 class CudaGraphs:
-    """Wraps ``replay`` while something listens; ``captures`` is to be there always.
+    """Wraps ``replay`` while something listens; ``captures`` is to be installed always.
 
-    ``torch.cuda.graph``, ``make_graphed_callables`` and Inductor's graphs all go through
-    ``CUDAGraph``.
+    ``torch.cuda.graph``, ``make_graphed_callables`` and Inductor's CUDA graphs all use ``CUDAGraph``.
     """
 
     def __init__(self, emitter: Emitter, threads: Threads, failed: Callable[[str], None]) -> None:
@@ -46,7 +45,7 @@ class CudaGraphs:
         self._failed = failed
         self._patches = Patches()
         self.captures = Captures(self._begin, self._end)
-        #: By id: a graph that is captured again is another graph.
+        #: By id of the CUDA graph: its number. A new capture of the same object gets a new number.
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = itertools.count(1)
 
@@ -58,6 +57,7 @@ class CudaGraphs:
         self._patches.restore()
 
     def _number(self, graph: Any, again: bool = False) -> int:
+        """The number of a CUDA graph; a new one if it is ``again`` captured."""
         known = self._numbers.get(id(graph))
         if known is None or known[0]() is not graph or again:
             key = id(graph)
@@ -70,7 +70,7 @@ class CudaGraphs:
             OF_PROCESS.begins(graph)
             try:
                 done = original(graph, *args, **kwargs)
-            except BaseException:  # an interrupt too: else it would count as captured for ever
+            except BaseException:  # an interrupt too: else the capture counts as running for ever
                 OF_PROCESS.ends(graph)
                 raise
             try:
@@ -80,7 +80,7 @@ class CudaGraphs:
                     self._threads.current().open.append(text)
                     self._emitter.push(self._emitter.prepare(text, "graph"))
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed("the capture of a CUDA graph could not be begun")
+                self._failed("the start of a CUDA graph's capture could not be recorded")
             return done
 
         return capture_begin
@@ -93,10 +93,10 @@ class CudaGraphs:
                 OF_PROCESS.ends(graph)
                 try:
                     state, text = self._threads.current(), GRAPH_CAPTURE.format(self._number(graph))
-                    if text in state.open:  # else captured since before the recording
+                    if text in state.open:  # else the capture began before the recording
                         close(self._emitter, state, text)
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                    self._failed("the capture of a CUDA graph could not be ended")
+                    self._failed("the end of a CUDA graph's capture could not be recorded")
 
         return capture_end
 
@@ -112,7 +112,7 @@ class CudaGraphs:
                 emitter.push(emitter.prepare(GRAPH_REPLAY.format(self._number(graph)), "graph"))
                 pushed = True
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed("the replay of a CUDA graph could not be begun")
+                self._failed("the replay of a CUDA graph could not be recorded")
             try:
                 return original(graph, *args, **kwargs)
             finally:
@@ -125,7 +125,7 @@ class CudaGraphs:
 class Captures:
     """Wraps the beginning and the end of captures, whether or not something listens.
 
-    They are rare and slow. A recording that begins in the midst of one has to know of it.
+    Captures are rare and slow. A recording that begins during a capture has to know of it.
     """
 
     def __init__(self, begin: Callable[[Any], Any], end: Callable[[Any], Any]) -> None:

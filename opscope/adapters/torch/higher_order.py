@@ -1,8 +1,8 @@
-"""Higher-order ops (``cond``, ``while_loop``, ``flex_attention``) where the native observer sees the ops.
+"""Records higher-order ops (``cond``, ``while_loop``, ``flex_attention``) under the native observer.
 
-They are called from Python and never pass PyTorch's dispatcher in C++, so a callback there sees what
-they call and not them. A dispatch mode is called for each, and needs nothing of this but in versions
-(2.6) that refuse a call under a mode for which the op has no rule.
+They are called from Python and never pass PyTorch's dispatcher in C++, so a callback there sees the ops that
+they call but not the higher-order ops themselves. A dispatch mode is called for each; it needs only ``Rules``
+of this module, in versions (2.6) that refuse a higher-order op without a rule for the mode.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MODES: Final = tuple(
 
 
 class HigherOrder:
-    """A range around each call of a higher-order op, in the text that the dispatch mode gives it."""
+    """Puts a range around each call of a higher-order op, with the same text as the dispatch mode."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class HigherOrder:
         self._patches = Patches()
 
     def install(self) -> None:
-        """Wrap the call that all of them share."""
+        """Wrap the ``__call__`` that all higher-order ops share."""
         if self._patches:
             return
         original = HigherOrderOperator.__call__
@@ -58,7 +58,7 @@ class HigherOrder:
 
         @functools.wraps(original)
         def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-            # It calls itself again for each dispatch key: one call is one range.
+            # The op calls itself again for each dispatch key: only the outermost call is a range.
             if compiler._is_compiling_flag or getattr(local, "inside", None) is self or _tracing():
                 return original(self, *args, **kwargs)
             outer = getattr(local, "inside", None)
@@ -76,7 +76,7 @@ class HigherOrder:
         self._patches.set(HigherOrderOperator, "__call__", untraced(__call__, below=False))
 
     def uninstall(self) -> None:
-        """Put the call back, unless another tool has patched on top of us."""
+        """Restore ``__call__``, unless another tool has patched on top of ours."""
         self._patches.restore()
 
     def _begin(self, op: Any, args: Any, kwargs: Any) -> OpCall | None:
@@ -107,15 +107,17 @@ class HigherOrder:
 
 
 class Rules:
-    """In versions whose higher-order ops ask for one: a rule for the dispatch mode, as late as possible,
-    since an op is made when its module is imported."""
+    """Adds a rule for the dispatch mode to higher-order ops, in versions that require one.
+
+    The rule is added at the op's first call, because ops are made later too, when their modules are imported.
+    """
 
     def __init__(self) -> None:
         self._original: Any = None
         self._patched: Any = None
 
     def install(self) -> None:
-        """Wrap what looks for the rule."""
+        """Wrap the method that looks the rule up."""
         if self._patched is not None or hasattr(
             TorchDispatchMode, "supports_higher_order_operators"
         ):
@@ -131,7 +133,7 @@ class Rules:
         HigherOrderOperator.dispatch = self._patched
 
     def uninstall(self) -> None:
-        """Take the rules away."""
+        """Remove the rules."""
         if self._patched is None:
             return
         if HigherOrderOperator.__dict__.get("dispatch") is self._patched:
@@ -146,5 +148,5 @@ def _by_mode(op: Any, mode: OpMode, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _tracing() -> bool:
-    """Whether a compiler or an exporter runs the program on fake tensors to see what it does."""
+    """Whether a compiler or an exporter traces the program with fake tensors."""
     return any(torch._C._get_dispatch_mode(key) is not None for key in _MODES)

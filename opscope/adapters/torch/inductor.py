@@ -1,9 +1,9 @@
-"""Compiled regions: a range for each call of a graph that Inductor compiled, one for each kernel in it.
+"""Compiled regions: a range for each call of an FX graph that Inductor compiled, and for each kernel in it.
 
-While something listens the class of compiled graphs and the launcher of Triton kernels are patched, and
-C++ kernels are exchanged in the generated modules, which call them by name. While nothing does, only
-the compiler is heard: which compilation a graph is of, and what its kernels fuse (``provenance``).
-Code that ``cpp_wrapper`` or AOTInductor made calls its kernels without Python, so only the region is seen.
+While something listens, the class of compiled graphs and the launcher of Triton kernels are patched, and C++
+kernels are replaced in the generated modules, which call them by name. Without a listener only the compiler
+is observed: which compilation produced a graph, and which ops its kernels fuse (``provenance``). Code made by
+``cpp_wrapper`` or AOTInductor calls its kernels without Python, so only its regions are recorded.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from .state import Threads
 
 _log = logging.getLogger(__name__)
 
-#: As PyTorch's profiler names it.
+#: The prefix of a region's name, as in PyTorch's profiler.
 REGION: Final = "Torch-Compiled Region: "
 _CODECACHE: Final = "torch._inductor.codecache"
 _OUTPUT_CODE: Final = "torch._inductor.output_code"
 _TRITON: Final = "torch._inductor.runtime.triton_heuristics"
-#: How the names of generated C++ kernels begin.
+#: The prefix of the names of generated C++ kernels.
 _CPP: Final = "cpp_"
 _MAX_TEXTS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A compiled graph: ``compilation`` as Dynamo numbers them (frame/recompilation), ``path`` its code."""
+    """A compiled FX graph: its code's file ``path``, and its number in Dynamo (frame/recompilation)."""
 
     compilation: str | None
     backward: bool
@@ -61,7 +61,7 @@ class _Where(threading.local):
 
 
 class Inductor:
-    """Hears the compiler from ``install`` to ``uninstall``, and the compiled code in between ``listen``."""
+    """Observes the compiler from ``install`` to ``uninstall``, and compiled code while something listens."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Inductor:
         self._failed = failed
         self._sources = Sources() if source else None
         self._provenance = Provenance()
-        #: By id, as compiled graphs have no hash; an attribute of theirs would go into PyTorch's cache.
+        #: By id, because compiled graphs have no hash. An attribute on them would end up in PyTorch's cache.
         self._regions: dict[int, tuple[weakref.ref[Any], Region]] = {}
         self._where = _Where()
         self._texts: dict[tuple[Any, ...], Prepared] = {}
@@ -84,16 +84,16 @@ class Inductor:
         self._recorder: Recorder | None = None
         self._installed = False
 
-    # ----------------------------------------------------------------- what always is heard
+    # ------------------------------------------------------------------ always observed
 
     def install(self) -> None:
-        """Hear the compiler, when it is imported."""
+        """Observe the compiler, as soon as it is imported."""
         self._installed = True
         self._provenance.install()
         when_imported(_OUTPUT_CODE, self._hear)
 
     def uninstall(self) -> None:
-        """Put back everything."""
+        """Remove every patch."""
         self._installed = False
         self.stop()
         self._provenance.uninstall()
@@ -113,10 +113,11 @@ class Inductor:
                 return done
 
             self._heard.set(graphs, "post_compile", post_compile)
-        if self._emitter.active:  # imported while something listens
+        if self._emitter.active:  # the program imported the compiler during a capture
             self.listen()
 
     def _remember(self, graph: Any, args: list[Any]) -> None:
+        """Register a graph that has just been compiled, with the number of its compilation."""
         try:
             context = torch._guards.CompileContext.current_compile_id()
             told = next((one for one in args if isinstance(one, dict) and "is_backward" in one), {})
@@ -125,7 +126,7 @@ class Inductor:
                 None if context is None else str(context), bool(told.get("is_backward")), path
             )
             self._register(graph, region)
-        except Exception:  # noqa: BLE001 - raised into the user's compilation otherwise
+        except Exception:  # noqa: BLE001 - must not be raised into the user's compilation
             _log.debug("opscope: a compiled graph could not be named", exc_info=True)
 
     def _register(self, graph: Any, region: Region) -> Region:
@@ -134,10 +135,10 @@ class Inductor:
         self._regions[number] = (gone, region)
         return region
 
-    # ------------------------------------------------------------- what is heard in a capture
+    # ------------------------------------------------------------ observed during a capture
 
     def listen(self) -> None:
-        """Something listens, or ceases to: see the regions and kernels that there are and are to come."""
+        """Follow the listener: patch present and future regions and kernels, or restore them."""
         ended, self._recorder = self._recorder, session.recorder()
         if ended is not None and ended is not self._recorder:
             for note in _counted():
@@ -158,17 +159,18 @@ class Inductor:
             self._see(module)
 
     def stop(self) -> None:
-        """Nothing listens any more: what was exchanged is put back."""
+        """Restore what was replaced: nothing listens any more."""
         self._patches.restore()
 
     def _see_triton(self) -> None:
+        """Patch the launcher of Triton kernels, if it is imported."""
         triton = getattr(sys.modules.get(_TRITON), "CachingAutotuner", None)
         run = None if triton is None else triton.__dict__.get("run")
         if run is not None and not hasattr(run, "_opscope"):
             self._patches.wrap(triton, "run", self._running)
 
     def _see(self, module: ModuleType) -> None:
-        """Exchange the C++ kernels of a generated module."""
+        """Replace the C++ kernels of a generated module by wrappers."""
         path = str(getattr(module, "__file__", ""))
         for name, kernel in list(vars(module).items()):
             generated = name.startswith(_CPP) and callable(kernel) and not isinstance(kernel, type)
@@ -185,7 +187,7 @@ class Inductor:
             outer, pushed = where.region, False
             try:
                 known = regions.get(id(graph))
-                if known is None:  # compiled before we were there
+                if known is None:  # compiled before opscope was installed
                     told = getattr(graph, "fx_kwargs", None) or {}
                     backward = bool(told.get("is_backward"))
                     region = self._register(graph, Region(None, backward, _path_of(graph)))
@@ -199,7 +201,7 @@ class Inductor:
                 emitter.push(self._region_text(region))
                 pushed = True
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                self._failed("a compiled region could not be begun")
+                self._failed("the start of a compiled region could not be recorded")
             try:
                 return original(graph, inputs)
             finally:
@@ -210,6 +212,7 @@ class Inductor:
         return untraced(__call__, below=False)
 
     def _see_code(self, graph: Any) -> None:
+        """Replace the C++ kernels in the generated module of a graph."""
         code = _globals_of(graph)
         if code is not None:
             module = sys.modules.get(code.get("__name__", ""))
@@ -246,7 +249,7 @@ class Inductor:
 
         @functools.wraps(original)
         def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-            # benchmarked before it is used, it is no part of the program
+            # the autotuner's benchmark runs of a kernel are no part of the program
             if not emitter.active or where.region is None or kwargs.get("benchmark_run"):
                 return original(kernel, *args, **kwargs)
             pushed = False
@@ -320,7 +323,7 @@ class Inductor:
         return "forward"
 
     def _frames(self, lines: list[tuple[str, int]]) -> tuple[Frame, ...]:
-        """The user's lines and libraries', each once."""
+        """The distinct lines in the user's files and in libraries, in order."""
         if self._sources is None:
             return ()
         shown = ((self._sources.shown(file), line) for file, line in lines)
@@ -328,7 +331,7 @@ class Inductor:
 
 
 def _counted() -> list[tuple[str, str, int]]:
-    """What torch.compile counted: graphs, and why it broke them."""
+    """torch.compile's own counters as notes: graphs made, and graph breaks by reason."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     if not counters or not counters["stats"]["unique_graphs"]:
         return []
@@ -352,7 +355,7 @@ def _params(fused: Fused | None, frames: tuple[Frame, ...]) -> tuple[tuple[str, 
 
 
 def _globals_of(graph: Any) -> Mapping[str, Any] | None:
-    """The globals of a compiled graph's code, through what was put around it."""
+    """The globals of a compiled graph's code, found through the wrappers around it."""
     function = getattr(graph, "current_callable", None)
     for _ in range(8):
         runner = getattr(function, "__self__", None)

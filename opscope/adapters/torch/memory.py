@@ -1,12 +1,13 @@
-"""Memory of tensors, while something records it: the CPU's by an allocator of ours, the GPU's by
+"""Records tensors' memory during a recording: the CPU's with our wrapper of its allocator, the GPU's with
 PyTorch's own history (``gpu_memory.py``).
 
-Off unless ``init(memory=True)``, ``opscope run --memory`` or ``OPSCOPE_MEMORY=1`` asks for it. On the
-CPU the allocator is wrapped (``native/memory.cpp``), which needs the C++ compiler. On the GPU
-``torch.cuda.memory``'s history is switched on: it hears every thread and stream, without stacks it
-costs less than a microsecond an event, and it needs no CUDA headers; it has no threads, its times are
-whole microseconds, and it is the user's first.
-PyTorch's profiler slot, which has both, was not taken: torch.profiler refuses to start beside it.
+Off unless ``init(memory=True)``, ``opscope run --memory`` or ``OPSCOPE_MEMORY=1`` switches it on. On the CPU
+the allocator is wrapped (``native/memory.cpp``), which needs a C++ compiler. On the GPU
+``torch.cuda.memory``'s history is switched on: it covers every thread and stream, costs less than a
+microsecond per event without stacks, and needs no CUDA headers. It does not record threads, its times are
+whole microseconds, and the user's use of it takes precedence.
+PyTorch's profiler slot gives threads and exact times, but torch.profiler refuses to start while another
+uses it.
 """
 
 from __future__ import annotations
@@ -30,44 +31,44 @@ from .native.observer import flush
 _log = logging.getLogger(__name__)
 
 ABI: Final = 3
-#: One of a thread's allocations and releases in so many is timed (kTimedEvery in memory.cpp).
+#: One in this many of a thread's allocations and releases is timed (kTimedEvery in memory.cpp).
 TIMED_EVERY: Final = 64
 
 
 class _Counts(NamedTuple):
-    """What the library has counted since the process began, as it writes it."""
+    """The library's counters since the process began, in the order in which it writes them."""
 
     dropped: int = 0
     unwrapped: int = 0
     calls: int = 0
     timed: int = 0
-    #: ns, of the calls that were timed, and of those in which most likely another process ran.
+    #: ns: of the timed calls, and of the calls that most likely were interrupted by another process.
     timed_ns: int = 0
     long_ns: int = 0
 
 
 class Memory:
-    """Follows the recorder: begins with each recording and ends before it does."""
+    """Records memory for the current recorder: starts with each recording and ends before it."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
         self._library: Any = None
         self._cpu = False
         self._gpu = History()
-        #: What the recording began with.
+        #: The counters at the start of the recording.
         self._before = _Counts()
         self._left: list[bytes] = []
         self._why: str | None = None
 
     def install(self) -> None:
-        """Nothing is hooked before there is a recording."""
+        """Do nothing: the hooks are installed when a recording begins."""
 
     def uninstall(self) -> None:
-        """End with the recording, where one runs."""
+        """Stop recording memory, if a recording runs."""
         self.stop()
 
     def listen(self) -> None:
-        """A recording may have begun or be about to end. What fails is told in the recording."""
+        """Start or stop after a change of the recorder. Failures become notes of the recording."""
         recorder = session.recorder()
         if recorder is self._recorder:
             return
@@ -81,7 +82,7 @@ class Memory:
         self._gpu.begin(recorder)
 
     def stop(self) -> None:
-        """End: the allocator that was there is put back, the GPU's history read and switched off."""
+        """Restore the original allocator; read the GPU's history and switch it off."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
@@ -91,15 +92,15 @@ class Memory:
             self._left.append(self._taken())
             lost = self._counts()
             if lost.dropped:
-                what = "changes of the CPU's memory that were not kept"
+                what = "changes of the CPU's memory that were lost: full buffers or ending threads"
                 recorder.note("warning", what, lost.dropped)
             if lost.unwrapped:
-                what = "blocks of CPU memory left out: their release could not be heard"
+                what = "blocks of CPU memory left out: their release could not be observed"
                 recorder.note("warning", what, lost.unwrapped)
         self._gpu.end()
 
     def take_memory(self) -> bytes:
-        """For the recorder: what is new."""
+        """Return the new records, for the recorder."""
         left, self._left = self._left, []
         return b"".join([*left, self._taken() if self._cpu else b"", *self._gpu.take()])
 
@@ -120,7 +121,7 @@ class Memory:
             recorder.fact(memory=CPU_DEVICE)
             recorder.spending.append(self.spent)
         else:
-            if why != self._why:  # once, however many windows a program records
+            if why != self._why:  # log once, however many windows a program records
                 _log.warning("opscope: the CPU's memory is not recorded: %s", why)
             self._why = why
             recorder.note("warning", f"the CPU's memory is not recorded: {why}")
@@ -131,13 +132,13 @@ class Memory:
         return ctypes.string_at(out[0], out[1]) if out[1] else b""
 
     def spent(self) -> Spent:
-        """What wrapping the CPU's allocator has cost in this recording."""
+        """Return the cost of the wrapped CPU allocator in this recording."""
         mine = self._counts()
         time = mine.timed_ns * mine.calls // mine.timed if mine.timed else 0
         return Spent("memory, CPU", time + mine.long_ns, mine.calls, TIMED_EVERY, 0)
 
     def _counts(self) -> _Counts:
-        """Of this recording."""
+        """The counts of this recording."""
         return _Counts(*map(int.__sub__, self._counted(), self._before))
 
     def _counted(self) -> _Counts:
@@ -150,7 +151,7 @@ class Memory:
 def _load(path: Path) -> Any:
     library = cache.load(path)
     if library.opscope_memory_abi() != ABI:
-        raise OSError(f"{path} is of another version")
+        raise OSError(f"{path} was built for another version of opscope")
     library.opscope_memory_start.argtypes = (ctypes.py_object,)
     library.opscope_memory_start.restype = ctypes.c_char_p
     library.opscope_memory_take.argtypes = (ctypes.c_void_p,)

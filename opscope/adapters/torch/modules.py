@@ -1,4 +1,4 @@
-"""Layers: a range for each module's forward, its text the module's path."""
+"""Layers: a range around each module's call; its text is the module's path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opscope.core.capture.own_cost import Cost
 from .dynamo import Hidden, shielded, skipped
 from .state import Threads, ThreadState
 
-#: Wrappers that a path does not name, and the attribute under which they hold the model.
+#: Wrapper classes that a path omits → the attribute with the wrapped model.
 _WRAPPERS: Final = {
     "DistributedDataParallel": "module",
     "DataParallel": "module",
@@ -26,21 +26,21 @@ _WRAPPERS: Final = {
     "OptimizedModule": "_orig_mod",
 }
 _KERAS_LAYER: Final = "keras.src.layers.layer"
-#: Modules whose paths are kept; programs that make modules all the time start over.
+#: The most modules whose paths are remembered; at the limit all are forgotten.
 MAX_MODULES: Final = 65_536
-#: Models of one class that are told apart; those beyond share the last one's name.
+#: The most models of one class with a name of their own; further ones share the last name.
 MAX_ROOTS: Final = 64
 
 
 def _nothing(*_: object) -> None:
-    """Nobody listens."""
+    """Does nothing: the place holder while nothing listens."""
 
 
 class Layers:
-    """What stands around each module's call, while it is ``on``.
+    """Wraps each module's call while it is ``on``.
 
-    ``entering`` and ``leaving`` are told when a model is called, not from within another, and when
-    it returns: the thread, whether it is in training, and what it returned.
+    Calls ``entering(thread state, training)`` when an outermost model is called, and ``leaving(thread state,
+    training, result)`` when it returns.
     """
 
     def __init__(
@@ -57,42 +57,43 @@ class Layers:
         self._entering = entering
         self._leaving = leaving
         self.cost = Cost("layers", 16, 1)
-        #: Off, it does nothing, also where a compiled module keeps hold of it.
+        #: When off, the wrapper does nothing, also where a compiled module still has it.
         self.on = False
-        #: Native code that does the usual of it, where there is some.
+        #: The native builtins for the common case, by name; None where they cannot be used.
         self.native: dict[str, Callable[..., Any]] | None = None
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str, Prepared]] = {}
-        #: By class's name, the modules that are no other's part.
+        #: Class name → the root modules of that class: those that are part of no other.
         self._roots: dict[str, list[weakref.ref[nn.Module]]] = {}
-        #: Where it is put. Installed apart from it, for as long as the adapter is.
+        #: Holds the wrapper. Installed separately, for as long as the adapter is.
         self.hidden = Hidden()
 
     def install(self) -> None:
-        """Put ourselves around ``nn.Module._call_impl``, which runs a module's forward and its hooks.
+        """Wrap ``nn.Module._call_impl``, which runs a module's forward and its hooks.
 
-        With a global hook PyTorch takes its slow way through every module, which costs more than all
-        that is done here, and torch.compile its slow way too.
+        With a global hook, PyTorch takes its slow path through every module, which costs more than all the
+        work done here. torch.compile then takes its slow path too.
         """
         self.hidden.hold(self._around)
         self.on = True
 
     def uninstall(self) -> None:
-        """Put it back, unless another tool has patched on top of us."""
+        """Restore PyTorch's method, unless another tool has patched on top of ours."""
         self.on = False
         self.hidden.remove()
-        if self.native is not None:  # which keeps what it was told, and with it all of the adapter
+        if self.native is not None:  # else native code keeps the functions and the adapter alive
             self.native["around"](_nothing, _nothing, _nothing)
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        # The questions first: torch.compile traces through this, finds it is compiling, and leaves
-        # nothing of it in the graph.
+        # The conditions come first: torch.compile traces through this function, finds that it is compiling,
+        # and puts nothing of it into the FX graph.
         tracing, compiler, layers = torch.compiler.is_dynamo_compiling, torch.compiler, self
         enter, leave = self._ways()
 
         def _call_impl(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if tracing() or compiler._is_compiling_flag or not layers.on:
                 return original(self, *args, **kwargs)
-            entered, result = True, None  # an interrupt may come when it has, and before we know
+            # an interrupt may come after ``enter`` has done its work and before ``entered`` is assigned
+            entered, result = True, None
             try:
                 entered = enter(self)
                 result = original(self, *args, **kwargs)
@@ -105,17 +106,19 @@ class Layers:
         return skipped(_call_impl)
 
     def _ways(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """``enter(module)``, which returns what ``leave(that, module, result)`` is to be called with, or
-        None where it is not to be."""
-        # In a model the caches are full of the model, and every function and object that is touched
-        # is fetched from afar: so these call no more than they must.
+        """Return the two functions ``enter(module)`` and ``leave(entered, module, result)``.
+
+        ``enter`` returns the value for ``entered``; None: do not call ``leave``.
+        """
+        # While a model runs, its data fills the CPU's caches, so each function and object that is touched
+        # costs a cache miss. These functions therefore call as little as possible.
         emitter, threads, paths, failed = self._emitter, self._threads, self._paths, self._failed
         entering, leaving = self._entering, self._leaving
         local, current, cost, now = threads.local, threads.current, self.cost, perf_counter_ns
 
         def enter(module: nn.Module) -> ThreadState | None:
             try:
-                # of both ways one call in 16 is timed; Cost.begin would be a function more
+                # one call in 16 is timed, of each function; Cost.begin would be one more call
                 cost.calls = calls = cost.calls + 2
                 begin = 0 if calls & 31 else now()
                 state: ThreadState | None = getattr(local, "state", None)
@@ -141,7 +144,7 @@ class Layers:
                 return
             try:
                 begin = 0 if cost.calls & 31 else now()
-                if isinstance(state, bool):  # native code entered it, and does not find it on top
+                if isinstance(state, bool):  # native code entered it, and it is not innermost now
                     state = current()
                 key = id(module)
                 if state.open and state.open[-1] == key:
@@ -150,7 +153,7 @@ class Layers:
                 elif key in state.open:
                     close(emitter, state, key)
                 else:
-                    return  # entered in a capture before this one
+                    return  # entered in an earlier capture
                 if not in_layer(state):
                     leaving(state, _trains(module), result)
                 if begin:
@@ -173,10 +176,10 @@ class Layers:
     def _name(
         self, module: nn.Module, state: ThreadState
     ) -> tuple[weakref.ref[nn.Module], str, Prepared]:
-        """The path of a module not seen before.
+        """Name a module that was not seen before, and register it.
 
-        Called at the outermost level it is a root: all below it are named after it. Deeper, it was
-        added to its parent after the root was named, or belongs to no parent at all.
+        A module called at the outermost level is a root: all modules below are named after it. A deeper one
+        was added to its parent after the root was named, or has no parent.
         """
         if len(self._paths) >= MAX_MODULES:
             self._paths.clear()
@@ -205,7 +208,7 @@ class Layers:
         return self._root(module)
 
     def _keras(self, module: nn.Module, path: str) -> tuple[weakref.ref[nn.Module], str, Prepared]:
-        """Registers a Keras layer and the layers in it, which stand in it wherever they were built."""
+        """Register a Keras layer and the layers in it, under its path wherever they were built."""
         pending = [(module, path)]
         seen = {id(module)}
         while pending:
@@ -219,7 +222,7 @@ class Layers:
         return self._register(module, path)
 
     def _root_name(self, module: nn.Module) -> str:
-        """The class's name, with a number from the second living one on: ``Sequential#2``."""
+        """The class's name, with a number from the second live model of the class on: ``Sequential#2``."""
         name = type(module).__name__
         roots = self._roots.setdefault(name, [])
         living = [one() for one in roots]
@@ -231,6 +234,7 @@ class Layers:
         return name if at == 0 else f"{name}#{at + 1}"
 
     def _root(self, module: nn.Module) -> tuple[weakref.ref[nn.Module], str, Prepared]:
+        """Register a root module and all modules below it."""
         root = self._root_name(module)
         for name, child in module.named_modules():
             if child is not module:
@@ -243,6 +247,7 @@ class Layers:
     def _register(
         self, module: nn.Module, path: str
     ) -> tuple[weakref.ref[nn.Module], str, Prepared]:
+        """Remember the module's path and its prepared range, here and in native code."""
         prepared = self._emitter.prepare(path, "layer")
         native, key = self.native, id(module)
         if native is None:
@@ -256,35 +261,37 @@ class Layers:
 
 
 def _told(module: nn.Module | None) -> str | None:
-    """The path that a Keras layer has of itself; its layers are none of its children for PyTorch."""
+    """A Keras layer's own path, else None. To PyTorch, the layers within a Keras layer are no children."""
     if not any(base.__module__ == _KERAS_LAYER for base in type(module).__mro__):
         return None
     path = getattr(module, "path", None)
-    if not path:  # it has no weights, and is not built
+    if not path:  # a layer that has no weights and is not built
         names = (getattr(module, "_parent_path", None), getattr(module, "name", None))
         path = "/".join(name for name in names if isinstance(name, str) and name)
     return path if isinstance(path, str) else None
 
 
 def in_layer(state: ThreadState) -> bool:
-    """Whether this thread is within a module's call."""
+    """Whether the thread of ``state`` is inside a module's call."""
     return any(isinstance(one, int) for one in reversed(state.open))
 
 
 def _trains(module: nn.Module) -> bool:
-    # a frozen TorchScript module has no such attribute left
+    """Whether the module is in training mode."""
+    # a frozen TorchScript module lacks the attribute
     return bool(getattr(module, "training", False))
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:
+    """The model inside a wrapper such as ``DistributedDataParallel``; None for any other module."""
     name = _WRAPPERS.get(type(module).__name__)
     return None if name is None else module._modules.get(name)
 
 
 def close(emitter: Emitter, state: ThreadState, one: int | str) -> None:
-    """Close the innermost range ``one`` of this thread, and what was left open inside it.
+    """Close the innermost open range ``one`` of this thread, and all ranges that are still open inside it.
 
-    Something is left open where what should have closed it did not run.
+    An inner range is still open where the code that closes it did not run.
     """
     while True:
         last = state.open.pop()

@@ -1,4 +1,4 @@
-"""Steps and phases: what the optimizer, the backward pass and the data loader tell of training."""
+"""Steps and phases of training, recorded from the optimizer, the backward pass and the data loader."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .steps import Steps
 from .threads import enter, leave
 
 FORWARD, BACKWARD, OPTIMIZER, INPUT = "forward", "backward", "optimizer", "input"
-#: The node of the graph that this thread evaluates. On an accelerator that is a thread of its own, in
-#: which nothing is open: what a checkpoint computes again there, or differentiates, begins no phase.
+#: The autograd node that this thread evaluates. For an accelerator autograd uses a thread of its own, which
+#: has no open ranges: what a checkpoint recomputes or differentiates there begins no phase.
 _node: Final = torch._C._current_autograd_node
-#: Nodes stamped with their forward thread at one time, so that a huge graph does not stall.
+#: The most nodes that one call stamps with their forward thread, so that a huge graph does not stall.
 MAX_STAMPS: Final = 100_000
 
 
 class Phases:
-    """Ranges of category ``phase`` on each thread, in the order of the program."""
+    """Opens and closes ranges of category ``phase`` on each thread."""
 
     def __init__(self, emitter: Emitter, threads: Threads) -> None:
         self._emitter = emitter
@@ -41,7 +41,7 @@ class Phases:
         self._prepared: dict[str, Prepared] = {}
 
     def begin(self, state: ThreadState, name: str) -> None:
-        """Open phase ``name`` on this thread, in place of a forward phase that is innermost."""
+        """Open phase ``name`` on this thread; close the forward phase first, where that is innermost."""
         prepared = self._prepared.get(name) or self._prepare(name)
         ranges = state.open
         if ranges and ranges[-1] == FORWARD:
@@ -55,7 +55,7 @@ class Phases:
         return prepared
 
     def end(self, state: ThreadState, name: str) -> None:
-        """Close it, where it was opened in this capture."""
+        """Close phase ``name``, if it was opened in this capture."""
         ranges = state.open
         if ranges and ranges[-1] == name:
             ranges.pop()
@@ -64,7 +64,7 @@ class Phases:
             close(self._emitter, state, name)
 
     def entering(self, state: ThreadState, training: bool) -> None:
-        """A model is called, not from within another: training begins its step and forward here.
+        """Begin the training step and the forward phase, at the call of an outermost model.
 
         The forward phase lasts, loss included, until the backward pass, the optimizer or the
         next batch; where the model is not trained, until it returns.
@@ -77,7 +77,8 @@ class Phases:
         self.begin(state, FORWARD)
 
     def leaving(self, state: ThreadState, training: bool, result: Any) -> None:
-        """The model returns."""
+        """End the forward phase when a model that is not trained returns; else stamp the autograd nodes of
+        its result."""
         if not training or not torch.is_grad_enabled():
             if state.open and state.open[-1] == FORWARD:
                 self.end(state, FORWARD)
@@ -86,7 +87,7 @@ class Phases:
 
 
 class OptimizerHooks:
-    """Always there, also when nothing listens: they count the steps by which captures begin."""
+    """The optimizer's hooks, installed also while nothing listens: captures begin by step number."""
 
     def __init__(
         self, mode: OpMode, threads: Threads, phases: Phases, failed: Callable[[str], None],
@@ -97,11 +98,12 @@ class OptimizerHooks:
         self._phases = phases
         self._failed = failed
         self._steps = Steps(failed) if steps else None
-        #: Optimizers that have begun and not ended, on all threads: those that raised may stay in it.
+        #: Optimizer steps that have begun and not ended, on all threads. May count steps that raised.
         self._inside = 0
         self._handles: list[Any] = []
         self._undo: Callable[[], None] | None = None
-        #: Calls of ``GradScaler.step`` that run, and on which thread which optimizer has stepped in one.
+        #: The number of running calls of ``GradScaler.step``, and per thread whether an optimizer has
+        #: stepped within one.
         self._scaling = 0
         self._scaled = threading.local()
         self._patches = Patches()
@@ -116,7 +118,7 @@ class OptimizerHooks:
             optimizers.register_optimizer_step_pre_hook(before),
             optimizers.register_optimizer_step_post_hook(after),
         ]
-        # who tells of an optimizer that is none of PyTorch's tells the steps too
+        # whoever reports an optimizer that is none of PyTorch's (Keras) reports its training steps too
         self._undo = session.on_optimizer(self._before, lambda: self._after(None))
 
     def uninstall(self) -> None:
@@ -131,12 +133,12 @@ class OptimizerHooks:
             self._undo = None
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        # what ``is_compiling`` asks, in fewer calls
+        # the two conditions of ``torch.compiler.is_compiling``, in fewer calls
         tracing, compiler = torch.compiler.is_dynamo_compiling, torch.compiler
         begins, ends, mode, hooks = self._before, self._after, self._mode, self
         stepped = None if self._steps is None else self._steps.stepped
 
-        # While nothing listens no thread's state is looked at, which costs as much as all the rest.
+        # While nothing listens, the thread's state is not read: that costs as much as all the rest.
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if tracing() or compiler._is_compiling_flag:
                 return
@@ -159,8 +161,8 @@ class OptimizerHooks:
         return untraced(before), untraced(after)
 
     def _scaled_step(self, step: Any) -> Any:
-        """``GradScaler.step``, which leaves the optimizer's step out where gradients overflow: the
-        training step ends there all the same."""
+        """Wrap ``GradScaler.step``, which skips the optimizer's step where gradients overflow: the training
+        step ends there all the same."""
 
         @functools.wraps(step)
         def scaled(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -178,7 +180,7 @@ class OptimizerHooks:
 
     def _left_out(self, optimizer: Any) -> None:
         try:
-            # one that is none of PyTorch's, or that hides behind another, has no hooks
+            # a class that does not derive from PyTorch's Optimizer, or a wrapper of one, has no hooks
             if self._steps is not None and isinstance(optimizer, optimizers.Optimizer):
                 self._steps.stepped(optimizer)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
@@ -189,12 +191,12 @@ class OptimizerHooks:
             state = self._threads.current()
             if not self._mode.on:
                 if state.entered:
-                    leave(self._mode)  # a thread that a stopped capture could not reach
+                    leave(self._mode)  # the end of a capture could not reach this thread
             else:
                 if self._mode.native is None:
                     enter(self._mode)
                 if state.optimizing and not in_layer(state):
-                    self._phases.end(state, OPTIMIZER)  # the last one raised
+                    self._phases.end(state, OPTIMIZER)  # the previous optimizer step raised
                     self._inside -= state.optimizing
                     state.optimizing = 0
                 self._phases.begin(state, OPTIMIZER)
@@ -202,7 +204,7 @@ class OptimizerHooks:
                 self._inside += 1
                 state.switched()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("an optimizer step could not be begun")
+            self._failed("the start of an optimizer step could not be recorded")
 
     def _after(self, optimizer: Any) -> None:
         try:
@@ -215,11 +217,11 @@ class OptimizerHooks:
             if self._steps is not None and optimizer is not None and not state.optimizing:
                 self._steps.stepped(optimizer)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("an optimizer step could not be ended")
+            self._failed("the end of an optimizer step could not be recorded")
 
 
 class BackwardAndInput:
-    """What PyTorch has no hook for: the entry of the backward pass, a data loader's next batch."""
+    """Patches what PyTorch has no hook for: the entry of the backward pass, a data loader's next batch."""
 
     def __init__(
         self, mode: OpMode, threads: Threads, phases: Phases, failed: Callable[[str], None]
@@ -264,12 +266,12 @@ class BackwardAndInput:
         return untraced(backward, below=False)
 
     def _begin_backward(self, outputs: Any, creating: bool) -> ThreadState | None:
-        """The state of its thread; None where it could not be begun."""
+        """Begin the backward phase; return the thread's state, or None where a fault of ours prevented it."""
         try:
             if self._mode.native is None:
                 enter(self._mode)
             state = self._threads.current()
-            # what is compiled is differentiated when it is traced
+            # a compilation runs backward passes while it traces: they are no phase
             if not state.backward and COMPILE not in state.open and _node() is None:
                 self._phases.begin(state, BACKWARD)
             state.backward += 1
@@ -277,7 +279,7 @@ class BackwardAndInput:
                 roots = [one.grad_fn for one in outputs if hasattr(one, "grad_fn")]
                 stamp(roots, None, self._threads)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a backward pass could not be begun")
+            self._failed("the start of a backward pass could not be recorded")
             return None
         if creating:
             self._mode.create(1)
@@ -292,7 +294,7 @@ class BackwardAndInput:
                 if not state.backward:
                     self._phases.end(state, BACKWARD)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a backward pass could not be ended")
+            self._failed("the end of a backward pass could not be recorded")
 
     def _fetch(self, following: Any) -> Any:
         mode = self._mode
@@ -317,7 +319,7 @@ class BackwardAndInput:
             state.wait += 1
             state.switched()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a fetch could not be begun")
+            self._failed("the start of a data loader's fetch could not be recorded")
 
     def _end_fetch(self) -> None:
         try:
@@ -327,7 +329,7 @@ class BackwardAndInput:
                 state.switched()
                 self._phases.end(state, INPUT)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed("a fetch could not be ended")
+            self._failed("the end of a data loader's fetch could not be recorded")
 
 
 def _grad_fns(result: Any, depth: int = 0) -> list[Any]:
@@ -341,10 +343,11 @@ def _grad_fns(result: Any, depth: int = 0) -> list[Any]:
 
 
 def stamp(roots: list[Any], number: int | None, threads: Threads | None = None) -> None:
-    """Write its forward thread on each node that has none yet.
+    """Write the forward thread into the metadata of each node from ``roots`` on that has none yet.
 
-    ``number`` is the thread that just made them; without it, what their sequence number and name
-    tell. Needed only where more than one thread has made nodes: their numbers are the same.
+    ``number`` is the thread that has just made the nodes; without it, the thread is derived from each node's
+    sequence number and name. Needed only where more than one thread has made nodes, because each counts its
+    nodes from 0.
     """
     left = MAX_STAMPS
     pending = [node for node in roots if node is not None]

@@ -1,11 +1,11 @@
-"""What Inductor fused into each kernel, and from which lines: heard while it generates the code.
+"""Records which ops and source lines Inductor fused into each kernel, while it generates the code.
 
-PyTorch has this itself where ``torch._inductor.config.trace.provenance_tracking_level`` is set, which
-changes the key of its compile cache, so that everything is compiled anew. Here the function that it
-tells is heard instead, and nothing is changed. What Inductor takes from its cache it does not generate:
-so what was heard is kept beside our other caches, one small file per generated module, by its hash.
-The program may have been edited since, or another program have had the same code generated: a line is
-believed only where this process has its file loaded and the file still has it.
+PyTorch records this itself where ``torch._inductor.config.trace.provenance_tracking_level`` is set, but that
+setting changes the key of its compile cache, so everything is compiled anew. This module wraps the function
+that Inductor reports to instead, and changes nothing. Code from Inductor's cache is not generated again, so
+the findings are stored beside our other caches: one small file per generated module, named by its hash.
+The program may have been edited since, or another program may have generated the same code: a line counts
+only if this process has loaded its file and the file still has it.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from opscope.adapters.shared.patch import Patches
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 
-#: The modules that call it, each under a name of its own.
+#: The function that code generators report a kernel's nodes to, and the modules that import it by name.
 CALLERS: Final = ("torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
 _TELLS: Final = "set_kernel_post_grad_provenance_tracing"
 _FRAME: Final = re.compile(r'File "([^"\n]{1,4096})", line ([0-9]{1,9})')
 _FOLDER: Final = "inductor"
-#: Bytes of one file, and ops and lines of one kernel, beyond which no more is kept.
+#: The most bytes of one file, and the most ops, lines and layers of one kernel.
 _MAX_FILE: Final = 4 << 20
 _MAX: Final = 64
 
 
 @dataclass(slots=True)
 class Fused:
-    """What one kernel was made of, in the order of the graph.
+    """The ops fused into one kernel, in the order of the FX graph.
 
-    ``ops`` as ATen names them before they are decomposed, ``lines`` of the program as (file, line),
-    the innermost of each op's stack, ``layers`` the paths of the modules that they are in.
+    ``ops`` are ATen's names before decomposition. ``lines`` are (file, line) of the program, the innermost of
+    each op's stack. ``layers`` are the paths of the modules that the ops are in.
     """
 
     ops: list[str]
@@ -53,7 +53,7 @@ class Fused:
     layers: list[str]
 
     def add(self, other: Fused) -> None:
-        """A kernel that is used again for other ops of the same kind."""
+        """Add the ops of another use of the same kernel."""
         _extend(self.ops, other.ops)
         _extend(self.lines, other.lines)
         _extend(self.layers, other.layers)
@@ -65,7 +65,7 @@ def _extend(mine: list[_Item], more: list[_Item]) -> None:
 
 
 def fused_of(nodes: Iterable[Any]) -> Fused:
-    """What FX nodes say of themselves."""
+    """Return the ops, lines and layers of FX nodes, from their metadata."""
     found = Fused([], [], [])
     for node in nodes:
         meta = node.meta
@@ -85,14 +85,14 @@ def fused_of(nodes: Iterable[Any]) -> Fused:
 
 
 def _path(dynamo: str) -> str:
-    """``layers.0.mlp`` of ``L['self'].layers.0.mlp`` and of ``L['self']._modules['layers']...``."""
+    """Return ``layers.0.mlp`` for ``L['self'].layers.0.mlp`` and for ``L['self']._modules['layers']...``."""
     text = re.sub(r"\._modules\['([^']*)'\]", r".\1", str(dynamo))
     text = re.sub(r"\[[\"']?([\w.]+)[\"']?\]", r".\1", text)
     return re.sub(r"^L\.self\.?|^G\.", "", text)
 
 
 class Provenance:
-    """Hears Inductor's code generators; knows the kernels of each generated module by its file."""
+    """Observes Inductor's code generators, and returns the kernels of a generated module by its file."""
 
     def __init__(self) -> None:
         self._patches = Patches()
@@ -100,25 +100,25 @@ class Provenance:
         self.on = False
 
     def install(self) -> None:
-        """Hear the generators that are imported, now, and the others when they are."""
+        """Observe the code generators, each as soon as it is imported."""
         self.on = True
         for name in CALLERS:
             when_imported(name, self._hear)
         when_imported("torch._inductor.graph", self._hear_modules)
 
     def uninstall(self) -> None:
-        """Put back what was there."""
+        """Restore the patched functions."""
         self.on = False
         self._patches.restore()
 
     def of(self, path: str) -> dict[str, Fused]:
-        """The kernels of the generated module ``path``; empty where they are not known."""
+        """Return the kernels of the generated module ``path``, by name; empty where they are unknown."""
         if path not in self._told:
             self._told[path] = _load(Path(path).stem)
         return self._told[path]
 
     def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        if self.on and vars(owner).get(name) is not None:  # else uninstalled, or another torch
+        if self.on and vars(owner).get(name) is not None:  # else uninstalled, or another version
             self._patches.wrap(owner, name, make)
 
     def _hear(self, caller: Any) -> None:
@@ -131,13 +131,16 @@ class Provenance:
         def tell(node_schedule: Any, kernel_name: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 self._hear_kernel(node_schedule, kernel_name)
-            except Exception:  # noqa: BLE001 - raised into the user's compilation otherwise
-                _log.debug("opscope: %s: what was fused is not known", kernel_name, exc_info=True)
+            except Exception:  # noqa: BLE001 - must not be raised into the user's compilation
+                _log.debug(
+                    "opscope: the ops fused into %s are not known", kernel_name, exc_info=True
+                )
             return original(node_schedule, kernel_name, *args, **kwargs)
 
         return tell
 
     def _hear_kernel(self, schedule: Any, name: Any) -> None:
+        """Remember on Inductor's current graph which nodes kernel ``name`` fuses."""
         from torch._inductor.virtualized import V
 
         if not isinstance(name, str) or not isinstance(schedule, (list, tuple)):
@@ -164,14 +167,17 @@ class Provenance:
                 if kernels and path:
                     self._told[path] = kernels
                     _save(Path(path).stem, kernels)
-            except Exception:  # noqa: BLE001 - raised into the user's compilation otherwise
-                _log.debug("opscope: what was fused could not be kept", exc_info=True)
+            except Exception:  # noqa: BLE001 - must not be raised into the user's compilation
+                _log.debug(
+                    "opscope: the ops fused into a kernel could not be stored", exc_info=True
+                )
             return module
 
         return compile_to_module
 
 
 def _save(name: str, kernels: dict[str, Fused]) -> None:
+    """Store the kernels of generated module ``name`` in the first cache folder that can be written."""
     kept = {
         kernel: {
             "ops": fused.ops,
@@ -195,6 +201,7 @@ def _save(name: str, kernels: dict[str, Fused]) -> None:
 
 
 def _load(name: str) -> dict[str, Fused]:
+    """Read the kernels of generated module ``name`` from the caches; empty where none has them."""
     for folder in cache.folders():
         path = folder / _FOLDER / f"{name}.json"
         try:
@@ -220,7 +227,7 @@ def _load(name: str) -> dict[str, Fused]:
 
 
 def _lines(kept: Iterable[Any], loaded: set[Any]) -> Iterator[tuple[str, int]]:
-    """The lines that are still what they were; one that moved, and is like no other, where it is now."""
+    """Yield the lines that have not changed; a line that moved, if it is unique, with its new number."""
     for file, line, digest in kept:
         if file not in loaded:
             continue

@@ -1,7 +1,7 @@
-"""Process groups and device meshes: who takes part in the collectives, told as specs.
+"""Records process groups and device meshes, which say what ranks take part in a collective, as specs.
 
-A collective's text names its group (``process_group="0"``); what the name means is a mark, made when
-the group is and again when a capture begins:
+A collective's text names its group (``process_group="0"``). A mark describes the group under that name. It is
+emitted when the group is made, and again when a capture begins:
 
     process_group/0 = group() {rank=1, size=2, ranks="0-1", global_rank=1, world_size=2, backend="gloo", …}
     "mesh 0"/dp = dimension() {index=0, size=2, coordinate=1, group="0", device="cpu"}
@@ -23,15 +23,15 @@ from opscope.core.group_specs import DIMENSION, GROUP, GROUPS, format_ranks, mes
 from opscope.core.rangetext import clean_value, format_spec
 from opscope.core.schema import OpCall
 
-#: Groups and meshes remembered, so that a program which makes them all the time does not grow.
+#: The most groups and the most meshes remembered, so that memory stays bounded.
 _MOST: Final = 4096
 
 
 class Ranks:
-    """Hears of each process group and mesh that is made, from when it is installed on.
+    """Observes the making of process groups and device meshes, from ``install`` on.
 
-    ``failed`` is called in an ``except``: nothing of ours may reach the program. ``grouped`` is called
-    where somebody listens and there are groups, before their first collective.
+    Calls ``failed`` in an ``except``, as no error of ours may reach the program. Calls ``grouped`` when
+    something listens and groups exist, before their first collective.
     """
 
     def __init__(
@@ -41,32 +41,32 @@ class Ranks:
         self._failed = failed
         self._grouped = grouped
         self._patches = Patches()
-        #: Group name → its spec; a group that was destroyed stays: its collectives were recorded.
+        #: Group name → its spec. Destroyed groups stay, because their collectives were recorded.
         self._groups: dict[str, str] = {}
-        #: The specs of each mesh's dimensions; a mesh's groups may be gone when they are told.
+        #: The specs of each mesh's dimensions, made early: later the mesh's groups may no longer exist.
         self._meshes: list[list[str]] = []
         self._told: set[str] = set()
         self._listener: object = None
 
     def install(self) -> None:
-        """Hook what makes groups and meshes. Does nothing in a PyTorch without them."""
+        """Wrap the functions that make groups and meshes. Do nothing in a PyTorch without them."""
         if self._patches or not torch.distributed.is_available():
             return
         from torch.distributed import device_mesh, distributed_c10d
 
         self._patches.wrap(distributed_c10d, "_new_process_group_helper", self._making)
-        # by ncclCommSplit, as device meshes do on GPUs: a group that no helper makes
+        # device meshes on GPUs make groups by ncclCommSplit, without the helper
         for owner in (distributed_c10d, device_mesh, torch.distributed):
             if hasattr(owner, "split_group"):
                 self._patches.wrap(owner, "split_group", self._splitting)
         self._patches.wrap(device_mesh.DeviceMesh, "__init__", self._meshing)
 
     def uninstall(self) -> None:
-        """Unhook."""
+        """Restore the wrapped functions."""
         self._patches.restore()
 
     def listen(self) -> None:
-        """Somebody may begin to hear the emitter: whoever does is told of all that there is."""
+        """Emit all known specs where a new listener hears the emitter."""
         listener = (self._emitter.active, session.recorder())
         if listener == self._listener:
             return
@@ -84,7 +84,7 @@ class Ranks:
             made = make(*args, **kwargs)
             try:
                 group = made[0] if isinstance(made, tuple) else made
-                # another object stands for a group that this rank is no member of
+                # a placeholder of another type means that this rank is no member
                 if isinstance(group, torch.distributed.ProcessGroup):
                     given = named.bind(*args, **kwargs).arguments
                     ranks = list(given.get("global_ranks_in_group") or range(group.size()))
@@ -114,7 +114,7 @@ class Ranks:
         def __init__(mesh: Any, /, *args: Any, **kwargs: Any) -> None:
             begin(mesh, *args, **kwargs)
             try:
-                # a slice of a mesh has no groups of its own
+                # a slice of a mesh makes no groups of its own
                 if kwargs.get("_init_backend", True) and len(self._meshes) < _MOST:
                     self._meshes.append(_dimensions(mesh, len(self._meshes)))
                     self._tell()
@@ -124,7 +124,7 @@ class Ranks:
         return __init__
 
     def _find(self) -> None:
-        """Groups made before we were there."""
+        """Add the groups that are not known yet: made before ``install``, or by ``split_group``."""
         known = torch.distributed.distributed_c10d._world.pg_group_ranks
         for group, ranks in list(known.items()):
             if group.group_name not in self._groups:
@@ -134,7 +134,7 @@ class Ranks:
         if len(self._groups) >= _MOST:
             return
         rank, size = group.rank(), group.size()
-        # the world may be what is being made, and then is not yet known as such
+        # this may be the world group, which PyTorch then does not know as such yet
         world = torch.distributed.is_initialized()
         params = {
             "rank": rank,
@@ -148,6 +148,7 @@ class Ranks:
         self._groups[group.group_name] = _spec(GROUPS, group.group_name, GROUP, params)
 
     def _tell(self) -> None:
+        """Emit the specs that the current listener does not have yet."""
         emitter = self._emitter
         if not emitter.active:
             return
@@ -161,6 +162,7 @@ class Ranks:
 
 
 def _dimensions(mesh: Any, number: int) -> list[str]:
+    """The specs of a mesh's dimensions."""
     found = []
     coordinates = mesh.get_coordinate()
     for index, size in enumerate(mesh.mesh.shape):

@@ -1,4 +1,4 @@
-"""What is known of each thread: its open ranges, its forward number, the autograd nodes it made."""
+"""The state of each thread: its open ranges, its forward number, the autograd nodes that it made."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from opscope.core.schema import OpCall
 
 from .call import SchemaArg
 
-#: Autograd nodes remembered of each thread, so that a backward op finds its forward op's source.
+#: The most autograd nodes remembered per thread, so that a backward op finds its forward op's source.
 MAX_NODES: Final = 131_072
 
 
 class Entry:
-    """A call that was seen before: its range text prepared, with outputs once they are known."""
+    """A known call: its prepared range text, with outputs once they are known."""
 
     __slots__ = ("arguments", "by_result", "call", "category", "known", "prepared", "source")
 
@@ -33,20 +33,21 @@ class Entry:
         prepared: Prepared,
         dynamic: bool,
     ) -> None:
-        #: The call without its outputs, and the schema that says where they lie in the inputs.
+        #: The call without its outputs, and the schema's arguments, by which an output that is an input is
+        #: recognised.
         self.call = call
         self.arguments = arguments
         self.category = category
         self.source = source
         self.prepared = prepared
-        #: Whether ``prepared`` has the outputs, which then are the same at every call.
+        #: Whether ``prepared`` has the outputs, which are then the same in every call.
         self.known = False
-        #: For a call whose outputs are not decided by its text: the complete text of each result.
+        #: For a call whose text does not determine the outputs: result signature → complete text.
         self.by_result: dict[tuple[object, ...], Prepared] | None = {} if dynamic else None
 
 
 class ThreadState:
-    """One thread. ``number`` is the 1-based forward thread of range payloads."""
+    """The state of one thread. ``number`` is the 1-based forward thread of range payloads."""
 
     __slots__ = (
         "aliases",
@@ -65,38 +66,37 @@ class ThreadState:
     def __init__(self, number: int) -> None:
         self.number = number
         self.reset(-1)
-        #: Whether the dispatch mode lies on this thread's stack.
+        #: Whether the dispatch mode is on this thread's stack.
         self.entered = False
-        #: Sequence number → the op that made the node; forward threads only.
+        #: Sequence number of an autograd node → the op that made it; forward threads only.
         self.nodes: dict[int, Entry] = {}
-        #: Nodes made after the op that made the one before (a view written in place makes two) →
-        #: that one's number, which is what its range carries.
+        #: Number of a further node that an op makes (a view written in place makes two) → number of the
+        #: op's first node, which its range carries.
         self.aliases: dict[int, int] = {}
-        #: The number that the next node would have had when last an op made one.
+        #: The next free sequence number when an op last made a node.
         self.peeked = 0
 
     def reset(self, run: int) -> None:
-        """Forget what is open: a new capture knows nothing of ranges begun before it."""
+        """Forget the open ranges: a new capture knows none that began before it."""
         self.run = run
-        #: Ranges this thread has open, outermost first: module ids, and names of phases.
+        #: This thread's open ranges, outermost first: module ids and names of phases.
         self.open: list[int | str] = []
         self.optimizing = 0
         self.backward = 0
-        #: Whether a data loader is fetching.
+        #: The number of data loaders that fetch a batch on this thread.
         self.wait = 0
-        #: The category of whatever runs outside the nodes of a backward pass; None where it is told by
-        #: what it is.
+        #: A forced category for all ops outside the nodes of a backward pass; None: each op's own.
         self.works: str | None = None
         self.switched()
 
     def switched(self) -> None:
-        """``optimizing``, ``wait``, ``works``, or which list ``open`` is, has changed."""
+        """Called after a change of ``optimizing``, ``wait``, ``works`` or of the list object ``open``."""
 
     def begun(self, phase: str, prepared: Prepared) -> None:
-        """Steps have begun on this thread: a model's call begins ``phase`` there, and nothing else."""
+        """Called when steps have begun on this thread: from now on a model's call begins only ``phase``."""
 
     def made(self, seq: int, entry: Entry) -> None:
-        """The op of ``entry`` has made node ``seq``."""
+        """Register that the op of ``entry`` made node ``seq``."""
         nodes = self.nodes
         nodes[seq] = entry
         if len(nodes) > MAX_NODES:
@@ -106,21 +106,21 @@ class ThreadState:
 
 
 class Threads:
-    """The states of all threads, and who made which autograd node."""
+    """The states of all threads, and which thread made an autograd node."""
 
     def __init__(self) -> None:
-        #: Makes the state of the calling thread, given its number.
+        #: Makes the state of the calling thread from its number.
         self.make: Callable[[int], ThreadState] = ThreadState
         self.local = threading.local()
         #: Threads that have made nodes. Sequence numbers start at 0 on each.
         self.makers: list[ThreadState] = []
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        #: The number of the activation; a thread whose state is of an older one is reset.
+        #: Counts the starts of a capture, and forks; ``current`` resets a state from before the last one.
         self.run = 0
 
     def current(self) -> ThreadState:
-        """This thread's state."""
+        """Return the state of the calling thread."""
         try:
             state: ThreadState = self.local.state
         except AttributeError:
@@ -131,20 +131,20 @@ class Threads:
         return state
 
     def first_node(self, state: ThreadState) -> None:
-        """``state``'s thread has made its first node."""
+        """Register the thread of ``state``, which has made its first node."""
         with self._lock:
             if state not in self.makers:
-                # Those before belong to graphs that most likely are gone; a bound all the same.
+                # At most 1024. The oldest belong to autograd graphs that most likely no longer exist.
                 del self.makers[: max(0, len(self.makers) - 1023)]
                 self.makers.append(state)
 
     def after_fork(self) -> None:
-        """In a forked child: nothing is open, and a lock may be held by a thread that is not here."""
+        """Reset in a forked child: no range is open, and a thread of the parent may have held the lock."""
         self._lock = threading.Lock()
         self.run += 1
 
     def maker(self, seq: int, node: object) -> ThreadState | None:
-        """The thread that made ``node``; None where it cannot be told."""
+        """Return the state of the thread that made ``node``; None where that is unknown or ambiguous."""
         makers = self.makers
         if len(makers) == 1:
             return makers[0]
@@ -158,12 +158,12 @@ class Threads:
         return having[0] if len(having) == 1 else None
 
 
-#: The key under which a node's metadata tell its forward thread (written only where two made nodes).
+#: The metadata key of a node's forward thread (written only where two threads made nodes).
 STAMP: Final = "opscope.fwd_thread"
 
 
 def node_op(name: str) -> str:
-    """``addmm`` for ``AddmmBackward0``: the op's name in letters alone."""
+    """Return ``addmm`` for ``AddmmBackward0``: the op's name in lower case, without underscores."""
     return name.rsplit("::", 1)[-1].split("Backward", 1)[0].replace("_", "").lower()
 
 

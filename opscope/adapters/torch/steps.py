@@ -1,4 +1,4 @@
-"""Where a training step ends: with the optimizer, or with the last of several."""
+"""Finds the end of each training step: the optimizer's step, or that of the last of several optimizers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _Optimizer: Final = optimizers.Optimizer
 
 
 class Steps:
-    """A step ends with the optimizer; with several, with the last of the round.
+    """Ends a training step after the optimizer's step; with several optimizers, after the last of a round.
 
-    The round is known once every live optimizer has stepped, or the first of them steps again; from
-    then on the one that was last in it ends each step (a GAN's generator). Backward passes without
-    an optimizer step (gradient accumulation) all belong to the step that the optimizer ends. Where
-    the user calls ``opscope.step()``, that alone counts.
+    A round is complete once every live optimizer has stepped, or one steps a second time. From then on the
+    optimizer that was last in it ends each training step (a GAN's generator). Backward passes without an
+    optimizer step (gradient accumulation) belong to the training step that the optimizer ends. Where the user
+    calls ``opscope.step()``, only that call counts.
     """
 
     def __init__(self, failed: Callable[[str], None]) -> None:
@@ -35,16 +35,16 @@ class Steps:
 
     def install(self) -> None:
         """Begin to count optimizers."""
-        session.emitter(session.STEP_FRAMEWORK)  # made now, for it takes ms, rather than in step 0
+        session.emitter(session.STEP_FRAMEWORK)  # made now, not in step 0: it takes milliseconds
         self._living.install()
 
     def uninstall(self) -> None:
-        """Count them no more."""
+        """Stop counting optimizers."""
         self._living.uninstall()
 
     @staticmethod
     def begin() -> bool:
-        """The first forward of training begins step 0. Whether those after it begin no more."""
+        """Begin step 0 if none has begun; return whether later forward passes need no further call."""
         if session.steps_by_user:
             return True
         if session.are_steps_held():
@@ -54,16 +54,17 @@ class Steps:
         return True
 
     def stepped(self, optimizer: Any) -> None:
-        """``optimizer`` has stepped."""
+        """Count a step of ``optimizer``, which may end the training step."""
         if session.steps_by_user:
             return
         first, last = self._first, self._last
-        # as it is most of the time: the only optimizer, or of those that end no step
+        # the usual case: a single optimizer, which is the first and the last of each round
         usual = last is not None and last() is optimizer and not self._round
         if (usual and first is not None and first() is not None) or self._ends(optimizer):
             session.next_step()
 
     def _ends(self, optimizer: Any) -> bool:
+        """Whether this step of ``optimizer`` is the last of its round."""
         first = None if self._first is None else self._first()
         last = None if self._last is None else self._last()
         if first is None:
@@ -71,7 +72,7 @@ class Steps:
             self._first = weakref.ref(optimizer)
         again = any(one() is optimizer for one in self._round)
         if self._round and (again or (optimizer is first and optimizer is last)):
-            # A new round begins: the one that was last in the round before ends it from now on.
+            # A new round begins: from now on the last optimizer of the previous round ends each step.
             self._last = last_ref = self._round[-1]
             self._round = []
             last = last_ref()
@@ -87,22 +88,21 @@ class Steps:
 
 
 class Living:
-    """The program's optimizers, told as they are made.
+    """The program's live optimizers, registered by their constructor.
 
-    To look for them among all objects when the first of them steps took tens of milliseconds, in
-    the middle of step 0.
+    A search among all objects at the first optimizer step took tens of milliseconds, in the middle of step 0.
     """
 
     def __init__(self, failed: Callable[[str], None]) -> None:
         self._failed = failed
-        #: By id: an optimizer of the user's may define equality, and then has no hash.
+        #: By id: an optimizer class of the user may define equality, and then has no hash.
         self._made: dict[int, weakref.ref[Any]] = {}
-        #: Those that trained something before now, as far as is known.
+        #: Ids of optimizers that stepped in an earlier round or existed before opscope.
         self._old: set[int] = set()
         self._patches = Patches()
 
     def install(self) -> None:
-        """Hear of each that is made, and find those that are there already."""
+        """Patch the constructor of optimizers, and find those that exist already."""
         if self._patches:
             return
         original = _Optimizer.__init__
@@ -118,34 +118,34 @@ class Living:
 
         self._patches.set(_Optimizer, "__init__", untraced(__init__, below=False))
         if _any_was_made():
-            # By type, not isinstance: that would ask proxies for their __class__, which may do
-            # anything.
+            # By type and not by isinstance, which reads the __class__ of proxies and so may run any code.
             for one in gc.get_objects():
                 if issubclass(type(one), _Optimizer):
                     self._add(one)
                     self._old.add(id(one))
 
     def uninstall(self) -> None:
-        """Put the constructor back, unless another tool has patched on top of us."""
+        """Restore the constructor, unless another tool has patched on top of ours."""
         self._patches.restore()
         self._made.clear()
         self._old.clear()
 
     def count(self, stepped: list[weakref.ref[Any]]) -> int:
-        """How many there are that have parameters, those that ``stepped`` in this round included."""
+        """Return the number of live optimizers with parameters, including those that ``stepped`` in this
+        round."""
         these = [optimizer for one in stepped if (optimizer := one()) is not None]
         for optimizer in these:
             self._add(optimizer)
         now = {id(optimizer) for optimizer in these}
         count = self._count()
         if count > len(these) and any(self._there(one) is not None for one in self._old - now):
-            gc.collect()  # those of an earlier model may only wait to be collected
+            gc.collect()  # optimizers of an earlier model may be garbage that is not yet collected
             count = self._count()
         self._old |= now
         return count
 
     def _add(self, optimizer: Any) -> None:
-        # one that was copied or unpickled comes here when first it steps
+        # a copied or unpickled optimizer comes here at its first step
         number = id(optimizer)
         if self._there(number) is not optimizer:
             self._made[number] = weakref.ref(optimizer)
@@ -164,7 +164,7 @@ class Living:
 
 
 def _any_was_made() -> bool:
-    """Whether an optimizer was made in this process: PyTorch marks its class's ``step`` then."""
+    """Whether this process has made an optimizer: PyTorch then marks the ``step`` of its class."""
     kinds = [_Optimizer]
     while kinds:
         kind = kinds.pop()

@@ -1,4 +1,4 @@
-"""The dispatch mode on every thread: pushed on this one, on new ones, and where a hook meets it."""
+"""Pushes the dispatch mode on threads: the current one, new ones, and any that a hook runs on."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _modes: weakref.WeakSet[OpMode] = weakref.WeakSet()
 
 
 def enter(mode: OpMode) -> None:
-    """Lay the mode under all others of this thread.
+    """Put the mode at the bottom of this thread's stack of dispatch modes.
 
-    At the bottom, because a ``with`` block of the user's pops whatever is on top when it ends. Its
-    ``__enter__`` is not used: that keeps flags for the whole process in the order of nesting.
+    At the bottom, because a ``with`` block of the user pops the topmost mode when it ends. The mode's
+    ``__enter__`` is not used: it keeps flags of the whole process in the order of nesting.
     """
     if mode.native is not None:
         return
@@ -34,14 +34,14 @@ def enter(mode: OpMode) -> None:
         return
     state.entered = mode.laid = True
     if mode in _get_current_dispatch_mode_stack():
-        return  # inherited: an autograd thread, a forked worker
+        return  # inherited by an autograd thread or a forked worker
     above = [_pop_mode() for _ in range(_len_torch_dispatch_stack())]
     for one in (mode, *reversed(above)):
         _push_mode(one)
 
 
 def leave(mode: OpMode) -> None:
-    """Take the mode off this thread's stack, wherever in it it lies."""
+    """Remove the mode from this thread's stack, at whatever depth."""
     if mode.native is not None:
         return
     state = mode.threads.current()
@@ -55,7 +55,10 @@ def leave(mode: OpMode) -> None:
 
 
 class NewThreads:
-    """Every Python thread begins in ``Thread._bootstrap_inner``, whatever ``run`` is overridden by."""
+    """Pushes the mode on new Python threads.
+
+    Every Python thread begins in ``Thread._bootstrap_inner``, also where ``run`` is overridden.
+    """
 
     def __init__(self, mode: OpMode) -> None:
         self._mode = mode
@@ -84,7 +87,7 @@ class NewThreads:
         _modes.add(mode)
 
     def uninstall(self) -> None:
-        # Where another tool has patched on top of us, ours stays below it and does nothing.
+        # Where another tool has patched on top of our patch, ours stays below it and does nothing.
         if threading.Thread.__dict__.get("_bootstrap_inner") is self._patched:
             threading.Thread._bootstrap_inner = self._original  # type: ignore[attr-defined]
             self._original = None

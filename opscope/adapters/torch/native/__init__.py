@@ -1,4 +1,4 @@
-"""The native observer: ops seen by a C++ callback of PyTorch's own, at native speed."""
+"""The native observer: records ops with a C++ callback of PyTorch's ``RecordFunction``, at native speed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: ``auto``, ``native`` (an error where it cannot be had) or ``dispatch``.
+#: ``auto``, ``native`` (an error where it cannot be built or loaded) or ``dispatch``.
 VARIABLE: Final = "OPSCOPE_TORCH_OPS"
 
 
 def prepare(options: Options) -> None:
-    """Build what ``options`` need, before the program's first op. What cannot be had is told when needed."""
+    """Build the libraries that ``options`` need, before the program's first op. A failure is reported when
+    the library is needed."""
     if os.environ.get(VARIABLE, "auto") == "dispatch":
         return
     with contextlib.suppress(BuildError, OSError):
@@ -37,12 +38,12 @@ def prepare(options: Options) -> None:
 
 
 def native_mode(emitter: Emitter, threads: Threads, options: Options) -> NativeMode | None:
-    """The native observer for ``emitter``; None where the dispatch mode is to see the ops.
+    """Return the native observer for ``emitter``; None where the dispatch mode is to record the ops.
 
-    Raises BuildError where ``OPSCOPE_TORCH_OPS=native`` asks for what cannot be had.
+    Raises BuildError where ``OPSCOPE_TORCH_OPS=native`` is set and the library cannot be built or loaded.
     """
     wanted = os.environ.get(VARIABLE, "auto")
-    # It writes to the emitter's sinks by itself, and knows only those of the real one.
+    # It writes to the emitter's sinks itself, and knows only those of an ``Emitter``, not of a stand-in.
     if wanted == "dispatch" or not isinstance(emitter, Emitter):
         return None
     try:
@@ -51,7 +52,8 @@ def native_mode(emitter: Emitter, threads: Threads, options: Options) -> NativeM
         library = load(build(plan()))
         if emitter.nvtx and not library.has_nvtx:
             raise BuildError(
-                "an NVTX tool is attached, and there are no NVTX headers (nvidia-nvtx)"
+                "an NVTX tool is attached, but the library was built without NVTX headers"
+                " (install nvidia-nvtx)"
             )
         return NativeMode(library, emitter, threads, options)
     except (BuildError, OSError) as error:

@@ -1,6 +1,6 @@
-"""The native observer's binary: made on first use by the user's compiler, kept in a cache.
+"""Builds the native observer's libraries on first use, with the user's compiler, and caches them.
 
-One binary for each torch, ABI, compiler target and source; CPython's version does not matter, as the
+One binary for each torch, ABI, compiler target and source. CPython's version does not matter, because the
 source uses only functions that all versions have.
 """
 
@@ -29,13 +29,13 @@ from opscope.adapters.shared.compiled import (
 
 __all__ = ["BuildError", "Plan", "build", "built", "command", "nvtx_headers", "plan"]
 
-#: Compiled as one; the headers beside it are only parts of it.
+#: The observer's source, one translation unit: the headers beside it are parts of it.
 SOURCE: Final = Path(__file__).with_name("observer.cpp")
-#: A library of its own, for recordings of memory alone; it has no headers of ours.
+#: The source of a separate library, only for recordings of memory. It includes no headers of ours.
 MEMORY: Final = Path(__file__).with_name("memory.cpp")
-#: Likewise, for the names of process groups, where there are any.
+#: The source of another separate library, for the names of process groups, where the program has any.
 GROUPS: Final = Path(__file__).with_name("groups.cpp")
-#: What each is called, and the seconds that it takes to compile, about.
+#: Source → the library's name in messages, and the approximate compile time in seconds.
 _NAMES: Final = {
     "observer": ("observer", 11),
     "memory": ("memory observer", 5),
@@ -45,7 +45,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be built, and where it lies when it is."""
+    """What to build, and under which file name the cache has the result."""
 
     compiler: str | None
     torch: Path
@@ -59,7 +59,7 @@ class Plan:
 
 
 def plan(source: Path = SOURCE) -> Plan:
-    """What this process needs. Imports no torch. Raises BuildError where there can be none."""
+    """Return the plan for this process, without importing torch. Raises BuildError where none is possible."""
     if not sys.platform.startswith("linux"):
         raise BuildError(f"the native observer is for Linux, not {sys.platform}")
     spec = importlib.util.find_spec("torch")
@@ -71,9 +71,9 @@ def plan(source: Path = SOURCE) -> Plan:
         version = (root / "version.py").read_text(encoding="utf-8")
         size = (root / "lib" / "libtorch_cpu.so").stat().st_size
     except OSError as error:
-        raise BuildError(f"not a PyTorch as it is released: {error}") from None
+        raise BuildError(f"PyTorch's package lacks a file that releases have: {error}") from None
     parts = (
-        version,  # names the commit and the flavour, so the ABI too
+        version,  # has the commit and the build variant, and so determines the ABI
         str(size),
         platform.machine(),
         "".join(platform.libc_ver()),
@@ -92,7 +92,7 @@ def _parts(source: Path) -> tuple[Path, ...]:
 
 
 def nvtx_headers() -> Path | None:
-    """The folder that has ``nvtx3/nvToolsExt.h``: NVIDIA's wheel, a CUDA toolkit, the system."""
+    """Return the folder with ``nvtx3/nvToolsExt.h`` (NVIDIA's wheel, a CUDA toolkit, the system), or None."""
     site = [Path(sysconfig.get_paths()[name]) for name in ("purelib", "platlib")]
     folders: list[Path] = []
     for root in dict.fromkeys(site):
@@ -105,31 +105,31 @@ def nvtx_headers() -> Path | None:
 
 
 def built(wanted: Plan) -> Path | None:
-    """The binary, where there is one already."""
+    """Return the binary's path, or None where it is not built yet."""
     return cached(wanted.file)
 
 
 def build(wanted: Plan) -> Path:
-    """The binary, built unless it is there. Raises BuildError where it cannot be."""
+    """Return the binary's path; build it first where it is missing. Raises BuildError where that fails."""
     found = built(wanted)
     if found is not None:
         return found
     if wanted.compiler is None:
-        raise BuildError("no C++ compiler (c++, g++ or clang++; or set CXX)")
+        raise BuildError("no C++ compiler was found (install g++ or clang++, or set CXX)")
     if not (wanted.torch / "include" / "ATen" / "record_function.h").is_file():
-        raise BuildError(f"{wanted.torch} has no headers")
+        raise BuildError(f"{wanted.torch} has no C++ headers")
     line = line_of(wanted)
     return make(wanted.file, lambda output: command(wanted, output), TIMEOUT, lambda: say(line))
 
 
 def line_of(wanted: Plan) -> str:
-    """What is said before it is compiled."""
+    """Return the line that is printed before the library is compiled."""
     what, took = _NAMES[wanted.source.stem]
     return f"building the PyTorch {what} for this torch, once (about {took} s)"
 
 
 def command(wanted: Plan, output: Path) -> list[str]:
-    """The compiler's command line."""
+    """Return the compiler's command line."""
     include = wanted.torch / "include"
     nvtx = [] if wanted.nvtx is None else [f"-I{wanted.nvtx}", "-DOPSCOPE_NVTX"]
     import torch

@@ -1,4 +1,4 @@
-// A call and its range: found by its signature, made where it is new, pushed to both sinks.
+// Finds a call by its signature or makes it, and pushes its range to the recording and to NVTX.
 
 #pragma once
 
@@ -8,9 +8,10 @@ namespace {
 
 // ------------------------------------------------------------------------------- one op's range
 
+// What ``on_start`` passes to ``on_end`` of the same op.
 struct Context : at::ObserverContext {
   Entry* entry = nullptr;
-  std::unique_ptr<Entry> own;  // an entry past the bound
+  std::unique_ptr<Entry> own;  // an entry beyond kMaxEntries
   OpInfo* op = nullptr;
   Thread* thread = nullptr;
   const Place* outer_place = nullptr;
@@ -18,14 +19,14 @@ struct Context : at::ObserverContext {
   int64_t epoch = 0;
   int64_t peeked = -1;
   int64_t seq = -1;
-  uint64_t forward_thread = 0;  // that ``seq`` is of
-  int64_t hushed = -1;  // g_observing, where calls within pass us by
+  uint64_t forward_thread = 0;  // the forward thread of ``seq``
+  int64_t hushed = -1;  // the value of g_observing when our callback was removed for inner calls
   bool canonical = false, forward = false, outer_has_place = false, nvtx = false;
   bool timed = false;
-  bool makes = false;   // autograd nodes, it may
-  bool wants = false;   // the outputs
-  bool silent = false;  // not recorded, nor what is within
-  std::vector<const c10::TensorImpl*> inputs;  // to recognise outputs that are inputs, not followed
+  bool makes = false;   // the op may make autograd nodes
+  bool wants = false;   // the outputs are needed
+  bool silent = false;  // neither the op nor its inner calls are recorded
+  std::vector<const c10::TensorImpl*> inputs;  // addresses only, to recognise outputs that are inputs
 
   static void* operator new(size_t size, Thread& t) {
     if (void* one = t.free_context) {
@@ -68,8 +69,8 @@ KeptPieces kept_pieces(const Pieces& pieces, std::pmr::memory_resource* in) {
   return kept;
 }
 
-// A parameter as the text writes it; empty of one that it leaves out. ``varies``: its numbers are new all
-// the time, so none of them is told.
+// Formats a parameter; empty for one that the text omits. ``varies``: the numbers change all the time, so the
+// text has ``varies`` instead.
 std::string param_piece(const ArgInfo& arg, const IValue& value, bool varies) {
   if (value.isNone()) return "";
   if (arg.kind == ArgInfo::kTensor) {
@@ -83,7 +84,7 @@ std::string param_piece(const ArgInfo& arg, const IValue& value, bool varies) {
   return varies && has_number(value) ? "\"varies\"" : param_text(value);
 }
 
-// The arguments: tensors into ``head``, parameters into ``tail``. Returns the device.
+// Writes the tensors into ``head`` and the parameters into ``tail``. Returns the device.
 std::string write_arguments(
     Pieces& head, Pieces& tail, const OpInfo& op, c10::ArrayRef<IValue> args, bool varies) {
   std::string device;
@@ -142,7 +143,8 @@ Entry* make_entry(Global& g, const OpInfo& op, Category category, const Place* p
   return entry;
 }
 
-// What tensors among the arguments tell: that a compiler traces, that a function transform is at work.
+// Properties of the tensors among the arguments: whether a compiler traces, whether a function transform is
+// active.
 struct Kinds {
   bool meta = false, traced = false, transformed = false;
   explicit Kinds(c10::ArrayRef<IValue> args) {
@@ -159,30 +161,30 @@ struct Kinds {
     auto keys = impl->key_set();
     bool on_meta = keys.has_backend(c10::BackendComponent::MetaBit);
     meta |= on_meta;
-    // Only a tracer makes sizes that are symbols.
+    // Only a tracer makes symbolic sizes.
     traced |= impl->has_symbolic_sizes_strides() && !impl->is_nested();
     if (C10_LIKELY(!keys.has_any(odd))) return;
-    // A fake tensor says it is on the meta device, below Python; what traces it is no work.
+    // A fake tensor has the meta device and the Python key; an op on it is tracing, not work.
     traced |= keys.has(K::Functionalize) || (keys.has(K::Python) && on_meta);
     transformed |= keys.has(K::FuncTorchBatched) || keys.has(K::FuncTorchGradWrapper);
   }
 };
 
-// What a call reads of its thread, all of it fetched at once.
+// Prefetches, all at once, the fields of its thread that a call reads.
 inline void fetch(const Thread& t) {
   auto from = reinterpret_cast<const char*>(&t.ops), to = reinterpret_cast<const char*>(&t.open);
   for (; from < to; from += kLine) __builtin_prefetch(from);
 }
 
-// Likewise what the end of a call reads.
+// Prefetches the fields that the end of a call reads.
 inline void fetch(const Thread& t, const Context& c) {
-  for (size_t at = kLine; at < sizeof c; at += kLine)  // the first is read at once
+  for (size_t at = kLine; at < sizeof c; at += kLine)  // the first line is read immediately
     __builtin_prefetch(reinterpret_cast<const char*>(&c) + at);
   __builtin_prefetch(&t.writing);
   __builtin_prefetch(&t.tls);
 }
 
-// What of the tensors the rest will read, likewise.
+// Prefetches the fields of the argument tensors that the rest of a call reads.
 inline void fetch(c10::ArrayRef<IValue> args) {
   for (const IValue& value : args)
     if (value.isTensor()) {
@@ -191,7 +193,7 @@ inline void fetch(c10::ArrayRef<IValue> args) {
     }
 }
 
-// Of the arguments alone: the place and the direction come into it by ``signature``.
+// Hashes the arguments only; ``signature`` adds the place and the direction.
 template <bool numbers>
 uint64_t hash_arguments(const OpInfo* of, const OpTraits& op, c10::ArrayRef<IValue> args) {
   Hasher hash{0x6f70u ^ uint64_t(of)};
@@ -218,7 +220,7 @@ COLD Entry* new_entry(Thread& t, Context& context, const OpInfo& op, Category ca
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
   auto& variant = g.variants[bare];
-  if (variant.all) {  // its numbers are new all the time
+  if (variant.all) {  // the numbers change all the time
     t.calls_seen.insert(bare, variant.all);
     return variant.all;
   }
@@ -244,7 +246,7 @@ COLD Entry* new_entry(Thread& t, Context& context, const OpInfo& op, Category ca
   return entry;
 }
 
-// Where this thread keeps the call of this signature; null where it is new.
+// Returns this thread's slot for the call of this signature; null where the thread does not know it.
 inline CallSlot* find_call(Thread& t, uint64_t key) { return t.calls_seen.slot(key); }
 
 #ifdef OPSCOPE_NVTX
@@ -268,8 +270,8 @@ nvtxEventAttributes_t attributes(const Text& text, int64_t payload) {
 }
 #endif
 
-// Whether no error is set, or one of ours, which is forgotten; what interrupts the program (Ctrl-C, while
-// Python's code ran for us) is not.
+// Clears an error of ours. Returns false if an error remains: one that interrupts the program (Ctrl-C while
+// Python code ran for us).
 inline bool forgiven() {
   if (!PyErr_Occurred()) return true;
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
@@ -277,7 +279,7 @@ inline bool forgiven() {
   return true;
 }
 
-// Under the GIL. False where the program has been interrupted meanwhile, with the error set.
+// Flushes, under the GIL. Returns false, with the error set, if the program was interrupted meanwhile.
 COLD bool flush() {
   PyObject* done = g_flush ? PyObject_CallFunctionObjArgs(g_flush, nullptr) : nullptr;
   if (done) Py_DecRef(done);
@@ -296,19 +298,19 @@ COLD void announce_first(Thread& t, Text& text, int64_t epoch) {
   announce(g, text, epoch);
 }
 
-// The last thing before the op.
+// Writes the push into the recording: the last action before the op.
 inline void record_push(Thread& t, Context& c, int64_t text, int64_t payload) {
   int64_t waiting = t.waiting.load(std::memory_order_relaxed);
   if (C10_UNLIKELY(waiting > kAskFlush)) {
-    if (waiting > kMaxWaiting) {  // nobody takes it: better to lose the rest than the program
+    if (waiting > kMaxWaiting) {  // no flush happens: drop the range rather than exhaust memory
       count(t.dropped);
       c.epoch = 0;
       return;
     }
     if (!g_flush_asked.exchange(true) && Py_IsInitialized() && Py_AddPendingCall(flush_in_python, nullptr))
-      g_flush_asked.store(false);  // no room for it now
+      g_flush_asked.store(false);  // Python's queue of pending calls is full: try again later
   }
-  t.waiting.store(waiting + 3, std::memory_order_relaxed);  // read and reset by the taker
+  t.waiting.store(waiting + 3, std::memory_order_relaxed);  // payload, push, pop; ``drain`` resets it
   if (payload >= 0) t.put(kPayload, payload);
   t.put(text, now());
 }

@@ -1,4 +1,4 @@
-// Collectives: the name of the process group of a call, and a call as its backend runs it.
+// Collectives as their backend runs them.
 
 #pragma once
 
@@ -6,8 +6,9 @@
 
 namespace {
 
-// gloo runs a collective on a thread of its own and says there when it begins and when all ranks are
-// done with it, as ``gloo:all_reduce``; the op that asked for it has long returned.
+// The op of a work record of gloo, mpi or ucc; null for any other. gloo runs a collective on a thread of its
+// own and records ``gloo:all_reduce`` there, from its begin until all ranks are done. By then the op that
+// requested the collective has returned.
 OpInfo* find_work(const at::RecordFunction& fn) {
   std::string name = fn.name();
   bool known = false;
@@ -22,14 +23,14 @@ OpInfo* find_work(const at::RecordFunction& fn) {
     slot->communication = true;
     ArgInfo tensor;
     tensor.kind = ArgInfo::kTensor;
-    // it has no schema: its inputs are tensors, however many
+    // no schema: any number of inputs, all of them tensors
     slot->set_args(std::vector<ArgInfo>(64, tensor));
   }
   return slot.get();
 }
 
 std::unique_ptr<at::ObserverContext> begin_work(Thread& t, const at::RecordFunction& fn) {
-  // Within an op it begins on the thread of the caller, and whoever waits for it ends it: no range.
+  // Within an op the work begins on the caller's thread and ends on whichever thread waits for it: no range.
   if (!fn.isAsync() || t.inside || t.silent) return nullptr;
   OpInfo* op = find_work(fn);
   if (!op) return nullptr;

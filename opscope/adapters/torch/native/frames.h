@@ -1,5 +1,5 @@
-// The lines of a call, as source.py finds them: the user's, and the innermost one of a library before them.
-// Known frames are read without the GIL.
+// Finds the source lines of a call, the same as source.py: the user's, and before them the innermost line of
+// a library. Known frames are read without the GIL.
 
 #pragma once
 
@@ -7,19 +7,19 @@
 
 namespace {
 
-// ------------------------------------------------------------------------ frames as they lie
+// ------------------------------------------------------------------- CPython's frames in memory
 
-// Where CPython keeps what a walk up this thread's own frames needs. A thread's frames are changed by
-// that thread alone, which is here, so they can be read while others run. The numbers are those of
-// one minor version; the walk is compared with the C API's own once (``check_layout``), and where
-// that differs, as on versions not listed here, the API is asked each time, under the GIL.
+// Offsets (bytes) in CPython's structures for a walk up this thread's own frames. Only the thread itself
+// changes its frames, and this code runs on it, so the frames can be read while other threads run. The
+// offsets are those of one minor version. The walk is compared once with the C API's (``check_layout``).
+// Where they differ, and on versions not listed here, the C API is called each time, under the GIL.
 struct Layout {
   int version;       // 0x30B: 3.11
-  int first;         // in the thread state: the innermost frame, or what points to it
-  int indirect;      // in what points to it; -1 where there is none
+  int first;         // in the thread state: the innermost frame, or a structure that points to it
+  int indirect;      // in that structure; -1 where there is none
   int code, previous, instruction, owner;
-  int c_stack;       // the owner of frames that are no Python code; -1 where there are none
-  int function;      // where there are frames of no function; else -1
+  int c_stack;       // the value of ``owner`` for frames that are no Python code; -1 where there are none
+  int function;      // the function, where frames without a function exist; else -1
 };
 constexpr Layout kLayouts[] = {
     {0x30B, 56, 8, 32, 48, 56, 69, -1, -1},
@@ -40,22 +40,22 @@ const char* first_frame(const Layout& layout, const PyObject* state) {
   return layout.indirect >= 0 && found ? at_offset<const char*>(found, layout.indirect) : found;
 }
 
-// Whether a frame is none of the program's: where C calls Python, and, where a class is often called, one
-// that calls __init__ for it.
+// Whether a frame is CPython's own: one where C calls Python, or one that calls __init__ for a class that is
+// called often.
 inline bool between(const Layout& layout, const char* frame) {
   return at_offset<char>(frame, layout.owner) == layout.c_stack ||
       (layout.function >= 0 && at_offset<PyObject*>(frame, layout.function) == &_Py_NoneStruct);
 }
 
-// The frame itself, or the next one up that is the program's.
+// Returns the frame itself, or the next frame up that is the program's.
 const char* python_frame(const Layout& layout, const char* frame) {
   while (frame && between(layout, frame)) frame = at_offset<const char*>(frame, layout.previous);
   return frame;
 }
 
-// Whether the walk finds what the C API finds, from here up. Under the GIL. A code object holds its
-// instructions at one distance, whichever it is: so the distance of a frame's instruction, less what
-// the API calls its number, must be the same in all frames.
+// Whether the walk finds the same frames as the C API, from here up. Under the GIL. Every code object has its
+// instructions at the same offset. So the address of a frame's instruction, less the code object's address
+// and the instruction's index in the API, must be the same in all frames.
 bool check_layout(const Layout& layout) {
   if (!PyFrame_GetLasti) return false;
   uint64_t distance = 0;
@@ -90,7 +90,7 @@ void choose_layout(int version) {
     if (layout.version == version && check_layout(layout)) g_layout.store(&layout);
 }
 
-// ----------------------------------------------------------------------------- what is known
+// ------------------------------------------------------------------- known codes and places
 
 struct CodeInfo {
   Whose whose = Whose::others;
@@ -107,7 +107,7 @@ struct PlaceHash {
     return hash.state;
   }
 };
-// Under the GIL only. Code objects in it are kept alive, so that an address stays one code's.
+// Under the GIL only. Keeps its code objects alive, so that an address always means the same code.
 struct Sources {
   PyObject* classify = nullptr;
   std::unordered_map<PyObject*, CodeInfo> codes;
@@ -118,10 +118,10 @@ Sources& sources() {
   return *one;
 }
 const Place kNowhere{};
-// What a thread knows of a code is which of these it is.
+// A thread's table of codes points to one of these.
 constexpr Whose kEach[] = {Whose::others, Whose::users, Whose::library};
 
-// Null where the code cannot be kept: nothing is said of code made after the first 65,536.
+// Returns whose code it is and its file; null for codes after the first 65,536, which are not kept.
 const CodeInfo* code_info(Sources& all, PyObject* code) {
   auto found = all.codes.find(code);
   if (found != all.codes.end()) return &found->second;
@@ -138,29 +138,29 @@ const CodeInfo* code_info(Sources& all, PyObject* code) {
     }
     if (file) Py_DecRef(file);
   }
-  // Entries must not be dropped while places name them.
+  // Entries must not be dropped, because places refer to them.
   if (all.codes.size() >= kMaxPlaces) return nullptr;
   Py_IncRef(code);
   return &all.codes.emplace(code, std::move(info)).first->second;
 }
 
 uint64_t code_key(const PyObject* code) {
-  return (uint64_t(code) >> 4) * 0x9E3779B97F4A7C15ull;  // odd: no two alike
+  return (uint64_t(code) >> 4) * 0x9E3779B97F4A7C15ull;  // an odd factor: distinct keys stay distinct
 }
 
-// Fetches, all at once, the frames that the next walk will read one after the other.
+// Prefetches all frames that the next walk reads one after the other.
 inline void fetch_frames(const Thread& t) {
   const Layout* layout = g_layout.load(std::memory_order_relaxed);
   if (!layout) return;
   for (const char* frame : t.frames) {
-    if (!frame) break;  // no walk was longer
+    if (!frame) break;  // no earlier walk was longer
     __builtin_prefetch(frame + layout->code);
     __builtin_prefetch(frame + layout->owner);
   }
 }
 
-// The place, where this thread has seen each of these frames' codes, and this place, before; else
-// null. ``key`` is what to remember it by; 0 where a code is new.
+// Returns the place, if this thread knows the codes of all these frames and the place; else null. ``key`` is
+// the place's key in the thread's table; 0 where a code is new.
 const Place* known_place(Thread& t, const PyObject* state, uint64_t& key) {
   key = 0;
   const Layout* layout = g_layout.load(std::memory_order_relaxed);
@@ -180,7 +180,7 @@ const Place* known_place(Thread& t, const PyObject* state, uint64_t& key) {
     }
     auto whose = Whose(recent & kWhose);
     if (whose == Whose::users || (whose == Whose::library && !any)) {
-      // while its code lives, an instruction's address is of one place
+      // as long as the code lives, an instruction's address identifies a place
       hash.add(at_offset<uint64_t>(frame, layout->instruction));
       any = true;
       count += whose == Whose::users;
@@ -192,6 +192,7 @@ const Place* known_place(Thread& t, const PyObject* state, uint64_t& key) {
   return t.places.find(key);
 }
 
+// Finds the place through Python's C API, and remembers its codes and the place.
 COLD const Place* ask_place(Thread& t, const PyObject* state) {
   Slow slow(t);
   int gil = PyGILState_Ensure();
@@ -217,7 +218,7 @@ COLD const Place* ask_place(Thread& t, const PyObject* state) {
     } else {
       Py_DecRef(frame);
     }
-    Py_DecRef(code);  // the frame, or our table, keeps it
+    Py_DecRef(code);  // the frame, or our table, keeps it alive
     frame = back;
   }
   if (frame) Py_DecRef(frame);
@@ -240,7 +241,7 @@ COLD const Place* ask_place(Thread& t, const PyObject* state) {
   }
   for (int at = 0; at < count; ++at) Py_DecRef(user[at]);
   PyGILState_Release(gil);
-  // Asked again: codes that were new are known now, so there is a key.
+  // Walk again: the codes that were new are known now, so there is a key.
   uint64_t raw;
   if (keep && !known_place(t, state, raw) && raw && t.places.count < kMaxPlaces) t.places.insert(raw, place);
   return place;
@@ -248,7 +249,7 @@ COLD const Place* ask_place(Thread& t, const PyObject* state) {
 
 inline const Place* find_place(Thread& t) {
   const PyObject* state = PyGILState_GetThisThreadState();
-  if (!state) return &kNowhere;  // no thread of Python's
+  if (!state) return &kNowhere;  // not a Python thread
   uint64_t key;
   const Place* known = known_place(t, state, key);
   return C10_LIKELY(known != nullptr) ? known : ask_place(t, state);

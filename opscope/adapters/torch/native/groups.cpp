@@ -1,7 +1,7 @@
-// The names of process groups and the kinds of reductions, for the texts of collectives.
+// Names process groups and the kinds of reductions, for the texts of collectives.
 //
-// A library of its own, loaded where there is a process group: the headers that it needs take as long to
-// compile as all of the observer (observer.cpp), which calls it by a pointer.
+// A separate library, loaded once a process group exists: its headers take as long to compile as the whole
+// observer (observer.cpp), which calls it through a pointer.
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -12,7 +12,7 @@
 
 namespace {
 
-// call.py: what each c10d::ReduceOp does, by its number, as functional collectives call it.
+// call.py: the c10d::ReduceOps by their number, under the names of functional collectives.
 // tests/test_native_constants.py compares them.
 const char* const kReductions[] = {
     "sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
@@ -24,8 +24,9 @@ const std::string* reduction_name(int kind) {
 
 }  // namespace
 
-// Of a c10::IValue that is an object, as a std::string that lives as long as it; null for any other. A
-// group written in Python is not asked: that would wait for the GIL.
+// Returns the name of a c10::IValue that is a process group or a reduction, as a std::string that lives as
+// long as the object; null for other objects. A group written in Python gets no name: that would wait for the
+// GIL.
 extern "C" __attribute__((visibility("default"))) const void* opscope_object_name(const void* given) {
   const auto& value = *static_cast<const c10::IValue*>(given);
   static const c10::TypePtr group_type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();

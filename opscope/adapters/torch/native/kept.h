@@ -1,6 +1,6 @@
-// Where what is kept lies: in mappings of its own. What is kept of a call that is new is made between the
-// program's tensors; in the same heap it would keep freed ones from being joined or given back. Of 30,000
-// calls on tensors that grew each left the process at 21.8 GB instead of 0.22.
+// Allocates the observer's long-lived data in memory mappings of its own. The data of a new call is allocated
+// between the program's tensors. In the same heap it would prevent freed memory from being merged or returned
+// to the system: 30,000 calls on ever larger tensors left the process at 21.8 GB instead of 0.22 GB.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Whole pages from the system, and back to it.
+// Allocates whole pages from the system, and returns them to it.
 struct Pages final : std::pmr::memory_resource {
   static size_t whole(size_t bytes) {
     static const size_t page = size_t(sysconf(_SC_PAGESIZE));
@@ -34,7 +34,7 @@ inline std::pmr::memory_resource* pages() {
   return one;
 }
 
-// Of all threads, under the lock of ``Global``; given back to itself alone.
+// Data of all threads, under the lock of ``Global``. Freed memory is reused only here.
 constexpr size_t kArena = 1 << 18, kLargestPooled = 1 << 16;
 struct Kept {
   std::pmr::monotonic_buffer_resource chunks{kArena, pages()};
@@ -44,7 +44,7 @@ struct Kept {
   Value* make(Arguments&&... arguments) {
     return new (pool.allocate(sizeof(Value), alignof(Value))) Value(std::forward<Arguments>(arguments)...);
   }
-  // A copy, which ends with a zero byte.
+  // Returns a copy that ends with a zero byte.
   std::string_view copy(std::string_view chars) {
     char* to = static_cast<char*>(pool.allocate(chars.size() + 1, 1));
     chars.copy(to, chars.size());
@@ -53,7 +53,7 @@ struct Kept {
   }
 };
 
-// Blocks of one size, which threads fill and the recorder empties.
+// Reuses blocks of one size, which threads fill and the recorder empties.
 template <class Value>
 class Spares {
   static constexpr size_t kMost = 64;
@@ -80,7 +80,7 @@ class Spares {
     }
     pages()->deallocate(value, sizeof(Value), alignof(Value));
   }
-  std::mutex& lock() { return lock_; }  // for forks
+  std::mutex& lock() { return lock_; }  // for the fork handlers
 };
 
 }  // namespace

@@ -1,10 +1,9 @@
-// The memory observer: PyTorch's CPU allocator wrapped, so that each allocation and each release of a
-// block is a record.
+// The memory observer: wraps PyTorch's CPU allocator and records each allocation and each release of a block.
 //
-// Plain C ABI, called by ctypes (memory.py); a library of its own, which is built only where memory is
-// recorded. PyTorch's own reporting (c10::reportMemoryUsageToProfiler) goes to the slot that
-// torch.profiler needs: while another holds it the profiler refuses to start, and a thread that does
-// not inherit it is not heard. An allocator is heard on every thread and is in nobody's way.
+// Plain C ABI, called by ctypes (memory.py). A separate library, built only where memory is recorded.
+// PyTorch's own reporting (c10::reportMemoryUsageToProfiler) uses the slot that torch.profiler needs: while
+// another tool occupies the slot, the profiler refuses to start, and threads that do not inherit the slot
+// report nothing. An allocator works on every thread and disturbs nobody.
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -39,14 +38,14 @@ namespace {
 // Each has its counterpart in Python; tests/test_native_constants.py compares them all.
 // memory.py
 constexpr int kAbi = 3;
-constexpr size_t kCounts = 6;  // what opscope_memory_counts writes
-// One call of a thread in so many is timed, to tell our own cost.
+constexpr size_t kCounts = 6;  // the number of values that opscope_memory_counts writes
+// One call of a thread in this many is timed, to measure our own cost.
 constexpr int64_t kTimedEvery = 64;
 // core/recording_format.py: MEMORY_RECORD.
 struct Record {
   int64_t time;
   uint64_t address;
-  int64_t bytes;  // released: kUnknown; the allocation of the same address tells
+  int64_t bytes;  // kUnknown for a release: the allocation of the same address has the size
   int32_t thread;
   int16_t device;
   int16_t kind;
@@ -59,15 +58,16 @@ constexpr int16_t kAllocated = 0, kReleased = 1;
 
 // -------------------------------------------------------------------------- constants of our own
 
-// Records of one thread that wait before Python is asked to flush, and beyond which they are dropped.
+// Waiting records of one thread: from kAskFlush on a flush is requested from Python, from kMaxWaiting on new
+// records are dropped.
 constexpr size_t kAskFlush = 16384;
 constexpr size_t kMaxWaiting = size_t(1) << 20;
-// What took so long that another process ran meanwhile counts once, and not for all calls.
+// ns. A timed call that takes longer was interrupted by another process: it counts once, not as a sample.
 constexpr int64_t kLongestSample = 100'000;
 
 int64_t now() {
   timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);  // what time.perf_counter_ns reads on Linux
+  clock_gettime(CLOCK_MONOTONIC, &time);  // the clock of time.perf_counter_ns on Linux
   return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
@@ -124,7 +124,7 @@ struct Leaving {
       t_thread->dead = true;
     }
     t_thread = nullptr;
-    t_left = true;  // what the thread's own destructors release is not seen any more
+    t_left = true;  // releases by later destructors of this thread are no longer recorded
   }
 };
 thread_local Leaving t_leaving;
@@ -135,13 +135,14 @@ int flush_in_python(void*) {
   if (done) {
     Py_DecRef(done);
   } else {
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;  // Ctrl-C came meanwhile
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;  // Ctrl-C during the flush
     PyErr_Clear();
   }
   return 0;
 }
 
-// What a block costs beside what its allocator does: all but the exchange of its deleter, some ns.
+// Records an allocation or a release. This is our whole cost of a block, except for a few ns to replace its
+// deleter.
 void put(int16_t kind, void* address, int64_t bytes) {
   int64_t time = now();
   if (t_left) {
@@ -169,7 +170,7 @@ void put(int16_t kind, void* address, int64_t bytes) {
   if (waiting >= kMaxWaiting) g_dropped.fetch_add(1, std::memory_order_relaxed);
   if (waiting >= kAskFlush && !g_flush_asked.exchange(true) && Py_IsInitialized() &&
       Py_AddPendingCall(flush_in_python, nullptr))
-    g_flush_asked.store(false);  // no room for it now
+    g_flush_asked.store(false);  // Python's queue of pending calls is full: try again later
   if (timed) {
     int64_t took = now() - time;
     std::lock_guard<std::mutex> guard(thread->lock);
@@ -180,12 +181,12 @@ void put(int16_t kind, void* address, int64_t bytes) {
 // -------------------------------------------------------------------------------- the allocator
 
 c10::Allocator* g_inner = nullptr;
-c10::DeleterFnPtr g_release = nullptr;  // what the inner allocator gives its blocks
+c10::DeleterFnPtr g_release = nullptr;  // the deleter of the inner allocator's blocks
 
 void release(void* block) {
   if (g_on.load(std::memory_order_relaxed)) {
     try {
-      put(kReleased, block, kUnknown);  // before: after, the address may be another's
+      put(kReleased, block, kUnknown);  // before the release: afterwards another block may get the address
     } catch (...) {
       g_dropped.fetch_add(1, std::memory_order_relaxed);
     }
@@ -197,7 +198,7 @@ struct Watching final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     c10::DataPtr block = g_inner->allocate(bytes);
     if (!bytes || !g_on.load(std::memory_order_relaxed)) return block;
-    // Only blocks whose release is heard too: else they would seem to live for ever.
+    // Record only blocks whose release is recorded too: others would seem to live for ever.
     if (block.get() != block.get_context() || !block.compare_exchange_deleter(g_release, release)) {
       g_unwrapped.fetch_add(1, std::memory_order_relaxed);
       return block;
@@ -212,7 +213,8 @@ struct Watching final : c10::Allocator {
   bool is_simple_data_ptr(const c10::DataPtr& block) const override {
     return g_inner->is_simple_data_ptr(block);
   }
-  // Right for blocks of either allocator: the raw interface frees with whichever is in place then.
+  // Valid for blocks of either allocator: the raw interface frees with the allocator that is set at that
+  // time.
   c10::DeleterFnPtr raw_deleter() const override { return release; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     g_inner->copy_data(to, from, bytes);
@@ -220,7 +222,7 @@ struct Watching final : c10::Allocator {
 };
 
 Watching& watching() {
-  static Watching* one = new Watching;  // storages keep a pointer to it as long as they live
+  static Watching* one = new Watching;  // never destroyed: storages keep a pointer to it as long as they live
   return *one;
 }
 
@@ -230,9 +232,9 @@ void before_fork() { global().lock.lock(); }
 void after_fork_in_parent() { global().lock.unlock(); }
 void after_fork_in_child() {
   Global& g = global();
-  g_on.store(false);  // the child's own recording switches it on again
+  g_on.store(false);  // a recording of the child switches it on again
   g_flush_asked.store(false);
-  g.threads.clear();  // another's may be locked for ever: left as they are
+  g.threads.clear();  // not deleted: the lock of another thread may stay locked for ever
   g.lock.unlock();
   if (!t_thread) return;
   t_thread->records.clear();
@@ -267,7 +269,7 @@ extern "C" {
 
 int opscope_memory_abi(void) { return kAbi; }
 
-// A recording begins: null, or why it cannot.
+// Begins a recording. Returns null, or the reason why it cannot.
 const char* opscope_memory_start(PyObject* flush) {
   int gil = PyGILState_Ensure();
   if (!g_flush) Py_IncRef(g_flush = flush);
@@ -278,14 +280,13 @@ const char* opscope_memory_start(PyObject* flush) {
   c10::Allocator* current = c10::GetCPUAllocator();
   if (current != &watching()) {
     auto deleter = current->raw_deleter();
-    if (!deleter) return "the CPU allocator does not say how it releases its blocks";
-    // Blocks that still live are released by the deleter that was there when they were made.
-    if (g_release && deleter != g_release) return "the CPU allocator was exchanged for another";
+    if (!deleter) return "the CPU allocator names no function that releases its blocks (raw_deleter)";
+    // Live blocks of an earlier recording are released by the deleter that was set when they were made.
+    if (g_release && deleter != g_release) return "the CPU allocator was replaced since an earlier recording";
     g_inner = current;
     g_release = deleter;
     c10::SetCPUAllocator(&watching());
-    if (c10::GetCPUAllocator() != &watching())
-      return "another CPU allocator was set with a priority that ours has not";
+    if (c10::GetCPUAllocator() != &watching()) return "another CPU allocator was set with a higher priority";
   }
   if (!watched) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   watched = true;
@@ -294,7 +295,7 @@ const char* opscope_memory_start(PyObject* flush) {
   return nullptr;
 }
 
-// It ends: the allocator that was there is there again, unless somebody has put another over ours.
+// Ends the recording: restores the original allocator, unless another was set after ours.
 void opscope_memory_stop(void) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
@@ -302,7 +303,8 @@ void opscope_memory_stop(void) {
   if (c10::GetCPUAllocator() == &watching()) c10::SetCPUAllocator(g_inner);
 }
 
-// What has been written since the last call; the memory is ours until the next.
+// Writes the address and the bytes of all records since the last call to ``out``. The memory is valid until
+// the next call.
 void opscope_memory_take(const void** out) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
@@ -312,8 +314,8 @@ void opscope_memory_take(const void** out) {
   out[1] = reinterpret_cast<const void*>(g.taken.size() * sizeof(Record));
 }
 
-// Since the process began: records dropped, blocks that could not be wrapped; calls of ours, those
-// timed, ns of these, ns of calls that were interrupted.
+// Writes the counts since the process began: records dropped, blocks that could not be wrapped, our calls,
+// timed calls, ns of the timed calls, ns of calls that were interrupted.
 void opscope_memory_counts(int64_t* out) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);

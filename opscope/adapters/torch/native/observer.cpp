@@ -1,11 +1,11 @@
-// The native observer: a RecordFunction callback that writes each op as a range of opscope's own form.
+// The native observer: a RecordFunction callback that writes each op as a range in opscope's own format.
 //
-// Plain C ABI, called by ctypes (observer.py). For each op that PyTorch's dispatcher calls, on every
-// thread, forward and backward: a signature (op, shapes, dtypes, strides, scalars, direction, source)
-// is hashed; its text is made once; a push and a pop go to this thread's buffer and to NVTX. The GIL
-// is taken only to look at the Python frames of a forward op. Python takes the buffers when it flushes.
+// Plain C ABI, called by ctypes (observer.py). For each op that PyTorch's dispatcher calls, on every thread,
+// forward and backward, it hashes a signature (op, shapes, dtypes, strides, scalars, direction, source),
+// makes the text once, and writes a push and a pop to this thread's buffer and to NVTX. It takes the GIL only
+// to read the Python frames of a forward op. Python takes the buffers when it flushes.
 //
-// The text must equal, byte for byte, what call.py and rangetext.py make of the same call.
+// The text must equal, byte for byte, the text of call.py and rangetext.py for the same call.
 
 #include "python.h"
 
@@ -24,7 +24,7 @@ void after_fork_in_parent() {
 void after_fork_in_child() {
   Global& g = global();
   g_epoch.store(0);
-  for (Thread* thread : g.threads)  // only this one lives on here
+  for (Thread* thread : g.threads)  // only the forking thread exists in the child
     if (thread != t_thread) thread->dead.store(true);
   g.strings.clear();
   if (t_thread) {
@@ -41,7 +41,7 @@ void after_fork_in_child() {
   g.lock.unlock();
 }
 
-// Moves what a thread has written into ``into`` (or drops it). Under the lock.
+// Moves a thread's records into ``into``, as one chunk; drops them if ``into`` is null. Under the lock.
 void drain(Thread& t, std::vector<char>* into) {
   size_t head = 0;
   int64_t count = 0;
@@ -74,7 +74,7 @@ void drain(Thread& t, std::vector<char>* into) {
 }
 
 void drain_all(Global& g, std::vector<char>* into) {
-  int64_t epoch = g_next_epoch.load();  // of the recording that runs, or was the last
+  int64_t epoch = g_next_epoch.load();  // of the current recording, or of the last one
   std::vector<Thread*> kept;
   for (Thread* t : g.threads) {
     bool dead = t->dead.load();
@@ -84,7 +84,7 @@ void drain_all(Global& g, std::vector<char>* into) {
       t->announced = epoch;
       g.taken_threads.insert(g.taken_threads.end(), {t->index, t->os_tid, int64_t(t->pthread)});
     }
-    // A thread that made autograd nodes is still asked for them when it has ended.
+    // Backward ops look up the autograd nodes that a thread made even after it has ended: keep such a thread.
     if (dead && !t->nodes) {
       g.gone.add(*t);
       if (t->open) {
@@ -101,7 +101,7 @@ void drain_all(Global& g, std::vector<char>* into) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------ what ctypes calls
+// ------------------------------------------------------------------- functions called by ctypes
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -116,9 +116,9 @@ int opscope_has_nvtx(void) {
 #endif
 }
 
-// For each adapter: ``classify`` is a Python callable, code object → file as bytes, empty where not the
-// user's; ``flush`` one that has the recorder take what is here. ``python``: its minor version as in
-// sys.hexversion >> 16, 0 where it has no GIL.
+// Called once per adapter. ``classify``: a Python callable, code object → file as bytes, empty for files that
+// are neither the user's nor a library's. ``flush``: a callable that lets the recorder take the buffers.
+// ``python``: Python's version as sys.hexversion >> 16, 0 where it has no GIL.
 void opscope_setup(PyObject* classify, PyObject* flush, int64_t pop_code, int python) {
   static bool done = false;
   int gil = PyGILState_Ensure();
@@ -135,7 +135,7 @@ void opscope_setup(PyObject* classify, PyObject* flush, int64_t pop_code, int py
 }
 
 void opscope_options(int shapes, int source, int all_levels) {
-  // Calls are kept: what a text has is in the key that it is found by.
+  // Known calls stay valid: a call's key covers all that its text has.
   g_shapes.store(shapes);
   g_source.store(source);
   g_all_levels.store(all_levels);
@@ -155,7 +155,7 @@ void open_domain(Global& g) {
 }  // namespace
 #endif
 
-// In a forked child: the domain and its texts are made anew, as emit.py says why.
+// In a forked child: makes the domain and its texts anew; emit.py says why.
 void opscope_forked(void) {
 #ifdef OPSCOPE_NVTX
   Global& g = global();
@@ -167,7 +167,7 @@ void opscope_forked(void) {
 #endif
 }
 
-// Begin to observe: for a recording, for an NVTX tool, or both. Twice is once.
+// Adds the callback, for a recording, for an NVTX tool, or for both. A second call only updates ``nvtx``.
 void opscope_observe(int nvtx) {
 #ifdef OPSCOPE_NVTX
   Global& g = global();
@@ -175,13 +175,14 @@ void opscope_observe(int nvtx) {
   g_nvtx.store(nvtx);
 #endif
   if (g_handle != at::INVALID_CALLBACK_HANDLE) return;
-  g_observing.fetch_add(1);  // first: see ``unhush``
+  g_observing.fetch_add(1);  // before the callback is added: see ``unhush``
   g_handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
           .needsInputs(true)
           .needsOutputs(!kOutputsOnDemand)
           .scopes({at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE}));
 }
 
+// Removes the callback.
 void opscope_ignore(void) {
   g_observing.fetch_add(1);
   if (g_handle != at::INVALID_CALLBACK_HANDLE) at::removeCallback(g_handle);
@@ -189,8 +190,8 @@ void opscope_ignore(void) {
   g_nvtx.store(false);
 }
 
-// A recording begins (what was left of the last is dropped), to be taken every so many ns, or, with 0,
-// ends.
+// Begins a recording whose buffers are taken every ``flush_ns``, and drops what is left of the last one; with
+// 0, ends the recording.
 void opscope_record(int64_t flush_ns) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
@@ -206,7 +207,7 @@ void opscope_record(int64_t flush_ns) {
   }
 }
 
-// What has been written since the last call; the memory is ours until the next.
+// Takes all that was written since the last call. The memory is valid until the next call.
 // out: events, their bytes, strings, their bytes, threads (index, os tid, pthread id), their number.
 void opscope_take(const void** out) {
   Global& g = global();
@@ -216,7 +217,7 @@ void opscope_take(const void** out) {
   g.taken_events.clear();
   g.taken_threads.clear();
   drain_all(g, &g.taken_events);
-  g.taken_strings.swap(g.strings);  // after the events: every text they name is in it
+  g.taken_strings.swap(g.strings);  // after the events, so that it has every text that they name
   g.strings.clear();
   out[0] = g.taken_events.data();
   out[1] = reinterpret_cast<const void*>(g.taken_events.size());
@@ -226,16 +227,15 @@ void opscope_take(const void** out) {
   out[5] = reinterpret_cast<const void*>(g.taken_threads.size() / 3);
 }
 
-// From now on objects are named by this function of groups.cpp.
+// Sets the function of groups.cpp that names objects from now on.
 void opscope_name_objects(const void* (*name)(const void*)) {
   g_object_name.store(name, std::memory_order_release);
 }
 
-// Whether frames are read without asking Python.
+// Whether frames are read without Python's C API.
 int opscope_reads_frames(void) { return g_layout.load() != nullptr; }
 
-// One of the builtins of python.h, by its name, bound to the code of a plain pop; null where there is
-// none.
+// Returns the builtin of python.h with this name, bound to the code of a plain pop; null where there is none.
 PyObject* opscope_builtin(const char* name, int64_t plain) {
   for (PyMethodDef& one : kBuiltins)
     if (!std::strcmp(one.name, name)) {
@@ -249,14 +249,14 @@ PyObject* opscope_builtin(const char* name, int64_t plain) {
   return nullptr;
 }
 
-// A backward pass that builds a graph of its own begins (1) or ends (-1).
+// Counts a backward pass that builds an autograd graph: it begins (1) or ends (-1).
 void opscope_creating(int change) {
   if (g_creating.fetch_add(change) + change < 0) g_creating.store(0);
 }
 
-// Since the process began: ops seen, failures, records dropped, calls of ours, those timed, ns of these,
-// ns of all that made or asked something new; calls of Python's hooks, those timed, ns of these, ns of
-// those that took too long to stand for others.
+// Writes the counts since the process began: ops seen, failures, records dropped, our calls, timed calls, ns
+// of the timed calls, ns of all work on a new call, place or output; calls by Python's hooks, timed ones, ns
+// of the timed ones, ns of those that took too long to stand for others.
 void opscope_counts(int64_t* out) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);

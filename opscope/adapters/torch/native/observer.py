@@ -1,4 +1,4 @@
-"""The native observer from Python: its library, its switches, and its buffers in a recording."""
+"""Controls the native observer from Python: loads its library, switches it, and records its buffers."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ from ..state import Threads, ThreadState
 from .binary import GROUPS, BuildError, build, plan
 
 _log = logging.getLogger(__name__)
-#: Before a library's file (kLibraryMark in state.h).
+#: The mark before the name of a library's file (kLibraryMark in state.h).
 _LIBRARY_MARK: Final = "\1"
 
 ABI: Final = 7
-#: One callback in so many is timed (kTimedEvery in state.h), and all that make something new.
+#: One callback in this many is timed (kTimedEvery in state.h), beside all callbacks that make something new.
 TIMED_EVERY: Final = 64
-#: Likewise of the calls by Python's hooks (kHookTimedEvery).
+#: One call of Python's hooks in this many is timed (kHookTimedEvery).
 HOOK_TIMED_EVERY: Final = 17
-#: ``all``: also the ops that PyTorch decomposes (``aten::linear``) and what backends call inside
-#: an op (``aten::mkldnn_convolution``); else one level of each nest, the one that a dispatch mode
-#: sees: at half the cost, and the one that reports count.
+#: ``all``: also record the ops that PyTorch decomposes (``aten::linear``) and those that backends call inside
+#: an op (``aten::mkldnn_convolution``). Otherwise record one level of nested ops, the one that a dispatch
+#: mode sees and that reports count, at half the cost.
 LEVELS: Final = "OPSCOPE_TORCH_LEVELS"
 
 
-#: How this Python lays out its frames; 0 where they may change while they are read.
+#: The Python version by which native code chooses a frame layout; 0 where frames may change while they are
+#: read (free-threaded Python).
 _PYTHON: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else sys.hexversion >> 16
 
 
@@ -55,7 +56,7 @@ _COUNTS: Final = (
 )
 
 
-#: The categories of ops that native code is told of by number.
+#: The forced categories of ops (``ThreadState.works``) → their numbers in native code.
 _CATEGORIES: Final[dict[str | None, int]] = {
     None: 0,
     **{name: CATEGORY_ID[name] for name in ("backward", "optimizer")},
@@ -63,7 +64,7 @@ _CATEGORIES: Final[dict[str | None, int]] = {
 
 
 class NativeState(ThreadState):
-    """A thread of which native code knows what is open, and what it is about."""
+    """A thread's state of which native code has a copy: the open ranges and what the thread is doing."""
 
     __slots__ = ("_begun", "_switch")
 
@@ -73,11 +74,11 @@ class NativeState(ThreadState):
         super().__init__(number)
 
     def switched(self) -> None:
-        """Native code is told."""
+        """Pass the changed state to native code."""
         self._switch(self.open, self.optimizing, self.wait, _CATEGORIES[self.works])
 
     def begun(self, phase: str, prepared: Prepared) -> None:
-        """Native code begins it from now on."""
+        """From now on let native code begin ``phase``."""
         self._begun(phase, prepared.id)
 
 
@@ -85,12 +86,12 @@ _BUILTINS: Final = ("switch", "around", "begun", "know", "forget", "enter", "lea
 
 
 class Library:
-    """The loaded binary. One a process, never unloaded: ops that run may still end in it."""
+    """The loaded binary. One per process; never unloaded, because running ops may still end in it."""
 
     def __init__(self, path: Path) -> None:
         library = cache.load(path)
         if library.opscope_abi() != ABI:
-            raise OSError(f"{path} is of another version")
+            raise OSError(f"{path} was built for another version of opscope")
         library.opscope_setup.argtypes = (
             ctypes.py_object,
             ctypes.py_object,
@@ -104,30 +105,30 @@ class Library:
         library.opscope_counts.argtypes = (ctypes.c_void_p,)
         self.call = library
         self._groups: ctypes.CDLL | None = None
-        #: What Python's hooks call without ctypes, whose calls cost as much as an op.
+        #: The builtins that Python's hooks call directly; a call through ctypes costs as much as an op.
         self.builtins = {name: self.builtin(name) for name in _BUILTINS}
         self.has_nvtx = bool(library.opscope_has_nvtx())
 
     def name_groups(self, path: Path) -> None:
-        """Let the library at ``path``, made of groups.cpp, name process groups. Raises OSError where it
+        """Let the library at ``path`` (built from groups.cpp) name process groups. Raises OSError where it
         cannot be loaded."""
         self._groups = cache.load(path)  # never unloaded either
         self.call.opscope_name_objects(self._groups.opscope_object_name)
 
     def builtin(self, name: str, plain_pop: int = 0) -> Callable[..., Any]:
-        """One of those, bound to the code of an emitter's plain pop."""
+        """Return the builtin ``name``, bound to the code of an emitter's plain pop."""
         made: Callable[..., Any] = self.call.opscope_builtin(name.encode(), plain_pop)
         return made
 
 
 @functools.lru_cache(maxsize=1)
 def load(path: Path) -> Library:
-    """The library at ``path``. Raises OSError where it cannot be loaded."""
+    """Return the library at ``path``. Raises OSError where it cannot be loaded."""
     return Library(path)
 
 
 class NativeMode:
-    """Switches the callback; hands its buffers to the recorder when that flushes."""
+    """Switches the callback on and off; passes its buffers to the recorder when that flushes."""
 
     def __init__(
         self, library: Library, emitter: Emitter, threads: Threads, options: Options
@@ -140,12 +141,12 @@ class NativeMode:
         self._creating = 0
         self._asked_groups = False
         self._recorder: Recorder | None = None
-        #: What the recording began with.
+        #: The counters: room for a reading, and the values at the start of the recording.
         self._out = (ctypes.c_int64 * len(_COUNTS))()
         self._before = dict.fromkeys(_COUNTS, 0)
         self._worker_loop: Any = None
         self._sources = Sources()
-        # native code keeps the latest for good, and what it is told not this mode
+        # native code keeps these functions for good, so they must not keep this object alive
         classify, taken = shielded(_file_by(weakref.ref(self))), shielded(flush)
         self._call.opscope_setup(classify, taken, pop_code(emitter.number), _PYTHON)
         self._call.opscope_options(
@@ -154,21 +155,20 @@ class NativeMode:
             int(os.environ.get(LEVELS) == "all"),
         )
         self._builtins = library.builtins
-        # what hooks of PyTorch's push to
+        # the emitters that PyTorch's hooks push to
         self._emitters = (emitter, session.emitter(session.STEP_FRAMEWORK))
-        self._builtins["forget"](None)  # what an adapter before this one told
+        self._builtins["forget"](None)  # the layers of an earlier adapter
         threads.make = self._state
         _watch_the_end(self._call)
         _watch_forks()
         _modes.add(self)
 
     def for_layers(self) -> dict[str, Callable[..., Any]] | None:
-        """The builtins, where one thread alone runs Python at a time, as those of layers take for
-        granted."""
+        """The builtins for layers, or None where Python has no GIL: they rely on it."""
         return self._builtins if _PYTHON else None
 
     def name_groups(self) -> None:
-        """There are process groups: texts name them from now on, once the library for it is there."""
+        """Build and load the library that names process groups, once; from then on texts name them."""
         if self._asked_groups:
             return
         self._asked_groups = True
@@ -182,7 +182,7 @@ class NativeMode:
 
     @property
     def creating(self) -> int:
-        """Backward passes running that build a graph of their own."""
+        """The number of running backward passes that build an autograd graph."""
         return self._creating
 
     @creating.setter
@@ -191,8 +191,8 @@ class NativeMode:
         self._creating = depth
 
     def _file_of(self, code: CodeType) -> bytes:
-        """How the text writes the file of a code object, after a mark where it is a library's; empty where
-        it is neither that nor the user's."""
+        """Return a code object's file as texts show it, after a mark for a library's file; empty for a file
+        that is neither a library's nor the user's."""
         try:
             shown = self._sources.shown(code.co_filename) or ""
             mark = _LIBRARY_MARK if isinstance(shown, LibraryFile) else ""
@@ -204,7 +204,7 @@ class NativeMode:
     # -------------------------------------------------------------------- on and off
 
     def listen(self) -> None:
-        """A recording, or the attached NVTX tool, begins or ceases to hear this emitter."""
+        """Switch the callback on or off: a recording or the attached NVTX tool begins or stops to listen."""
         recorder = session.recorder()
         if recorder is not self._recorder:
             self._recorder = recorder
@@ -222,11 +222,11 @@ class NativeMode:
             self.stop()
 
     def after_fork(self) -> None:
-        """In a forked child: texts are given to NVTX anew."""
+        """In a forked child, register all texts with NVTX anew."""
         self._call.opscope_forked()
 
     def stop(self) -> None:
-        """Take the callback away."""
+        """Remove the callback."""
         self._call.opscope_ignore()
         for emitter in self._emitters:
             emitter.write_by(None)
@@ -236,12 +236,12 @@ class NativeMode:
             self._worker_loop = None
 
     def _writing(self, recorder: Recorder, popped: int) -> Writing:
-        """An emitter's push, pop and mark: into the buffer that has this thread's ops."""
+        """Return the push, pop and mark for an emitter, which write into the buffer of this thread's ops."""
         push, pop, mark = (self._library.builtin(name, popped) for name in ("push", "pop", "mark"))
         return push, pop, mark
 
     def _patch_workers(self) -> None:
-        """What a data loader's worker runs is input."""
+        """Wrap the data loader's worker loop, so that ops in a worker have category ``input``."""
         if self._worker_loop is not None:
             return
         original = self._worker_loop = worker._worker_loop
@@ -262,7 +262,7 @@ class NativeMode:
     # -------------------------------------------------------------------- for the recorder
 
     def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
-        """What has been written since the last time: chunks, lines of strings, new threads."""
+        """Return what was written since the last call: chunks of records, lines of strings, new threads."""
         out = (ctypes.c_size_t * 6)()
         self._call.opscope_take(out)
         events, events_size, strings, strings_size, threads, count = out
@@ -274,19 +274,19 @@ class NativeMode:
         )
 
     def notes(self) -> list[tuple[str, str, int]]:
-        """What this recording lost."""
+        """Return what this recording lost, as notes."""
         spent = {name: count - self._before.get(name, 0) for name, count in self.counts().items()}
         notes = []
         if spent["dropped"]:
-            what = "ops left out: the buffers were full, as nothing was written to disk"
+            what = "ops left out: the buffers were full, because nothing was written to disk"
             notes.append(("warning", what, spent["dropped"]))
         if spent["failures"]:
             notes.append(("warning", "ops that could not be described", spent["failures"]))
         return notes
 
     def spent(self) -> Spent:
-        """What the callbacks cost; what PyTorch does to call them is not in it."""
-        out, before = self._out, self._before  # asked in steps: no more than it must
+        """Return the cost of the callbacks, without PyTorch's cost of calling them."""
+        out, before = self._out, self._before  # runs during training steps: only the necessary work
         self._call.opscope_counts(out)
         calls, timed = out[3] - before["calls"], out[4] - before["timed"]
         sampled = (out[5] - before["timed_ns"]) * calls // timed if timed else 0
@@ -294,7 +294,7 @@ class NativeMode:
         return Spent("ops, native", time, calls, TIMED_EVERY, 0)
 
     def spent_by_hooks(self) -> Spent:
-        """What layers and phases cost, Python's part of a layer included."""
+        """Return the cost of layers and phases, including a layer's work in Python."""
         out, before = self._out, self._before
         self._call.opscope_counts(out)
         calls, timed = out[7] - before["hooks"], out[8] - before["hooks_timed"]
@@ -307,8 +307,11 @@ class NativeMode:
         return Spent("layers and phases", time, calls, HOOK_TIMED_EVERY, 0)
 
     def counts(self) -> dict[str, int]:
-        """Since the process began: ops, failures, ops dropped, callbacks, those timed, ns of these, and
-        ns of all that made or asked something new."""
+        """Return the counters since the process began, by the names in ``_COUNTS``.
+
+        ``timed_ns`` is of the timed callbacks; ``slow_ns`` is of all work on a new call, place or output, and
+        of timed callbacks that took too long to stand for others.
+        """
         out = self._out
         self._call.opscope_counts(out)
         return dict(zip(_COUNTS, out, strict=True))
@@ -322,14 +325,16 @@ def _file_by(mode: weakref.ref[NativeMode]) -> Callable[[CodeType], bytes]:
     return classify
 
 
-#: Whether no flush has failed.
+#: Whether every flush so far has succeeded.
 _flushed = True
 _modes: weakref.WeakSet[NativeMode] = weakref.WeakSet()
 
 
 def flush() -> None:
-    """Have the recorder, if any, take what native code has. Called by that, in the user's midst: so
-    only what interrupts the program (Ctrl-C) is raised."""
+    """Let the recorder, if any, take the native buffers.
+
+    Native code calls this inside the user's program, so it raises only what interrupts the program (Ctrl-C).
+    """
     global _flushed
     try:
         recorder = session.recorder()
@@ -343,7 +348,7 @@ def flush() -> None:
 
 @functools.lru_cache(maxsize=1)
 def _watch_the_end(library: ctypes.CDLL) -> None:
-    # While Python goes down its frames are not to be asked for any more.
+    # Python's frames must not be read while the interpreter shuts down.
     atexit.register(library.opscope_ignore)
 
 

@@ -1,4 +1,4 @@
-// What does not change from call to call of one operator, found by the address of its name.
+// The properties of an operator that are the same in every call, found by the address of its name.
 
 #pragma once
 
@@ -56,7 +56,7 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
     bool explicitly = handle->hasKernelForDispatchKey(K::CompositeExplicitAutograd);
     op->composite = handle->hasKernelForDispatchKey(K::CompositeImplicitAutograd) && !explicitly &&
         !handle->hasKernelForDispatchKey(K::AutogradCPU);
-    // A device's own kernel comes before the decomposition.
+    // A device's own kernel takes precedence over the decomposition.
     op->own_cpu = handle->hasKernelForDispatchKey(K::CPU);
     op->own_cuda = handle->hasKernelForDispatchKey(K::CUDA);
     op->autocast_cpu = handle->hasKernelForDispatchKey(K::AutocastCPU);
@@ -67,18 +67,18 @@ OpInfo* make_op(const c10::FunctionSchema& schema) {
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
   auto& slot = g.ops[full];
-  if (slot && !slot->same(*op)) g.former_ops.push_back(std::move(slot));  // defined anew
+  if (slot && !slot->same(*op)) g.former_ops.push_back(std::move(slot));  // the program redefined the op
   if (!slot) slot = std::move(op);
   return slot.get();
 }
 
-// An operator that was taken away (``torch.library``) leaves the address of its name to others.
+// Counts removed operators (``torch.library``): another operator may reuse the address of the name.
 struct Gone final : c10::OpRegistrationListener {
   void onOperatorRegistered(const c10::OperatorHandle&) override {}
   void onOperatorDeregistered(const c10::OperatorHandle&) override { g_names.fetch_add(1); }
 };
 
-void watch_names() {  // for good: the handle is never destroyed
+void watch_names() {  // permanently: the handle is never destroyed
   new auto(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Gone>()));
 }
 
@@ -91,10 +91,11 @@ COLD OpSlot* new_op(Thread& t, const at::RecordFunction& fn, uint64_t key) {
   return &slot;
 }
 
-// The op of this call, until the next is asked for; null where it is no operator with a schema.
+// Returns the op of this call, valid until the next ``find_op``; null for a call of no operator with a
+// schema.
 inline const OpSlot* find_op(Thread& t, const at::RecordFunction& fn) {
-  // The schema's own string, alive as long as the operator: its address is of one overload.
-  uint64_t key = uint64_t(fn.name()) * 0x9E3779B97F4A7C15ull;  // odd: no two alike
+  // The name is the schema's own string and lives as long as the operator: one address, one overload.
+  uint64_t key = uint64_t(fn.name()) * 0x9E3779B97F4A7C15ull;  // an odd factor: distinct keys stay distinct
   int64_t names = g_names.load(std::memory_order_relaxed);
   if (C10_UNLIKELY(t.names != names || t.ops.count > kMaxEntries)) {
     t.names = names;

@@ -1,7 +1,7 @@
-// What Python's hooks tell: builtins that write layers and phases beside the ops, under the GIL.
+// Builtins that Python's hooks call to write layers and phases beside the ops, under the GIL.
 //
-// In a model the caches are full of the model, and each Python function and object that a hook touches
-// is fetched from afar. What is usual about a module's call is done here, at a fifth of the cost.
+// While a model runs, its data fills the CPU's caches, so each Python function and object that a hook touches
+// costs a cache miss. The common case of a module's call is handled here, at a fifth of the cost.
 
 #pragma once
 
@@ -9,27 +9,26 @@
 
 namespace {
 
-// A module: the number of its path among the texts, and what stands for it in Python's list of what
-// is open. Under the GIL only.
+// A module. Under the GIL only.
 struct Layer {
-  int64_t text = -1;  // -1: it is gone
-  PyObject* key = nullptr;
+  int64_t text = -1;  // the number of the text with its path; -1: the module no longer exists
+  PyObject* key = nullptr;  // its entry in Python's list of open ranges
 };
 struct Layers {
   Table<Layer> table;
   std::vector<std::unique_ptr<Layer>> all;
   PyObject *enter = nullptr, *leave = nullptr, *left = nullptr;
-  PyObject* forward = nullptr;  // as Python's list has it
+  PyObject* forward = nullptr;  // the forward phase's entry in Python's list of open ranges
   int64_t forward_text = -1;
 };
 Layers& layers() {
   static Layers* one = new Layers;
   return *one;
 }
-// Attributes: of a prepared range, of a module.
+// Names of attributes: ``id`` of a prepared range, ``training`` of a module.
 PyObject *g_id = nullptr, *g_training = nullptr;
 
-// Times one call in so many; a prime, so that it is not always the same module of a model.
+// Times one outermost call in kHookTimedEvery, a prime, so that it is not always the same module of a model.
 struct Sample {
   Thread& t;
   int64_t begin = 0;
@@ -57,7 +56,7 @@ inline PyObject* answer(PyObject& constant) {
   return &constant;
 }
 
-inline bool is_int(const PyObject* value) {  // what the limited API lets its users see of an object
+inline bool is_int(const PyObject* value) {  // by the two fields of an object that the limited API exposes
   struct Head {
     ssize_t references;
     const PyObject* type;
@@ -65,7 +64,7 @@ inline bool is_int(const PyObject* value) {  // what the limited API lets its us
   return reinterpret_cast<const Head*>(value)->type == &PyLong_Type;
 }
 
-// The number of a prepared range's text; with an error set, -1.
+// Returns the number of a prepared range's text; -1, with an error set, on failure.
 inline int64_t text_number(PyObject* prepared) {
   PyObject* id = PyObject_GetAttr(prepared, g_id);
   if (!id) return -1;
@@ -74,19 +73,20 @@ inline int64_t text_number(PyObject* prepared) {
   return number;
 }
 
+// Replaces a reference that native code keeps.
 void keep(PyObject*& place, PyObject* value) {
   PyObject* old = place;
   Py_IncRef(place = value);
   if (old) Py_DecRef(old);
 }
 
-// What a builtin returns that was called at ``time`` and may flush.
+// Returns the result of a builtin that was called at ``time``: None, after a flush if one is due.
 inline PyObject* none_or_flush(int64_t time) {
   bool due = time >= g_due.load(std::memory_order_relaxed);
   return C10_UNLIKELY(due && !flush()) ? nullptr : answer(_Py_NoneStruct);
 }
 
-// Calls one of Python's own, which may be exchanged while it runs.
+// Calls a Python function that may be replaced while it runs.
 template <class... Arguments>
 COLD PyObject* call(PyObject* function, Arguments... arguments) {
   Py_IncRef(function);
@@ -95,12 +95,13 @@ COLD PyObject* call(PyObject* function, Arguments... arguments) {
   return result;
 }
 
-// What is open on this thread, outermost first, where this recording is told by these builtins: module
-// ids, and names of phases. Null: Python is to see to it.
+// Returns this thread's list of open ranges, outermost first: module ids and names of phases. Null where
+// these builtins do not write the current recording: then Python's own functions handle the call.
 inline PyObject* open_ranges(const Thread& t, int64_t epoch) {
   return epoch && t.open_epoch == epoch && !g_nvtx.load(std::memory_order_relaxed) ? t.open : nullptr;
 }
 
+// Releases the references that ended threads have left.
 COLD void adopt(Global& g) {
   std::vector<PyObject*> orphans;
   {
@@ -111,7 +112,7 @@ COLD void adopt(Global& g) {
   for (PyObject* one : orphans) Py_DecRef(one);
 }
 
-// switch(open, optimizing, waiting, category): what this thread has open, and what it is about.
+// switch(open, optimizing, waiting, category): sets this thread's list of open ranges and what it is doing.
 PyObject* switch_thread(PyObject*, PyObject* const* args, ssize_t) {
   Thread& t = this_thread();
   if (t.open != args[0]) keep(t.open, args[0]);
@@ -123,8 +124,8 @@ PyObject* switch_thread(PyObject*, PyObject* const* args, ssize_t) {
   return answer(_Py_NoneStruct);
 }
 
-// around(enter, leave, left): Python's own, for all that is not as usual; ``left(module, result)`` when
-// the outermost module has been left.
+// around(enter, leave, left): sets Python's own functions, called in all but the common case. ``left(module,
+// result)`` is called after the outermost module has returned.
 PyObject* set_layers(PyObject*, PyObject* const* args, ssize_t) {
   keep(layers().enter, args[0]);
   keep(layers().leave, args[1]);
@@ -132,8 +133,8 @@ PyObject* set_layers(PyObject*, PyObject* const* args, ssize_t) {
   return answer(_Py_NoneStruct);
 }
 
-// begun(forward, text): steps have begun on this thread, so that a model's call begins but its forward
-// phase from now on.
+// begun(forward, text): notes that steps have begun on this thread. From now on a model's call begins only
+// its forward phase.
 PyObject* steps_begun(PyObject*, PyObject* const* args, ssize_t) {
   Thread& t = this_thread();
   keep(layers().forward, args[0]);
@@ -142,7 +143,7 @@ PyObject* steps_begun(PyObject*, PyObject* const* args, ssize_t) {
   return answer(_Py_NoneStruct);
 }
 
-// know(module, key, text): a layer's number, by which it is found from now on.
+// know(module, key, text): registers a layer: its key in the list of open ranges and the number of its text.
 PyObject* know_layer(PyObject*, PyObject* const* args, ssize_t) {
   Layers& all = layers();
   uint64_t key = code_key(args[0]);
@@ -157,7 +158,7 @@ PyObject* know_layer(PyObject*, PyObject* const* args, ssize_t) {
   return answer(_Py_NoneStruct);
 }
 
-// forget(id): the module is gone, and another may come to lie there. forget(None): all of them.
+// forget(id): removes a module that no longer exists; another may get its address. forget(None): removes all.
 PyObject* forget_layer(PyObject*, PyObject* id) {
   Layers& all = layers();
   if (id == &_Py_NoneStruct) {
@@ -171,14 +172,15 @@ PyObject* forget_layer(PyObject*, PyObject* id) {
   return answer(_Py_NoneStruct);
 }
 
-// Whether one of the first ``size`` that are open is a layer.
+// Whether one of the first ``size`` open ranges is a layer.
 inline bool in_layer(PyObject* open, ssize_t size) {
   while (size > 0)
     if (is_int(PyList_GetItem(open, --size))) return true;
   return false;
 }
 
-// Whether it is done. A module that no other calls begins the forward phase, where nothing is open.
+// Enters a known layer; returns whether that was done. An outermost module begins the forward phase if no
+// range is open.
 inline bool enter_known(Thread& t, PyObject* open, const Layer& layer, int64_t epoch) {
   ssize_t size = PyList_Size(open);
   if (!in_layer(open, size)) {
@@ -193,7 +195,7 @@ inline bool enter_known(Thread& t, PyObject* open, const Layer& layer, int64_t e
   return true;
 }
 
-// enter(module): True where the layer was pushed here, else what Python's own function says.
+// enter(module): returns True where the layer was pushed here, else the result of Python's own function.
 PyObject* enter_layer(PyObject*, PyObject* module) {
   Thread& t = this_thread();
   Sample sample(t);
@@ -202,13 +204,13 @@ PyObject* enter_layer(PyObject*, PyObject* module) {
     Layer* layer = layers().table.find(code_key(module));
     if (C10_LIKELY(layer && layer->text >= 0 && enter_known(t, open, *layer, epoch)))
       return answer(_Py_TrueStruct);
-    if (!forgiven()) return nullptr;  // no memory for the list
+    if (!forgiven()) return nullptr;  // after a failure to extend the list, for want of memory
   }
   return call(layers().enter, module);
 }
 
-// Whether a module is in training, and what it returned is to be trained. With an error set, which may
-// be a module's own, false.
+// Whether a module is in training and grad mode is on. False, with an error set, where the attribute cannot
+// be read; the error may be the module's own.
 inline bool trains(PyObject* module) {
   if (!c10::GradMode::is_enabled()) return false;
   PyObject* training = PyObject_GetAttr(module, g_training);
@@ -217,7 +219,8 @@ inline bool trains(PyObject* module) {
   return training == &_Py_TrueStruct;
 }
 
-// leave(what ``enter`` returned, module, what the module returned).
+// leave(entered, module, result): closes the layer. ``entered`` is the result of ``enter``, ``result`` the
+// module's.
 PyObject* leave_layer(PyObject*, PyObject* const* args, ssize_t) {
   int64_t time = now();
   Thread& t = this_thread();
@@ -230,14 +233,14 @@ PyObject* leave_layer(PyObject*, PyObject* const* args, ssize_t) {
     return call(layers().leave, args[0], args[1], args[2]);
   t.put(g_pop_code.load(std::memory_order_relaxed), time);
   PyList_SetSlice(open, top, top + 1, nullptr);
-  // what trains has its forward phase last beyond this
+  // in training the forward phase lasts longer than the model's call
   if (!in_layer(open, top) && !trains(args[1]))
     return forgiven() ? call(layers().left, args[1], args[2]) : nullptr;
   sample.end();
   return none_or_flush(time);
 }
 
-// The three of an emitter that only a recorder hears; they are bound to the code of its plain pop.
+// push, pop and mark of an emitter with no listener but a recorder, bound to the code of its plain pop.
 // push(prepared, seq = -1, thread = 0).
 PyObject* push_range(PyObject*, PyObject* const* args, ssize_t size) {
   Thread& t = this_thread();
@@ -272,6 +275,7 @@ PyObject* pop_range(PyObject* plain, PyObject* const* args, ssize_t size) {
   return none_or_flush(time);
 }
 
+// mark(prepared)
 PyObject* mark_range(PyObject*, PyObject* const* args, ssize_t) {
   int64_t time = now();
   Thread& t = this_thread();
@@ -284,6 +288,7 @@ PyObject* mark_range(PyObject*, PyObject* const* args, ssize_t) {
   return none_or_flush(time);
 }
 
+// Calls ``function`` if it has got enough arguments, else raises TypeError.
 template <ssize_t least, PyObject* (*function)(PyObject*, PyObject* const*, ssize_t)>
 PyObject* counted(PyObject* self, PyObject* const* args, ssize_t size) {
   if (C10_LIKELY(size >= least)) return function(self, args, size);

@@ -1,4 +1,4 @@
-// One op: what it is, where it begins, what it returned, where it ends.
+// Handles one op: its begin, its direction and place, its outputs, its end.
 
 #pragma once
 
@@ -6,12 +6,13 @@
 
 namespace {
 
+// Notes which op made the autograd nodes [``from``, ``to``), and at which place.
 void fill_nodes(Thread& t, int64_t from, int64_t to, const Place* place, int64_t op_seq, uint64_t op_thread) {
   if (!t.nodes) t.nodes = std::make_unique<NodeSlot[]>(kNodes);
   if (to - from > int64_t(kNodes)) from = to - int64_t(kNodes);
   for (int64_t seq = from; seq < to; ++seq) {
     NodeSlot& slot = t.nodes[size_t(seq) & (kNodes - 1)];
-    if (slot.seq.load(std::memory_order_relaxed) == seq) continue;  // an op within made it
+    if (slot.seq.load(std::memory_order_relaxed) == seq) continue;  // an inner op made it
     slot.place.store(place, std::memory_order_relaxed);
     slot.op.store(op_seq >= 0 && op_thread < kMaxForwardThread ? op_seq | int64_t(op_thread) << kSeqBits : -1,
         std::memory_order_relaxed);
@@ -19,7 +20,7 @@ void fill_nodes(Thread& t, int64_t from, int64_t to, const Place* place, int64_t
   }
 }
 
-// Whether PyTorch will call an op again, further in, to do this one's work.
+// Whether PyTorch does this op's work by calling ops again, below this level.
 inline bool transparent(
     const OpTraits& op, c10::ArrayRef<IValue> args, c10::impl::LocalDispatchKeySet local) {
   using K = c10::DispatchKey;
@@ -41,14 +42,15 @@ inline bool transparent(
       !local.excluded_.has(K::FuncTorchDynamicLayerFrontMode);
 }
 
-// Whether a compiler or an exporter runs the program on fake tensors to see what it does.
+// Whether a compiler or an exporter traces the program with fake tensors.
 bool tracing() {
   using Modes = c10::impl::TorchDispatchModeTLS;
   using Key = c10::impl::TorchDispatchModeKey;
   return Modes::get_mode(Key::FAKE) || Modes::get_mode(Key::PROXY) || Modes::get_mode(Key::FUNCTIONAL);
 }
 
-// What a mode of the tracer's does for an op that is only traced, it does within it.
+// Begins an op that is only traced. Neither it nor the ops that the tracer's mode runs within it are
+// recorded.
 COLD std::unique_ptr<at::ObserverContext> begin_silence(Thread& t, const at::RecordFunction& fn) {
   auto silent = std::unique_ptr<Context>(new (t) Context);
   silent->thread = &t;
@@ -58,13 +60,13 @@ COLD std::unique_ptr<at::ObserverContext> begin_silence(Thread& t, const at::Rec
   return silent;
 }
 
-// Nodes made outside any op, by a torch.autograd.Function: this op, ``c``, is its first.
+// Assigns autograd nodes that were made outside any op, by a torch.autograd.Function, to its first op, ``c``.
 COLD void adopt_nodes(Thread& t, const Context& c) {
   fill_nodes(t, t.filled, c.peeked, c.place, c.peeked - 1, t.record_function_id);
 }
 
-// The text of a call that this thread has not yet pushed in this recording, or that an NVTX tool hears
-// too.
+// Finds the text of a call that this thread has not pushed yet in this recording, or of any call while an
+// NVTX tool listens.
 APART Text* find_text(Thread& t, Context& c, const at::RecordFunction& fn, c10::ArrayRef<IValue> args,
     Category category, uint64_t key) {
   CallSlot* call = find_call(t, key);
@@ -84,20 +86,20 @@ APART Text* find_text(Thread& t, Context& c, const at::RecordFunction& fn, c10::
   return text;
 }
 
-// Which way a call goes and where it comes from: what its range carries beside its text.
+// A call's direction and origin: the data of its range beside the text.
 struct Way {
   Category category = kForward;
-  int64_t seq = -1;             // of the op, or of the one that it differentiates
-  uint64_t forward_thread = 0;  // that ``seq`` is of
+  int64_t seq = -1;             // sequence number of the op, or of the op that it differentiates
+  uint64_t forward_thread = 0;  // the forward thread of ``seq``
   const Place* place = &kNowhere;
 };
 
-// Of a forward op, and of one that a backward pass runs to build a graph of its own.
+// Returns the ``Way`` of a forward op, or of an op that a backward pass runs to build an autograd graph.
 inline Way forward_way(
     Thread& t, Context& c, const OpTraits& op, const at::RecordFunction& fn, bool in_node) {
   Way way;
   c.forward = true;
-  way.seq = fn.seqNr();  // there only where grad mode is on
+  way.seq = fn.seqNr();  // set only where grad mode is on
   bool grad = way.seq >= 0 || c10::GradMode::is_enabled();
   if (t.flags[0] && !grad)
     way.category = kOptimizer;
@@ -105,8 +107,8 @@ inline Way forward_way(
     way.category = kInput;
   if (g_source.load(std::memory_order_relaxed)) way.place = t.has_place ? t.place : find_place(t);
   c.peeked = way.seq >= 0 ? way.seq : at::sequence_number::peek();
-  c.makes = grad || !op.native;  // nothing of PyTorch's own turns grad mode on
-  // One level of a nest carries the number, so that a backward op finds that one.
+  c.makes = grad || !op.native;  // none of PyTorch's own ops turns grad mode on
+  // Only one level of nested ops carries the number, so that a backward op finds that level.
   if (!c.canonical) {
     way.seq = -1;
   } else {
@@ -120,20 +122,21 @@ inline Way forward_way(
   }
   way.forward_thread = t.record_function_id;
   if (C10_UNLIKELY(t.flags[2])) way.category = Category(t.flags[2]);
-  // What the engine calls when its nodes are done (DDP's last averages).
+  // A callback that the engine runs after its nodes (DDP's last averages).
   else if (C10_UNLIKELY(!in_node && torch::autograd::get_current_graph_task_id() >= 0))
     way.category = kBackward;
-  // It makes nothing that is differentiated: a number would make it another op's gradient.
+  // The op makes no node. With a number it would count as another op's gradient.
   if (C10_UNLIKELY(way.category == kBackward)) way.seq = -1;
   return way;
 }
 
-// Of an op that autograd node ``node`` runs: it has the number and the place of the op that made the node.
+// Returns the ``Way`` of an op that autograd node ``node`` runs: number and place of the op that made the
+// node.
 inline Way backward_way(Context& c, const torch::autograd::Node& node) {
   Way way;
   way.category = kBackward;
   int64_t number = int64_t(node.sequence_nr());
-  if (number >= 0) {  // 2⁶⁴−1: AccumulateGrad and the like, made by no op
+  if (number >= 0) {  // not 2⁶⁴−1, which AccumulateGrad and other nodes have that no op made
     way.forward_thread = node.thread_id();
     way.seq = number;
     Thread* maker = way.forward_thread < kMaxForwardThread
@@ -165,7 +168,7 @@ APART std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunc
   const OpTraits& op = found->traits;
   if (!op.recorded) return nullptr;
   auto args = fn.inputs();
-  // TorchScript's interpreter gives its whole stack, whose top the arguments are.
+  // TorchScript's interpreter passes its whole stack; the arguments are at its top.
   if (args.size() > op.count) args = args.slice(args.size() - op.count);
   fetch(args);
   auto node = torch::autograd::get_current_node();
@@ -173,9 +176,9 @@ APART std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunc
   const Kinds kinds(args);
   const auto local = c10::impl::tls_local_dispatch_key_set();
   using K = c10::DispatchKey;
-  // What a fake tensor is made of is meta, out of the sight of dispatch modes.
+  // Ops on the meta tensor within a fake tensor run with dispatch modes excluded.
   if (C10_UNLIKELY(kinds.traced || (kinds.meta && local.excluded_.has(K::Python)) ||
-          (local.included_.has(K::Python) && tracing())))  // a mode on the stack includes Python
+          (local.included_.has(K::Python) && tracing())))  // a dispatch mode on the stack includes this key
     return begin_silence(t, fn);
 
   bool canonical = !below && !kinds.transformed && !transparent(op, args, local);
@@ -252,7 +255,7 @@ void output_piece(std::vector<std::string>& pieces, const IValue& value, const C
   pieces.push_back(same ? "]*" + std::to_string(values.size()) : "]");
 }
 
-// `` -> f32[2]``, `` -> (f32[2], i64[2])``: what an op returned, in pieces.
+// Returns an op's outputs in pieces: `` -> f32[2]``, `` -> (f32[2], i64[2])``.
 std::vector<std::string> output_pieces(const Context& c, c10::ArrayRef<IValue> outputs) {
   std::vector<std::string> shown;
   if (c.op->returns == 1 && outputs.size() == 1) {
@@ -277,8 +280,8 @@ std::vector<std::string> output_pieces(const Context& c, c10::ArrayRef<IValue> o
   return shown;
 }
 
-// The text with outputs, and the outputs' own pieces. Null where the op raised: it has none, and the
-// next call like it may have.
+// Returns the text with outputs; writes the outputs' own text to ``result``, if given. Null where the op
+// raised: it has no outputs, but the next such call may have some.
 COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* result) {
   if (outputs.empty() && c.op->returns > 0) return nullptr;
   Slow slow(*c.thread);
@@ -286,11 +289,11 @@ COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* resu
   std::vector<std::string> shown = output_pieces(c, outputs);
   std::string device;
   for (const IValue& value : outputs) find_device(device, value);
-  bool late = !entry.has_device && !device.empty();  // a factory: the result tells where it ran
+  bool late = !entry.has_device && !device.empty();  // a factory: only the result has the device
   if (result) {
     auto told = shown;
     if (late) device_piece(told, device);
-    *result = joined(told, shown.size(), kTextLimit - 3);  // as if "_()" stood before it
+    *result = joined(told, shown.size(), kTextLimit - 3);  // as if preceded by "_()"
     result->erase(0, 1);
   }
   uint64_t key = 0;
@@ -301,7 +304,7 @@ COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* resu
   }
   Global& g = global();
   std::lock_guard<std::mutex> guard(g.lock);
-  if (!entry.dynamic && entry.kept && entry.known.load()) {  // another thread's call like it ended first
+  if (!entry.dynamic && entry.kept && entry.known.load()) {  // the same call ended on another thread first
     Text* text = entry.pushed.load();
     if (c.epoch) announce(g, *text, c.epoch);
     return text;
@@ -332,7 +335,7 @@ COLD Text* complete(Context& c, c10::ArrayRef<IValue> outputs, std::string* resu
 }
 
 void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
-  if (&t != c.thread) return;  // ended by another thread: its own range ends with the recording
+  if (&t != c.thread) return;  // another thread ends the op: the range stays open until the recording ends
   if (c.hushed >= 0) unhush(t, c);
   if (c.silent) {
     --t.silent;
@@ -344,7 +347,7 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   int64_t pop = g_pop_code.load(std::memory_order_relaxed);
   if (c.wants) {
     std::string result;
-    c10::ArrayRef<c10::IValue> results = fn.outputs();  // likewise
+    c10::ArrayRef<c10::IValue> results = fn.outputs();  // TorchScript: its whole stack, see ``begin``
     if (results.size() > size_t(c.op->returns)) results = results.slice(results.size() - c.op->returns);
     Text* text = complete(c, results, c.nvtx ? &result : nullptr);
     if (text) pop = kCompleteBase - text->id;
@@ -364,7 +367,7 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   if (c.nvtx) nvtxDomainRangePop(global().nvtx);
 #endif
   if (c.epoch && c.epoch == g_epoch.load(std::memory_order_relaxed)) t.put(pop, time);
-  if (c.makes) {  // last: the first on a thread takes milliseconds, which are in no range of NVTX's
+  if (c.makes) {  // after the pops: the first time on a thread takes milliseconds, outside any NVTX range
     int64_t peeked = at::sequence_number::peek();
     if (peeked > c.peeked) {
       bool own = c.seq >= 0;
@@ -376,7 +379,8 @@ void finish(Thread& t, Context& c, const at::RecordFunction& fn, int64_t time) {
   count(t.ops_seen);
 }
 
-// What took so long that another process ran meanwhile counts once, and not for all calls.
+// Counts a timed call's ns. A call of kLongestSample or longer was interrupted by another process: it counts
+// once, and not as a sample for all calls.
 void sample(Thread& t, int64_t took) { count(took < kLongestSample ? t.own_ns : t.slow_ns, took); }
 
 inline bool unseen(const Thread& t) {
@@ -395,7 +399,7 @@ COLD std::unique_ptr<at::ObserverContext> begin_timed(Thread& t, const at::Recor
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   Thread& t = this_thread();
-  if (t.busy) return nullptr;  // an op of code that runs while Python is asked, a finalizer say
+  if (t.busy) return nullptr;  // an op within our own call of Python, for example by a finalizer
   count(t.calls);
   bool timed = t.calls.load(std::memory_order_relaxed) % kTimedEvery == kTimedEvery / 2;
   if (!timed && unseen(t)) return nullptr;
@@ -403,7 +407,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   std::unique_ptr<at::ObserverContext> context;
   try {
     context = C10_UNLIKELY(timed) ? begin_timed(t, fn) : begin(t, fn);
-  } catch (...) {  // our fault must never reach the user's program
+  } catch (...) {  // a fault of ours must never reach the user's program
     g_failures.fetch_add(1);
   }
   t.busy = false;
@@ -415,7 +419,7 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   Context& c = *static_cast<Context*>(context);
   Thread& t = this_thread();
   fetch(t, c);
-  int64_t time = now();  // the first thing after the op that takes time
+  int64_t time = now();  // the first slow action after the op
   int64_t slow = C10_UNLIKELY(c.timed) ? t.slow_ns.load(std::memory_order_relaxed) : 0;
   t.busy = true;
   try {

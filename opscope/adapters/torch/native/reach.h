@@ -1,7 +1,7 @@
-// What of PyTorch's RecordFunction is reached past its interface, on the versions where that was tried.
+// Accesses PyTorch's RecordFunction past its public interface, on the versions where that was tried.
 //
-// Its outputs, of those calls alone that need them; and its callbacks while an op runs whose inner calls
-// nobody records.
+// Requests outputs only for the calls that need them, and suspends the callback while an op runs whose inner
+// calls are not recorded.
 
 #pragma once
 
@@ -14,7 +14,7 @@ void on_end(const at::RecordFunction&, at::ObserverContext*);
 
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR <= 13
 
-// A private member; an explicit instantiation may name it.
+// Gives access to a private member: an explicit instantiation may name it.
 at::StepCallbacks& callbacks_of(at::RecordFunction&);
 template <auto Member>
 struct Reach {
@@ -22,9 +22,9 @@ struct Reach {
 };
 template struct Reach<&at::RecordFunction::step_callbacks_>;
 
-// RecordFunction keeps the outputs of every call if one of its callbacks asks for them, which costs as
-// much as the rest of what it does. They are needed only of calls not seen before: so the callback
-// does not ask, and each such call is asked for by itself once it has begun.
+// RecordFunction keeps the outputs of every call if one of its callbacks requests them. That costs as much as
+// all its other work. Only new calls need their outputs, so the callback does not request them, and each new
+// call requests its own after it has begun.
 constexpr bool kOutputsOnDemand = true;
 void want_outputs(const at::RecordFunction& fn) {
   callbacks_of(const_cast<at::RecordFunction&>(fn)).needs_outputs_ = true;
@@ -34,16 +34,16 @@ inline bool ours_alone(const at::StepCallbacks& these) {
   return these.callbacks_.size() == 1 && these.callbacks_[0].start_ == on_start;
 }
 
-// More than half of PyTorch's calls are made within an op that is recorded, and copying the arguments of each
-// for a callback that turns it down costs more than all that is done for the op itself. PyTorch keeps the
-// callbacks of a thread's next call ready: where ours is the only one, it is taken out of these until the op
-// ends. They lie behind what PyTorch tells of the thread; what is found there must equal the copy in ``fn``,
-// and PyTorch itself must say that there are no callbacks once ours is out. Where it does not, it stays in.
+// More than half of PyTorch's calls are made within an op that is recorded. Copying the arguments of each of
+// these calls for a callback that ignores it costs more than all the work for the op itself. PyTorch has the
+// callbacks for a thread's next call prepared. Where ours is the only one, it is removed from them until the
+// op ends. They are in memory after the thread's RecordFunctionTLS. The values found there must equal the
+// copy in ``fn``, and PyTorch must report no callbacks once ours is removed; otherwise it is not removed.
 COLD void find_ready(Thread& t, const at::RecordFunction& fn) {
-  constexpr size_t kFar = 1024;  // 264 bytes in 2.13
+  constexpr size_t kFar = 1024;  // search this many bytes; the distance is 264 bytes in 2.13
   constexpr auto kScope = at::RecordScope::FUNCTION;
   const at::StepCallbacks& copy = callbacks_of(const_cast<at::RecordFunction&>(fn));
-  if (!ours_alone(copy)) return;  // another profiler runs: at a later op
+  if (!ours_alone(copy)) return;  // another profiler runs: try again at a later op
   t.sought = true;
   const char* own = reinterpret_cast<const char*>(&copy);
   auto within = reinterpret_cast<const char*>(copy.callbacks_.begin()) - own;
@@ -51,7 +51,7 @@ COLD void find_ready(Thread& t, const at::RecordFunction& fn) {
   auto from = reinterpret_cast<uintptr_t>(t.tls);
   for (uintptr_t at = from; at < from + kFar; at += alignof(at::StepCallbacks)) {
     auto& one = *reinterpret_cast<at::StepCallbacks*>(at);
-    // first whether it is a vector, which lies where this one does
+    // first check that it is a vector with its elements at the same distance as in the copy
     if (reinterpret_cast<uintptr_t>(one.callbacks_.begin()) != at + within || !ours_alone(one)) continue;
     auto ours = one.callbacks_[0];
     if (ours.end_ != on_end || one.thread_id_ != copy.thread_id_ || one.scope_ != kScope) continue;
@@ -64,7 +64,7 @@ COLD void find_ready(Thread& t, const at::RecordFunction& fn) {
   }
 }
 
-// The last thing before an op within which nothing is recorded.
+// Removes our callback: the last action before an op within which nothing is recorded.
 inline void hush(Thread& t, Context& c, const at::RecordFunction& fn) {
   if (C10_UNLIKELY(!t.sought)) find_ready(t, fn);
   if (!t.ready || !ours_alone(*t.ready)) return;
@@ -72,8 +72,8 @@ inline void hush(Thread& t, Context& c, const at::RecordFunction& fn) {
   t.ready->callbacks_.clear();
 }
 
-// The first thing after it. Who adds or removes callbacks meanwhile has PyTorch gather them anew: what is
-// gathered by then stays as it is, and what is still to be will be.
+// Puts our callback back: the first action after that op. If callbacks were added or removed meanwhile,
+// PyTorch collects them anew: leave a collection that it has made, and let it make one that is pending.
 inline void unhush(Thread& t, const Context& c) {
   if (t.ready->callbacks_.empty() && t.tls->tls_record_function_enabled_ &&
       c.hushed == g_observing.load(std::memory_order_acquire))

@@ -1,5 +1,5 @@
-// What the observer keeps: texts, calls seen, threads and their buffers; and the constants that it
-// shares with the Python side.
+// The observer's data: texts, known calls, threads and their buffers; and the constants that it shares with
+// the Python side.
 
 #pragma once
 
@@ -39,8 +39,8 @@
 #include <nvtx3/nvToolsExt.h>
 #endif
 
-// Python's C API by hand: these functions are the same in every CPython from 3.9 on, so neither its
-// headers are needed nor one build per Python version. PyFrame_GetLasti came with 3.11.
+// Python's C API, declared by hand. These functions are the same in every CPython from 3.9 on, so neither
+// Python's headers nor a build per Python version is needed. PyFrame_GetLasti came with 3.11.
 extern "C" {
 PyObject* PyGILState_GetThisThreadState(void);
 int PyGILState_Ensure(void);
@@ -54,7 +54,7 @@ int PyFrame_GetLasti(PyObject*) __attribute__((weak));
 PyObject* PyObject_CallFunctionObjArgs(PyObject*, ...);
 char* PyBytes_AsString(PyObject*);
 void PyErr_Clear(void);
-PyObject* PyErr_Occurred(void);  // not a new reference
+PyObject* PyErr_Occurred(void);  // returns a borrowed reference
 int PyErr_ExceptionMatches(PyObject*);
 void PyErr_SetString(PyObject*, const char*);
 void Py_IncRef(PyObject*);
@@ -68,7 +68,7 @@ long PyLong_AsLong(PyObject*);
 long long PyLong_AsLongLong(PyObject*);
 unsigned long long PyLong_AsUnsignedLongLong(PyObject*);
 ssize_t PyList_Size(PyObject*);
-PyObject* PyList_GetItem(PyObject*, ssize_t);  // not a new reference
+PyObject* PyList_GetItem(PyObject*, ssize_t);  // returns a borrowed reference
 int PyList_Append(PyObject*, PyObject*);
 int PyList_SetSlice(PyObject*, ssize_t, ssize_t, PyObject*);
 typedef PyObject* (*PyCFunction)(PyObject*, PyObject*);
@@ -83,7 +83,7 @@ extern PyObject _Py_NoneStruct, _Py_TrueStruct, PyLong_Type;
 extern PyObject *PyExc_Exception, *PyExc_TypeError;
 }
 
-// Kept out of the way of what every call runs; and what many a call does, only beside it.
+// COLD: rare code, placed away from the code that every call runs. APART: common code that is not inlined.
 #define COLD __attribute__((cold, noinline))
 #define APART __attribute__((noinline))
 
@@ -95,11 +95,11 @@ using c10::IValue;
 // Each has its counterpart in Python; tests/test_native_constants.py compares them all.
 // observer.py
 constexpr int kAbi = 7;
-constexpr size_t kCounts = 11;  // what opscope_counts writes
-constexpr char kLibraryMark = '\1';  // before a library's file
-// One op in so many is timed, to tell our own cost.
+constexpr size_t kCounts = 11;  // the number of values that opscope_counts writes
+constexpr char kLibraryMark = '\1';  // before the name of a library's file
+// One op in this many is timed, to measure our own cost.
 constexpr uint32_t kTimedEvery = 64;
-// Likewise of what Python's hooks call. A prime, so that it is not always the same module of a model.
+// One call of Python's hooks in this many is timed. A prime, so that it is not always the same module.
 constexpr int64_t kHookTimedEvery = 17;
 // core/recording_format.py
 constexpr size_t kRecordBytes = 16;
@@ -117,25 +117,25 @@ constexpr size_t kTextLimit = 4096;
 constexpr char kCut[] = "<cut>";
 // core/capture/nvtx_sink.py
 constexpr size_t kMaxRegistered = 65536;
-// Ids of texts and numbers of threads, apart from those that Python gives.
+// The first ids of texts and numbers of threads, in ranges that Python does not use.
 constexpr int64_t kFirstText = int64_t(1) << 40;
 constexpr int64_t kFirstThread = int64_t(1) << 20;
 
 // dispatch.py and source.py
 constexpr size_t kMaxEntries = 65536;
 constexpr int kMaxVariants = 32;
-constexpr int kFrames = 3;  // of the user; a library's comes before them
+constexpr int kFrames = 3;  // of the user's code; a library's frame may come before them
 constexpr int kFrameDepth = 100;
 constexpr size_t kMaxPlaces = 65536;
-// dispatch.py: how the names begin of ops that are not recorded, that communicate, and whose results' sizes
-// depend on data.
+// dispatch.py: prefixes of the names of ops that are not recorded, that communicate, and whose results have
+// sizes that depend on data.
 constexpr const char* kUnrecorded[] = {"prim::", "profiler::", "aten::is_same_size"};
 constexpr const char* kCommunicating[] = {"c10d::", "c10d_functional::", "_c10d_functional::", "_dtensor::"};
 constexpr const char* kDynamic[] = {
     "aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero"};
-// state.py: autograd nodes remembered of each thread; a power of two.
+// state.py: the number of autograd nodes remembered per thread; a power of two.
 constexpr size_t kNodes = 1 << 17;
-// schema.CATEGORIES, and the numbers that they have in NVTX.
+// schema.CATEGORIES, with their numbers in NVTX.
 enum Category { kNone, kForward, kBackward, kOptimizer, kInput, kCommunication };
 constexpr const char* kCategoryNames[] = {
     nullptr, "forward", "backward", "optimizer", "input", "communication"};
@@ -143,41 +143,45 @@ constexpr const char* kOtherCategoryNames[] = {"layer", "step", "phase", "spec",
 constexpr uint32_t kResultCategory = 10;
 
 // -------------------------------------------------------------------------- constants of our own
-// Records (16 bytes) of one block, and those that may wait before Python is asked to flush.
+// Records (16 bytes) in one block; waiting records of a thread that make it request a flush from Python;
+// waiting records beyond which further ones are dropped.
 constexpr int kBlock = 4096;
 constexpr int64_t kAskFlush = 32768;
 constexpr int64_t kMaxWaiting = int64_t(1) << 24;
-// What took so long that another process ran meanwhile counts once, and not for all calls.
+// ns. A timed call that takes longer was interrupted by another process: it counts once, not as a sample.
 constexpr int64_t kLongestSample = 100'000;
 constexpr int64_t kLongestHook = 100'000;
-// Python's: how a builtin is called.
+// CPython's METH_FASTCALL and METH_O: calling conventions of a builtin.
 constexpr int kFastcall = 0x80, kOneArgument = 0x08;
 
 int64_t now() {
   timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);  // what time.perf_counter_ns reads on Linux
+  clock_gettime(CLOCK_MONOTONIC, &time);  // the clock of time.perf_counter_ns on Linux
   return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
-// ------------------------------------------------------------------------------- what is kept
+// ------------------------------------------------------------------------------- structures
 
-// Between two ops of a model the caches are full of the model: what an op costs us is the lines that it
-// touches. So what every call needs stands first in a structure, within one line of 64 bytes.
+// Between two ops the model's data fills the CPU's caches, so our cost of an op is the number of cache lines
+// that it touches. The fields that every call needs therefore come first in a structure, within one line of
+// 64 bytes.
 constexpr size_t kLine = 64;
 
 struct alignas(kLine) Text {
   int64_t id = 0;
-  // The recording whose strings have it.
+  // The recording whose strings have this text.
   std::atomic<int64_t> epoch{0};
   Category category = kNone;
   std::string_view text;  // ends with a zero byte
 #ifdef OPSCOPE_NVTX
   nvtxStringHandle_t handle = nullptr;
-  int64_t process = 0;     // of g_nvtx_process: a forked child has no use of its parent's handles
-  std::string_view shown;  // what NVTX gets: cut, where it is
+  int64_t process = 0;     // the value of g_nvtx_process: a forked child cannot use its parent's handles
+  std::string_view shown;  // the text for NVTX, cut if it is too long
 #endif
-  std::vector<std::string> own;  // where these are, of a text that is not kept
+  std::vector<std::string> own;  // the characters of ``text`` and ``shown``, for a text outside ``Kept``
 };
+
+// The source lines of a call.
 
 struct Place {
   std::vector<std::string> pieces;  // " @file:1", " < file:2"
@@ -185,18 +189,18 @@ struct Place {
 
 struct ArgInfo {
   enum Kind { kOther, kTensor, kDtype, kLayout, kMemoryFormat, kDevice } kind = kOther;
-  std::string key;  // as the text writes it
+  std::string key;  // its name as in the text
   bool is_device = false;
 };
 
-// What every call asks of its op.
+// The properties of its op that every call reads.
 struct OpTraits {
   uint64_t plain = 0;  // a bit for each of the first 64 arguments: whether it is kOther
   uint32_t count = 0;  // of arguments
   bool recorded = true;
   bool native = false;      // aten: implemented in C++
-  bool composite = false;   // decomposes above autograd, unless its device has
-  bool own_cpu = false, own_cuda = false;  // ... a kernel of its own
+  bool composite = false;   // decomposes above autograd, unless the op has a kernel for the device:
+  bool own_cpu = false, own_cuda = false;
   bool autocast_cpu = false, autocast_cuda = false;
   bool communication = false;
 };
@@ -206,8 +210,8 @@ struct OpInfo : OpTraits {
   bool dynamic = false;
   std::vector<ArgInfo> args;
   std::string base;      // aten::addmm
-  std::string overload;  // as given
-  std::string name;      // as the text writes it: aten::add.Tensor
+  std::string overload;  // as in the schema
+  std::string name;      // as in the text: aten::add.Tensor
 
   void set_args(std::vector<ArgInfo> given) {
     args = std::move(given);
@@ -215,7 +219,7 @@ struct OpInfo : OpTraits {
     for (size_t at = 0; at < args.size() && at < 64; ++at)
       plain |= uint64_t(args[at].kind == ArgInfo::kOther) << at;
   }
-  bool same(const OpInfo& other) const {  // of one name
+  bool same(const OpInfo& other) const {  // given that both have the same name
     auto flags = [](const OpInfo& op) {
       return std::array{op.recorded, op.native, op.composite, op.own_cpu, op.own_cuda, op.autocast_cpu,
           op.autocast_cuda, op.dynamic, op.communication};
@@ -228,7 +232,7 @@ struct OpInfo : OpTraits {
   }
 };
 
-// A call seen before: its text, with outputs once they are known.
+// A known call: its text, with outputs once they are known.
 using Pieces = std::vector<std::string>;
 using KeptPieces = std::pmr::vector<std::pmr::string>;
 
@@ -238,12 +242,12 @@ struct alignas(kLine) Entry {
   bool dynamic = false;
   bool has_device = false;
   Category category = kNone;
-  // Under the lock. Pieces before and after the outputs, until these are known.
+  // Under the lock. The pieces before and after the outputs, until the outputs are known.
   KeptPieces head, tail;
-  size_t placed = 0;  // where in the tail the device, or without one the frames, begin
+  size_t placed = 0;  // index in the tail where the device (or, without one, the frames) begins
   std::pmr::unordered_map<uint64_t, Text*> by_result;
-  std::vector<std::unique_ptr<Text>> own;  // of an entry past the bound
-  bool kept = true;
+  std::vector<std::unique_ptr<Text>> own;  // the texts of an entry beyond kMaxEntries
+  bool kept = true;  // allocated in ``Kept``; false beyond kMaxEntries
 
   explicit Entry(std::pmr::memory_resource* in) : head(in), tail(in), by_result(in) {}
 };
@@ -267,24 +271,24 @@ struct Slot {
   uint64_t key = 0;
   Value* value = nullptr;
 };
-// Of a call: what is pushed for it, so that neither its entry nor its text need be fetched.
+// The slot of a call. It has the number to push, so that neither the entry nor the text is fetched.
 struct alignas(32) CallSlot : Slot<Entry> {
   int64_t text = 0;
   int64_t epoch = 0;  // the recording whose strings have the text, outputs included
 };
 
 struct alignas(kLine) OpSlot : Slot<OpInfo> {
-  OpTraits traits;  // a copy, so that the op itself need not be fetched
+  OpTraits traits;  // a copy, so that the op itself is not fetched
 };
 
 template <class Value, class In = Slot<Value>>
-struct Table {  // hash, not 0 → what it stands for, open addressing, of one thread
+struct Table {  // hash (not 0) → value; open addressing; used by one thread
   std::pmr::vector<In> slots{1024, pages()};
   size_t mask = 1023;
   size_t count = 0;
-  // The hash's upper half: of a product it is the better one.
+  // Mixes in the hash's upper half, which is the better half of a product.
   static size_t start(uint64_t key) { return key >> 32 ^ key; }
-  // Null where there is none; until the next insert.
+  // Returns null where there is none. The slot is valid until the next insert.
   In* slot(uint64_t key) {
     auto* all = slots.data();
     for (size_t at = start(key) & mask;; at = (at + 1) & mask) {
@@ -315,63 +319,63 @@ struct Table {  // hash, not 0 → what it stands for, open addressing, of one t
   COLD void clear() { *this = {}; }
 };
 
-// Codes lately seen, close together: those of a program's ops hardly change.
-// Whose a code is: the user's, a library's that may hold the model, or nobody's to look at.
+// Whose file a code object is from: the user's, a library's (which may have the model), or neither.
 enum class Whose : uint64_t { others = 0, users = 1, library = 2 };
 constexpr uint64_t kWhose = 3;
+// A cache of recently seen codes, close together in memory: the codes of a program's ops hardly change.
 struct RecentCodes {
-  uint64_t known[64] = {};  // the code's address, a multiple of 16, and whose it is
+  uint64_t known[64] = {};  // a code's address (a multiple of 16), with ``Whose`` in its lower bits
   uint64_t& of(uint64_t code) { return known[(code * 0x9E3779B97F4A7C15ull) >> 58]; }
 };
-// Where the frames of the last walk lay: those of the next lie there too, but for the innermost.
+// The number of frame addresses kept from the last walk: the next walk's are the same, except the innermost.
 constexpr int kRecentFrames = 16;
 
-struct NodeSlot {  // which op made autograd node ``seq`` of this thread, and where
+struct NodeSlot {  // which op made autograd node ``seq`` of this thread, and at which place
   std::atomic<int64_t> seq{-1};
-  // The number of that op, or of the one that it differentiates, and the forward thread that the number
-  // is of, as in a payload: an accelerator's backward pass runs in a thread of its own.
+  // The sequence number of that op, or of the op that it differentiates, with the number's forward thread, as
+  // in a payload. The thread is needed because an accelerator's backward pass runs in a thread of its own.
   std::atomic<int64_t> op{-1};
   std::atomic<const Place*> place{nullptr};
 };
 
 struct alignas(kLine) Thread {
-  // The first line: of every call.
+  // The first line: fields for every call.
   bool busy = false;
   bool has_place = false;
-  bool sought = false;  // ``ready``
-  int inside = 0;  // within a canonical op
-  int silent = 0;  // within an op that is only traced
+  bool sought = false;  // whether ``ready`` has been searched for
+  int inside = 0;  // depth within canonical ops
+  int silent = 0;  // depth within ops that are only traced
   // Written by Python's hooks on this thread.
-  int32_t flags[3] = {0, 0, 0};  // optimizing, waiting for data, the category of whatever runs
+  int32_t flags[3] = {0, 0, 0};  // optimizing, waiting for data, a forced category
   std::atomic<int64_t> calls{0}, slow_ns{0};
-  int64_t names = -1;  // of g_names, when ``ops`` was begun
+  int64_t names = -1;  // the value of g_names when ``ops`` was filled
   const Place* place = nullptr;  // of the enclosing op, where that is PyTorch's own
-  at::StepCallbacks* ready = nullptr;  // those of the next call, as PyTorch keeps them; see reach.h
-  // The second and third: of every call that is recorded.
+  at::StepCallbacks* ready = nullptr;  // PyTorch's prepared callbacks for the next call; see reach.h
+  // The second and third line: fields for every recorded call.
   alignas(kLine) Table<OpInfo, OpSlot> ops;
   Table<Entry, CallSlot> calls_seen;
-  const at::RecordFunctionTLS* tls = nullptr;  // what PyTorch tells of this thread
+  const at::RecordFunctionTLS* tls = nullptr;  // PyTorch's state of this thread
   alignas(kLine) Block* writing = nullptr;  // the writer's end of the buffer
-  int64_t used = 0;          // what it has of that block; ``Block::used`` is for the reader
+  int64_t used = 0;          // records written into that block; ``Block::used`` is for the reader
   std::atomic<int64_t> waiting{0};
   std::atomic<int64_t> ops_seen{0};
   void* free_context = nullptr;
-  int64_t filled = -1;    // nodes below this number have their op
+  int64_t filled = -1;    // autograd nodes below this number have their op
   int64_t last_seq = -1;  // the number that the last forward range carried
   uint64_t record_function_id = 0;
-  // Of forward ops.
+  // Fields for forward ops.
   alignas(kLine) const char* frames[kRecentFrames] = {};
   alignas(kLine) RecentCodes recent;
   alignas(kLine) Table<const Whose> codes;
   Table<const Place> places;
   std::unique_ptr<NodeSlot[]> nodes;
-  // Of what Python's hooks call, under the GIL.
-  alignas(kLine) PyObject* open = nullptr;  // the list of what is open
-  int64_t open_epoch = 0;                   // of the recording that it is of
-  int64_t begun_epoch = 0;                  // likewise, in which steps have begun
+  // Fields for the builtins that Python's hooks call, under the GIL.
+  alignas(kLine) PyObject* open = nullptr;  // Python's list of open ranges
+  int64_t open_epoch = 0;                   // the recording that the list belongs to
+  int64_t begun_epoch = 0;                  // the recording in which steps have begun
   std::atomic<int64_t> hooks{0}, hooks_timed{0}, hook_ns{0}, hook_long_ns{0};
-  bool hooked = false;  // within one
-  // Now and then.
+  bool hooked = false;  // within a builtin
+  // Fields that are used rarely.
   alignas(kLine) Block* reading = nullptr;  // the reader's end
   int read = 0;
   std::atomic<bool> dead{false};
@@ -380,9 +384,9 @@ struct alignas(kLine) Thread {
   int64_t os_tid = 0;
   uint64_t pthread = 0;
   std::vector<void*> free_contexts;
-  // Own cost: ns of the calls that were timed (``slow_ns``: of all that made or asked something new).
+  // Our own cost: ns of the timed calls (``slow_ns``: of all work on a new call, place or output).
   std::atomic<int64_t> own_ns{0}, timed{0}, dropped{0};
-  int slow = 0;  // depth of the latter
+  int slow = 0;  // depth of nested ``Slow``
 
   Thread() { writing = reading = blocks().get(); }
   ~Thread() {
@@ -402,7 +406,7 @@ struct alignas(kLine) Thread {
   }
   void put(int64_t code, int64_t value) {
     Block* block = C10_LIKELY(used < kBlock) ? writing : next_block();
-    // The line after next, before it is needed: nobody has touched it for long.
+    // Prefetch the line after the next one: it is in no cache, as it was last used long ago.
     __builtin_prefetch(&block->records[used + 8 < kBlock ? used + 8 : used], 1);
     block->records[used][0] = code;
     block->records[used][1] = value;
@@ -410,12 +414,12 @@ struct alignas(kLine) Thread {
   }
 };
 
-void count(std::atomic<int64_t>& counter, int64_t by = 1) {  // written by its own thread alone
+void count(std::atomic<int64_t>& counter, int64_t by = 1) {  // only the counter's own thread writes it
   counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
 }
 
-// Times what is done once for a call, a place or an output that is new: all of it, where the rest is
-// timed in a sample. What waits for the GIL is in it.
+// Times all work on a new call, place or output, including the wait for the GIL. Other work is timed by a
+// sample.
 struct Slow {
   Thread& t;
   int64_t begin;
@@ -445,7 +449,7 @@ struct Counts {
 };
 
 struct Global {
-  std::mutex lock;  // never held while the GIL is waited for
+  std::mutex lock;  // no thread waits for the GIL while it has this lock
   std::vector<Thread*> threads;
   Counts gone;  // of threads that have ended
   int64_t next_thread = kFirstThread;
@@ -458,16 +462,16 @@ struct Global {
     Entry* all = nullptr;
   };
   std::pmr::unordered_map<uint64_t, Variant> variants{&kept.pool};
-  size_t varying = 0;  // entries whose numbers are new all the time
+  size_t varying = 0;  // entries whose texts have ``varies`` for their numbers
   std::unordered_map<std::string, std::unique_ptr<OpInfo>> ops;
-  std::vector<std::unique_ptr<OpInfo>> former_ops;  // of these, too
-  std::string strings;  // JSON lines not yet taken
+  std::vector<std::unique_ptr<OpInfo>> former_ops;  // ops that the program has redefined since
+  std::string strings;  // JSON lines that the recorder has not taken yet
   std::string domain = "opscope.torch";
   std::array<std::atomic<Thread*>, kMaxForwardThread> by_forward_thread{};
   std::vector<char> taken_events;
   std::string taken_strings;
   std::vector<int64_t> taken_threads;
-  std::vector<PyObject*> orphans;  // of threads that have ended, to be given up under the GIL
+  std::vector<PyObject*> orphans;  // references of threads that have ended, to be released under the GIL
   std::atomic<bool> orphaned{false};
 #ifdef OPSCOPE_NVTX
   nvtxDomainHandle_t nvtx = nullptr;
@@ -480,12 +484,12 @@ Global& global() {
   return *one;
 }
 
-// What every call asks, on one line that hardly ever changes.
+// The switches that every call reads, on one line that rarely changes.
 struct alignas(kLine) Switches {
-  std::atomic<int64_t> epoch{0};       // the recording; 0: none
-  std::atomic<int64_t> names{0};       // how often an operator was taken away
+  std::atomic<int64_t> epoch{0};       // the current recording's number; 0: none
+  std::atomic<int64_t> names{0};       // how often an operator was removed
   std::atomic<int64_t> pop_code{kPopBase};
-  std::atomic<int64_t> observing{0};   // how often the callback was added or taken away
+  std::atomic<int64_t> observing{0};   // how often the callback was added or removed
   std::atomic<int> creating{0};
   std::atomic<bool> nvtx{false};
   std::atomic<bool> shapes{true}, source{true}, all_levels{false};
@@ -503,7 +507,7 @@ std::atomic<int64_t> g_nvtx_process{0};  // how often this process was forked
 std::atomic<int64_t> g_next_epoch{0};
 std::atomic<int64_t> g_failures{0};
 std::atomic<bool> g_flush_asked{false};
-// When a pop of Python's is to flush, and how long after a flush that is.
+// The time from which on a pop by Python flushes, and the interval between flushes, in ns.
 std::atomic<int64_t> g_due{0}, g_flush_ns{0};
 PyObject* g_flush = nullptr;  // a Python function, called under the GIL
 at::CallbackHandle g_handle = at::INVALID_CALLBACK_HANDLE;
@@ -523,7 +527,7 @@ COLD Thread* enter_thread() {
   thread->os_tid = syscall(SYS_gettid);
   thread->pthread = uint64_t(pthread_self());
   thread->record_function_id = at::RecordFunction::currentThreadId();
-  // One of those among which an op shares its work: what it calls has no Python frames and no direction.
+  // A thread of an op's parallel region: the ops that it calls have no Python frames and no direction.
   thread->silent = at::in_parallel_region();
   Global& g = global();
   {

@@ -1,4 +1,4 @@
-// From an op's arguments to a signature and to its text, as call.py and rangetext.py write it.
+// Makes an op call's signature (a hash) and its text, equal to the text of call.py and rangetext.py.
 
 #pragma once
 
@@ -8,7 +8,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------ hashing
 
-// Each product waits for the one before, so it takes in two values.
+// Each product depends on the previous one, so each takes in two values.
 struct Hasher {
   uint64_t state;
   void add(uint64_t value, uint64_t other = 0) {
@@ -18,8 +18,8 @@ struct Hasher {
   void add(const std::string& text) { add(std::hash<std::string>{}(text)); }
 };
 
-// The name of a process group, the kind of a reduction; null for any other value, and where groups.cpp is
-// not loaded.
+// Returns the name of a process group or the kind of a reduction; null for any other value, and where
+// groups.cpp is not loaded.
 std::atomic<const void* (*)(const void*)> g_object_name{nullptr};
 const std::string* object_name(const IValue& value) {
   auto ask = value.isObject() ? g_object_name.load(std::memory_order_acquire) : nullptr;
@@ -30,12 +30,12 @@ inline bool plain(const c10::TensorImpl* impl) {
   return impl->layout() == c10::kStrided && !impl->has_symbolic_sizes_strides() && !impl->is_nested();
 }
 
-// Whether a tensor that is not plain has sizes that may be read here.
+// Whether the sizes of a tensor that is not plain may be read here.
 inline bool has_sizes(const c10::TensorImpl* impl) {
   return !impl->is_nested() && !impl->has_symbolic_sizes_strides() && !impl->is_python_dispatch();
 }
 
-// How many elements a sparse tensor stores; -1: it is none.
+// Returns the number of elements that a sparse tensor stores; -1 for other tensors.
 int64_t stored(const c10::TensorImpl* impl) {
   if (auto* coo = dynamic_cast<const at::SparseTensorImpl*>(impl)) return coo->values().numel();
   if (auto* compressed = dynamic_cast<const at::SparseCsrTensorImpl*>(impl))
@@ -50,8 +50,8 @@ COLD void sign_odd(Hasher& hash, const c10::TensorImpl* impl, uint64_t kind, boo
   if (numbers) hash.add(uint64_t(stored(impl)));
 }
 
-// Where a number that was made a tensor lies; null where that is not the CPU's memory: the flag goes
-// along with copies of the tensor, onto other devices too.
+// Returns the address of a number that PyTorch wrapped in a tensor; null where it is not in the CPU's memory.
+// Copies of the tensor have the flag too, also on other devices.
 inline const void* number_data(const c10::TensorImpl* impl) {
   if (!impl->device().is_cpu() || !impl->has_storage()) return nullptr;
   const void* data = impl->storage().data();
@@ -138,7 +138,7 @@ void sign_rare(Hasher& hash, const IValue& value, bool numbers, bool is_number) 
   } else if (const std::string* name = object_name(value)) {
     hash.add(*name);
   } else {
-    hash.add(12);  // a generator, an object: its identity does not matter
+    hash.add(12);  // a generator or an object, whose identity does not matter
   }
 }
 
@@ -175,7 +175,7 @@ std::string json(std::string_view text) {
   return out + "\"";
 }
 
-// A float as Python's repr writes it: the shortest digits that read back the same.
+// Formats a float as Python's repr does: the fewest digits that read back as the same number.
 std::string number(double value, bool integral_point = true) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
@@ -214,7 +214,7 @@ std::string complex_number(c10::complex<double> value) {
   return "\"(" + part(value.real()) + imag + "j)\"";
 }
 
-// dtypes.py: c10's own name in lower case → the range text's.
+// dtypes.py: c10's name in lower case → the range text's name.
 const std::string& dtype_name(at::ScalarType type) {
   static auto* names = [] {
     // clang-format off
@@ -264,7 +264,7 @@ bool row_major(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   return true;
 }
 
-// call.py: the layouts that have no strides.
+// call.py: the range text's names of layouts without strides; null for a strided tensor.
 const char* strideless_name(const c10::TensorImpl* impl) {
   switch (impl->layout()) {
     case c10::Layout::Strided: return impl->is_nested() ? "nested" : nullptr;
@@ -279,7 +279,8 @@ const char* strideless_name(const c10::TensorImpl* impl) {
   }
 }
 
-// With ``counted``, how many elements a sparse tensor stores as well.
+// Formats a tensor's dtype, sizes, and strides or layout. With ``counted``, also the number of elements that
+// a sparse tensor stores.
 std::string tensor_text(const at::Tensor& tensor, bool counted = false) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   std::string out = dtype_name(c10::typeMetaToScalarType(impl->dtype()));
@@ -309,8 +310,8 @@ bool is_wrapped(const at::Tensor& tensor) {
   return tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-// Whether a sparse or nested tensor is among them: the sizes of results then depend on data, as of
-// ``values()``.
+// Whether the value is or has a sparse or nested tensor: then the sizes of results depend on data, for
+// example of ``values()``.
 bool holds_data(const IValue& value) {
   if (value.isTensor()) {
     const c10::TensorImpl* impl = value.toTensor().unsafeGetTensorImpl();
@@ -322,7 +323,7 @@ bool holds_data(const IValue& value) {
   return false;
 }
 
-// An input: None for a number that stands for a tensor.
+// Writes an input; ``_`` for a number in the place of a tensor.
 void write_arg(std::vector<std::string>& pieces, const IValue& value, bool counted) {
   auto list = [&](size_t count, auto&& item) {
     std::vector<std::vector<std::string>> items(count);
@@ -429,7 +430,7 @@ const char* memory_format_name(int64_t format) {
   }
 }
 
-// The device of the first tensor that is on none but the CPU, else "cpu"; empty without tensors.
+// Sets ``found`` to the device of the first tensor not on the CPU, else to "cpu"; unchanged without tensors.
 void find_device(std::string& found, const IValue& value) {
   auto one = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || is_wrapped(tensor)) return;
@@ -449,15 +450,16 @@ void device_piece(std::vector<std::string>& pieces, const std::string& device) {
   if (!device.empty()) pieces.push_back(" on " + (plain_name(device) ? device : json(device)));
 }
 
-// How many bytes the first pieces from ``from`` to before ``to`` take that fit into ``room`` together,
-// and in ``end`` which is the first that does not.
+// Returns the total bytes of the first pieces in [``from``, ``to``) that together fit into ``room``. Sets
+// ``end`` to the index of the first piece that does not fit.
 size_t fitting(const std::vector<std::string>& pieces, size_t from, size_t to, size_t room, size_t& end) {
   size_t used = 0;
   for (end = from; end < to && used + pieces[end].size() <= room; ++end) used += pieces[end].size();
   return used;
 }
 
-// rangetext.py: what does not fit is cut from before ``place``, where the device and the frames begin.
+// Joins the pieces, as rangetext.py does: a text over ``limit`` is cut before ``place``, the index where the
+// device and the frames begin.
 std::string joined(const std::vector<std::string>& pieces, size_t place, size_t limit) {
   size_t size = 0;
   for (const auto& piece : pieces) size += piece.size();
@@ -481,7 +483,7 @@ std::string joined(const std::vector<std::string>& pieces, size_t place, size_t 
 // ------------------------------------------------------------------------ texts, under the lock
 
 #ifdef OPSCOPE_NVTX
-// Lets NVTX have the text once, in this process.
+// Registers the text with NVTX, once in this process.
 void register_text(Global& g, Text& text) {
   text.process = g_nvtx_process.load(std::memory_order_relaxed);
   text.handle = nullptr;
@@ -491,15 +493,15 @@ void register_text(Global& g, Text& text) {
 }
 #endif
 
-// ``place``: where among the pieces the device and the frames begin. ``whole``: all of them, where they
-// are kept already; they are the text unless it is cut.
+// Fills ``text``. ``place``: the index of the piece where the device and the frames begin. ``whole``: the
+// joined pieces, if they are in ``Kept`` already; they are the text unless it must be cut.
 void write_text(Global& g, Text& text, Category category, const Pieces& pieces, size_t place,
     std::string_view whole, bool kept) {
   auto store = [&](std::string chars) -> std::string_view {
     if (kept) return g.kept.copy(chars);
     return text.own.emplace_back(std::move(chars));
   };
-  text.own.reserve(kept ? 0 : 2);  // so that none of them moves
+  text.own.reserve(kept ? 0 : 2);  // so that no string moves
   text.id = g.next_text++;
   text.category = category;
   bool all = !whole.empty() && whole.size() <= kRecordLimit;
@@ -514,6 +516,7 @@ void write_text(Global& g, Text& text, Category category, const Pieces& pieces, 
 #endif
 }
 
+// Returns the text of these pieces; makes it where it is new.
 Text* intern(Global& g, Entry& entry, const Pieces& pieces, size_t place) {
   if (!entry.kept) {
     auto& text = *entry.own.emplace_back(std::make_unique<Text>());
@@ -531,6 +534,7 @@ Text* intern(Global& g, Entry& entry, const Pieces& pieces, size_t place) {
   return text;
 }
 
+// Adds the text to the strings of recording ``epoch``, unless they have it.
 void announce(Global& g, Text& text, int64_t epoch) {
   if (text.epoch.load() == epoch) return;
   g.strings += "[" + std::to_string(text.id) + ", \"" + g.domain + "\", " +
