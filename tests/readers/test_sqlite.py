@@ -75,7 +75,7 @@ def test_bytes_in_a_column_of_numbers_are_null_wherever_they_stand(tmp_path, at)
     with reader.Database(path) as database:
         numbers = database.rows("made", {"number": "int"})["number"]
         assert database.faults() == [
-            ("warning", "values of made.number that are of another kind: not known", 1)
+            ("warning", "values of made.number of the wrong type, read as null", 1)
         ]
     assert numbers[at] is None
     assert numbers.drop_nulls().to_list() == [n for n in range(70_001) if n != at]

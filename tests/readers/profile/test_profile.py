@@ -279,7 +279,7 @@ def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
     found = profile_folder.read(tmp_path / "a.opscope")[0]
     assert found["memops"]["bytes"].to_list() == [64, None]
     assert found["notes"]["what"].to_list() == [
-        "values of memops.bytes that are out of range: not known"
+        "values of memops.bytes out of range, read as null"
     ]
     far = trace().replace(memops=pl.DataFrame({**copies, "end": [5, 2**62]}))
     profile_folder.write(tmp_path / "b.opscope", far)
