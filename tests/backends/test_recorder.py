@@ -435,7 +435,7 @@ def test_a_torn_events_file_is_read_up_to_the_tear(part: Path, cut: int) -> None
     events.write_bytes(data[:-cut])
     trace = read_part(part)
     notes = " ".join(trace["notes"]["what"])
-    assert ("half-written" in notes) == (cut < len(data))
+    assert ("the last record is incomplete" in notes) == (cut < len(data))
     whole = max(0, (len(data) - cut) // 16 - 1)
     assert trace["ranges"].height == (whole + 1) // 2
 
@@ -459,7 +459,7 @@ def test_lost_texts_are_counted_not_guessed(part: Path) -> None:
     ("name", "data", "message"),
     [
         (recording.META, b"", "not JSON"),
-        (recording.META, b"[1]", "not a recording's part"),
+        (recording.META, b"[1]", "not part of an opscope recording"),
         (recording.META, b'{"format": "opscope-recording", "version": 99}', "format version 99"),
         (recording.STRINGS, b"{}\n", "not a text"),
         (recording.STRINGS, b"[1, 2]\n", "not a text"),

@@ -152,7 +152,7 @@ def test_a_block_that_outlives_its_recording_is_no_fault_in_the_next(record):
     trace = record(kept.clear)
     assert of_size(trace, 4 * 6007).is_empty()
     assert (
-        "releases of memory from before the recording, left out" in trace["notes"]["what"].to_list()
+        "releases of memory that was allocated before the recording, left out" in trace["notes"]["what"].to_list()
     )
 
 

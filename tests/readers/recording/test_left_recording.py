@@ -109,7 +109,7 @@ def test_a_time_out_of_range_is_named(time, copy):
         data = bytearray(events.read_bytes())
         data[24:32] = struct.pack("<q", time)
         events.write_bytes(data)
-    with pytest.raises(BadInput, match="a time out of range"):
+    with pytest.raises(BadInput, match="a time is out of range"):
         opscope.load(copy)
 
 
