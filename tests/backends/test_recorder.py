@@ -254,7 +254,7 @@ with session.annotate("outer"):
     assert outer["end"][0] == ranges["end"].max()
     assert "without closing" in " ".join(trace["notes"]["what"])
     (told,) = [what for what in trace["notes"]["what"] if "still open at the end" in what]
-    assert "harmless: all that ran in them counts" in told
+    assert "harmless: all work in them counts" in told
 
 
 @pytest.mark.skipif(
