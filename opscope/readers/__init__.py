@@ -38,9 +38,8 @@ def open(
     found = find(place)
     if found is None:
         return _join(_traces(place), f"{place}: a folder without traces", strict, lean)
-    if (
-        found.name == "recording" and not strict
-    ):  # a recording may have several processes, and one of them may be damaged
+    # a recording may have several processes, and one of them may be damaged
+    if found.name == "recording" and not strict:
         from .recording.reader import collect  # lazy: it loads Polars
 
         return collect(place)

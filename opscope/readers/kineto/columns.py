@@ -288,9 +288,7 @@ def _texts(
         for place, (size, a) in enumerate(zip(dims, args, strict=True))
         if size is not ABSENT or a.stack is not ABSENT
     ]
-    if len(detailed) < len(
-        events
-    ):  # events with only a name: look up the text by the name's number
+    if len(detailed) < len(events):  # some have only a name, whose number gives the text
         plain = np.ones(len(events), np.bool_)
         plain[detailed] = False
         for name in np.flatnonzero(np.bincount(names[plain])).tolist():

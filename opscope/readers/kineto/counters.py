@@ -68,6 +68,6 @@ def counters(
         return (
             table,
             marks,
-            f"counters have no launch: {len(launches)} launches, not one per kernel",
+            f"counters are not linked to launches: {len(launches)} launches, not one per kernel",
         )
     return table, marks, None

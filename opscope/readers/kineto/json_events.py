@@ -64,9 +64,7 @@ class KinetoFile:
         while True:
             cut, ended = _last_gap(rest), False
             events = self._decode(rest[:cut]) if cut else None
-            if (
-                cut and events is None
-            ):  # cut inside an event or beyond the array, or the text is damaged
+            if cut and events is None:  # cut inside an event, or beyond the array, or damaged
                 cut, ended = _scan(self.path, rest)
                 events = self._decode_damaged(rest[:cut]) if cut else None
             if events is not None:
@@ -96,9 +94,7 @@ class KinetoFile:
             text += more
             if not text.lstrip(_SPACE) and not more:
                 raise BadInput(self.path, "the file is empty")
-            if (
-                text.lstrip(_SPACE)[:1] == b"["
-            ):  # only the array of events, as other tools save them
+            if text.lstrip(_SPACE)[:1] == b"[":  # the array alone, as other tools save it
                 return b"", text[text.index(b"[") + 1 :]
             found = _ARRAY.search(text)
             if found:

@@ -122,9 +122,8 @@ def owners(
     found = np.full(len(correlation), files.main, np.int32)
     if len(np.unique(call_process)) < 2:
         return found
-    order = np.lexsort(
-        (call_process != files.main, calls)
-    )  # of equal ids the main process's comes first
+    # of equal ids the main process's comes first
+    order = np.lexsort((call_process != files.main, calls))
     known = calls[order]
     place = np.searchsorted(known, correlation)
     place[place == len(known)] = 0
@@ -257,9 +256,7 @@ def pair(columns: Columns) -> int:
     if not len(opens):
         return 0
     block = {name: opens.column(name) for name in opens.blocks[0]}
-    order = np.lexsort(
-        (block["start"], block["tid"], block["pid"])
-    )  # stable: keeps the file's order
+    order = np.lexsort((block["start"], block["tid"], block["pid"]))  # stable: the file's order
     begins = block["begins"][order]
     place = block["pid"][order].astype(np.int64) << 32 | block["tid"][order]
     first = np.r_[True, place[1:] != place[:-1]]

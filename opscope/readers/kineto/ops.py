@@ -130,9 +130,7 @@ def _is_tensor(label: str, size: Any, argument: Argument | None, typed: bool) ->
         return True
     if typed and label:
         return label in _LISTS or (label not in _SCALARS and not label.startswith("nullptr"))
-    if (
-        typed
-    ):  # "" is neither a tensor nor a number: an absent argument, a string, a dtype or a device
+    if typed:  # "" is no tensor and no number: absent, or a string, a dtype or a device
         return bool(size)
     # Without types, a size means a tensor; without a size only the schema decides.
     return bool(size) or (argument is not None and argument.kind == "tensor")

@@ -145,9 +145,7 @@ def _executed(placed: links.Placed, calls: pl.DataFrame, left_out: bool) -> _Exe
         return _Executed(tables, recovered)
     lost = int(matching(calls["name"], LAUNCH).sum())
     unseen = bool(lost) or left_out
-    if (
-        unseen
-    ):  # CUPTI's range profiler, which measures counters, prevents kernels from being recorded
+    if unseen:  # CUPTI's range profiler, which measures counters, keeps kernels from being recorded
         del tables["kernels"]
         if not len(tables["memops"]):
             del tables["memops"]

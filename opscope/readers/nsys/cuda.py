@@ -301,9 +301,7 @@ def _renamed(column: pl.Series) -> pl.Series:
     name = _RENAMED[column.name]
     if name in _SMALL:
         small = column.cast(_SMALL[name], strict=False)
-        if (
-            small.null_count() == column.null_count()
-        ):  # else ``sound`` counts the values that do not fit
+        if small.null_count() == column.null_count():  # else ``sound`` counts what does not fit
             column = small
     return column.alias(name)
 

@@ -209,9 +209,7 @@ def _mend(
             )
         if name == "ranges":
             frame = amended(frame)
-            if (
-                lean
-            ):  # an id is the row number, and steps already have their number from the payload
+            if lean:  # an id is the row number, and steps have theirs from the payload already
                 frame = frame.drop("payload", strict=False)
             else:
                 frame = frame.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))

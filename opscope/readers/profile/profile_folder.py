@@ -251,9 +251,7 @@ class _Tables(dict[str, pl.DataFrame]):
         """Set impossible values to null and note that. Raises BadInput if times are impossible."""
         tables = {name: frame}
         for severity, what, many in sound(tables):
-            if what.startswith(
-                "rows "
-            ):  # stored tables refer to rows by number, so none may be dropped
+            if what.startswith("rows "):  # tables refer to rows by number: none may be dropped
                 raise BadInput(self._path, f"{many} {what}")
             note = {"severity": [severity], "what": [what], "how_many": [many]}
             row = pl.DataFrame(note, schema=table_schema("notes"))

@@ -55,7 +55,8 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
         born[host, pid] = trace.origin.pop("parent_pid")
-    private = True in {trace.origin.pop("private") for trace in traces}  # pop from every part
+    # a set, not any(): it pops the entry of every part
+    private = True in {trace.origin.pop("private") for trace in traces}
     # with a GPU but no kernels, device time is unknown: CPU time never stands in for it
     gpu = any(trace.origin.get("gpu") and not trace.has("kernels") for trace in traces)
     whole = with_ranks(_with_parents(concat(traces), born))

@@ -58,9 +58,7 @@ def _told(trace: Trace) -> dict[str, Any]:
     begun, row["source"] = profiling
     if window is not None and not {"kernels", "operations"}.isdisjoint(origin):
         row |= window
-        if (
-            window["ended"] is None
-        ):  # it lasts to the end of the recording, which ended a moment later
+        if window["ended"] is None:  # it lasts to the recording's end, which is a moment later
             row["end"] = max(row["end"], stop)
         late = start is not None and window["start"] > start
         row["complete"] = window["ended"] is None and not late
