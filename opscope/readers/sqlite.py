@@ -1,4 +1,4 @@
-"""Read the tables of a SQLite file as typed Polars columns, without writing to it.
+"""Read the tables of an SQLite file as typed Polars columns, without writing to it.
 
 Rows come through the ADBC driver, which fills Arrow columns in C (0.6 µs for a row of 17 columns; ``sqlite3``
 with NumPy takes 1.9 and Polars' own reader 3.6). Polars uses the Arrow columns without a copy. The driver
@@ -58,7 +58,7 @@ ROW: Final = "row"
 
 
 class Database:
-    """A SQLite file, opened read-only and immutable: without a lock, a journal or any file beside it.
+    """An SQLite file, opened read-only and immutable: without a lock, a journal or any file beside it.
 
     ``tables`` maps each table to its columns in order. Views are left out, because a view in an untrusted
     file may compute forever. Raises BadInput if the file is missing, is not an SQLite database or is

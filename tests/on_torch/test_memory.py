@@ -221,7 +221,7 @@ def test_its_own_cost_is_told(mode, record, monkeypatch):
     for least, program in ((1200, run), (400, work)):
         trace = record(program)
         (cost,) = costs_of(trace, "memory, CPU")
-        before = trace["notes"].filter(pl.col("what").str.contains("from before"))["how_many"].sum()
+        before = trace["notes"].filter(pl.col("what").str.contains("allocated before the recording"))["how_many"].sum()
         assert cost["calls"] == len(trace["allocations"]) + before
         assert least <= cost["calls"] < 2 * least
         assert cost["one_in"] == memory.TIMED_EVERY
