@@ -299,7 +299,10 @@ def test_begin_and_end_events_become_ranges(tmp_path: Path) -> None:
         ("outer()", 10_000, 50_000),
         ("touching()", 30_000, 40_000),
     ]
-    assert any(what.startswith("begin events without an end") and n == 2 for _, what, n in trace["notes"].rows())
+    assert any(
+        what.startswith("begin events without an end") and n == 2
+        for _, what, n in trace["notes"].rows()
+    )
 
 
 def test_kernels_belong_to_the_process_that_launched_them(tmp_path: Path) -> None:

@@ -278,9 +278,7 @@ def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
     profile_folder.write(tmp_path / "a.opscope", made)
     found = profile_folder.read(tmp_path / "a.opscope")[0]
     assert found["memops"]["bytes"].to_list() == [64, None]
-    assert found["notes"]["what"].to_list() == [
-        "values of memops.bytes out of range, read as null"
-    ]
+    assert found["notes"]["what"].to_list() == ["values of memops.bytes out of range, read as null"]
     far = trace().replace(memops=pl.DataFrame({**copies, "end": [5, 2**62]}))
     profile_folder.write(tmp_path / "b.opscope", far)
     with pytest.raises(BadInput, match="1 rows of memops whose time is out of range"):
