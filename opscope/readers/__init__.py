@@ -33,7 +33,7 @@ def open(
     saves much (Nsight Systems).
     """
     if not isinstance(path, (str, os.PathLike)):
-        return _join(list(path), "an empty list", strict, lean)
+        return _join(list(path), "an empty list of files", strict, lean)
     place = Path(path)
     found = find(place)
     if found is None:

@@ -351,7 +351,9 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
         code, count = int(data[at, 0]), int(data[at, 1])
         thread = recording_format.CHUNK - code
         if not 0 <= thread < 1 << 31 or count < 0:
-            raise BadInput(path, f"no chunk at byte {at * recording_format.RECORD_BYTES}")
+            raise BadInput(
+                path, f"damaged: no chunk of records at byte {at * recording_format.RECORD_BYTES}"
+            )
         at += 1
         lost |= int(at + count > len(data))
         if thread not in chunks and len(chunks) >= MAX_THREADS:
