@@ -186,7 +186,7 @@ class Database:
         return frame, found.insert_column(0, marked.arg_true().alias(ROW))
 
     def mostly(self, table: str, column: str) -> bool:
-        """Whether a sample from the table's middle has the column in at least one row of ten."""
+        """Whether, in a sample from the table's middle, at least one row in ten has a value in the column."""
         if not self.has(table, column):
             return False
         try:

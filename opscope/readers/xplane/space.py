@@ -240,7 +240,7 @@ class Space:
 
 
 def _entries(data: bytes, message: Fields, place: int) -> Iterator[Fields]:
-    """Yield the values of a map field. The map's key, if present, replaces the value's own number (field 1)."""
+    """Yield the values of a map field. The map's key, if any, replaces the value's own number (field 1)."""
     found = spans(message, place)
     if len(found) > MAX_NAMES:
         raise WireError(f"a table with over {MAX_NAMES} names")
