@@ -114,7 +114,7 @@ CATEGORIES: Final = {
     "hip_runtime": "call", "hip_driver": "call", "cuda_sync": "sync", "gpu_user_annotation":
     "gpu_user", "cuda_profiler_range": "metrics", "mtia_ccp_events": "kernel",
 }  # fmt: skip
-#: Suffixes of the categories of host calls, whatever the device: mtia_runtime, xpu_driver, privateuse1_runtime.
+#: Suffixes of the categories of any device's host calls: mtia_runtime, xpu_driver, privateuse1_runtime.
 _CALLS: Final = ("_runtime", "_driver")
 #: Flows from a launch to its work on the device; ``fwdbwd`` joins a forward op and its backward node.
 LAUNCH_FLOWS: Final = frozenset({"ac2g", "async_cpu_to_gpu", "async", "async_gpu"})

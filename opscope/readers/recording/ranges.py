@@ -34,7 +34,10 @@ class Texts:
 
 
 #: Ranges cut by the recording's edges, and whether that matters.
-BEGUN_BEFORE: Final = "ends of ranges that began before the recording, left out (harmless: the next range is recorded)"
+BEGUN_BEFORE: Final = (
+    "ends of ranges that began before the recording, left out (harmless: the next range is "
+    "recorded)"
+)
 BEGUN_LAST: Final = "ranges opened as the recording ended, left out (harmless: nothing ran in them)"
 STILL_OPEN: Final = (
     "ranges still open at the end of the recording, closed there (harmless: all work in them counts; a step"
