@@ -1,4 +1,4 @@
-"""One file format each, into the trace tables; ``open`` tells them apart by content."""
+"""Readers of trace files, one package a format; ``open`` chooses the reader by the file's content."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def open(
     strict: bool = True,
     lean: bool = False,
 ) -> Trace:
-    """The trace in a file or folder of any format; several are one job's, joined.
+    """Return the trace in a file or folder of any format; several files are the ranks of one job, joined.
 
-    A folder is a profile of ours, a recording of which none was made, an export of Nsight Systems, or
-    the files of many ranks. Raises BadInput, naming the file and what is wrong with it. Unless ``strict``, what is wrong with some of
-    several files is in ``origin["failed"]`` and in the notes, and the others are read. ``lean``: without
-    columns of which no total is made, where leaving them out saves much (Nsight Systems).
+    A folder is an opscope profile, a recording that was not analysed yet, an export of Nsight Systems, or
+    the files of many ranks. Raises BadInput, which names the file and what is wrong with it. Without
+    ``strict``, the readable ones of several files are read, and the complaints about the others are in
+    ``origin["failed"]`` and in the notes. ``lean`` leaves out columns that no total needs, where that
+    saves much (Nsight Systems).
     """
     if not isinstance(path, (str, os.PathLike)):
-        return _join(list(path), "an empty list", strict, lean)
+        return _join(list(path), "an empty list of files", strict, lean)
     place = Path(path)
     found = find(place)
     if found is None:
         return _join(_traces(place), f"{place}: a folder without traces", strict, lean)
-    if (
-        found.name == "recording" and not strict
-    ):  # of several processes, of which one may be damaged
+    # a recording may have several processes, and one of them may be damaged
+    if found.name == "recording" and not strict:
         from .recording.reader import collect  # lazy: it loads Polars
 
         return collect(place)
@@ -47,14 +47,14 @@ def open(
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Which reader takes the file: the name of a room here or of another package's entry point;
-    ``folder`` where it may hold traces. Raises BadInput."""
+    """Return the name of the file's format: a package here, or another package's entry point; ``folder``
+    for a folder that may contain traces. Raises BadInput."""
     found = find(Path(path))
     return "folder" if found is None else found.name
 
 
 def _traces(folder: Path) -> list[Path]:
-    """What is in a folder: files and profiles whose first bytes are a trace's, in order of name."""
+    """The files and profiles in a folder whose first bytes are a trace's, in order of name."""
     found = []
     for place in sorted(folder.iterdir()):
         if place.name.startswith("."):
@@ -81,7 +81,7 @@ def _join(
     for path in paths:
         try:
             part = open(path, strict=strict, lean=lean)
-            for name in part.tables:  # a profile's are read when they are asked for
+            for name in part.tables:  # a profile reads its tables lazily: read them now
                 part[name]
             parts.append(part)
         except BadInput as error:
@@ -103,13 +103,13 @@ def _join(
 
 
 def _refuse_twice(paths: Sequence[str | os.PathLike[str]]) -> None:
-    """Raise BadInput where two paths are one file, or files of equal content: all would count twice."""
+    """Raise BadInput where two paths are the same file or have equal content: they would count twice."""
     seen: dict[tuple[int, int], str] = {}
     sizes: dict[int, list[str]] = {}
     for path in [os.fspath(one) for one in paths]:
         try:
             found = os.stat(path)
-        except OSError:  # whoever opens it says so
+        except OSError:  # opening it reports the error
             continue
         same = seen.get((found.st_dev, found.st_ino))
         if same is not None:
@@ -119,12 +119,12 @@ def _refuse_twice(paths: Sequence[str | os.PathLike[str]]) -> None:
         size = sum(os.path.getsize(file) for file in content)
         for other in sizes.get(size, ()):
             if size and _equal(content, _content(Path(other))):
-                raise BadInput(path, f"the same as {other}: it would count twice")
+                raise BadInput(path, f"has the same content as {other}: it would count twice")
         sizes.setdefault(size, []).append(path)
 
 
 def _content(path: Path) -> list[Path]:
-    """The file, or the files of a profile, in order; none of another folder or of what is no file."""
+    """The file itself, or the files of a profile in order; empty for any other folder and for a non-file."""
     if path.is_file():
         return [path]
     if not (path / "meta.json").is_file():

@@ -1,4 +1,4 @@
-"""The contract of a reader: one file format, told by its content, as the trace tables."""
+"""The interface of a reader: it recognises one file format by its content and returns its trace tables."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """A module, or an object, that reads one format.
+    """A module or object that reads one format.
 
-    A package adds one in the entry point group ``opscope.readers``::
+    A package registers its reader in the entry point group ``opscope.readers``::
 
         [project.entry-points."opscope.readers"]
         kernels-csv = "my_package.kernels_csv"
     """
 
     def recognise(self, head: bytes, path: Path) -> bool:
-        """Whether ``path`` is of this format. It is asked of every file, so it is to be quick.
+        """Return whether ``path`` has this format. opscope asks this of every file, so it must be fast.
 
-        ``head`` are the first bytes of the file, 4 KiB or more where it has them, unpacked where gzip
-        or zstd packs it; empty where ``path`` is a folder.
+        ``head`` is the first bytes of the file, decompressed from gzip or zstd: 4 KiB or more, or the whole
+        file if it is shorter. It is empty if ``path`` is a folder.
         """
 
     def read(self, path: Path) -> Trace:
-        """The trace in ``path``. Raises opscope.readers.BadInput, naming what is wrong with it.
+        """Return the trace in ``path``. Raises opscope.readers.BadInput, which says what is wrong with it.
 
-        ``Trace.of({"kernels": frame, ...}, {"format": ...})`` makes one. Times are integer ns; a column
-        that the format does not have is left out.
+        ``Trace.of({"kernels": frame, ...}, {"format": ...})`` makes a trace. Times are integer ns. Leave
+        out the columns that the format lacks.
         """

@@ -1,4 +1,4 @@
-"""Which reader takes a file: ours in order, and those of other packages."""
+"""Choose the reader of a file: opscope's readers in a fixed order, and those of other packages."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
 _log = logging.getLogger(__name__)
-#: Entry points of other packages, each a ``Reader``.
+#: The entry point group in which other packages register a ``Reader``.
 GROUP: Final = "opscope.readers"
-#: Our rooms in the order in which they are asked. A recording is a folder with ``meta.json`` too, and
-#: nearly any bytes may be a report of Nsight Systems, which is known by its name.
+#: Our readers, in the order in which they are asked. The order matters: a recording is a folder with a
+#: ``meta.json`` as a profile is, and almost any bytes may be a report of Nsight Systems, which is
+#: recognised by its file name.
 _FIRST: Final = ("recording", "profile", "xplane", "nsys", "nvprof", "dlprof")
-#: After those of other packages, as it takes all JSON: its errors say best what is not there.
+#: Asked after the readers of other packages, because it takes all JSON: its errors best say what is missing.
 _LAST: Final = ("kineto",)
-#: Bytes in which a format shows itself.
+#: How many bytes of a file are read to recognise its format.
 _HEAD: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A reader and what it is called: the name of a room here, or of an entry point."""
+    """A reader and its name: a package here, or another package's entry point."""
 
     name: str
     reader: Reader
     ours: bool
 
     def read(self, path: Path, lean: bool = False) -> Trace:
-        """The trace in ``path``; ``lean``: without what totals do not need, where the reader can. Raises
-        BadInput."""
+        """Return the trace in ``path``. ``lean`` leaves out the columns that totals do not need, if the
+        reader supports that. Raises BadInput."""
         if not self.ours:
             return _read(self, path)
         trace: Trace = getattr(self.reader, "read_lean" if lean else "read", self.reader.read)(path)
@@ -49,7 +50,7 @@ class Found:
 
 
 def find(path: Path) -> Found | None:
-    """Who reads ``path``; None for a folder that is no trace itself. Raises BadInput."""
+    """Return the reader of ``path``, or None for a folder that is not itself a trace. Raises BadInput."""
     try:
         head = b"" if path.is_dir() else _head(path)
         for found in _ours(_FIRST):
@@ -69,18 +70,20 @@ def find(path: Path) -> Found | None:
         raise BadInput(path, error.strerror or str(error)) from error
     if head.startswith(SQLITE):
         raise BadInput(
-            path, "a SQLite database that is no trace of Nsight Systems, nvprof or DLProf"
+            path, "an SQLite database that is not a trace of Nsight Systems, nvprof or DLProf"
         )
     raise BadInput(
-        path, "not a trace: neither SQLite, nor JSON, nor XPlane, nor a profile of opscope"
+        path, "not a trace: opscope reads SQLite, JSON and XPlane files, and its own profiles"
     )
 
 
 def _head(path: Path) -> bytes:
-    if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
-        raise BadInput(path, "a pipe or a device: a trace is read more than once, from a file")
+    if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+        raise BadInput(
+            path, "a pipe or a device: a trace is read several times, so save it to a file"
+        )
     if _in_profile(path):
-        raise BadInput(path, f"a file of a profile: name its folder, {path.parent}")
+        raise BadInput(path, f"a file inside a profile: open its folder, {path.parent}")
     with path.open("rb") as file:
         head = file.read(_HEAD)
     if not head:
@@ -93,7 +96,7 @@ def _head(path: Path) -> bytes:
 
 
 def _in_profile(place: Path) -> bool:
-    """Whether it is one of the files that a profile of ours is made of."""
+    """Whether ``place`` is a file inside an opscope profile."""
     meta = place.parent / "meta.json"
     if not meta.is_file() or not (place.suffix == ".parquet" or place == meta):
         return False
@@ -112,16 +115,16 @@ def _ours(names: tuple[str, ...]) -> tuple[Found, ...]:
 
 @lru_cache(maxsize=1)
 def _others(path: tuple[str, ...]) -> tuple[Found, ...]:
-    """The readers of other packages on ``sys.path``, by name; one that cannot be loaded is left out."""
+    """The readers of other packages on ``sys.path``, sorted by name, without those that fail to load."""
     found = []
     for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
         try:
             if point.name in (*_FIRST, *_LAST):
-                raise ValueError("the name is that of a reader of opscope's own")
+                raise ValueError("the name belongs to one of opscope's own readers")
             reader = point.load()
             if not all(callable(getattr(reader, name, None)) for name in ("recognise", "read")):
-                raise TypeError("it has no recognise(head, path) and read(path)")
-        except Exception as error:  # noqa: BLE001 - of a stranger's package, which other files do not need
+                raise TypeError("it lacks recognise(head, path) or read(path)")
+        except Exception as error:  # noqa: BLE001 - another package's fault must not block other files
             _log.warning("opscope: the reader %s is left out: %s", _of(point), _said(error))
         else:
             found.append(Found(point.name, reader, False))
@@ -131,8 +134,8 @@ def _others(path: tuple[str, ...]) -> tuple[Found, ...]:
 def _recognises(found: Found, head: bytes, path: Path) -> bool:
     try:
         return bool(found.reader.recognise(head, path))
-    except Exception as error:  # noqa: BLE001 - likewise
-        _log.warning("opscope: the reader %s does not say what %s is: %s",
+    except Exception as error:  # noqa: BLE001 - the same
+        _log.warning("opscope: the reader %s cannot say whether it reads %s: %s",
                      found.name, os.fspath(path), _said(error))  # fmt: skip
         return False
 
@@ -150,7 +153,7 @@ def _read(found: Found, path: Path) -> Trace:
     except BadInput:
         raise
     except Exception as error:
-        what = f"the reader {found.name}, of another package, failed: {_said(error)}"
+        what = f"the reader {found.name} of another package failed: {_said(error)}"
         raise BadInput(path, what) from error
 
 

@@ -1,5 +1,5 @@
-"""Ranges that were open when the capture ended: nvprof gives them no end, Nsight Systems its own end, and
-says nothing."""
+"""Cut NVTX ranges that were still open when the capture ended. nvprof records no end for them; Nsight
+Systems records the end of the capture, without a mark."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import polars as pl
 from opscope.core.tables.amended import unclosed
 
 CUT_OFF: Final = (
-    "NVTX ranges that were open when the capture ended: each is cut where the last thing on its thread "
-    "ended (harmless: all that ran in them counts; a step among them is not counted)"
+    "NVTX ranges still open when the capture ended: each is cut at the last event of its thread or process "
+    "(harmless: all work in them counts; a step among them is not counted)"
 )
 
 
 def open_at_end(tables: dict[str, pl.DataFrame], duration: int | None) -> int:
-    """Cut the ranges that were open at the capture's end, and mark them as unclosed; how many those were.
+    """Cut the ranges in ``tables`` that were open at the capture's end, mark them as unclosed, and return
+    how many there were.
 
-    They are those without an end, and those that end at ``duration`` (ns). The program, or the range's
-    thread, had mostly ended long before: a push/pop range ends with the last thing that its thread did,
-    one that another thread may end with the last of its process, at least 1 ns after its start.
+    A range was open if it has no end, or if it ends at ``duration`` (ns). The program or the range's thread
+    had mostly ended long before that. So a push/pop range now ends with the last event of its thread, and a
+    range that another thread may end (start/end) with the last event of its process; at least 1 ns after
+    its start.
     """
     ranges = tables["ranges"]
     opened = pl.col("end").is_null()

@@ -1,6 +1,6 @@
-"""What a stranger's numbers may be: rows whose times cannot be are left out, values that cannot be are null.
+"""Check the values of a trace: drop rows with impossible times, and set other impossible values to null.
 
-Either is counted in a note. Every reader passes its tables through here before they become a trace.
+Notes count both. Every reader passes its tables through here before they become a trace.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import polars as pl
 from opscope.core.schema import TABLES
 from opscope.core.tables.trace import Trace, table_schema
 
-#: No time is beyond, ns: Unix time reaches it in 2043, and sums of three such times stay in 64 bits.
+#: Largest time, ns: Unix time reaches it in 2043, and sums of three such times stay within 64 bits.
 LATEST: Final = 1 << 61
-#: Nothing lasts longer, ns: 104 days. A thousand of them add up within 64 bits.
+#: Longest duration, ns: 104 days. A thousand of them add up within 64 bits.
 LONGEST: Final = 1 << 53
-#: What optional columns can hold, both ends included; what is beyond is null.
+#: Bounds of optional columns, inclusive; values outside become null.
 _BYTES: Final = (0, 1 << 50)
-#: One block of memory, allocated or released.
+#: Bounds of one block of memory, allocated or released, in bytes.
 CHANGE: Final = (-(1 << 44), 1 << 44)
 #: Times and counts of what opscope itself took.
 _OWN: Final = ("time", "calls", "one_in", "span", "steps_span", "steps_time")
@@ -36,7 +36,7 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("devices", "max_threads_per_sm"): (0, 1 << 16),
     ("devices", "clock_khz"): (0, 100_000_000),
     ("devices", "mem_bandwidth"): (0, 1 << 53),
-    # CUDA has 255 and AMD's CDNA 512 of each kind; ROCm writes 2,191,500,840 where it knows none
+    # CUDA has 255 and AMD's CDNA 512 of each kind; ROCm writes 2,191,500,840 if it does not know the number
     ("kernels", "registers"): (0, 1 << 16),
     ("kernels", "shared_static"): (0, 1 << 31),
     ("kernels", "shared_dynamic"): (0, 1 << 31),
@@ -47,15 +47,15 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("allocations", "reserved"): (-(1 << 50), 1 << 50),
     **{("own_costs", column): (0, LONGEST) for column in _OWN},
 }
-#: Tables whose ``time`` may be unknown: a spec's, and what a part of opscope cost.
+#: Tables whose ``time`` may be null: that of a spec, and that of a row of opscope's own cost.
 _MAY_LACK: Final = ("specs", "own_costs")
 Note = tuple[str, str, int]
 
 
 def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note]:
-    """Mend the tables in place; returns the notes on what was wrong.
+    """Correct the tables in place; returns notes on what was wrong.
 
-    Columns may be missing. Where ``opened``, a range without an end stays, as it is cut later.
+    Columns may be missing. With ``opened``, a range without an end stays, because it is cut later.
     """
     notes: list[Note] = []
     for name, frame in tables.items():
@@ -65,7 +65,7 @@ def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note
 
 
 def sound_trace(tables: dict[str, pl.DataFrame], origin: Mapping[str, Any]) -> Trace:
-    """The trace of the tables, mended, with its notes."""
+    """Return the trace of the corrected tables, with notes on what was wrong."""
     notes = sound(tables)
     trace = Trace.of(tables, origin)
     for note in notes:
@@ -74,7 +74,7 @@ def sound_trace(tables: dict[str, pl.DataFrame], origin: Mapping[str, Any]) -> T
 
 
 def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> pl.DataFrame:
-    """The rows whose times can be."""
+    """The rows with possible times."""
     times = [c for c in ("start", "end", "time") if c in frame.columns and c in TABLES[name]]
     if not times or not len(frame):
         return frame
@@ -82,7 +82,7 @@ def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> p
     low, high = _least([frame[c].min() for c in times]), _most([frame[c].max() for c in times])
     if low < -LATEST or high > LATEST or (ends and high - low > LONGEST):
         far = pl.any_horizontal(~pl.col(times).is_between(-LATEST, LATEST))
-        if ends:  # where both are in their bounds the difference is in 64 bits
+        if ends:  # between times within the bounds the difference fits in 64 bits
             far |= pl.col("end") - pl.col("start") > LONGEST
         what = f"rows of {name} whose time is out of range, left out"
         frame = _without(frame, far.fill_null(False), what, notes)
@@ -112,7 +112,7 @@ def _most(values: list[Any]) -> int:
 
 
 def _small(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
-    """Integers that are given wider than they are kept, or as texts: null where they do not fit."""
+    """Cast integers to the column's narrower type, also from text; null where they do not fit."""
     for column, dtype in table_schema(name).items():
         given = frame.schema.get(column)
         if given in (None, dtype):
@@ -143,6 +143,4 @@ def _bounded(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
 
 def _count(name: str, column: str, many: int, notes: list[Note]) -> None:
     if many:
-        notes.append(
-            ("warning", f"values of {name}.{column} that are out of range: not known", many)
-        )
+        notes.append(("warning", f"values of {name}.{column} out of range, read as null", many))

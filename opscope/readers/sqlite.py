@@ -1,12 +1,12 @@
-"""Opens a SQLite file that is only ever read, and gives its tables as typed Polars columns.
+"""Read the tables of an SQLite file as typed Polars columns, without writing to it.
 
-Rows come through the ADBC driver, which fills Arrow columns in C (0.6 µs for a row of 17 columns,
-where ``sqlite3`` and NumPy take 1.9 and Polars' own reader 3.6), and Polars takes them as they are.
-The driver takes a column's type from its first values, so columns that may begin with nulls are asked
-for in a form that is never null. Texts are asked for as bytes: SQLite promises no UTF-8 and Polars
-trusts Arrow, but its cast from bytes to texts checks (2 ms for 500,000 texts). Large tables are read
-in pieces by row number on all cores, each piece on a connection of its own, and handed to a converter
-that makes them small before the next piece is read.
+Rows come through the ADBC driver, which fills Arrow columns in C (0.6 µs for a row of 17 columns; ``sqlite3``
+with NumPy takes 1.9 and Polars' own reader 3.6). Polars uses the Arrow columns without a copy. The driver
+derives a column's type from its first values, so columns that may begin with nulls are selected by an
+expression that is never null. Texts are selected as bytes: SQLite does not guarantee UTF-8 and Polars trusts
+Arrow, but Polars' cast from bytes to text checks (2 ms for 500,000 texts). Large tables are read in pieces
+by row number on all cores, each piece on its own connection. A converter makes each piece small before the
+next is read.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from opscope.core.tables.columns import hand_back
 
 from .errors import BadInput
 
-#: What a column holds: "int" (nulls allowed), "text" ('' is null), "real" or "blob" (rare columns).
+#: The type of a column: "int" (nulls allowed), "text" ('' is null), "real" or "blob" (rare columns).
 Kind = Literal["int", "text", "real", "blob"]
-#: A column to read: its kind, or the three columns of a CUDA extent (x, y, z) packed into one
+#: A column to read: its type, or the three columns of a CUDA extent (x, y, z) packed into one
 #: integer, x << 32 | y << 16 | z, because reading a column costs more than computing one.
 Column: TypeAlias = "Kind | tuple[str, str, str]"
 T = TypeVar("T")
 _C = TypeVar("_C", bound="Column")
 
 MAGIC: Final = b"SQLite format 3\0"
-#: Rows of one piece: 20 columns of it take 80 MB while it is converted.
+#: Rows in one piece: 20 columns of it take 80 MB while it is converted.
 PIECE: Final = 500_000
-#: Rows of one Arrow batch. Smaller than a piece, so that joining the batches copies: a column that
-#: stays would else keep all columns of its batch in memory.
+#: Rows in one Arrow batch. It is smaller than a piece so that joining the batches copies: otherwise a
+#: column that is kept would keep all columns of its batch in memory.
 _BATCH: Final = 65_536
 _DTYPES: Final[Mapping[str, Any]] = {
     "int": pl.Int64,
@@ -48,21 +48,21 @@ _DTYPES: Final[Mapping[str, Any]] = {
     "real": pl.Float64,
     "blob": pl.Binary,
 }
-#: Characters; exports have none at all.
+#: In characters; real exports have no defaults.
 _LONGEST_DEFAULT: Final = 1000
 #: CUDA's limits of a grid: 2^31 - 1, 65,535 and 65,535.
 _EXTENT_X: Final = (1 << 31) - 1
 _EXTENT_YZ: Final = (1 << 16) - 1
-#: Reads of the rare columns name the row they belong to, counted from the piece's first row.
+#: Name of the column, in a read of rare columns, with the row's offset in the piece.
 ROW: Final = "row"
 
 
 class Database:
-    """A SQLite file, opened read-only and immutable: no lock, no journal, nothing left beside it.
+    """An SQLite file, opened read-only and immutable: without a lock, a journal or any file beside it.
 
-    ``tables`` maps each table to its columns in order; views are left out, because a view in a
-    stranger's file may compute without end. Raises BadInput where the file is
-    missing, is no SQLite database or is damaged.
+    ``tables`` maps each table to its columns in order. Views are left out, because a view in an untrusted
+    file may compute forever. Raises BadInput if the file is missing, is not an SQLite database or is
+    damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -82,18 +82,18 @@ class Database:
                 }
             finally:
                 connection.close()
-        # Python decodes what SQLite says of a damaged schema, which quotes the schema
+        # SQLite's message quotes a damaged schema, which Python may be unable to decode
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise BadInput(self.path, f"not a readable SQLite database ({error})") from error
+            raise BadInput(self.path, f"the SQLite database cannot be read ({error})") from error
         for name, rows in columns.items():
-            # rows written before a column was added have its default: it is in the file only once
+            # rows written before a column was added share its default, which the file stores only once
             if any(len(str(row[4])) > _LONGEST_DEFAULT for row in rows):
-                raise BadInput(self.path, f"table {name} has a column with an endless default")
+                raise BadInput(self.path, f"table {name} has a column with an oversized default")
         self.tables: dict[str, tuple[str, ...]] = {
             name: tuple(row[1] for row in rows) for name, rows in columns.items()
         }
         self._connection: Any = None
-        #: How many values of a (table, column) are not of its kind, by the rows that were asked for.
+        #: Number of values of the wrong type by (table, column, SQL of the rows that were selected).
         self._faults: dict[tuple[str, str, str], int] = {}
 
     def __enter__(self) -> Database:
@@ -108,7 +108,7 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the object may be used again and opens a new one."""
+        """Close the connection; a later read opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -120,7 +120,7 @@ class Database:
     def rows(
         self, table: str, columns: Mapping[str, Kind], where: str | None = None
     ) -> pl.DataFrame:
-        """The table's rows in file order; columns that it has not are left out.
+        """Return the table's rows in file order, without the columns that the table lacks.
 
         ``where`` is an SQL condition written by the caller, never from the file.
         """
@@ -138,11 +138,11 @@ class Database:
         convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
         rare: Mapping[str, Kind] | None = None,
     ) -> list[T]:
-        """``convert`` of each piece of a large table, in row order.
+        """Return ``convert`` of each piece of a large table, in row order.
 
-        ``convert`` gets the piece's ``columns`` and, where one of the ``rare`` columns is not null
-        in it, a second frame with these and ``row``, the row's place in the piece. Reading the rare
-        ones only where they are spares every other row their cost. It is called on several threads.
+        ``convert`` gets the piece's ``columns``. If one of the ``rare`` columns is not null in the piece,
+        it also gets a second frame with those rows: the ``rare`` columns and ``row``, the row's offset in
+        the piece. So most rows do not pay for the rare columns. It is called on several threads.
         """
         wanted = self._present(table, columns)
         seldom = self._present(table, rare or {})
@@ -187,7 +187,7 @@ class Database:
         return frame, found.insert_column(0, marked.arg_true().alias(ROW))
 
     def mostly(self, table: str, column: str) -> bool:
-        """Whether a sample from the table's middle has the column in at least one row of ten."""
+        """Whether, in a sample from the table's middle, at least one row in ten has a value in the column."""
         if not self.has(table, column):
             return False
         try:
@@ -197,7 +197,7 @@ class Database:
                 f"FROM ({_span(table)})) LIMIT 1000)"
             )
         except BadInput:
-            return True  # no row numbers: nothing is known
+            return True  # the table has no row numbers, so nothing is known
         rows, known = sample.row(0)
         return bool(known * 10 >= rows)
 
@@ -210,7 +210,7 @@ class Database:
         }
 
     def _pieces(self, table: str) -> Sequence[str | None]:
-        """Conditions that part the table by row number; one without where it has none."""
+        """Conditions that split the table by row number; [None] if it has no row numbers."""
         try:
             span = self._execute(_span(table))
         except BadInput:
@@ -218,7 +218,7 @@ class Database:
         low, high = span.row(0)
         if not isinstance(low, int) or not isinstance(high, int):
             return [None]
-        # Row numbers may be far apart in a file made to mislead; rows are at least 8 bytes long.
+        # Row numbers may be far apart in a malicious file; a row has at least 8 bytes.
         count = min(high - low + 1, self.path.stat().st_size // 8 + 1)
         parts = max(1, -(-count // PIECE))
         edges = [low + (high - low + 1) * number // parts for number in range(parts + 1)]
@@ -244,7 +244,7 @@ class Database:
         try:
             frame = self._fetch(connection, f"SELECT {', '.join(fields)}{rest}", f"table {table}")
         except BadInput:
-            frame = None  # the driver takes a column for what its first values are
+            frame = None  # the driver derived a column's type from its first values, and later ones differ
         if frame is None or not all(
             frame.schema[name] in _AS_READ[kind if isinstance(kind, str) else "int"]
             for name, kind in columns.items()
@@ -255,7 +255,7 @@ class Database:
     def _mixed(
         self, connection: Any, table: str, columns: Mapping[str, Column], rest: str, more: list[str]
     ) -> pl.DataFrame:
-        """The same where a column holds values of other kinds: those are null, and counted."""
+        """The same for columns with values of the wrong type: those become null and are counted."""
         fields, odd = [], []
         for name, kind in columns.items():
             if isinstance(kind, tuple):
@@ -273,7 +273,7 @@ class Database:
         return frame.with_columns(_typed(frame, columns))
 
     def faults(self) -> list[tuple[str, str, int]]:
-        """Notes on values that are not what their columns are for: severity, what, how many."""
+        """Notes on values of the wrong type: (severity, what, how many)."""
         return told_faults(self._faults)
 
     def _fetch(self, connection: Any, sql: str, what: str) -> pl.DataFrame:
@@ -286,15 +286,15 @@ class Database:
                 )
                 cursor.execute(sql)
                 frame = pl.DataFrame(cursor.fetch_arrow())
-        # what fails on a later batch comes through Polars
+        # an error in a later batch comes through Polars
         except (OSError, connection.Error, pl.exceptions.PolarsError) as error:
             raise BadInput(self.path, f"{what} cannot be read ({error})") from error
-        if not len(frame):  # the driver has seen no value: its types mean nothing
+        if not len(frame):  # the driver saw no value, so its types mean nothing
             return pl.DataFrame(schema=dict.fromkeys(frame.columns, pl.Null))
         return frame.rechunk()
 
 
-#: How a column is asked for, so that its type does not hang on which rows come first.
+#: How each type is selected, so that the Arrow type does not depend on which rows come first.
 _FORMS: Final[Mapping[Kind, str]] = {
     "int": "{0}",
     "text": "coalesce(CAST({0} AS BLOB), x'') AS {0}",
@@ -303,14 +303,14 @@ _FORMS: Final[Mapping[Kind, str]] = {
 }
 
 
-#: What the driver makes of each form where every value is of the kind; Null stands for no row at all.
+#: The Arrow types of each form if every value has the right type; Null if there are no rows.
 _AS_READ: Final[Mapping[Kind, tuple[Any, ...]]] = {
     "int": (pl.Int64, pl.Null),
     "text": (pl.Binary, pl.Null),
     "real": (pl.Binary, pl.Null),
     "blob": (pl.Binary, pl.Null),
 }
-#: Which values of a column are of another kind. A text that was written as bytes is a text.
+#: Counts values of the wrong type. Text that was stored as bytes counts as text.
 _ODD: Final[Mapping[Kind, str]] = {
     "int": "typeof({0}) IN ('text', 'blob') OR (typeof({0}) = 'real' AND CAST({0} AS INTEGER) <> {0})",
     "text": "0",
@@ -320,9 +320,9 @@ _ODD: Final[Mapping[Kind, str]] = {
 
 
 def _sound_form(name: str, kind: Kind) -> str:
-    """``_FORMS`` where values of other kinds are among them."""
+    """The form of ``_FORMS`` for a column that has values of the wrong type too."""
     column = _quoted(name)
-    if kind == "int":  # a real that is a whole number is one
+    if kind == "int":  # a real that is a whole number counts as an integer
         return (
             f"CASE WHEN typeof({column}) = 'integer' THEN {column} WHEN typeof({column}) = 'real' "
             f"AND CAST({column} AS INTEGER) = {column} THEN CAST({column} AS INTEGER) END AS {column}"
@@ -338,7 +338,7 @@ def _sound_form(name: str, kind: Kind) -> str:
 def _form(name: str, column: Column) -> str:
     if isinstance(column, tuple):
         x, y, z = map(_quoted, column)
-        return (  # in SQLite << and | bind alike, from the left
+        return (  # SQLite gives << and | the same precedence, from the left
             f"((ifnull({x}, 0) & {_EXTENT_X}) << 32) | ((ifnull({y}, 0) & {_EXTENT_YZ}) << 16) "
             f"| (ifnull({z}, 0) & {_EXTENT_YZ}) AS {_quoted(name)}"
         )
@@ -346,7 +346,7 @@ def _form(name: str, column: Column) -> str:
 
 
 def packed(x: pl.Series, y: pl.Series, z: pl.Series) -> pl.Series:
-    """The three columns of an extent as the integer that they are packed into where they are read as one."""
+    """Pack the three columns of an extent into one integer, as the SQL of a packed column does."""
     least = (x.fill_null(0) & _EXTENT_X) * (1 << 32)
     made: pl.Series = (
         least + (y.fill_null(0) & _EXTENT_YZ) * (1 << 16) + (z.fill_null(0) & _EXTENT_YZ)
@@ -371,7 +371,7 @@ def _typed(frame: pl.DataFrame, columns: Mapping[str, Column]) -> Iterable[pl.Ex
 
 
 def _texts(column: pl.Series) -> pl.Series:
-    """The bytes as texts; what is no UTF-8 is replaced."""
+    """The bytes as text; invalid UTF-8 is replaced."""
     try:
         checked: pl.Series = column.cast(pl.String)
         return checked
@@ -381,32 +381,32 @@ def _texts(column: pl.Series) -> pl.Series:
 
 
 def told_faults(faults: Mapping[tuple[str, str, Any], int]) -> list[tuple[str, str, int]]:
-    """Notes of how many values of each (table, column, part of its rows) are of another kind."""
+    """Notes on how many values of each (table, column, part of its rows) have the wrong type."""
     counts: Counter[tuple[str, str]] = Counter()
     for (table, column, _), many in faults.items():
         counts[table, column] += many
     return [
-        ("warning", f"values of {table}.{column} that are of another kind: not known", many)
+        ("warning", f"values of {table}.{column} of the wrong type, read as null", many)
         for (table, column), many in sorted(counts.items())
         if many
     ]
 
 
 def filled(frame: pl.DataFrame, columns: Mapping[str, Column]) -> pl.DataFrame:
-    """The frame with all the columns: null what a damaged table lacks."""
+    """The frame with all the columns; those that a damaged table lacks are null."""
     absent = [
         pl.lit(None, _DTYPES[kind] if isinstance(kind, str) else pl.Int64).alias(name)
         for name, kind in columns.items()
         if name not in frame.columns
     ]
-    if not frame.width:  # no table at all
+    if not frame.width:  # the table does not exist
         return pl.DataFrame(schema={name: _DTYPES[kind] if isinstance(kind, str) else pl.Int64
                                     for name, kind in columns.items()})  # fmt: skip
     return frame.with_columns(absent)
 
 
 def is_database(path: str | os.PathLike[str], ours: Callable[[Database], bool]) -> bool:
-    """Whether the file is an SQLite database of the kind that ``ours`` tells. Never raises BadInput."""
+    """Whether the file is an SQLite database that ``ours`` accepts. Never raises BadInput."""
     try:
         return ours(Database(path))
     except BadInput:
@@ -414,7 +414,7 @@ def is_database(path: str | os.PathLike[str], ours: Callable[[Database], bool]) 
 
 
 def check_magic(path: Path) -> None:
-    """Raise BadInput where the file is missing, unreadable or no SQLite database."""
+    """Raise BadInput if the file is missing, unreadable or not an SQLite database."""
     try:
         with path.open("rb") as file:
             head = file.read(len(MAGIC))
@@ -423,7 +423,7 @@ def check_magic(path: Path) -> None:
     if not head:
         raise BadInput(path, "the file is empty")
     if head != MAGIC:
-        raise BadInput(path, "not a SQLite database")
+        raise BadInput(path, "not an SQLite database")
 
 
 def _connect(uri: str) -> Any:
@@ -433,7 +433,7 @@ def _connect(uri: str) -> Any:
 
 
 def _span(table: str) -> str:
-    """The first and the last row number: each by itself is a look at an end, both at once read it all."""
+    """SQL for the first and last row number: one subquery each, as min and max in one would read it all."""
     name = _quoted(table)
     return f"SELECT (SELECT min(rowid) FROM {name}) AS low, (SELECT max(rowid) FROM {name}) AS high"
 

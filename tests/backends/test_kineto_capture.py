@@ -319,4 +319,4 @@ def test_an_empty_trace_of_the_profiler_is_no_kernels_and_a_note(tmp_path: Path)
     assert trace["ranges"].height == 40
     assert trace["kernels"].height == 0
     told = trace["notes"]["what"].to_list()
-    assert "the profiler recorded nothing: the trace is without an event" in told
+    assert "the profiler recorded nothing: the trace has no events" in told

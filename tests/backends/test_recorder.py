@@ -254,7 +254,7 @@ with session.annotate("outer"):
     assert outer["end"][0] == ranges["end"].max()
     assert "without closing" in " ".join(trace["notes"]["what"])
     (told,) = [what for what in trace["notes"]["what"] if "still open at the end" in what]
-    assert "harmless: all that ran in them counts" in told
+    assert "harmless: all work in them counts" in told
 
 
 @pytest.mark.skipif(
@@ -435,7 +435,7 @@ def test_a_torn_events_file_is_read_up_to_the_tear(part: Path, cut: int) -> None
     events.write_bytes(data[:-cut])
     trace = read_part(part)
     notes = " ".join(trace["notes"]["what"])
-    assert ("half-written" in notes) == (cut < len(data))
+    assert ("the last record is incomplete" in notes) == (cut < len(data))
     whole = max(0, (len(data) - cut) // 16 - 1)
     assert trace["ranges"].height == (whole + 1) // 2
 
@@ -459,7 +459,7 @@ def test_lost_texts_are_counted_not_guessed(part: Path) -> None:
     ("name", "data", "message"),
     [
         (recording.META, b"", "not JSON"),
-        (recording.META, b"[1]", "not a recording's part"),
+        (recording.META, b"[1]", "not part of an opscope recording"),
         (recording.META, b'{"format": "opscope-recording", "version": 99}', "format version 99"),
         (recording.STRINGS, b"{}\n", "not a text"),
         (recording.STRINGS, b"[1, 2]\n", "not a text"),
@@ -468,8 +468,8 @@ def test_lost_texts_are_counted_not_guessed(part: Path) -> None:
         (recording.STRINGS, b'[99999999999999999999999, "d", null, "t"]\n', "not a text"),
         (recording.FACTS, b'{"thread": "x"}\n', "facts"),
         (recording.FACTS, b"[]\n17\n", "facts"),
-        (recording.EVENTS, struct.pack("<4q", 5, 5, 5, 5), "no chunk at byte 0"),
-        (recording.EVENTS, struct.pack("<2q", recording.CHUNK, -1), "no chunk at byte 0"),
+        (recording.EVENTS, struct.pack("<4q", 5, 5, 5, 5), "damaged: no chunk of records at byte 0"),
+        (recording.EVENTS, struct.pack("<2q", recording.CHUNK, -1), "damaged: no chunk of records at byte 0"),
     ],
 )
 def test_bad_files_are_named(part: Path, name: str, data: bytes, message: str) -> None:

@@ -152,7 +152,8 @@ def test_a_block_that_outlives_its_recording_is_no_fault_in_the_next(record):
     trace = record(kept.clear)
     assert of_size(trace, 4 * 6007).is_empty()
     assert (
-        "releases of memory from before the recording, left out" in trace["notes"]["what"].to_list()
+        "releases of memory that was allocated before the recording, left out"
+        in trace["notes"]["what"].to_list()
     )
 
 
@@ -221,7 +222,11 @@ def test_its_own_cost_is_told(mode, record, monkeypatch):
     for least, program in ((1200, run), (400, work)):
         trace = record(program)
         (cost,) = costs_of(trace, "memory, CPU")
-        before = trace["notes"].filter(pl.col("what").str.contains("from before"))["how_many"].sum()
+        before = (
+            trace["notes"]
+            .filter(pl.col("what").str.contains("allocated before the recording"))["how_many"]
+            .sum()
+        )
         assert cost["calls"] == len(trace["allocations"]) + before
         assert least <= cost["calls"] < 2 * least
         assert cost["one_in"] == memory.TIMED_EVERY

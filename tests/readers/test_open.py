@@ -73,7 +73,7 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, name: str) -> N
 
 def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
     database(tmp_path / "x.sqlite")
-    with pytest.raises(BadInput, match="no trace of Nsight"):
+    with pytest.raises(BadInput, match="not a trace of Nsight"):
         readers.open(tmp_path / "x.sqlite")
 
 
@@ -129,7 +129,7 @@ def test_a_profile_is_opened_as_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["meta.json", "ranges.parquet"])
 def test_a_file_of_a_profile_is_answered_with_its_folder(tmp_path: Path, name: str) -> None:
     profile_folder.write(tmp_path / "run.opscope", readers.open(kineto(tmp_path / "a.json")))
-    with pytest.raises(BadInput, match=r"a file of a profile: name its folder, .*run\.opscope"):
+    with pytest.raises(BadInput, match=r"a file inside a profile: open its folder, .*run\.opscope"):
         readers.open(tmp_path / "run.opscope" / name)
 
 

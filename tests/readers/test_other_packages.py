@@ -120,8 +120,8 @@ def test_what_a_stranger_reads_is_mended_as_what_we_read(install: Install, file:
 @pytest.mark.parametrize(
     ("reads", "what"),
     [
-        ("raise KeyError('x')", "the reader csv, of another package, failed: KeyError: 'x'"),
-        ("return {}", "the reader csv, of another package, failed: TypeError: it returned dict"),
+        ("raise KeyError('x')", "the reader csv of another package failed: KeyError: 'x'"),
+        ("return {}", "the reader csv of another package failed: TypeError: it returned dict"),
     ],
 )
 def test_a_reader_that_fails_is_named_with_the_file(
@@ -137,12 +137,12 @@ def test_a_reader_that_fails_is_named_with_the_file(
     ("source", "points", "said"),
     [
         ("1 / 0", {}, "csv (kernels_csv) is left out: ZeroDivisionError"),
-        ("read = recognise = None", {}, "is left out: TypeError: it has no recognise"),
-        (None, {"kineto": "kernels_csv"}, "is left out: ValueError: the name is that of a reader"),
+        ("read = recognise = None", {}, "is left out: TypeError: it lacks recognise"),
+        (None, {"kineto": "kernels_csv"}, "is left out: ValueError: the name belongs to one"),
         (
             "def recognise(head, path): raise KeyError('x')\ndef read(path): ...",
             {},
-            "the reader csv does not say what",
+            "the reader csv cannot say whether it reads",
         ),
     ],
 )

@@ -213,6 +213,6 @@ def test_the_same_file_twice_is_refused(rank, tmp_path):
     for other in (file, tmp_path / "." / file.name, tmp_path / "link.json"):
         with pytest.raises(BadInput, match="given twice"):
             opscope.load([file, other])
-    with pytest.raises(BadInput, match="the same as"):
+    with pytest.raises(BadInput, match="has the same content as"):
         opscope.load([file, tmp_path / "copy.json"])
     opscope.load([file, rank(1, (100, 10, GROUP))])

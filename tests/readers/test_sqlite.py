@@ -76,7 +76,7 @@ def test_bytes_in_a_column_of_numbers_are_null_wherever_they_stand(tmp_path, at)
     with reader.Database(path) as database:
         numbers = database.rows("made", {"number": "int"})["number"]
         assert database.faults() == [
-            ("warning", "values of made.number that are of another kind: not known", 1)
+            ("warning", "values of made.number of the wrong type, read as null", 1)
         ]
     assert numbers[at] is None
     assert numbers.drop_nulls().to_list() == [n for n in range(70_001) if n != at]
@@ -107,5 +107,5 @@ def test_a_damaged_schema_that_is_no_text_is_refused(tmp_path):
     """What SQLite says of it quotes it, and Python cannot decode that."""
     path = written(tmp_path / "a.sqlite", [(1,)], '"number" INTEGER')
     path.write_bytes(path.read_bytes().replace(b'number" ', b"number,\x96"))
-    with pytest.raises(BadInput, match="not a readable SQLite database"):
+    with pytest.raises(BadInput, match="the SQLite database cannot be read"):
         reader.Database(path)

@@ -1,4 +1,4 @@
-"""DLProf's SQLite databases."""
+"""Read DLProf's SQLite databases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether the file is such a database. Never raises."""
+    """Whether the file is a DLProf database. Never raises."""
     if not head.startswith(SQLITE):
         return False
     from . import reader  # lazy: it loads Polars
@@ -21,7 +21,7 @@ def recognise(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Trace:
-    """The trace in ``path``. Raises BadInput."""
+    """Return the trace in ``path``. Raises BadInput."""
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path)

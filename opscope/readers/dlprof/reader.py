@@ -1,8 +1,8 @@
-"""DLProf's databases (``dlprof_dldb.sqlite``): ops, their instances, kernels, copies and calls.
+"""Read DLProf's databases (``dlprof_dldb.sqlite``): ops, their instances, kernels, copies and calls.
 
-DLProf has already tied kernels to ops; the trace gives ops as ranges in opscope's own text, and a
-call for each kernel, so that attribution finds the same op again. What the op was called by DLProf
-(``CONV2D_1``) is its parameter ``op_id``.
+DLProf has already linked kernels to ops. The trace gives ops as ranges in opscope's own text, and a call for
+each kernel, so that attribution finds the same op again. DLProf's name of the op (``CONV2D_1``) is its
+parameter ``op_id``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INSTANCE: Final[Mapping[str, Kind]] = dict.fromkeys(
 
 
 def recognise(path: str | os.PathLike[str]) -> bool:
-    """Whether the file is a database of DLProf. Never raises."""
+    """Whether the file is a DLProf database. Never raises."""
     return is_database(path, _is_ours)
 
 
@@ -53,13 +53,13 @@ def _is_ours(database: Database) -> bool:
 
 
 def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
-    """The trace in a database of DLProf; ``gpu`` names devices that it does not name.
+    """Return the trace in a DLProf database; ``gpu`` names devices that the database does not name.
 
-    Raises BadInput where the file is none.
+    Raises BadInput if the file is not a DLProf database.
     """
     with Database(path) as database:
         if not _is_ours(database):
-            raise BadInput(path, "not a database of DLProf (its tables are not there)")
+            raise BadInput(path, "not a database of DLProf (it lacks DLProf's tables)")
         words = dict(_rows(database, "dictionary", {"id": "int", "string": "text"}).iter_rows())
         kernels = _launched(
             database, "read_only_kernels", ("long_name_id", "grid_id", "block_id"), 0
@@ -108,14 +108,12 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
     for note in faults:
         trace.note(*note)
     if len(pids) > 1:
-        trace.note(
-            "warning", "several processes in a database of DLProf are shown as one", len(pids)
-        )
+        trace.note("warning", "processes in one DLProf database, shown as one process", len(pids))
     return trace
 
 
 def _rows(database: Database, table: str, wanted: Mapping[str, Kind]) -> pl.DataFrame:
-    """``database.rows``, null what a damaged table lacks."""
+    """``database.rows``; columns that a damaged table lacks are null."""
     return filled(database.rows(table, wanted), wanted)
 
 
@@ -126,7 +124,7 @@ def _numbered(frames: list[pl.DataFrame], column: str) -> list[int]:
 
 
 def _launched(database: Database, table: str, more: tuple[str, ...], group: int) -> pl.DataFrame:
-    """What a call put on the device, with a correlation that DLProf dropped made anew."""
+    """Read calls' work on the device, with new correlation ids, because DLProf dropped the original ones."""
     wanted: dict[str, Kind] = {**_WHERE, **dict.fromkeys(more, "int")}
     frame = _rows(database, table, wanted)
     number = pl.int_range(pl.len(), dtype=pl.Int64)
@@ -174,7 +172,7 @@ def _calls(
         pl.col("api_stop").alias("end"),
         pl.col("correlation"),
     ]
-    parts = [kernels.select(columns)]  # DLProf gives the kernel's name, not the launch's
+    parts = [kernels.select(columns)]  # DLProf has the kernel's name, not the launch's
     for frame in named_calls:
         names = labels(frame["name_id"], words, "?").alias("name")
         parts.append(frame.with_columns(names).select(*columns, "name"))
@@ -190,10 +188,10 @@ def _calls(
 
 
 def _ranges(database: Database, words: Mapping[int, str]) -> pl.DataFrame:
-    """An op range for each instance, inside a layer range where the op's name tells the layer."""
+    """Return an op range for each instance, inside a layer range if the op's name contains the layer."""
     ops = {row["id"]: row for row in _rows(database, "read_only_ops", _OP).iter_rows(named=True)}
     frame = _rows(database, "read_only_op_instances", _INSTANCE)
-    # instances of one op with the same shapes share one text
+    # instances of one op with the same shapes share a text
     key = ["read_only_ops_id", "input_shapes_id", "output_shapes_id"]
     kinds = frame.select(key).unique(maintain_order=True)
     found = [_text(ops.get(row[0]), words, row[1], row[2]) for row in kinds.iter_rows()]
@@ -225,7 +223,7 @@ def _ranges(database: Database, words: Mapping[int, str]) -> pl.DataFrame:
 def _text(
     op: Mapping[str, Any] | None, words: Mapping[int, str], inputs: int | None, outputs: int | None
 ) -> tuple[str | None, str | None, str | None]:
-    """The text, direction and layer of an op with these shapes."""
+    """Return the text, direction and layer of an op with these shapes."""
     if op is None:
         return None, None, None
     dtype = DTYPES.get(words.get(op["data_type_id"]) or "", "?")
@@ -244,7 +242,7 @@ def _text(
 
 
 def _shapes(text: str | None, dtype: str) -> tuple[Arg, ...] | None:
-    """The tensors of ``[[32,3,32,32],[6]]``; None where DLProf knows none."""
+    """Return the tensors of ``[[32,3,32,32],[6]]``; None if DLProf has no shapes."""
     try:
         value = json.loads(text or "null")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Kineto: the JSON traces of torch.profiler."""
+"""Read Kineto's traces: the JSON files of torch.profiler."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether the file is JSON. Not what it holds: ``read`` says what is missing."""
+    """Whether the file is JSON. The content is not checked here: ``read`` says what is missing."""
     return is_json(head)
 
 
 def read(path: Path) -> Trace:
-    """The trace in ``path``. Raises BadInput."""
+    """Return the trace in ``path``. Raises BadInput."""
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path)

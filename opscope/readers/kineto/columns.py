@@ -1,7 +1,7 @@
-"""Decoded Kineto events gathered into columns: NumPy arrays, and codes into tables of distinct text.
+"""Gather decoded Kineto events into columns: NumPy arrays, and codes into lists of distinct values.
 
-One comprehension per column per block is the only Python that touches each event; measured on
-2.2 M events, gathering costs nine tenths of decoding (1.1 and 1.2 µs an event).
+The only Python that touches each event is one comprehension per column and block. Measured on 2.2 M
+events, gathering costs nine tenths of decoding (1.1 and 1.2 µs an event).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .events import (
 from .ops import op_text
 
 Column = NDArray[Any]
-#: Stands for null in an integer column.
+#: Null in an integer column.
 NONE: Final = -(1 << 63)
 _EMPTY: Final = Args()
 
 
 class Codes(dict[Any, int]):
-    """Distinct values numbered as they come: ``codes[value]``."""
+    """Numbers for distinct values, given on first use: ``codes[value]``."""
 
     def __missing__(self, value: Hashable) -> int:
         self[value] = number = len(self)
@@ -49,7 +49,7 @@ class Codes(dict[Any, int]):
 
 
 class _Phases(dict[str, "_OfCategory"]):
-    """Numbers of pairs by category and phase: two look-ups cost less than making a pair of each event."""
+    """Numbers of (phase, category) pairs. Two lookups per event cost less than making a tuple."""
 
     def __init__(self, pairs: Codes) -> None:
         super().__init__()
@@ -72,12 +72,12 @@ class _OfCategory(dict[str, int]):
 
 @dataclass(slots=True)
 class Block:
-    """Events of one kind with their starts and durations (ns), and what they are by ``pairs``."""
+    """Events of one kind, with their starts and durations (ns)."""
 
     events: Sequence[Event]
     start: NDArray[np.int64]
     duration: NDArray[np.int64]
-    #: The number of each event's phase and category among those of the file.
+    #: The number of each event's (phase, category) in ``Columns``.
     pairs: NDArray[np.int32]
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class Gathered:
 
 HOST = ("op", "user", "python")
 DEVICE = ("kernel", "memcpy", "memset", "sync", "gpu_user", "metrics")
-#: Kineto's names of categories, lower case, through the years and on both vendors' GPUs.
+#: Kineto's category names in lower case, of all years and of both vendors' GPUs.
 CATEGORIES: Final = {
     "cpu_op": "op", "operator": "op", "user_annotation": "user", "python_function": "python",
     "kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy", "gpu_memset": "memset",
@@ -114,16 +114,16 @@ CATEGORIES: Final = {
     "hip_runtime": "call", "hip_driver": "call", "cuda_sync": "sync", "gpu_user_annotation":
     "gpu_user", "cuda_profiler_range": "metrics", "mtia_ccp_events": "kernel",
 }  # fmt: skip
-#: How the host's side of any device's library is called: mtia_runtime, xpu_driver, privateuse1_runtime.
+#: Suffixes of the categories of any device's host calls: mtia_runtime, xpu_driver, privateuse1_runtime.
 _CALLS: Final = ("_runtime", "_driver")
-#: Flows from a launch to what it launched; ``fwdbwd`` joins a forward op and its backward node.
+#: Flows from a launch to its work on the device; ``fwdbwd`` joins a forward op and its backward node.
 LAUNCH_FLOWS: Final = frozenset({"ac2g", "async_cpu_to_gpu", "async", "async_gpu"})
 FLOWS: Final = LAUNCH_FLOWS | {"fwdbwd", "forward_backward"}
 _STREAM = re.compile(r"stream (-?[0-9]{1,18})\Z")
 
 
 def kind_of(phase: str, category: str) -> str:
-    """Which kind of row an event is; what no kind takes is named after itself, to be counted."""
+    """Return the kind of row of an event; ``?phase category`` if opscope does not use such events."""
     low = category.lower()
     if phase == "X":
         return CATEGORIES.get(low) or ("call" if low.endswith(_CALLS) else "other")
@@ -147,7 +147,7 @@ class Columns:
     texts: Codes = field(default_factory=Codes)
     places: Codes = field(default_factory=Codes)  # pid and tid as written
     shapes: Codes = field(default_factory=Codes)  # "x,y,z" of grids and blocks
-    triples: Codes = field(init=False)  # the same by their JSON
+    triples: Codes = field(init=False)  # numbers in ``shapes`` by the JSON of a grid or block
     attrs: Codes = field(default_factory=Codes)
     categories: Codes = field(default_factory=Codes)
     flows: Codes = field(default_factory=Codes)  # ids of flow arrows
@@ -158,7 +158,7 @@ class Columns:
     fractional: bool = False
     _occupancies: Codes = field(init=False)  # attributes by the JSON of an occupancy
     _pairs: Codes = field(default_factory=Codes)  # phase and category
-    _phases: _Phases = field(init=False)  # the same by category, then by phase
+    _phases: _Phases = field(init=False)  # numbers in ``_pairs`` by category, then by phase
     _op_texts: dict[tuple[str, bytes, bytes, bytes, bytes, bytes], int] = field(
         default_factory=dict
     )
@@ -173,9 +173,9 @@ class Columns:
         return self.kinds.setdefault(kind, Gathered())
 
     def add(self, events: list[Event]) -> None:
-        """Gathers a block. Raises Inexact, having kept nothing, where its times need decimals."""
+        """Add a block of events. Raises Inexact, and adds nothing, if its times need decimals."""
         start = nanoseconds([event.ts for event in events])
-        duration = nanoseconds([event.dur or 0 for event in events])  # an arrow has none
+        duration = nanoseconds([event.dur or 0 for event in events])  # a flow arrow has none
         self._look_at(start, duration)
         of = self._phases
         pairs = np.fromiter([of[event.cat][event.ph] for event in events], np.int32, len(events))
@@ -191,12 +191,12 @@ class Columns:
             timed = chosen[start[chosen] != NO_TIME]
             self.untimed += len(chosen) - len(timed)
             if len(timed):
-                found = itemgetter(*timed.tolist())(events)  # of one row the event itself
+                found = itemgetter(*timed.tolist())(events)  # for a single row, the event itself
                 rows = found if len(timed) > 1 else (found,)
                 gather(self, kind, Block(rows, start[timed], duration[timed], pairs[timed]))
 
     def _look_at(self, start: NDArray[np.int64], duration: NDArray[np.int64]) -> None:
-        """Makes every duration one, and remembers how fine and how sound the times are."""
+        """Replace missing and negative durations by 0; note whether times have fractions of a microsecond."""
         duration[duration == NO_TIME] = 0
         wrong = duration < 0
         if wrong.any():
@@ -215,14 +215,14 @@ class Columns:
         }
 
     def where(self, rows: Block) -> dict[str, Column]:
-        """Process and thread as the trace writes them."""
+        """Process and thread as written in the trace."""
         return {
             "pid": self.places.of([event.pid for event in rows.events]),
             "tid": self.places.of([event.tid for event in rows.events]),
         }
 
     def attrs_of(self, args: list[Args]) -> Column:
-        """What few events tell, as JSON: its number in ``attrs``."""
+        """Return the number in ``attrs`` of the JSON of each event's rare arguments."""
         nothing = self.attrs[b""]
         result = np.full(len(args), nothing, np.int32)
         occupancy = [a.occupancy for a in args]
@@ -237,23 +237,23 @@ class Columns:
         """The categories in lower case."""
         used = np.unique(rows.pairs, return_index=True)[1]
         written = list(self._pairs)
-        for place in np.sort(used).tolist():  # numbered as they come
+        for place in np.sort(used).tolist():  # numbered in order of appearance
             self.categories[written[rows.pairs[place]][1].lower()]
         code = [self.categories.get(category.lower(), -1) for _, category in written]
         return np.array(code, np.int32)[rows.pairs]
 
     def begins(self, rows: Block, phase: str) -> Column:
-        """Whether the phase of each event is this one."""
+        """Whether the phase of each event is ``phase``."""
         return np.array([written == phase for written, _ in self._pairs], np.bool_)[rows.pairs]
 
 
 def ints(values: Sequence[int | None]) -> NDArray[np.int64]:
-    """An integer column; NONE where absent."""
+    """An integer column; NONE for None."""
     try:
         return np.fromiter(values, np.int64, len(values))
-    except TypeError:  # some are absent, or all
+    except TypeError:  # some values are None, or all
         pass
-    except OverflowError:  # beyond 64 bits, such as AccumulateGrad's 2**64 - 1: no number
+    except OverflowError:  # beyond 64 bits, such as AccumulateGrad's 2**64 - 1: treated as absent
         values = [v if v is not None and -(1 << 63) < v < 1 << 63 else None for v in values]
     if values[0] is values[-1] is None and values.count(None) == len(values):
         return np.full(len(values), NONE)
@@ -271,7 +271,7 @@ def _host(columns: Columns, kind: str, rows: Block) -> None:
     data["fwd"] = ints([a.fwd for a in args])
     data["text"] = _texts(columns, rows.events, args, data["name"])
     data["attrs"] = columns.attrs_of(args)
-    if kind == "open":  # begin and end events, paired once all are here: kineto_links.pair
+    if kind == "open":  # links.pair joins begin and end events after the last block
         data["begins"] = columns.begins(rows, "B")
         data["category"] = columns.lowered(rows)
     columns[kind].blocks.append(data)
@@ -280,7 +280,7 @@ def _host(columns: Columns, kind: str, rows: Block) -> None:
 def _texts(
     columns: Columns, events: Sequence[Event], args: list[Args], names: Column
 ) -> NDArray[np.int32]:
-    """The code of each op's range text, formatted once per distinct op, shapes and values."""
+    """Return the code of each op's range text, which is formatted once per distinct op, shapes and values."""
     known, texts, of_name = columns._op_texts, columns.texts, columns._name_texts
     dims = [a.dims if a.dims is not ABSENT else a.dims_old for a in args]
     detailed = [
@@ -288,7 +288,7 @@ def _texts(
         for place, (size, a) in enumerate(zip(dims, args, strict=True))
         if size is not ABSENT or a.stack is not ABSENT
     ]
-    if len(detailed) < len(events):  # a name alone: its text is looked up by its number
+    if len(detailed) < len(events):  # some have only a name, whose number gives the text
         plain = np.ones(len(events), np.bool_)
         plain[detailed] = False
         for name in np.flatnonzero(np.bincount(names[plain])).tolist():
@@ -355,7 +355,7 @@ def _device(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _other(columns: Columns, kind: str, rows: Block) -> None:
-    """Rows as kernels are; ``told``: the arguments are those of something that ran on a device."""
+    """Gather columns as of kernels; ``told``: whether the arguments show that the event ran on a device."""
     _device(columns, "kernel", rows)
     data = columns["kernel"].blocks.pop()
     data["told"] = np.array(
@@ -372,7 +372,7 @@ def _other(columns: Columns, kind: str, rows: Block) -> None:
 def _told_or_placed(
     told: list[int | None], places: list[int | str], number: Callable[[int | str], int | None]
 ) -> NDArray[np.int64]:
-    """What the arguments tell; where they tell nothing, the number of the pid or tid."""
+    """Return the values in the arguments; for an absent one, the number in the pid or tid."""
     values = ints(told)
     untold = [place for place in np.flatnonzero(values == NONE).tolist() if told[place] is None]
     if untold:
@@ -385,7 +385,7 @@ def _number(value: int | str) -> int | None:
 
 
 def place_number(value: int | str) -> int | None:
-    """A pid or tid as a number: ``7``, ``"7"``, ``"stream 7"``; ``None`` for any other text."""
+    """Return a pid or tid as a number: ``7``, ``"7"``, ``"stream 7"``; ``None`` for any other text."""
     if isinstance(value, int):
         return value
     found = _STREAM.match(value)
@@ -397,7 +397,7 @@ def place_number(value: int | str) -> int | None:
 
 
 class _Triples(Codes):
-    """Numbers of grids and blocks in ``shapes`` by their JSON, each read once."""
+    """Numbers in ``shapes`` by the JSON of a grid or block; each distinct JSON is parsed once."""
 
     def __init__(self, shapes: Codes) -> None:
         super().__init__()
@@ -409,7 +409,7 @@ class _Triples(Codes):
 
 
 class _Occupancies(Codes):
-    """Numbers in ``attrs`` of kernels that tell their occupancy alone, by its JSON."""
+    """Numbers in ``attrs`` by the JSON of an occupancy, for kernels with no other rare argument."""
 
     def __init__(self, attrs: Codes) -> None:
         super().__init__()
@@ -421,13 +421,13 @@ class _Occupancies(Codes):
 
 
 def _triple(text: bytes) -> str | None:
-    """``"x,y,z"`` of a JSON list of three numbers."""
+    """Return ``"x,y,z"`` for a JSON list of three numbers."""
     if text[:1] != b"[" or len(text) > 64:
         return None
     return text[1:-1].translate(None, b" \n\t\r").decode("ascii", "replace")
 
 
-#: Which raw fields become attributes, under which name.
+#: The raw fields that become attributes, under the same names.
 _ATTRS: Final = (
     "collective", "in_nelems", "out_nelems", "dtype", "group_size", "group", "group_description",
     "group_ranks", "collective_seq", "comms_id", "in_split", "out_split", "source_rank",
@@ -439,7 +439,7 @@ _attr_values = attrgetter(*_ATTRS)
 
 
 def _attrs(args: Args) -> bytes:
-    """A JSON object of what an event tells about collectives, compiled kernels and occupancy."""
+    """A JSON object of an event's arguments about collectives, compiled kernels and occupancy."""
     found = [
         b'"%s":%s' % (name.encode(), bytes(value))
         for name, value in zip(_ATTRS, _attr_values(args), strict=True)
@@ -461,7 +461,7 @@ def _flows(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _ids(columns: Columns, values: list[int | str | None]) -> NDArray[np.int64]:
-    """Ids of arrows as numbers that are equal where they are: texts and large numbers below 0."""
+    """Ids of arrows as numbers, equal for equal ids; texts and large numbers become negative."""
     if set(map(type, values)) <= {int}:
         try:
             found = np.fromiter(values, np.int64, len(values))
@@ -500,7 +500,7 @@ def _instants(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _metadata(columns: Columns, kind: str, rows: Block) -> None:
-    for event in rows.events:  # a few dozen in a file: names of processes and threads
+    for event in rows.events:  # a few dozen in a file: the names of processes and threads
         if event.args is not None and event.args.name is not ABSENT and len(columns.meta) < 100_000:
             try:
                 label = msgspec.json.decode(event.args.name, type=str)
@@ -524,7 +524,7 @@ __all__ = ["NONE", "Codes", "Columns", "Gathered", "Inexact", "ints", "kind_of",
 
 
 def nullable(values: NDArray[np.int64]) -> pl.Series:
-    """An integer column in which NONE is null."""
+    """An integer column with null for NONE."""
     series = pl.Series(values, dtype=pl.Int64)
     known = values != NONE
     if known.all():

@@ -1,4 +1,4 @@
-"""CUPTI counters in a Kineto trace: measured per kernel, tied to launches by order."""
+"""Read the CUPTI hardware counters of a Kineto trace: measured per kernel, matched to launches by order."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ def counters(
     calls: pl.DataFrame,
     first_id: int,
 ) -> tuple[pl.DataFrame, pl.DataFrame, str | None]:
-    """The ``counters``, one row per (kernel, metric); a mark per kernel; what to tell, if anything.
+    """Return the ``counters`` table, one mark per kernel, and a warning or None.
 
-    The marks are rows for ``ranges`` (ids from ``first_id``) with the kernel's name as text: the
-    profiler replays kernels, so a range's own times are not when or how long its kernel ran. It runs
-    one kernel at a time and gives no correlation id, so the n-th range is the n-th launch. That is
-    believed only where both are equally many; else the values stay, without a launch.
+    The table has a row per (kernel, metric). The marks are rows for ``ranges`` (ids from ``first_id``) with
+    the kernel's name as text; they have no duration, because the profiler replays kernels, so the times of a
+    range are not those of its kernel. The profiler runs one kernel at a time and gives no correlation id,
+    so the n-th range is taken for the n-th launch. That is done only if there are as many launches as
+    ranges; otherwise the values stay, without a launch.
     """
     rows = columns["metrics"]
     start = rows.column("start")
     order = np.argsort(start, kind="stable")
-    # the range profiler measures each call that runs a kernel on the device
+    # the range profiler measures every call that runs a kernel on the device
     launches = calls.filter(pl.col("name").cast(pl.String).str.contains(LAUNCH)).sort("start")
     linked = len(launches) == len(order)
     correlation = launches["correlation"].to_list() if linked else [None] * len(order)
@@ -64,5 +65,9 @@ def counters(
     if not sound:
         return table, marks, "hardware counters could not be read"
     if not linked:
-        return table, marks, f"counters have no launch: {len(launches)} launches were recorded"
+        return (
+            table,
+            marks,
+            f"counters are not linked to launches: {len(launches)} launches, not one per kernel",
+        )
     return table, marks, None

@@ -1,4 +1,4 @@
-"""Calls of a Kineto trace and what ran on its devices: kernels, copies, waits, memory."""
+"""Make the tables of a Kineto trace's CUDA calls and of its devices' work: kernels, copies, waits, memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .links import Placed, launches_by_flow, owners
 
 _COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?|Copy(\w+)To(\w+)")
 _SET = re.compile(r"Memset \((\w+)\)")
-#: CUPTI's number of the stream that a wait for a whole device has, as Kineto wrote it and writes it.
+#: The stream number of a wait for a whole device, in older and newer Kineto (CUPTI's constant).
 _NO_STREAM: Final = [(1 << 32) - 1, -1]
 _LETTER: Final = {"Host": "H", "Device": "D"}
 
@@ -37,7 +37,7 @@ def calls(placed: Placed) -> pl.DataFrame:
 
 
 def kernels(placed: Placed, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """The ``kernels`` table, and how many were linked to their call by flow arrows."""
+    """The ``kernels`` table, and how many kernels were linked to their call by flow arrows."""
     rows = placed.columns["kernel"]
     correlation, recovered = _linked(placed, "kernel", calls)
     shapes = list(placed.columns.shapes)
@@ -48,7 +48,7 @@ def kernels(placed: Placed, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
             "grid": spread("grid", shapes, rows.column("grid", np.int32)),
             "block": spread("block", shapes, rows.column("block", np.int32)),
             "registers": nullable(rows.column("registers")),
-            # Kineto adds static and dynamic shared memory up
+            # Kineto gives the sum of static and dynamic shared memory
             "shared_dynamic": nullable(rows.column("shared")),
             "graph": nullable(rows.column("graph")),
             "graph_node": nullable(rows.column("graph_node")),
@@ -132,7 +132,7 @@ def _device(
 
 
 def _linked(placed: Placed, kind: str, calls: pl.DataFrame) -> tuple[NDArray[np.int64], int]:
-    """The correlation ids of a kind's rows, by flow arrows where no call has the row's own id."""
+    """The correlation ids of a kind's rows; from flow arrows for rows whose own id no call has."""
     correlation = placed.columns[kind].column("correlation").copy()
     # sorted: np.isin takes a third of a second for 20,000 ids among 400,000
     known = np.sort(calls["correlation"].drop_nulls().to_numpy())
@@ -146,7 +146,7 @@ def _linked(placed: Placed, kind: str, calls: pl.DataFrame) -> tuple[NDArray[np.
 
 
 def _memory_kinds(kind: str, name: str) -> tuple[str | None, str | None, str | None]:
-    """Kind, source and target memory of a copy or set, from its name."""
+    """Return the kind, source memory and target memory of a copy or set, from its name."""
     if kind == "memset":
         found = _SET.match(name)
         return "memset", None, found[1].lower() if found else None

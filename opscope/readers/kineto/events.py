@@ -1,4 +1,4 @@
-"""The events of Kineto's JSON as typed structs: only the fields that become columns are decoded."""
+"""Decode the events of Kineto's JSON into typed structs, with only the fields that become columns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from msgspec import Raw, Struct
 from msgspec import field as f
 from numpy.typing import NDArray
 
-#: What an absent raw field holds: compare with ``is``.
+#: The value of an absent raw field; compare with ``is``.
 ABSENT: Final = Raw(b"")
 
 
 class _Absent:
-    """What a rare raw field holds where it is absent: empty, and neither less nor more than anything."""
+    """The value of an absent rare field: empty bytes, and neither less nor greater than anything."""
 
     def __bytes__(self) -> bytes:
         return b""
@@ -28,12 +28,12 @@ class _Absent:
     __gt__ = __lt__
 
 
-#: What an absent rare field holds: compare with ``is``.
+#: The value of an absent rare field; compare with ``is``.
 UNTOLD: Final[Any] = _Absent()
 
 
 class _More:
-    """More than anything that an event may hold as its mark."""
+    """Greater than any value that an event may have in ``mark``."""
 
     def __gt__(self, other: object) -> bool:
         return True
@@ -44,7 +44,7 @@ _MORE: Final[Any] = _More()
 
 
 class Rare(Struct, gc=False, order=True):
-    """What few events tell. These fields are first, so that one comparison says that none is there."""
+    """Fields that few events have. They come first, so that one comparison shows that all are absent."""
 
     # collectives
     collective: Raw = f(default=UNTOLD, name="Collective name")
@@ -70,14 +70,14 @@ class Rare(Struct, gc=False, order=True):
     num_stages: Raw = UNTOLD
     kernel_flop: Raw = UNTOLD
     kernel_num_gb: Raw = UNTOLD
-    #: The first field in which an event that tells none of these differs from ``PLAIN``.
+    #: The first field in which an event without rare fields differs from ``PLAIN``.
     mark: Raw = f(default=_UNMARKED, name="opscope mark")
 
 
 class Args(Rare, gc=False, order=True):
-    """The ``args`` of any event. Raw fields are bytes of JSON, decoded only once per distinct value.
+    """The ``args`` of any event. Raw fields are JSON bytes, decoded once per distinct value.
 
-    ``External id`` is left out on purpose: it is no link (see ``kineto``).
+    ``External id`` is left out on purpose: it is not a link (see ``reader``).
     """
 
     correlation: int | None = None
@@ -115,13 +115,13 @@ class Args(Rare, gc=False, order=True):
     name: Raw = ABSENT
 
 
-#: Arguments that tell nothing rare are less than these: fields are compared in their order, and the
-#: mark is the first that differs. Measured: 80 ns an event, asking each field 390.
+#: Arguments without rare fields are less than this value: fields are compared in order, and ``mark`` is
+#: the first that differs. Measured: 80 ns an event; checking each field takes 390.
 PLAIN: Final = Args(mark=_MORE)
 
 
 class Event(Struct, gc=False):
-    """One event of the trace, whatever its kind. ``ts`` and ``dur`` are microseconds."""
+    """One event of the trace, of any kind. ``ts`` and ``dur`` are in microseconds."""
 
     ph: str = ""
     cat: str = ""
@@ -155,21 +155,21 @@ _decode_any = msgspec.json.Decoder(list[Any], float_hook=Decimal).decode
 _decode_counted = msgspec.json.Decoder(list[_Counted]).decode
 _FIELDS: Final = {field.encode_name: field for field in msgspec.structs.fields(Args)}
 
-#: Doubles hold whole ns up to here: 2**43 µs, 101 days. Kineto's ``baseTimeNanoseconds`` is no
-#: further back than that; other writers give Unix time.
+#: Doubles represent whole ns up to 2**43 µs, 101 days. Kineto's ``baseTimeNanoseconds`` is no further
+#: back than that; other writers give Unix time.
 _EXACT_BELOW: Final = float(1 << 43)
-#: Beyond this, the year 2043 in Unix µs, is no time: sums of three such times stay within 64 bits.
+#: Largest time in µs, Unix time in 2043: sums of three such times stay within 64 bits.
 _LARGEST: Final = (1 << 61) // 1000
 _ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _CONTROL = bytes(0x20 if code < 0x20 else code for code in range(256))
 
 
 class Inexact(ValueError):
-    """Times that a double does not hold to the nanosecond."""
+    """A double cannot represent these times to the nanosecond."""
 
 
 def decode_events(text: bytes, exact: bool = False) -> list[Event] | None:
-    """The events of a JSON array; ``None`` where it is no valid JSON. ``exact``: times as Decimal."""
+    """Return the events of a JSON array; ``None`` if it is not valid JSON. ``exact``: times as Decimal."""
     try:
         decoded: list[Any] = _decode_exact(text) if exact else _decode_fast(text)
         return decoded
@@ -180,7 +180,7 @@ def decode_events(text: bytes, exact: bool = False) -> list[Event] | None:
 
 
 def decode_metrics(text: bytes, category: str) -> list[dict[str, Any]]:
-    """The ``args`` of the events of one category, as they are, in their order."""
+    """Return the ``args`` of the events of one category, unchanged and in order."""
     try:
         return [event.args or {} for event in _decode_counted(text) if event.cat == category]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -188,19 +188,19 @@ def decode_metrics(text: bytes, category: str) -> list[dict[str, Any]]:
 
 
 def repair(text: bytes) -> bytes:
-    """Valid UTF-8, no bare control characters, and every backslash that escapes nothing doubled."""
+    """Return valid UTF-8 without control characters, with every backslash doubled that escapes nothing."""
     clean = text.decode("utf-8", "replace").encode().translate(_CONTROL)
     return _ESCAPE.sub(lambda found: found[0] if found[1] else b"\\\\", clean)
 
 
-#: Stands for a time that is absent or beyond all bounds.
+#: Marks a time that is absent or out of range.
 NO_TIME: Final = -(1 << 62)
 
 
 def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
-    """Microseconds, floats or Decimals, as whole ns; NO_TIME where absent.
+    """Convert microseconds, floats or Decimals, to whole ns; NO_TIME for None.
 
-    Raises Inexact where floats do not hold them to the ns.
+    Raises Inexact if floats cannot represent them to the ns.
     """
     types = set(map(type, values))
     if Decimal in types:
@@ -215,7 +215,7 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
         raise Inexact
     try:
         micros = np.array(values, np.float64)  # an absent time becomes NaN
-    except OverflowError:  # a whole number of over 308 digits
+    except OverflowError:  # a whole number of more than 308 digits
         raise Inexact from None
     known = ~np.isnan(micros)
     if not known.all():
@@ -224,7 +224,7 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
     part = micros - below
     size = np.abs(micros)
     large = np.flatnonzero(size >= _EXACT_BELOW)
-    # A large time that is whole may have been written so, or be rounded from one that is not.
+    # A large whole time may have been written like that, or rounded from a fraction.
     if len(large) and (
         size.max() >= _LARGEST
         or (float in types and float in {type(values[at]) for at in large.tolist()})
@@ -243,7 +243,7 @@ def _decimal_ns(value: float | Decimal | None) -> int:
 
 
 def _decode_loosely(text: bytes) -> list[Event] | None:
-    """The same where some field has an unexpected type: that field is left out, not the event."""
+    """Decode events of which some field has an unexpected type: the field is left out, not the event."""
     try:
         items = _decode_any(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

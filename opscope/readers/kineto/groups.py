@@ -1,4 +1,4 @@
-"""The process groups of a Kineto trace: who is in each, from the head of the file."""
+"""Find the process groups of a Kineto trace, and the ranks in each, in the head of the file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MOST: Final = 100_000
 
 
 def member_ranks(meta: Mapping[str, Any]) -> dict[str, str]:
-    """The ranks of each group by its name, as JSON lists; from ``pg_config``, which is at times a text.
+    """Return the ranks of each process group by the group's name, as JSON lists, from ``pg_config``.
 
-    A list that was cut (``0, 1, ..., 7``) is left out.
+    ``pg_config`` may be inside a text. A list that was cut (``0, 1, ..., 7``) is left out.
     """
     found = meta.get("distributedInfo")
-    if isinstance(found, str):  # Python's own form of a dictionary, not JSON, and it may be cut
+    if isinstance(found, str):  # the repr of a Python dictionary, not JSON, and possibly cut
         pairs = _CONFIG.findall(found[: 1 << 20])
         return {name: f"[{ranks}]" for name, ranks in pairs[:_MOST] if "." not in ranks}
     config = found.get("pg_config") if isinstance(found, dict) else None
@@ -32,7 +32,7 @@ def member_ranks(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def with_members(attrs: str, members: Mapping[str, str]) -> str:
-    """The attributes (JSON) of an event, with its group's ranks where the head alone tells them."""
+    """Return an event's attributes (JSON); its group's ranks are added if only the head has them whole."""
     if not members or '"group":' not in attrs:
         return attrs
     try:

@@ -1,10 +1,9 @@
-"""Kineto's JSON as lists of decoded events, a few megabytes at a time, from a file of any size.
+"""Decode Kineto's JSON into lists of events, a few megabytes at a time, from a file of any size.
 
-The events are one array, ``traceEvents``, inside one object. It is never held whole: blocks of bytes
-are cut between two events and each block is decoded into typed structs, which live until the next.
-Where to cut is guessed (the last ``}, {`` of a block) and proven by the decoding itself: a block that
-was cut inside an event, or that holds the array's end, is no JSON array. Only then are its brackets
-counted.
+The events are one array, ``traceEvents``, inside one object. The file is never held whole in memory: blocks
+of bytes are cut between two events, and each block is decoded into typed structs, which live until the next
+block. Where to cut is a guess (the last ``}, {`` of a block) that decoding confirms: a block that was cut
+inside an event, or that contains the array's end, is not a JSON array. Only then are brackets counted.
 """
 
 from __future__ import annotations
@@ -26,34 +25,34 @@ from opscope.readers.errors import BadInput
 
 from .events import Event, decode_events, repair
 
-#: Bytes decoded at a time; measured: 1 MB is up to 10 % slower, 4 MB no faster, 32 MB 300 MB larger.
+#: Bytes decoded at a time. Measured: 1 MB is up to 10 % slower, 4 MB no faster, 32 MB uses 300 MB more.
 BLOCK: Final = 2 << 20
-#: The object's keys before the events, and any single event, are refused beyond this size.
+#: Largest size in bytes of the object's keys before the events, and of a single event.
 LARGEST: Final = 64 << 20
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-# a string without an end is one too, else it would be looked for again from each quote inside it
+# A string without an end also matches; otherwise it would be searched for again from each quote inside it.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _GAP = re.compile(rb"[\s,]*")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SPACE = b" \t\r\n"
-#: The standard library's, and the same module for older Pythons.
+#: The standard library's module, and its backport for older Pythons.
 _ZSTD_MODULE: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 
 @dataclass(slots=True)
 class KinetoFile:
-    """What a file says apart from its events; ``meta`` is complete once ``blocks`` is exhausted."""
+    """A file's events and what it says beside them; ``meta`` is complete once ``blocks`` is exhausted."""
 
     path: Path
     meta: dict[str, Any] = field(default_factory=dict)
     skipped: int = 0
     repaired: int = 0
-    #: The JSON array of the block that was yielded last, for those who must decode it again.
+    #: The JSON array of the block that was yielded last, for callers that decode it again.
     body: bytes = b""
 
     def blocks(self) -> Iterator[list[Event]]:
-        """The events, a block at a time. Raises BadInput where the file is no Kineto trace."""
+        """Yield the events, a block at a time. Raises BadInput if the file is not a Kineto trace."""
         source = _Prefetched(lambda: read_blocks(self.path))
         try:
             yield from self._blocks(source)
@@ -65,7 +64,7 @@ class KinetoFile:
         while True:
             cut, ended = _last_gap(rest), False
             events = self._decode(rest[:cut]) if cut else None
-            if cut and events is None:  # cut in an event, behind the array, or damaged text
+            if cut and events is None:  # cut inside an event, or beyond the array, or damaged
                 cut, ended = _scan(self.path, rest)
                 events = self._decode_damaged(rest[:cut]) if cut else None
             if events is not None:
@@ -75,7 +74,7 @@ class KinetoFile:
             if ended:
                 break
             if len(rest) > LARGEST:
-                raise BadInput(self.path, f"an event of more than {LARGEST >> 20} MB")
+                raise BadInput(self.path, f"an event is larger than {LARGEST >> 20} MB")
             more = next(source, b"")
             if not more:
                 cut, ended = _scan(self.path, rest)
@@ -95,7 +94,7 @@ class KinetoFile:
             text += more
             if not text.lstrip(_SPACE) and not more:
                 raise BadInput(self.path, "the file is empty")
-            if text.lstrip(_SPACE)[:1] == b"[":  # the events alone, as other tools save them
+            if text.lstrip(_SPACE)[:1] == b"[":  # the array alone, as other tools save it
                 return b"", text[text.index(b"[") + 1 :]
             found = _ARRAY.search(text)
             if found:
@@ -104,12 +103,12 @@ class KinetoFile:
                 raise BadInput(self.path, "not a Kineto trace: JSON without traceEvents")
 
     def _tail(self, head: bytes, rest: bytes, source: Iterator[bytes]) -> None:
-        """Reads the keys beside the events: before them, ``head``, and after them, ``rest``."""
+        """Read the keys beside the events: ``head`` is the text before them, ``rest`` the text after them."""
         text = rest[rest.index(b"]") + 1 :]
         for more in source:
             text += more
             if len(text) > LARGEST:
-                raise BadInput(self.path, "more text after traceEvents than a trace has")
+                raise BadInput(self.path, "more JSON after traceEvents than any trace has")
         text = text.strip(_SPACE)
         if not head:
             return
@@ -132,7 +131,7 @@ class KinetoFile:
         return decode_events(self.body)
 
     def _decode_damaged(self, body: bytes) -> list[Event]:
-        """Whole events that may be damaged: all at once, else repaired, else one by one."""
+        """Decode complete events that may be damaged: all at once, else repaired, else one by one."""
         events = self._decode(body)
         if events is not None:
             return events
@@ -151,7 +150,7 @@ class KinetoFile:
 
 
 def _last_gap(text: bytes) -> int:
-    """Where the last event that is complete seems to end: before the comma of ``}, {``; 0 if none."""
+    """Guess where the last complete event ends: before the comma of ``}, {``; 0 if there is none."""
     at = len(text)
     for _ in range(64):
         at = text.rfind(b"{", 0, at)
@@ -180,7 +179,7 @@ def _objects(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _scan(path: Path, text: bytes) -> tuple[int, bool]:
-    """``(end of the last complete event, whether the array ends behind it)``, brackets counted."""
+    """Count brackets; returns (end of the last complete event, whether the array ends after it)."""
     depth = end = 0
     for token in _TOKEN.finditer(text):
         first = text[token.start()]
@@ -201,7 +200,7 @@ def _scan(path: Path, text: bytes) -> tuple[int, bool]:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """The file's bytes, decompressed where they are gzip or zstd. Raises BadInput."""
+    """Yield the file's bytes, decompressed from gzip or zstd. Raises BadInput."""
     try:
         with path.open("rb") as file:
             magic = file.read(4)
@@ -218,7 +217,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _gunzip(path: Path, file: IO[bytes]) -> Iterator[bytes]:
-    # not gzip.open: it works in 8 KB steps, and holds the interpreter's lock at each
+    # not gzip.open: it works in 8 KB steps and holds the interpreter's lock in each
     stream = zlib.decompressobj(31)
     data = b""
     try:
@@ -226,7 +225,7 @@ def _gunzip(path: Path, file: IO[bytes]) -> Iterator[bytes]:
             data = data or file.read(BLOCK // 4)
             if not data:
                 break
-            if stream.eof:  # another member, or padding
+            if stream.eof:  # another gzip member follows, or padding
                 if not data.strip(b"\0"):
                     data = b""
                     continue
@@ -254,7 +253,7 @@ def _unzstd(path: Path, file: IO[bytes]) -> Iterator[bytes]:
 
 
 class _Prefetched(Iterator[bytes]):
-    """Blocks made in another thread while this one decodes (zlib lets go of the interpreter)."""
+    """Blocks that another thread reads while this one decodes (zlib releases the interpreter's lock)."""
 
     def __init__(self, source: Callable[[], Iterator[bytes]]) -> None:
         self._ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=2)

@@ -1,4 +1,4 @@
-"""What must be found across a whole Kineto trace: begin/end pairs, flows, forward threads, processes."""
+"""Join rows across a whole Kineto trace: begin with end events, flows, forward threads, processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .groups import with_members
 
 
 def numbers(places: Codes) -> Ints:
-    """Each pid or tid as written as a number; text that holds none gets one below zero."""
+    """Return each pid or tid as a number; text that contains no number gets a negative one."""
     return np.array(
         [
             value if value is not None and abs(value) < 1 << 62 else -(1 << 40) - code
@@ -38,13 +38,13 @@ def numbers(places: Codes) -> Ints:
 
 @dataclass(slots=True)
 class Processes:
-    """The processes of a file: ``pids`` by number, and which of them drives the devices."""
+    """The processes of a file: ``pids`` by process number, and ``main``, the one that drives the devices."""
 
     pids: list[int | None]
     main: int
 
     def of(self, pid: Ints) -> NDArray[np.int32]:
-        """The number of each pid; a pid that is none of them (a device's) is the main process."""
+        """Return the process number of each pid; any other pid (a device's) gives the main process."""
         known = np.array([NONE if p is None else p for p in self.pids], np.int64)
         place = np.searchsorted(known, pid)
         place[place == len(known)] = 0
@@ -52,9 +52,9 @@ class Processes:
 
 
 def processes(columns: Columns, number: Ints) -> Processes:
-    """The processes that called something; one without a pid where none did.
+    """Return the processes with host rows, or one process without a pid if there are none.
 
-    A stray pid 0 is no process: Kineto files frames there whose thread it does not know.
+    A pid 0 beside others is not a process: Kineto uses it for frames whose thread it does not know.
     """
     rows: dict[int, list[int]] = {}
     for rank, kind in enumerate(("call", "op", "user", "python")):
@@ -70,13 +70,13 @@ def processes(columns: Columns, number: Ints) -> Processes:
 
 @dataclass(slots=True)
 class Placed:
-    """A file's columns with whose they are: ``number`` of each pid or tid, and the ``base`` of times (ns)."""
+    """A file's columns, the ``number`` of each pid or tid, its processes, and the ``base`` of times (ns)."""
 
     columns: Columns
     number: Ints
     files: Processes
     base: int
-    #: The ranks of each process group, as the head tells them.
+    #: The ranks of each process group, from the head of the file.
     members: Mapping[str, str] = field(default_factory=dict)
     _names: list[str] = field(init=False)
     _attrs: list[str | None] = field(init=False)
@@ -93,7 +93,7 @@ class Placed:
         return self.files.of(self.number[rows.column("pid", np.int32)])
 
     def thread(self, rows: Gathered) -> Ints:
-        """The thread of each row, as the file numbers it."""
+        """The thread of each row, by the file's number."""
         return self.number[rows.column("tid", np.int32)]
 
     def start(self, rows: Gathered) -> Ints:
@@ -105,11 +105,11 @@ class Placed:
         return rows.column("end") + self.base
 
     def name(self, rows: Gathered, into: str = "name") -> pl.Series:
-        """The name of each row, or another column ``into`` that is coded as names are."""
+        """The name of each row, or another column ``into`` that is coded like names."""
         return spread(into, self._names, rows.column(into, np.int32))
 
     def attrs(self, rows: Gathered) -> pl.Series:
-        """The attributes of each row, as JSON; null where there are none."""
+        """The attributes of each row as JSON; null if it has none."""
         attrs = spread("attrs", self._attrs, rows.column("attrs", np.int32))
         texts: pl.Series = attrs.cast(pl.String)
         return texts
@@ -118,11 +118,12 @@ class Placed:
 def owners(
     files: Processes, call_process: NDArray[np.int32], calls: Ints, correlation: Ints
 ) -> NDArray[np.int32]:
-    """The process of each device row: that of the call with its correlation id, else the main one."""
+    """Return the process of each device row: that of the call with its correlation id, else the main one."""
     found = np.full(len(correlation), files.main, np.int32)
     if len(np.unique(call_process)) < 2:
         return found
-    order = np.lexsort((call_process != files.main, calls))  # of equal ids the main process's first
+    # of equal ids the main process's comes first
+    order = np.lexsort((call_process != files.main, calls))
     known = calls[order]
     place = np.searchsorted(known, correlation)
     place[place == len(known)] = 0
@@ -133,16 +134,16 @@ def owners(
 def launches_by_flow(
     columns: Columns, number: Ints, kind: str, missing: NDArray[np.bool_]
 ) -> tuple[Ints, Ints]:
-    """Rows of ``kind`` among the ``missing`` that a flow arrow ties to a call, and its correlation.
+    """Return the ``missing`` rows of ``kind`` that a flow arrow links to a call, and their correlation ids.
 
-    An arrow starts at a call (thread and start time) and ends at what it launched (device, stream
-    and start time).
+    An arrow starts at a call (its thread and start time) and ends at the work that the call launched
+    (its device, stream and start time).
     """
     rows, calls = columns[kind], columns["call"]
     arrows = _arrows(columns, number, launches=True)
     if arrows is None or not len(calls) or not missing.any():
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    # from what is missing back to the calls: few rows, where arrows and calls are most of a file
+    # from the missing rows back to the calls: they are few, while arrows and calls are most of a file
     wanted = _places(rows, number).with_row_index("row").filter(pl.Series(missing))
     ends = arrows.filter(~pl.col("begins")).join(wanted, on=_PLACE, how="semi")
     begins = arrows.filter("begins").join(ends, on="id", how="semi")
@@ -166,7 +167,7 @@ _PLACE = ["pid", "tid", "start"]
 
 
 def _places(rows: Gathered, number: Ints) -> pl.DataFrame:
-    """Where and when each row is: what an arrow points with."""
+    """Thread and start time of each row, which an arrow's end refers to."""
     return pl.DataFrame(
         {
             "pid": number[rows.column("pid", np.int32)],
@@ -177,7 +178,7 @@ def _places(rows: Gathered, number: Ints) -> pl.DataFrame:
 
 
 def _arrows(columns: Columns, number: Ints, launches: bool) -> pl.DataFrame | None:
-    """The ends of the flow arrows from launches, or of those from forward to backward."""
+    """The ends of the flow arrows from launches, or of the arrows from forward to backward ops."""
     flows = columns["flow"]
     if not len(flows):
         return None
@@ -195,12 +196,12 @@ def _arrows(columns: Columns, number: Ints, launches: bool) -> pl.DataFrame | No
 def forward_threads(
     columns: Columns, number: Ints, process: NDArray[Any], thread: Ints, ops: Gathered
 ) -> Ints:
-    """``fwd_thread`` of every op row, so that (process, fwd_thread, seq) joins forward and backward.
+    """Return ``fwd_thread`` of every op row, so that (process, fwd_thread, seq) joins forward and backward.
 
-    Kineto numbers the threads that ran forward ops from 1, and tells the number on backward rows
-    only; on forward rows it writes 0. Which thread a number means follows from the ``fwdbwd`` arrows,
-    which run from a forward op to its backward node, and where there are none from the thread whose
-    forward ops have the sequence numbers that the backward rows name. Null where neither tells.
+    Kineto numbers the threads that ran forward ops from 1 and writes the number on backward rows only;
+    forward rows have 0. The ``fwdbwd`` arrows, which run from a forward op to its backward node, show which
+    thread a number means. Without arrows it is the thread whose forward ops have the sequence numbers of
+    the backward rows. Null if neither decides.
     """
     seq, given = ops.column("seq"), ops.column("fwd")
     result = np.where(given > 0, given, NONE)
@@ -230,7 +231,7 @@ def forward_threads(
 
 
 def _votes(columns: Columns, number: Ints, ops: Gathered) -> dict[tuple[int, int], int]:
-    """``{(number of the forward thread, thread): arrows that say so}``."""
+    """Count the arrows for each pair: ``{(number of the forward thread, thread): arrows}``."""
     arrows = _arrows(columns, number, launches=False)
     if arrows is None:
         return {}
@@ -247,15 +248,15 @@ def _votes(columns: Columns, number: Ints, ops: Gathered) -> dict[tuple[int, int
 
 
 def pair(columns: Columns) -> int:
-    """Turn begin and end events into complete ones; how many had no partner.
+    """Turn begin and end events into complete ones; returns how many had no partner.
 
-    On one thread an end closes the latest begin that is open, so at each depth they alternate.
+    On one thread an end closes the latest open begin, so at each depth begins and ends alternate.
     """
     opens = columns["open"]
     if not len(opens):
         return 0
     block = {name: opens.column(name) for name in opens.blocks[0]}
-    order = np.lexsort((block["start"], block["tid"], block["pid"]))  # stable: as in the file
+    order = np.lexsort((block["start"], block["tid"], block["pid"]))  # stable: the file's order
     begins = block["begins"][order]
     place = block["pid"][order].astype(np.int64) << 32 | block["tid"][order]
     first = np.r_[True, place[1:] != place[:-1]]
@@ -264,7 +265,7 @@ def pair(columns: Columns) -> int:
         level[first] - np.where(begins[first], 1, -1),
         np.diff(np.r_[np.flatnonzero(first), len(level)]),
     )
-    level = level - before + np.where(begins, 0, 1)  # an end has the level of its begin
+    level = level - before + np.where(begins, 0, 1)  # an end has the same level as its begin
     by_level = np.lexsort((np.arange(len(level)), level, place))
     a, b = by_level[:-1], by_level[1:]
     joined = (place[a] == place[b]) & (level[a] == level[b]) & begins[a] & ~begins[b]

@@ -1,4 +1,4 @@
-"""An op as Kineto records it - a name, and arguments by position - as opscope's range text."""
+"""Turn an op as Kineto records it (a name, and arguments by position) into opscope's range text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opscope.core.dialects.library_schema import leading_arguments
 from opscope.core.rangetext import RangeTextError, clean_value, format_call
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec
 
-#: C++ type names of tensor elements, and the ScalarType names that collectives use.
+#: dtypes by the C++ name of an element type, and by the ScalarType name that collectives use.
 DTYPES: Final = {
     "double": "f64", "float": "f32", "c10::Half": "f16", "c10::BFloat16": "bf16",
     "half": "f16", "bfloat16": "bf16",
@@ -31,17 +31,17 @@ DTYPES: Final = {
     "ComplexFloat": "c64", "ComplexDouble": "c128", "Float8_e4m3fn": "f8e4m3fn",
     "Float8_e5m2": "f8e5m2",
 }  # fmt: skip
-#: Types of arguments that are no tensors. The capitalised ones are what 2021's Kineto wrote for
-#: Python scalars, so an op's own types are looked up here before ``DTYPES``.
+#: Types of arguments that are not tensors. The capitalised ones are how Kineto in 2021 named Python
+#: scalars, so an op's types are looked up here before ``DTYPES``.
 _SCALARS: Final = frozenset(
     {"Scalar", "ScalarList", "GenericList", "Int", "Bool", "Double", "String", "None", "Device",
      "Generator", "Stream", "Layout", "ScalarType", "MemoryFormat", "Object", "Enum"}
 )  # fmt: skip
 _LISTS: Final = frozenset({"TensorList", "OptionalTensorList"})
-#: A tensor of which nothing is known, not even how many dimensions it has.
+#: A tensor of unknown shape: not even the number of dimensions is known.
 _UNKNOWN: Final = TensorSpec("?", ("?",))
 
-#: PyTorch's ScalarType codes, which stand for a dtype among the concrete inputs.
+#: dtypes by PyTorch's ScalarType code, which stands for a dtype among the concrete inputs.
 _SCALAR_TYPES: Final = {
     0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 8: "c32",
     9: "c64", 10: "c128", 11: "bool", 15: "bf16", 23: "f8e5m2", 24: "f8e4m3fn", 25: "f8e5m2fnuz",
@@ -55,9 +55,9 @@ _FRAME = re.compile(r"(.+)\(([0-9]{1,9})\): ")
 def op_text(
     name: str, dims: bytes, types: bytes, strides: bytes, values: bytes, stack: bytes
 ) -> str:
-    """The range text of one op; each argument but ``name`` is the raw JSON that Kineto wrote, or b"".
+    """Return the range text of one op. Each argument except ``name`` is Kineto's raw JSON, or b"".
 
-    An op without recorded dimensions, or whose arguments cannot be read, has none: ``aten::add()``.
+    If no dimensions were recorded or the arguments cannot be read, the text has none: ``aten::add()``.
     """
     frames = _frames(_json(stack)) if stack else ()
     sizes = _json(dims) if dims else None
@@ -74,7 +74,7 @@ def op_text(
     )
     try:
         return format_call(call)
-    except RangeTextError:  # a type that is no word
+    except RangeTextError:  # a type that is not one word
         return format_call(OpCall(name, frames=frames))
 
 
@@ -94,7 +94,7 @@ def _call(
         schema = leading_arguments(name, told)
     inputs: list[Arg] = []
     params: list[tuple[str, ParamValue]] = []
-    listed = any(map(_nested, sizes))  # whether this PyTorch records the sizes of lists at all
+    listed = any(map(_nested, sizes))  # whether this PyTorch version records the sizes of lists
     for place, size in enumerate(sizes):
         argument = schema[place] if schema else None
         label = types[place] if isinstance(types[place], str) else ""
@@ -119,7 +119,7 @@ def _call(
 
 
 def _surely_tensor(label: Any, size: Any) -> bool | None:
-    """Whether an argument is a tensor as far as the trace itself tells."""
+    """Whether an argument is a tensor, from the trace alone; None if that does not decide it."""
     if not isinstance(label, str) or not label:
         return True if size else None
     return label in _LISTS or label not in _SCALARS
@@ -130,9 +130,9 @@ def _is_tensor(label: str, size: Any, argument: Argument | None, typed: bool) ->
         return True
     if typed and label:
         return label in _LISTS or (label not in _SCALARS and not label.startswith("nullptr"))
-    if typed:  # "": neither a tensor nor a number: absent, or a string, a dtype, a device
+    if typed:  # "" is no tensor and no number: absent, or a string, a dtype or a device
         return bool(size)
-    # no types at all: a size tells a tensor; without one only the schema does
+    # Without types, a size means a tensor; without a size only the schema decides.
     return bool(size) or (argument is not None and argument.kind == "tensor")
 
 
@@ -144,7 +144,7 @@ def _tensor(label: str, size: Any, strides: Any, argument: Argument | None, list
     nested = _nested(size)
     if label in _LISTS or nested or (argument is not None and argument.kind == "tensors"):
         if not isinstance(size, list) or not nested:
-            # an empty one, or one whose sizes were not recorded
+            # an empty list, or a list whose sizes were not recorded
             return () if listed and size == [] else (_UNKNOWN,)
         apart = (
             strides
@@ -160,7 +160,7 @@ def _spec(dtype: str, size: Any, strides: Any) -> TensorSpec:
     if not isinstance(size, list) or not all(type(dim) is int for dim in size):
         return TensorSpec(dtype, ("?",))
     shape = tuple(size)
-    if strides == [] and shape:  # PyTorch leaves out the strides of a tensor that has none
+    if strides == [] and shape:  # PyTorch writes no strides for a tensor without strides
         return TensorSpec(dtype, shape, layout="other")
     if (
         not isinstance(strides, list)
@@ -172,10 +172,10 @@ def _spec(dtype: str, size: Any, strides: Any) -> TensorSpec:
 
 
 def with_layout(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorSpec:
-    """The spec of a strided tensor: its layout is given only when it is not row-major.
+    """Return the spec of a strided tensor, with a layout only if it is not row-major.
 
-    Dimensions of size 1 have no stride that matters. A dense permutation is written minor to major,
-    anything else by its strides.
+    The strides of dimensions of size 1 do not matter. A dense permutation is written minor to major, any
+    other layout by its strides.
     """
     matter = [dim for dim, size in enumerate(shape) if size != 1]
     if 0 in shape or _dense(shape, strides, matter[::-1]):
@@ -200,7 +200,7 @@ def _given(value: Any) -> bool:
 
 
 def _value(value: Any) -> ParamValue:
-    """A concrete input, which Kineto writes as text: ``"False"``, ``"0."``, ``"[1, 1]"``."""
+    """Parse a concrete input, which Kineto writes as text: ``"False"``, ``"0."``, ``"[1, 1]"``."""
     if not isinstance(value, str):
         return clean_value(value)
     text = value.strip()
@@ -220,7 +220,7 @@ def _value(value: Any) -> ParamValue:
 
 
 def _frames(stack: Any) -> tuple[Frame, ...]:
-    """The frames that are kept of a call stack: ``file(line): function`` joined by ``;``."""
+    """The frames kept of a call stack, which is ``file(line): function`` joined by ``;``."""
     if not isinstance(stack, str):
         return ()
     found = map(_FRAME.match, stack.split(";", 256))

@@ -1,8 +1,8 @@
-"""Events of categories that are not known: what ran on a device is a kernel of it, whoever made the device.
+"""Treat events of unknown categories as kernels if they ran on a device.
 
-Kineto's categories of Meta's, Intel's, Habana's and others' devices come and go (``mtia_ccp_events``
-became ``kernel`` in 2026), and builds of others have their own. A device's events have the device's number
-for a process, and not a host's.
+Kineto's categories for devices of Meta, Intel, Habana and others change (``mtia_ccp_events`` became
+``kernel`` in 2026), and other vendors' builds have their own. The process of a device's event is the device's
+number, not that of a host process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from .columns import HOST, Columns
 
-#: What no device does: the span of the profile, and what the profiler itself took.
+#: Categories that never run on a device: the span of the profile, and the profiler's own work.
 _NEVER: Final = ("Trace", "overhead")
 
 
 def adopt(columns: Columns, number: NDArray[np.int64]) -> dict[str, int]:
-    """Take what ran on a device for kernels; returns how many of each category these are.
+    """Add the events that ran on a device to the kernels; returns their number by category.
 
-    ``number`` is that of each place in ``columns.places``. The rest is counted in ``columns.unknown``.
+    ``number`` has the number of each entry of ``columns.places``. The other events are counted in
+    ``columns.unknown``.
     """
     rows = columns.kinds.pop("other", None)
     if rows is None:
@@ -46,9 +47,9 @@ def adopt(columns: Columns, number: NDArray[np.int64]) -> dict[str, int]:
 
 
 def left_out(columns: Columns, number: NDArray[np.int64]) -> Mapping[str, int]:
-    """The categories, and how many events each has, that a device may have run and nothing tells so.
+    """Return the number of events, by category, that a device may have run although nothing proves it.
 
-    They are on a process of a small number that no host row has, as devices are.
+    Their process has a small number, as devices have, and no host row.
     """
     rows = columns.kinds.get("other")
     found: dict[str, int] = {}
@@ -65,12 +66,12 @@ def left_out(columns: Columns, number: NDArray[np.int64]) -> Mapping[str, int]:
     return found
 
 
-#: A machine has fewer devices; a program's process id is rarely below.
+#: A machine has fewer devices than this; a program's process id is rarely smaller.
 _MOST_DEVICES: Final = 64
 
 
 def _hosts(columns: Columns) -> NDArray[np.bool_]:
-    """Per place as the trace writes it: whether host rows are there."""
+    """For each process as the trace writes it: whether it has host rows."""
     found = np.zeros(len(columns.places), bool)
     for kind in (*HOST, "call"):
         found[np.unique(columns[kind].column("pid", np.int32))] = True

@@ -1,4 +1,4 @@
-"""Host rows of a Kineto trace as ranges: which domain, category and text each has."""
+"""Turn the host rows of a Kineto trace into ranges with their domain, category and text."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
 def _meanings(
     kind: str, names: list[str], used: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """For each distinct name its domain, its category, and its own number where it is its text."""
+    """For each distinct name: its domain, its category, and its own number if it is the text (else -1)."""
     domain = np.zeros(len(names), np.int32)
     category = np.full(len(names), -1, np.int32)
     text = np.full(len(names), -1, np.int32)
@@ -101,7 +101,7 @@ def _category(kind: str, name: str) -> str | None:
 
 
 def _label(kind: str, name: str) -> str:
-    """The text of a range that is no op; addresses differ from run to run and mean nothing."""
+    """The text of a range that is not an op, without addresses, which differ between runs."""
     step = _STEP.match(name)
     if step and kind != "python":
         return f"step {int(step[1])}"

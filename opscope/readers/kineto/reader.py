@@ -1,14 +1,14 @@
-"""Kineto: the JSON traces of torch.profiler, 2021 to 2026, on NVIDIA and AMD GPUs.
+"""Read Kineto's JSON traces: torch.profiler, 2021 to 2026, on NVIDIA and AMD GPUs.
 
-Times are integer ns: Unix time where the trace tells its base, else as written. GPU rows belong to
-the process whose call has their correlation id. ``External id`` is never used as a link: in most
-real files it is a copy of the correlation id.
+Times are integer ns: Unix time if the trace has its base, else as written. GPU rows belong to the process of
+the call with their correlation id. ``External id`` is never used as a link: in most real files it is a copy
+of the correlation id.
 
-Ranges come in three domains. ``kineto``: what the framework ran, as opscope's range text.
-``user``: ``record_function`` blocks and steps. ``python``: frames, where the trace has stacks;
-``nn.Module: X_0`` has category ``layer``. On a backward row ``fwd_thread`` is the number that Kineto
-gave the thread of its forward op, on a forward row the number of its own thread where it is known:
-rows of one (process, fwd_thread, seq) are an op and its backward node.
+Ranges have three domains. ``kineto``: what the framework ran, as opscope's range text. ``user``:
+``record_function`` blocks and steps. ``python``: Python frames, if the trace has stacks; ``nn.Module: X_0``
+has category ``layer``. ``fwd_thread`` of a backward row is Kineto's number of its forward op's thread;
+``fwd_thread`` of a forward row is the number of its own thread, if known. So rows with the same
+(process, fwd_thread, seq) are an op and its backward node.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from .json_events import KinetoFile
 from .ranges import ranges
 from .target import devices, process_row, threads
 
-#: What Kineto writes of itself, whatever it recorded.
+#: Keys that Kineto always writes, whatever it recorded.
 _KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
 
 
 def read(path: str | PathLike[str]) -> Trace:
-    """The trace in a Kineto JSON file, plain, gzip or zstd. Raises BadInput."""
+    """Return the trace in a Kineto JSON file, plain or compressed with gzip or zstd. Raises BadInput."""
     file = KinetoFile(Path(path))
     columns, metrics = _decoded(file)
     unpaired = links.pair(columns)
@@ -49,8 +49,8 @@ def read(path: str | PathLike[str]) -> Trace:
     left_out = other.left_out(columns, number)
     taken = other.adopt(columns, number)
     empty = not any(len(rows) for rows in columns.kinds.values())
-    if empty and not _KINETO & set(file.meta):  # any tool's file may be without an event
-        raise BadInput(path, "traceEvents holds nothing that torch.profiler records")
+    if empty and not _KINETO & set(file.meta):  # other tools' files may also have no events
+        raise BadInput(path, "traceEvents has nothing that torch.profiler records")
     files = links.processes(columns, number)
     base = _base(file.meta)
     placed = links.Placed(columns, number, files, base, member_ranks(file.meta))
@@ -86,7 +86,7 @@ def read(path: str | PathLike[str]) -> Trace:
     }
     trace = sound_trace(tables, origin)
     if empty:
-        trace.note("warning", "the profiler recorded nothing: the trace is without an event")
+        trace.note("warning", "the profiler recorded nothing: the trace has no events")
     _note_damage(trace, file, columns, unpaired, ran.recovered)
     _note_devices(trace, ran.lost, left_out, taken)
     if unlinked:
@@ -95,13 +95,13 @@ def read(path: str | PathLike[str]) -> Trace:
 
 
 def _decoded(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]]]:
-    """The file's events as columns, and those of CUPTI's range profiler as they are."""
+    """The file's events as columns, and the ``args`` of CUPTI's range profiler unchanged."""
     columns = Columns()
     metrics: list[dict[str, Any]] = []
     for events in file.blocks():
         try:
             columns.add(events)
-        except Inexact:  # times that doubles do not hold to the ns
+        except Inexact:  # a double cannot represent these times to the ns
             columns.add(decode_events(file.body, exact=True) or [])
         if b"cuda_profiler_range" in file.body:
             metrics += decode_metrics(file.body, "cuda_profiler_range")
@@ -120,8 +120,8 @@ def _clock(is_unix: bool) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """What a GPU did. ``recovered``: kernels linked by flow arrows; ``lost``: launches where no kernel was
-    recorded; ``unseen``: whether kernels ran of which the file has none."""
+    """What ran on the GPUs. ``recovered``: number of kernels linked by flow arrows; ``lost``: number of
+    launches if no kernel was recorded; ``unseen``: whether kernels ran and the file has none."""
 
     tables: dict[str, pl.DataFrame]
     recovered: int = 0
@@ -130,9 +130,9 @@ class _Executed:
 
 
 def _executed(placed: links.Placed, calls: pl.DataFrame, left_out: bool) -> _Executed:
-    """The tables of the GPU's side; without that of kernels where they ran and were not recorded.
+    """Return the tables of GPU work, without ``kernels`` if kernels ran and were not recorded.
 
-    ``left_out``: whether there are events that may have run on a device and are not read.
+    ``left_out``: whether the file has events that may have run on a device and are not read.
     """
     kernels, recovered = device.kernels(placed, calls)
     tables = {
@@ -145,7 +145,7 @@ def _executed(placed: links.Placed, calls: pl.DataFrame, left_out: bool) -> _Exe
         return _Executed(tables, recovered)
     lost = int(matching(calls["name"], LAUNCH).sum())
     unseen = bool(lost) or left_out
-    if unseen:  # CUPTI's range profiler, which counts, lets none be recorded
+    if unseen:  # CUPTI's range profiler, which measures counters, keeps kernels from being recorded
         del tables["kernels"]
         if not len(tables["memops"]):
             del tables["memops"]
@@ -158,7 +158,7 @@ def _base(meta: dict[str, Any]) -> int:
 
 
 def _is_unix(columns: Columns) -> bool:
-    """Whether times are Unix time as they are: after 2001."""
+    """Whether times are already Unix time: later than 2001."""
     for kind in ("call", "op", "kernel"):
         start = columns[kind].column("start")
         if len(start):
@@ -175,16 +175,18 @@ def _traced_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
 def _note_devices(
     trace: Trace, lost: int, left_out: Mapping[str, int], taken: Mapping[str, int]
 ) -> None:
-    """What is said of kernels that are not there, and of events that may be some."""
+    """Note kernels that are missing, and events that may be kernels."""
     if lost:
-        trace.note(
-            "warning", "kernels were launched and none is in the file: they were not captured", lost
-        )
+        trace.note("warning", "kernels were launched but not captured: the file has none", lost)
     for category, count in sorted(left_out.items()):
-        what = f"events of category {category!r} are left out: they may have run on a device"
+        what = (
+            f"events of unknown category {category!r} were left out: they may have run on a device"
+        )
         trace.note("warning", what, count)
     for category, count in sorted(taken.items()):
-        what = f"events of category {category!r} ran on a device: they are taken for kernels"
+        what = (
+            f"events of unknown category {category!r} ran on a device: they are counted as kernels"
+        )
         trace.note("info", what, count)
 
 
@@ -192,14 +194,22 @@ def _note_damage(
     trace: Trace, file: KinetoFile, columns: Columns, unpaired: int, recovered: int
 ) -> None:
     for what, count, severity in (
-        ("events that are damaged JSON were left out", file.skipped, "warning"),
-        ("blocks of the file had damaged text, which was repaired", file.repaired, "warning"),
+        ("events with damaged JSON were left out", file.skipped, "warning"),
+        ("blocks of the file with damaged text were repaired", file.repaired, "warning"),
         ("events without a time were left out", columns.untimed, "warning"),
-        ("events of negative duration (rounded times) were given none", columns.negative, "info"),
-        ("begin or end events without the other were left out", unpaired, "warning"),
+        (
+            "events with a negative duration (rounded times) got duration 0",
+            columns.negative,
+            "info",
+        ),
+        (
+            "begin events without an end, or ends without a begin, were left out",
+            unpaired,
+            "warning",
+        ),
         ("kernels were linked to their launch by flow arrows", recovered, "info"),
         (
-            "annotations on GPU streams (gpu_user_annotation) repeat host ranges: left out",
+            "annotations on GPU streams (gpu_user_annotation) were left out: they repeat host ranges",
             len(columns["gpu_user"]),
             "info",
         ),
@@ -207,7 +217,7 @@ def _note_damage(
         if count:
             trace.note(severity, what, count)
     for kind, count in sorted(columns.unknown.items()):
-        if kind not in ("Trace", "i"):  # the span of the profile, and window marks
+        if kind not in ("Trace", "i"):  # the span of the profile, and marks of profiling windows
             trace.note("info", f"events of category {kind!r} are not used", count)
     if not columns.fractional and len(trace["calls"]) + len(trace["ranges"]):
         trace.note("info", "times are whole microseconds", 1)

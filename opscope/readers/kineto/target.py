@@ -1,4 +1,4 @@
-"""Who a Kineto trace is about: processes, threads and devices, from its head and metadata events."""
+"""Find the processes, threads and devices of a Kineto trace in its head and metadata events."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _VERSIONS: Final = (
     "cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version",
     "hip_driver_version", "roctracer_version",
 )  # fmt: skip
-#: Thread ids above are no ids of the operating system but pieces of a pthread handle.
+#: Larger thread ids are not the operating system's but parts of a pthread handle.
 _LARGEST_TID: Final = 1 << 22
 
 
-#: What torch.profiler's handler for TensorBoard calls a file: host, process, time.
+#: How torch.profiler's handler for TensorBoard names a file: host, process, time.
 _FILE: Final = re.compile(r"(.+)_([0-9]{1,10})\.[0-9]{10,20}\.pt\.trace\.json(?:\.gz|\.zst)?\Z")
 _HOST_KEYS: Final = ("host_name", "hostname", "host")
 
 
 def host_of(meta: dict[str, Any], name: str, files: Processes) -> str | None:
-    """The machine's name: as the head tells it, else from the name of the file, where that is as the
-    profiler makes it and names one of the file's own processes."""
+    """Return the machine's name from the head of the file. If it is not there, return it from the file's
+    name, provided that the name has the profiler's form and contains the id of a process in the file."""
     found = meta.get("distributedInfo")
     for told in (meta, found if isinstance(found, dict) else {}):
         for key in _HOST_KEYS:
@@ -46,9 +46,9 @@ def host_of(meta: dict[str, Any], name: str, files: Processes) -> str | None:
 def process_row(
     meta: dict[str, Any], columns: Columns, files: Processes, name: str
 ) -> pl.DataFrame:
-    """The ``processes`` table. A file has one rank, whose process drives its devices.
+    """Return the ``processes`` table. A file has one rank, whose process drives its devices.
 
-    ``name`` is the file's, which may tell the host.
+    ``name`` is the file's name, which may contain the host's.
     """
     names = {
         place_number(pid): label for event, pid, _, label in columns.meta if event == "process_name"
@@ -77,7 +77,7 @@ def process_row(
 
 
 def threads(columns: Columns, number: NDArray[np.int64], files: Processes) -> pl.DataFrame:
-    """The ``threads`` table: every thread that has a host row."""
+    """The ``threads`` table: every thread with a host row."""
     found: set[tuple[int, int]] = set()
     for kind in ("call", "op", "user", "python"):
         rows = columns[kind]
@@ -104,7 +104,7 @@ def threads(columns: Columns, number: NDArray[np.int64], files: Processes) -> pl
 def devices(
     meta: dict[str, Any], files: Processes, tables: dict[str, pl.DataFrame]
 ) -> pl.DataFrame:
-    """The ``devices`` table: those that did something, else all that the head of the file lists."""
+    """The ``devices`` table: the devices with rows; if there are none, all that the file's head lists."""
     listed = meta.get("deviceProperties")
     known = {
         item["id"]: item

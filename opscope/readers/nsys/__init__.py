@@ -1,4 +1,4 @@
-"""Nsight Systems: SQLite, Parquet and Arrow exports, and reports."""
+"""Read Nsight Systems: SQLite, Parquet and Arrow exports, and reports (``.nsys-rep``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether ``path`` is a report or an export, a file or a folder. Never raises."""
+    """Whether ``path``, a file or a folder, is a report or an export. Never raises."""
     if is_json(head):
         return False
     from . import reader  # lazy: it loads Polars
@@ -21,14 +21,14 @@ def recognise(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Trace:
-    """The trace in ``path``. Raises BadInput."""
+    """Return the trace in ``path``. Raises BadInput."""
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path)
 
 
 def read_lean(path: Path) -> Trace:
-    """The trace without the columns of which no total is made: half of what there is to read of a kernel."""
+    """Return the trace without the columns that no total needs: half of what there is to read of a kernel."""
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path, lean=True)

@@ -1,4 +1,4 @@
-"""CUDA's tables of an Nsight Systems export: calls, kernels, copies, syncs, graphs and samples."""
+"""Read CUDA's tables of an Nsight Systems export: calls, kernels, copies, syncs and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _KERNEL: Final[Mapping[str, Kind]] = {
 _EXTENTS: Final[Mapping[str, Column]] = {
     name: (f"{name}X", f"{name}Y", f"{name}Z") for name in ("grid", "block", "cluster")
 }
-#: How a kernel was launched and what it takes: no total is made of it.
+#: A kernel's launch geometry and resources: no total needs them.
 _LAUNCH: Final = (
     *_EXTENTS, "contextId", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
     "localMemoryPerThread",
 )  # fmt: skip
-#: What a program has in each of its kernels or in none: one column tells where it is, and takes a seventh
-#: less than to read the five.
+#: Columns that a program fills for each of its kernels or for none: one column shows which rows have them,
+#: and reading that takes a seventh less than reading all five.
 _SOMETIMES: Final[Mapping[str, tuple[str, ...]]] = {
     "graphId": ("graphId",), "graphNodeId": ("graphNodeId",),
     "cluster": ("clusterX", "clusterY", "clusterZ"),
 }  # fmt: skip
 #: Columns that every version has.
 _NEEDED: Final = ("start", "end", "globalTid", "globalPid", "deviceId", "address")
-#: What a kernel's column is called in the trace, and its type where it is not a 64-bit integer.
+#: A kernel column's name in the trace, and (``_SMALL``) its type if it is not a 64-bit integer.
 _RENAMED: Final[Mapping[str, str]] = {
     "deviceId": "device", "contextId": "context", "streamId": "stream",
     "correlationId": "correlation", "registersPerThread": "registers",
@@ -51,7 +51,7 @@ _RENAMED: Final[Mapping[str, str]] = {
     "localMemoryPerThread": "local_memory", "graphId": "graph", "graphNodeId": "graph_node",
 }  # fmt: skip
 _SMALL: Final = {"device": pl.Int32, "registers": pl.Int32, "peer": pl.Int32}
-#: CUpti_ActivityMemcpyKind, as the trace's kinds; CUPTI names memory kinds likewise below.
+#: CUpti_ActivityMemcpyKind as the trace's kinds; MEMORIES and SYNCS likewise for CUPTI's other enumerations.
 COPIES: Final[Mapping[int, str]] = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
     9: "HtoH", 10: "PtoP", 11: "UvmHtoD", 12: "UvmDtoH", 13: "UvmDtoD",
@@ -63,12 +63,12 @@ MEMORIES: Final[Mapping[int, str]] = {
 SYNCS: Final[Mapping[int, str]] = {
     1: "event", 2: "stream wait", 3: "stream", 4: "context",
 }  # fmt: skip
-#: CUPTI's "no such thing" in 32 bits (a context-wide synchronisation has no stream).
+#: CUPTI's value for "none" in 32 bits (a context-wide synchronisation has no stream).
 _NONE32: Final = (1 << 32) - 1
 
 
 def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
-    """The ``calls`` table: runtime and driver calls. None where the export has neither."""
+    """Return the ``calls`` table: runtime and driver calls. None if the export has neither."""
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
         if "globalTid" not in frame.columns:
@@ -91,9 +91,9 @@ def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFra
 def read_kernels(
     source: Source, strings: Strings, threads: Threads, lean: bool = False
 ) -> pl.DataFrame | None:
-    """The ``kernels`` table, named by demangled name. None where the export has none.
+    """Return the ``kernels`` table, with demangled names. None if the export has no kernels.
 
-    ``lean``: without the columns of ``_LAUNCH``, which are half of what there is to read.
+    ``lean`` leaves out the columns of ``_LAUNCH``, which are half of what there is to read.
     """
 
     def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> pl.DataFrame:
@@ -131,7 +131,7 @@ def read_kernels(
 
 
 def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
-    """The ``memops`` table: copies and sets. None where the export has neither."""
+    """Return the ``memops`` table: copies and sets. None if the export has neither."""
 
     def copies(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
         columns = _placed(frame, threads)
@@ -175,7 +175,7 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
 
 
 def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
-    """The ``syncs`` table: synchronisations as the device saw them."""
+    """Return the ``syncs`` table: synchronisations as the device saw them. None if the export has none."""
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
         columns = _placed(frame, threads)
@@ -200,7 +200,7 @@ def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
 
 
 def read_graph_nodes(source: Source, threads: Threads) -> pl.DataFrame | None:
-    """The ``graph_nodes`` table. Versions of 2022–23 call it CUDA_GRAPH_EVENTS, a row a node."""
+    """Return the ``graph_nodes`` table. Versions of 2022–23 call it CUDA_GRAPH_EVENTS, one row per node."""
     for table in ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"):
         if source.has(table, "graphNodeId"):
             break
@@ -225,10 +225,10 @@ def read_graph_nodes(source: Source, threads: Threads) -> pl.DataFrame | None:
 
 
 def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None:
-    """Whole CUDA graphs that were traced as one row each, as rows of ``kernels``.
+    """Return CUDA graphs that were traced as one row per launch, as rows of ``kernels``.
 
-    The capture recorded no kernel of these graphs; their device time is real, what ran in it is not
-    known. The rows are named ``CUDA graph N`` and carry ``{"graph_trace": true}`` in ``attrs``.
+    The capture recorded no kernels of these CUDA graphs: their device time is real, but what ran in it is
+    not known. The rows are named ``CUDA graph N`` and have ``{"graph_trace": true}`` in ``attrs``.
     """
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
     if not source.has(table, "start", "end"):
@@ -262,7 +262,7 @@ def scan(
     convert: Callable[[pl.DataFrame, pl.DataFrame | None], pl.DataFrame],
     rare: Mapping[str, Kind] | None = None,
 ) -> list[pl.DataFrame]:
-    """``source.scan``, null where a damaged table lacks what each of its rows has; it is told later."""
+    """``source.scan``, with nulls for required columns that a damaged table lacks; ``sound`` notes them."""
 
     def whole(frame: pl.DataFrame, rare: pl.DataFrame | None) -> pl.DataFrame:
         absent = [name for name in _NEEDED if name in wanted and name not in frame.columns]
@@ -273,7 +273,7 @@ def scan(
 
 
 def _with_sometimes(frame: pl.DataFrame, rare: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the columns of ``_SOMETIMES`` that the rows of ``rare`` have."""
+    """The frame with the columns of ``_SOMETIMES`` from the rows of ``rare``."""
     for name, parts in _SOMETIMES.items():
         if not set(parts) <= set(rare.columns):
             continue
@@ -284,7 +284,7 @@ def _with_sometimes(frame: pl.DataFrame, rare: pl.DataFrame) -> pl.DataFrame:
 
 
 def _placed(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:
-    """Process, device, context, stream, times and correlation: what every device record has."""
+    """Process, device, context, stream, times and correlation: the columns of every device record."""
     pids = (
         frame["globalPid"]
         if "globalPid" in frame.columns
@@ -326,7 +326,7 @@ def _kernel_names(frame: pl.DataFrame, strings: Strings) -> pl.Series:
 
 
 def _triple(key: pl.Series) -> pl.Series:
-    """``x,y,z`` as a Categorical, each distinct extent written once; null where x is 0."""
+    """``x,y,z`` as a Categorical, formatted once per distinct extent; null if x is 0."""
     codes = Codes()
     found = codes.of(key)
     texts = [f"{k >> 32},{k >> 16 & 0xFFFF},{k & 0xFFFF}" if k >> 32 else None for k in codes.keys]

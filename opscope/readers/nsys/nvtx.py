@@ -1,4 +1,4 @@
-"""NVTX ranges and marks of an Nsight Systems export, with domains, categories and payloads named."""
+"""Read the NVTX ranges and marks of an Nsight Systems export, with their domains, categories and payloads."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .strings import (
     named,
 )
 
-#: Event types (ENUM_NSYS_EVENT_TYPE): of NVTX, and of NVTXT text files that were imported.
+#: Event types (ENUM_NSYS_EVENT_TYPE) of NVTX, and of imported NVTXT text files.
 _PUSHPOP: Final = (59, 70)
 _STARTEND: Final = (60, 71)
 _MARKS: Final = (34, 65)
-#: Pushes and starts that never met their end; recent versions close them at the capture's end.
+#: Pushes and starts without an end; recent versions close them at the capture's end.
 _OPEN: Final = (35, 37, 66, 68)
 _CATEGORY_NAME: Final = (33, 64)
 _DOMAIN_CREATE: Final = 75
@@ -50,14 +50,14 @@ _COLUMNS: Final[Mapping[str, Kind]] = {
     "globalTid": "int",
     "domainId": "int",
 }
-#: What is in every row of one program's ranges and in none of another's: read where it is.
+#: Columns that one program fills in every row and another in none; read only if they have values.
 _SOMETIMES: Final[Mapping[str, Kind]] = {
     "category": "int",
     "textId": "int",
     "int64Value": "int",
     "text": "text",
 }
-#: What no framework puts on each range; read only where it is.
+#: Columns that no framework fills on every range; read only in the rows that have them.
 _RARE: Final[Mapping[str, Kind]] = {
     "endGlobalTid": "int",
     "uint64Value": "int",
@@ -69,18 +69,18 @@ _RARE: Final[Mapping[str, Kind]] = {
     "jsonText": "text",
     "binaryData": "blob",
 }
-#: design: bits 0–47 of our payload are the sequence number, 48–62 the forward thread, from 1.
+#: Bits 0–47 of opscope's payload are the sequence number, bits 48–62 the forward thread, from 1.
 _SEQ_BITS: Final = 48
-#: core.process_specs: what a process tells of itself, the one that it was forked from among it.
+#: Beginning of the texts with a process's facts (core.process_specs), such as the pid of its parent.
 _FACTS: Final = f"{GRAPH}/{KEY} = "
 _PARENT: Final = re.compile(r"\bparent=([0-9]{1,10})\b")
-#: A text of ours of which only the name is left, or not even that.
+#: A text of opscope's that was cut inside its name or directly after it.
 _LOST: Final = rf'\A(?:[^(]*|(?:"(?:\\.|[^"\\])*"|[^("]*)\(){CUT}'
 
 
 @dataclass(slots=True)
 class Ranges:
-    """``frame`` is the ranges table but for ends that are open (null); ``names`` what was unnamed."""
+    """``frame``: the ``ranges`` table; open ranges have a null end. ``notes``: what was inferred or lost."""
 
     frame: pl.DataFrame
     notes: list[tuple[str, str, int]] = field(default_factory=list)
@@ -95,7 +95,7 @@ class _Piece:
 
 @dataclass(slots=True)
 class Events:
-    """The rows of ``NVTX_EVENTS`` as they were read, and what names their domains and categories."""
+    """The rows of ``NVTX_EVENTS`` as read, and what names their domains and categories."""
 
     pieces: list[_Piece]
     domains: Codes
@@ -105,7 +105,7 @@ class Events:
 
 
 def read_events(source: Source, strings: Strings, threads: Threads) -> Events:
-    """The rows of ``NVTX_EVENTS``. ``process`` holds provisional codes of ``threads``."""
+    """Read the rows of ``NVTX_EVENTS``. ``process`` has provisional codes of ``threads``."""
     domains, categories, schemas = Codes(), Codes(), Schemas(source)
 
     def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> _Piece:
@@ -131,18 +131,18 @@ def read_events(source: Source, strings: Strings, threads: Threads) -> Events:
         return _Piece(_events(frame.filter(wanted), strings), names, odd)
 
     columns, rare_columns = dict(_COLUMNS), dict(_RARE)
-    # plain texts stand in every row or, where strings are registered, in hardly any
+    # plain texts are in every row or, if strings are registered, in hardly any
     for name, holds in _SOMETIMES.items():
         mostly = source.mostly("NVTX_EVENTS", name)
         (columns if mostly else rare_columns)[name] = holds
-    # versions of 2020 may carry the domains' names beside the events too, without their process
+    # versions of 2020 may also have a table of domain names, without their process
     domain_names = source.rows("DomainStrings", {"id": "int", "domainName": "text"})
     pieces = source.scan("NVTX_EVENTS", columns, convert, rare_columns)
     return Events(pieces, domains, categories, domain_names, schemas.failures)
 
 
 def ranges_of(read: Events, strings: Strings, processes: Codes) -> Ranges:
-    """The events as ranges, their domains and categories named; ``read`` is emptied of its pieces."""
+    """Return the events as ranges with named domains and categories; empties ``read.pieces``."""
     pieces = read.pieces
     names = pl.concat([piece.names for piece in pieces], how="diagonal_relaxed")
     odd = sum(piece.odd for piece in pieces)
@@ -150,7 +150,7 @@ def ranges_of(read: Events, strings: Strings, processes: Codes) -> Ranges:
     pieces.clear()
     frame = stacked(events)
     result = Ranges(frame)
-    # one value for all rows takes no room; pieces of push/pop ranges only have left it out
+    # one value for all rows takes no memory; pieces with only push/pop ranges have left the column out
     usual = pl.lit("pushpop", pl.Categorical)
     mixed = "kind" in frame.columns
     kind = pl.col("kind").fill_null(usual) if mixed else usual
@@ -171,7 +171,7 @@ def _key(high: pl.Series, low: pl.Series) -> pl.Series:
 
 
 def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
-    """The piece's events in the columns of the trace; columns without a value are left out."""
+    """The piece's events in the trace's columns, without the columns that have no value."""
     types = frame["eventType"]
     columns = [
         frame["process"],
@@ -197,7 +197,7 @@ def _events(frame: pl.DataFrame, strings: Strings) -> pl.DataFrame:
 
 
 def _texts(frame: pl.DataFrame, strings: Strings) -> list[pl.Series]:
-    """The ``text`` of each event, and the ``seq`` that a text of PyTorch's holds, where one does."""
+    """Return the ``text`` of each event, and ``seq`` if PyTorch's texts contain it."""
     ids = frame["textId"]
     plain = frame["text"] if "text" in frame.columns else None
     registered = strings.categorical(ids) if ids.null_count() < len(ids) else None
@@ -227,7 +227,7 @@ def _plain(texts: pl.Series, domains: pl.Series) -> tuple[pl.Series, list[pl.Ser
 def _with_rare(
     frame: pl.DataFrame, rare: pl.DataFrame, strings: Strings, schemas: Schemas
 ) -> pl.DataFrame:
-    """Integer payloads of any width into ``int64Value``, the others into ``attrs`` as JSON."""
+    """Put integer payloads of any width into ``int64Value``, and other payloads into ``attrs`` as JSON."""
     rows = rare[ROW]
     columns = {name for name in rare.columns if rare[name].null_count() < rare.height}
     for name in ("endGlobalTid", *_SOMETIMES):
@@ -287,7 +287,7 @@ def _json_attrs(rare: pl.DataFrame, strings: Strings) -> pl.Series | None:
 
 
 def _as_object(text: str) -> str:
-    """A JSON payload as a JSON object; what is no object becomes one named ``payload``."""
+    """Return a JSON payload as a JSON object; any other value becomes the object's ``payload``."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -310,7 +310,7 @@ def _name_domains(
     domains: Codes,
     processes: Codes,
 ) -> dict[int, int]:
-    """Name the domains; for those that have another's name, by code, that one's code."""
+    """Name the domains. Returns, for the codes named after another process's domain, that domain's code."""
     names: dict[int, str] = {}
     for row in created.filter(pl.col("eventType") == _DOMAIN_CREATE).iter_rows(named=True):
         text = _text_of(row, strings)
@@ -332,9 +332,7 @@ def _name_domains(
             if code in used:
                 _guess_domain(result, names, code)
     if used & same.keys():
-        what = (
-            "NVTX domains of forked processes, named as in the process that they were forked from"
-        )
+        what = "NVTX domains of forked processes, named as in the parent process"
         result.notes.append(("info", what, len(used & same.keys())))
     codes = result.frame["domain"] if result.frame.width else pl.Series(dtype=pl.UInt32)
     ours = [
@@ -350,7 +348,7 @@ def _name_domains(
 
 
 def _parents(frame: pl.DataFrame, processes: Codes) -> dict[int, int]:
-    """The process that each was forked from, by their codes, as far as they told it."""
+    """The parent of each forked process, by process codes, if the process recorded it."""
     if not frame.width or not processes.keys:
         return {}
     pids = {key & TID_MASK: code for code, key in enumerate(processes.keys)}
@@ -369,11 +367,11 @@ def _parents(frame: pl.DataFrame, processes: Codes) -> dict[int, int]:
 def inherited(
     keys: list[int], names: Mapping[int, str], parents: Mapping[int, int]
 ) -> dict[int, int]:
-    """For each code without a name the code whose name it has: of a domain made before a fork.
+    """Return, for each unnamed code, the code whose name it inherits: that of a domain made before a fork.
 
-    Domains and categories are named once, in the process that makes them; a forked child goes on using
-    their numbers. ``keys`` are process << 32 | number by code, ``parents`` the process that each was
-    forked from. Where that is not told, a number that has one name in all other processes has it here.
+    Domains and categories are named once, by the process that makes them; a forked child continues to use
+    their numbers. ``keys`` are process << 32 | number by code; ``parents`` is the process that each was
+    forked from. If the parent is unknown, a number gets its name in other processes if all agree on it.
     """
     by_number: dict[int, dict[int, int]] = {}
     for code, key in enumerate(keys):
@@ -396,18 +394,18 @@ def inherited(
 
 
 def _guess_domain(result: Ranges, names: dict[int, str], code: int) -> None:
-    """A domain made before the capture began has no name; NCCL's can be told by its calls."""
+    """Name a domain that was made before the capture began: NCCL's is recognised by its calls."""
     texts = result.frame.filter(pl.col("domain") == code)["text"].unique().cast(pl.String)
     if texts.str.starts_with("nccl").all() and texts.drop_nulls().len():
         names[code] = "NCCL"
-        what = "an NVTX domain without a name was taken for NCCL by the names of its ranges"
+        what = "an unnamed NVTX domain was identified as NCCL by the names of its ranges"
     else:
-        what = f"an NVTX domain without a name is called {names[code]!r}"
+        what = f"an NVTX domain without a name is shown as {names[code]!r}"
     result.notes.append(("info", what, 1))
 
 
 def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Series]:
-    """``seq`` and ``fwd_thread`` from the payloads of our domains, where any row has them."""
+    """``seq`` and ``fwd_thread`` from the payloads of opscope's domains, if any row has them."""
     if "payload" not in frame.columns or not ours:
         return []
     known = pl.col("domain").is_in(ours) & (pl.col("payload") >= 0)
@@ -416,12 +414,12 @@ def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Series]:
     seq = pl.when(known).then(pl.col("payload") % (1 << _SEQ_BITS)).otherwise(told)
     given = pl.when(known & (thread > 0)).then(thread)
     found = frame.select(seq.alias("seq"), given.alias("fwd_thread")).get_columns()
-    # a program without backward has no forward thread: 8 bytes for each of its ranges
+    # a program without backward has no forward thread, which saves 8 bytes for each of its ranges
     return [column for column in found if column.null_count() < len(column)]
 
 
 def _cut_notes(frame: pl.DataFrame) -> list[tuple[str, str, int]]:
-    """How many of our ranges had their texts cut: of those, how many lost all but a name."""
+    """Notes on opscope's ranges whose text was cut, and on those of them that lost all but a name."""
     if not frame.height:
         return []
     texts = frame["text"].unique().cast(pl.String)
@@ -434,14 +432,14 @@ def _cut_notes(frame: pl.DataFrame) -> list[tuple[str, str, int]]:
     notes = [
         (
             "warning",
-            "ranges whose text was cut, being over 4 KiB: what of a call was cut is not known, its "
-            "cost among it",
+            "ranges whose text was cut because it is over 4 KiB: what was cut from the call, and its "
+            "cost, is not known",
             many[0] - many[1],
         ),
         (
             "warning",
-            "ranges that lost their arguments or the number in their name: the program had over "
-            "65,536 distinct texts, which is all that NVTX is given",
+            "ranges that lost their arguments or the number in their name: the program has over 65,536 "
+            "distinct texts, and opscope gives NVTX no more than that",
             many[1],
         ),
     ]
@@ -468,7 +466,7 @@ def _name_categories(
             other = codes.get((same[key >> 32] << 32) + key % (1 << 32))
             if other in names:
                 names[code] = names[other]
-    # 0 is NVTX's "no category"; a number that nobody named stays a number
+    # 0 is NVTX's "no category"; a number without a name is shown as a number
     texts = [
         names.get(code, str(key % (1 << 32)) if key % (1 << 32) else None)
         for code, key in enumerate(categories.keys)

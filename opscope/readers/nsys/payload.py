@@ -1,10 +1,9 @@
-"""Binary NVTX payloads (``binaryData``) as JSON, by the schemas that the program registered.
+"""Decode binary NVTX payloads (``binaryData``) into JSON, by the schemas that the program registered.
 
-A payload's bytes are what ``nvtxPayloadData_t`` pointed to, after a header of four 64-bit integers:
-domain, schema, size of the payload, and its place (offsets from the header's start, or the end of
-the whole, according to the version). Schemas are C structs: every entry has a type, an offset and,
-for arrays, a length. Each schema becomes one NumPy record type, and all its payloads are read
-through it at once.
+A payload has the bytes that ``nvtxPayloadData_t`` pointed to, after a header of four 64-bit integers: domain,
+schema, payload size, and either the payload's offset from the header's start or the end of the whole,
+depending on the version. Schemas are C structs: every entry has a type, an offset and, for arrays, a length.
+Each schema becomes one NumPy record type, and all its payloads are decoded at once.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _ENTRY: Final = {
 
 
 class _Unreadable(ValueError):
-    """A schema whose layout is not that of a fixed C struct."""
+    """The schema does not have the layout of a fixed C struct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class _Field:
 class Schemas:
     """The payload schemas of an export, keyed by (domain, schema).
 
-    ``failures`` counts, in words, payloads that could not be decoded. Safe on several threads.
+    ``failures`` counts the payloads that could not be decoded, by reason. Thread-safe.
     """
 
     def __init__(self, source: Source) -> None:
@@ -78,7 +77,7 @@ class Schemas:
         self._kinds: dict[tuple[int, int], int | None] = {}
         self._entries: dict[tuple[int, int], list[dict[str, Any]]] = {}
         self._enums: dict[tuple[int, int], dict[int, str]] = {}
-        # several processes register the same schemas: the first of equal ones is kept
+        # several processes register the same schemas: the first of equal keys is kept
         for row in _rows(source, "NVTX_PAYLOAD_SCHEMAS", _SCHEMA):
             key = (row["domainId"] or 0, row["schemaId"] or 0)
             self._sizes.setdefault(key, row["payloadSize"])
@@ -98,13 +97,13 @@ class Schemas:
                 self._enums.setdefault(key, {})[row["value"]] = row["name"]
 
     def decode(self, payloads: pl.Series) -> pl.Series:
-        """Each payload (Binary) as a JSON object, null where there is none or it cannot be read."""
+        """Return each payload (Binary) as a JSON object; null if there is none or it cannot be decoded."""
         texts = constant("attrs", None, pl.String, len(payloads))
         lengths = payloads.bin.size().fill_null(0)
         long_enough = lengths >= _HEADER
         short = int((payloads.is_not_null() & ~long_enough).sum())
         if short:
-            self._fail("an NVTX payload shorter than its header", short)
+            self._fail("NVTX payloads not decoded: shorter than their header", short)
         places = long_enough.arg_true()
         if not len(places):
             return texts
@@ -132,7 +131,7 @@ class Schemas:
         fields, size = layout
         enough = payloads.bin.size() >= start + size
         if not enough.all():
-            self._fail("an NVTX payload shorter than its schema", int((~enough).sum()))
+            self._fail("NVTX payloads not decoded: shorter than their schema", int((~enough).sum()))
         if not enough.any():
             return None
         raw = _matrix(payloads.filter(enough).bin.slice(start, size), size)
@@ -147,17 +146,17 @@ class Schemas:
                 try:
                     self._layouts[key] = self._build(key, 0)
                 except _Unreadable as reason:
-                    self._layouts[key] = f"an NVTX payload {reason}"
+                    self._layouts[key] = f"NVTX payloads not decoded: {reason}"
             return self._layouts[key]
 
     def _build(self, key: tuple[int, int], depth: int) -> tuple[list[_Field], int]:
         entries = self._entries.get(key)
         if not entries:
-            raise _Unreadable("of a schema that the trace does not describe")
+            raise _Unreadable("the trace does not describe their schema")
         if self._kinds.get(key) not in (None, _STATIC):
-            raise _Unreadable("of a schema with a variable layout")
+            raise _Unreadable("their schema has a variable layout")
         if depth > _MAX_DEPTH:
-            raise _Unreadable("of a schema that contains itself")
+            raise _Unreadable("their schema contains itself")
         fields: list[_Field] = []
         at = 0
         for entry in sorted(entries, key=lambda entry: entry["idx"] or 0):
@@ -169,40 +168,40 @@ class Schemas:
     def _entry(
         self, domain: int, entry: Mapping[str, Any], at: int, depth: int
     ) -> tuple[list[_Field], int]:
-        """The fields of one entry and the first byte after it."""
+        """Return the fields of one entry, and the offset of the first byte after it."""
         flags, kind = entry["flags"] or 0, entry["type"] or 0
         if flags & _FLAG_POINTER or (flags & _FLAG_ARRAYS) not in (0, _FLAG_FIXED_ARRAY):
-            raise _Unreadable("of a schema with a variable layout")
+            raise _Unreadable("their schema has a variable layout")
         length = entry["arrayOrUnionDetail"] if flags & _FLAG_FIXED_ARRAY else None
-        if kind in (75, 76) and length is None:  # a C string in place: its length is the detail
+        if kind in (75, 76) and length is None:  # a C string in place: the detail is its length
             length = entry["arrayOrUnionDetail"]
         if length is not None and not 0 < length <= _MAX_ARRAY:
-            raise _Unreadable("of a schema with an array without a length")
+            raise _Unreadable("their schema has an array without a valid length")
         name = entry["name"] or f"field {entry['idx']}"
         labels = self._enums.get((domain, kind))
         if kind >= _FIRST_OWN_TYPE and labels is None and (domain, kind) in self._entries:
             inner, size = self._build((domain, kind), depth + 1)
             start = at if entry["offset"] is None else entry["offset"]
             if length is not None:
-                raise _Unreadable("of a schema with an array of structs")
+                raise _Unreadable("their schema has an array of structs")
             return [
                 _Field(f"{name}.{f.name}", f.dtype, start + f.offset, f.length, f.text, f.labels)
                 for f in inner
             ], start + size
-        if kind >= _FIRST_OWN_TYPE:  # an enumeration; its entries may be missing from the export
+        if kind >= _FIRST_OWN_TYPE:  # an enumeration, whose entries may be missing from the export
             code = "<i4"
         elif kind in (75, 76) and length is not None:
             code = "S1"
         elif kind in _TYPES:
             code = _TYPES[kind]
         else:
-            raise _Unreadable(f"of a schema with entries of type {kind}")
+            raise _Unreadable(f"their schema has entries of type {kind}")
         dtype = np.dtype(code)
         start = entry["offset"]
-        if start is None or (start == 0 and at):  # not given: C's own alignment
+        if start is None or (start == 0 and at):  # not given: use C's alignment
             start = -(-at // dtype.itemsize) * dtype.itemsize
         if start < 0:
-            raise _Unreadable("of a schema with a negative offset")
+            raise _Unreadable("their schema has a negative offset")
         text = kind in _CHARACTERS
         field = _Field(name, dtype, start, length, text, labels)
         return [field], start + dtype.itemsize * (length or 1)
@@ -221,7 +220,7 @@ def _rows(source: Source, table: str, columns: Mapping[str, Any]) -> list[dict[s
 
 
 def _start(heads: npt.NDArray[np.uint64], whole: pl.Series) -> npt.NDArray[np.int64]:
-    """Where each payload begins: the header's last number, or right behind the header."""
+    """The offset of each payload: the header's last number, or else the end of the header."""
     size, last = heads[:, 2].astype(np.int64), heads[:, 3].astype(np.int64)
     length = whole.bin.size().to_numpy().astype(np.int64)
     is_offset = (last >= _HEADER) & (size >= 0) & (last <= length - size)
@@ -229,7 +228,7 @@ def _start(heads: npt.NDArray[np.uint64], whole: pl.Series) -> npt.NDArray[np.in
 
 
 def _matrix(payloads: pl.Series, size: int) -> npt.NDArray[np.uint8]:
-    """Payloads of one size as a matrix of bytes, a row each."""
+    """Payloads of one size as a matrix of bytes, one row per payload."""
     return payloads.bin.reinterpret(dtype=pl.Array(pl.UInt8, size)).to_numpy()
 
 

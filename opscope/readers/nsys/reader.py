@@ -1,8 +1,7 @@
-"""Nsight Systems, 2020 to 2026: SQLite, Parquet and Arrow exports, and reports through ``nsys export``.
+"""Read Nsight Systems, 2020 to 2026: SQLite, Parquet and Arrow exports, and reports by ``nsys export``.
 
-Times are ns from the session's start, as the export has them. A process is a small number, in order
-of pid; a thread is its operating-system id. Tables and columns that a version does not write are
-absent, never zero.
+Times are ns from the session's start, as in the export. A process is a small number, in order of pid; a
+thread is its operating-system id. Tables and columns that a version does not write are absent, never zero.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .strings import Codes, Strings, Threads
 from .threads import read_states
 
 _REPORTS: Final = (".nsys-rep", ".qdrep", ".qdstrm")
-#: Any of these with StringIds tells an Nsight Systems export from other databases.
+#: A database with StringIds and any of these tables is an Nsight Systems export.
 _KNOWN: Final = (
     "NVTX_EVENTS",
     "OSRT_API",
@@ -65,11 +64,11 @@ def recognise(path: str | os.PathLike[str]) -> bool:
 
 
 def read(path: str | os.PathLike[str], *, gpu: str | None = None, lean: bool = False) -> Trace:
-    """The trace in an Nsight Systems export or report.
+    """Return the trace in an Nsight Systems export or report.
 
-    ``gpu`` names devices that the export does not name. ``lean``: without what totals do not need, the
-    kernels' launch geometry, registers and memory, the ranges' payloads and ids. Raises BadInput where the file is none, is
-    damaged, or is a report and ``nsys`` is not on PATH.
+    ``gpu`` names devices that the export does not name. ``lean`` leaves out what totals do not need: the
+    kernels' launch geometry, registers and memory, and the ranges' payloads and ids. Raises BadInput if the
+    file is not an export or report or is damaged, or if it is a report and ``nsys`` is not on PATH.
     """
     path = Path(path)
     if not path.exists():
@@ -88,13 +87,13 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def _read_report(path: Path, gpu: str | None, lean: bool) -> Trace:
-    """Export the report to SQLite in a folder of its own, read that, and remove it."""
+    """Export the report to SQLite in a temporary folder, read that, and delete the folder."""
     tool = shutil.which("nsys")
     if tool is None:
         raise BadInput(
             path,
-            "an Nsight Systems report is read through `nsys`, which is not on PATH; where it is, "
-            f"run: nsys export --type sqlite {path.name}",
+            "opscope reads an Nsight Systems report through `nsys`, which is not on PATH; on a machine that "
+            f"has it, run: nsys export --type sqlite {path.name}",
         )
     with tempfile.TemporaryDirectory(prefix="opscope-nsys-") as folder:
         target = Path(folder) / "report.sqlite"
@@ -117,7 +116,7 @@ def _read_report(path: Path, gpu: str | None, lean: bool) -> Trace:
 
 def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
     if "StringIds" not in source.tables or not any(name in source.tables for name in _KNOWN):
-        raise BadInput(source.path, "not an Nsight Systems export (its tables are not there)")
+        raise BadInput(source.path, "not an Nsight Systems export (it lacks the tables of one)")
     strings, threads = Strings(source), Threads()
     meta = nsys_target.read_meta(source)
     notes = nsys_target.read_notes(source)
@@ -125,7 +124,7 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
     with ThreadPoolExecutor(1) as beside:
         if source.has("NVTX_EVENTS", "start", "end", "eventType"):
             events = read_events(source, strings, threads)
-            # one core puts the ranges together while the others read on
+            # one core assembles the ranges while the others continue to read
             named = beside.submit(ranges_of, events, strings, threads.processes)
         tables = _tables(source, strings, threads, lean)
     graphs = cuda.read_graph_launches(source, threads)
@@ -134,8 +133,8 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
         joined = [graphs] if kernels is None else [kernels, graphs]
         tables["kernels"] = pl.concat(joined, how="diagonal_relaxed")
         what = (
-            "CUDA graph launches traced as a whole: their device time is counted, the kernels in "
-            "them are not known (capture with --cuda-graph-trace=node)"
+            "CUDA graph launches traced as a whole: their device time is counted, their kernels are not "
+            "known (capture with --cuda-graph-trace=node)"
         )
         notes.append(("warning", what, graphs.height))
     if named is not None:
@@ -149,7 +148,7 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
     processes = threads.processes
     _renumber(present, processes)
     if "calls" in present and "kernels" not in present:
-        notes.append(("warning", "CUDA calls were recorded, kernels were not", 1))
+        notes.append(("warning", "CUDA calls were recorded, but no kernels", 1))
     present["processes"] = nsys_target.read_processes(source, strings, processes)
     present["threads"] = nsys_target.read_threads(source, strings, threads)
     present["clocks"] = nsys_target.read_clock(source)
@@ -168,7 +167,7 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
 def _tables(
     source: Source, strings: Strings, threads: Threads, lean: bool
 ) -> dict[str, pl.DataFrame | None]:
-    """The large tables but for the ranges; None for what the export has not."""
+    """The large tables except the ranges; None for tables that the export lacks."""
     return {
         "kernels": cuda.read_kernels(source, strings, threads, lean),
         "calls": cuda.read_calls(source, strings, threads),
@@ -183,10 +182,10 @@ def _tables(
 def _mend(
     tables: dict[str, pl.DataFrame], duration: int | None, lean: bool
 ) -> list[tuple[str, str, int]]:
-    """Cut what was open at the capture's end, and leave out records without a time.
+    """Cut ranges that were open when the capture ended, and drop records without a time.
 
-    ``duration`` is when that was (ns), where the export tells. Fills in ``id`` of ranges, which counts
-    rows, unless ``lean``. Returns notes on what was done.
+    ``duration`` is the end of the capture (ns) if the export has it. Adds ``id``, the row number, to ranges
+    unless ``lean``. Returns notes on what was done.
     """
     notes = sound(tables, opened=True)
     if "ranges" in tables:
@@ -210,7 +209,7 @@ def _mend(
             )
         if name == "ranges":
             frame = amended(frame)
-            if lean:  # an id is the row's number, and steps have theirs from the payload by now
+            if lean:  # an id is the row number, and steps have theirs from the payload already
                 frame = frame.drop("payload", strict=False)
             else:
                 frame = frame.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
@@ -219,7 +218,7 @@ def _mend(
 
 
 def _renumber(tables: dict[str, pl.DataFrame], processes: Codes) -> None:
-    """Number processes in order of pid; until now each has the code it was first seen under."""
+    """Renumber processes in order of pid; before, each has a code in order of appearance."""
     order = np.argsort(np.argsort(np.array(processes.keys, dtype=np.int64)))
     if (order == np.arange(len(order))).all():
         return
@@ -230,14 +229,14 @@ def _renumber(tables: dict[str, pl.DataFrame], processes: Codes) -> None:
 
 
 def _devices(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
-    """The distinct (process, device) that executed something."""
+    """The distinct (process, device) pairs that executed something."""
     found: set[tuple[int, int]] = set()
     for name in ("kernels", "memops"):
         if name in tables and "device" in tables[name].columns:
             both = tables[name].select("process", "device")
             if both["process"].null_count() or both["device"].null_count():
                 both = both.drop_nulls()
-            # by a table of pairs: ``unique`` takes ten times as long
+            # through a table of pairs: ``unique`` takes ten times as long
             one, other, _ = pairs(both["process"].to_numpy(), both["device"].to_numpy())
             found |= set(zip(one.tolist(), other.tolist(), strict=True))
     schema = {"process": pl.Int32, "device": pl.Int32}

@@ -1,4 +1,4 @@
-"""Values over time of an Nsight Systems export: GPU metrics, CPU samples and device memory."""
+"""Read the values over time of an Nsight Systems export: GPU metrics, CPU samples and device memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .cuda import scan
 from .source import Source
 from .strings import Codes, Strings, Threads, constant, named
 
-#: The lowest byte of a GPU metric's typeId is the GPU's number.
+#: The lowest byte of a GPU metric's typeId is the GPU number.
 _GPU_BITS: Final = 8
 
 
 def read_samples(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame | None:
-    """The ``samples`` table: GPU metrics, and CPU samples by the function that was running.
+    """Return the ``samples`` table: GPU metrics, and CPU samples by the function that was running.
 
-    None where the export has neither. A GPU metric has no process; a CPU sample has no device, its
-    name is ``cpu: `` and the innermost function, its value 1.
+    Returns None if the export has neither. A GPU metric has no process. A CPU sample has no device, the
+    name ``cpu: `` and its innermost function, and the value 1.
     """
     parts = [
         part
@@ -50,7 +50,7 @@ def _gpu_metrics(source: Source) -> pl.DataFrame | None:
             if "typeId" in frame.columns
             else constant("typeId", 0, pl.Int64, frame.height)
         )
-        # the low half of the type and the metric name a series of values; both fit 32 bits
+        # the low half of the type, with the metric, identifies a series of values; both fit in 32 bits
         key = (types % (1 << 31)) * (1 << 32) + frame["metricId"] % (1 << 32)
         return pl.DataFrame(
             [
@@ -115,9 +115,9 @@ def _cpu_samples(source: Source, strings: Strings, threads: Threads) -> pl.DataF
 
 
 def read_allocations(source: Source, threads: Threads) -> pl.DataFrame | None:
-    """The ``allocations`` table (``--cuda-memory-usage``): frees count negative, ``total`` runs.
+    """Return the ``allocations`` table (``--cuda-memory-usage``): frees are negative, ``total`` is cumulative.
 
-    None where the export has no such table.
+    Returns None if the export has no such table.
     """
     table = "CUDA_GPU_MEMORY_USAGE_EVENTS"
     if not source.has(table, "start", "bytes", "memoryOperationType"):
@@ -142,7 +142,7 @@ def read_allocations(source: Source, threads: Threads) -> pl.DataFrame | None:
         )
 
     frame = pl.concat(scan(source, table, wanted, convert)).sort("time", maintain_order=True)
-    # what no device has would leave 64 bits
+    # sizes that no device has would overflow the 64-bit sum
     size = pl.when(pl.col("bytes").is_between(*CHANGE)).then("bytes")
     return frame.with_columns(size.cum_sum().over("process", "device").alias("total"))
 

@@ -1,7 +1,7 @@
-"""Where the tables of an Nsight Systems export lie: one SQLite file, or a folder of Parquet or Arrow.
+"""Access to the tables of an Nsight Systems export: one SQLite file, or a folder of Parquet or Arrow files.
 
-``nsys export --type=sqlite``, ``parquetdir`` and ``arrowdir`` write the same tables with the same
-columns, so all readers see a ``Source`` and need not know which it is.
+``nsys export --type=sqlite``, ``parquetdir`` and ``arrowdir`` write the same tables with the same columns,
+so all readers use a ``Source`` and need not know which of these it is.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.
 
 
 def _said(error: BaseException) -> str:
-    """What a library says of a file, short."""
+    """The first line of a library's error message, shortened."""
     return (str(error) or type(error).__name__).splitlines()[0][:200]
 
 
 class Source(Protocol):
-    """The tables of one export; ``sqlite.Database`` is one."""
+    """The tables of one export; ``sqlite.Database`` implements this."""
 
     path: Path
     tables: dict[str, tuple[str, ...]]
@@ -55,16 +55,16 @@ class Source(Protocol):
 
 
 class Folder:
-    """A folder with one Parquet or Arrow file a table, named after the table.
+    """A folder with one Parquet or Arrow file per table, named after the table.
 
-    Raises BadInput where the folder holds no such file or one of them cannot be read.
+    Raises BadInput if the folder has no such file or one of them cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._frames: dict[str, pl.LazyFrame] = {}
         self.tables: dict[str, tuple[str, ...]] = {}
-        #: How many values of a (table, column) are not of its kind, in the rows from an offset on.
+        #: Number of values of the wrong type by (table, column, offset of the rows that were read).
         self._faults: dict[tuple[str, str, int], int] = {}
         for file in sorted(self.path.iterdir()):
             if file.suffix.lower() in _SUFFIXES and file.is_file():
@@ -77,13 +77,13 @@ class Folder:
     def _open(self, file: Path) -> pl.LazyFrame:
         try:
             if file.suffix.lower() in (".parquet", ".pqt"):
-                frame = pl.scan_parquet(file, glob=False)  # a name may hold brackets
+                frame = pl.scan_parquet(file, glob=False)  # a file name may contain brackets
             else:
                 frame = _scan_arrow(file)
             frame.collect_schema()
         except _DAMAGE as error:
             raise BadInput(
-                file, f"not a readable Parquet or Arrow file ({_said(error)})"
+                file, f"the Parquet or Arrow file cannot be read ({_said(error)})"
             ) from error
         return frame
 
@@ -94,7 +94,7 @@ class Folder:
     def rows(
         self, table: str, columns: Mapping[str, Kind], where: str | None = None
     ) -> pl.DataFrame:
-        """The table's rows in file order; ``where`` is SQL over its columns."""
+        """Return the table's rows in file order; ``where`` is SQL over its columns."""
         if where is not None and self.has(table):
             context = pl.SQLContext({"it": self._frames[table]})
             frame = context.execute(f"SELECT * FROM it WHERE {where}")
@@ -109,7 +109,7 @@ class Folder:
         convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
         rare: Mapping[str, Kind] | None = None,
     ) -> list[T]:
-        """``convert`` of each piece of the table, in row order; see ``sqlite.Database.scan``."""
+        """Return ``convert`` of each piece of the table, in row order; see ``sqlite.Database.scan``."""
         if not self.has(table):
             return []
         frame = self._frames[table]
@@ -131,11 +131,11 @@ class Folder:
         return results
 
     def mostly(self, table: str, column: str) -> bool:
-        """Whether the table has the column; a column of nulls costs nothing here."""
+        """Whether the table has the column; here a column of nulls costs nothing to read."""
         return self.has(table, column)
 
     def faults(self) -> list[tuple[str, str, int]]:
-        """Notes on values that are not what their columns are for; see ``sqlite.Database.faults``."""
+        """Notes on values of the wrong type; see ``sqlite.Database.faults``."""
         return told_faults(self._faults)
 
     def _collect(
@@ -173,7 +173,7 @@ class Folder:
 
 
 def _scan_arrow(file: Path) -> pl.LazyFrame:
-    """An Arrow file, or an Arrow stream, which has no index and is read whole."""
+    """Open an Arrow file, or an Arrow stream, which has no index and is read whole."""
     try:
         frame = pl.scan_ipc(file, glob=False)
         frame.collect_schema()
@@ -188,13 +188,13 @@ def _extent(axes: tuple[str, str, str]) -> pl.Expr:
 
 
 def _decoded(column: pl.Series) -> pl.Series:
-    """Bytes as text; those that are no UTF-8 are replaced, where Polars would give up."""
+    """Bytes as text; invalid UTF-8 is replaced, while Polars' cast would fail."""
     texts = [None if one is None else one.decode("utf-8", "replace") for one in column.to_list()]
     return pl.Series(column.name, texts, dtype=pl.String)
 
 
 def _fits(kind: Kind, dtype: Any) -> bool:
-    """Whether a column of that type holds the kind, so that nothing can be lost."""
+    """Whether a column of type ``dtype`` can only have values of the kind, so that none is lost."""
     if kind == "int":
         return bool(dtype.is_integer())
     if kind == "real":
@@ -206,7 +206,7 @@ def _as_kind(name: str, kind: Any, dtype: Any) -> pl.Expr:
     column = pl.col(name)
     if dtype.is_nested() or dtype.is_temporal() or dtype == pl.Object:
         nothing = {"int": pl.Int64, "real": pl.Float64, "text": pl.String, "blob": pl.Binary}
-        # as long as the column, which a literal alone is not
+        # when/then makes it as long as the column, which a literal alone is not
         return pl.when(column.is_null()).then(pl.lit(None, nothing[kind])).alias(name)
     if kind == "int" and dtype.is_float():
         whole = (column == column.floor()) & (column.abs() < float(1 << 63))

@@ -1,4 +1,4 @@
-"""The identities in an Nsight Systems export: texts by string id, processes and threads by global id."""
+"""Resolve the ids of an Nsight Systems export: string ids to texts, global ids to processes and threads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import polars as pl
 
 from .source import Source
 
-#: A globalTid holds the thread's id in its lowest bits, the process's id in as many above them.
+#: A globalTid has the thread's id in its lowest bits and the process's id in as many bits above them.
 TID_BITS: Final = 24
 TID_MASK: Final = (1 << TID_BITS) - 1
 
 
 class Strings:
-    """``StringIds``: the text of an id. No text is copied per row, only its 32-bit code."""
+    """Texts by id (``StringIds``). Rows get only the 32-bit code of a text, not a copy."""
 
     def __init__(self, source: Source) -> None:
         frame = source.rows("StringIds", {"id": "int", "value": "text"})
@@ -27,11 +27,11 @@ class Strings:
         frame = frame.drop_nulls("id").unique("id", keep="first").sort("id")
         self._ids: npt.NDArray[np.int64] = frame["id"].to_numpy()
         self._values = frame["value"].fill_null("").cast(pl.Categorical)
-        # ids count from 0 or 1 without a hole in every export seen, so the place is the difference
+        # in every export seen, ids count from 0 or 1 without a gap, so the row is id - first id
         self._dense = bool(len(self._ids) and self._ids[-1] - self._ids[0] == len(self._ids) - 1)
 
     def categorical(self, ids: pl.Series) -> pl.Series:
-        """The text of each id as a Categorical; null where the id is null or unknown."""
+        """Return the text of each id as a Categorical; null if the id is null or unknown."""
         place = self._place(ids.fill_null(-1).to_numpy())
         index = pl.Series(place, dtype=pl.Int64)
         if (place < 0).any():
@@ -40,14 +40,14 @@ class Strings:
         return found
 
     def text(self, identity: int | None) -> str | None:
-        """The text of one id, or None."""
+        """Return the text of one id, or None."""
         if identity is None:
             return None
         found: str | None = self.categorical(pl.Series([identity], dtype=pl.Int64))[0]
         return found
 
     def _place(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The row of each id, -1 where there is none."""
+        """The row of each id; -1 if there is none."""
         count = len(self._ids)
         if self._dense:
             place: npt.NDArray[np.int64] = ids - self._ids[0]
@@ -62,7 +62,7 @@ class Strings:
 
 
 class Codes:
-    """Small numbers for the distinct values of a key, given out in any order by many threads."""
+    """Small numbers for the distinct values of a key; several threads may add values, in any order."""
 
     def __init__(self) -> None:
         self._codes: dict[int, int] = {}
@@ -75,15 +75,15 @@ class Codes:
             return list(self._codes)
 
     def code(self, key: int) -> int:
-        """The code of one key."""
+        """Return the code of one key."""
         with self._lock:
             return self._codes.setdefault(key, len(self._codes))
 
     def of(self, keys: pl.Series) -> pl.Series:
-        """The code of each key (UInt32), null where it is null."""
+        """Return the code of each key (UInt32); null for null."""
         low, high = keys.min(), keys.max()
         if low is None or (low == high and not keys.null_count()):
-            # the rule: one process, one domain in a piece
+            # the usual case: a piece has one process and one domain
             code = None if low is None else self.code(int(low))  # type: ignore[arg-type]
             return constant(keys.name, code, pl.UInt32, len(keys))
         distinct = keys.drop_nulls().unique().sort()
@@ -95,9 +95,9 @@ class Codes:
 
 
 class Threads:
-    """The processes and threads of an export: Nsight's globalTid and globalPid apart.
+    """The processes and threads of an export, from Nsight's globalTid and globalPid.
 
-    ``processes`` has a provisional code for each globalPid >> 24 that was met.
+    ``processes`` has a provisional code for each globalPid >> 24 met so far.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Threads:
         self._codes = Codes()
 
     def split(self, global_tids: pl.Series) -> tuple[pl.Series, pl.Series]:
-        """``process`` (provisional codes, Int32) and ``thread`` (the operating system's id)."""
+        """Return ``process`` (provisional codes, Int32) and ``thread`` (the operating system's id)."""
         codes = self._codes.of(global_tids.fill_null(0))
         keys = self._codes.keys
         numbers = pl.Series([self.processes.code(key >> TID_BITS) for key in keys], dtype=pl.Int32)
@@ -113,14 +113,14 @@ class Threads:
         return numbers.gather(codes).alias("process"), tids.gather(codes).alias("thread")
 
     def process(self, global_pids: pl.Series) -> pl.Series:
-        """``process`` of records that name no thread."""
+        """Return ``process`` of records that have no thread."""
         keys = global_pids.fill_null(0) // (1 << TID_BITS)
         codes: pl.Series = self.processes.of(keys).cast(pl.Int32).alias("process")
         return codes
 
     @property
     def met(self) -> list[tuple[int, int]]:
-        """The threads met: globalPid >> 24 and the operating system's thread id."""
+        """The threads met so far: globalPid >> 24 and the operating system's thread id."""
         return [(key >> TID_BITS, key & TID_MASK) for key in self._codes.keys]
 
 
@@ -131,14 +131,14 @@ def constant(name: str, value: object, dtype: Any, height: int) -> pl.Series:
 
 
 def named(codes: pl.Series, names: Sequence[str | None]) -> pl.Series:
-    """The name of each code as a Categorical, null where the code or its name is."""
+    """Return the name of each code as a Categorical; null if the code or its name is null."""
     dictionary = pl.Series(list(names), dtype=pl.String).cast(pl.Categorical)
     found: pl.Series = dictionary.gather(codes).alias(codes.name)
     return found
 
 
 def labels(numbers: pl.Series, names: Mapping[int, str], other: str) -> pl.Series:
-    """The label of each small number as a Categorical; ``other`` (with ``{}``) for unknown ones."""
+    """Return the label of each small number as a Categorical; ``other`` (with ``{}``) for unknown ones."""
     codes = Codes()
     found = codes.of(numbers)
     return named(found, [names.get(key, other.format(key)) for key in codes.keys])

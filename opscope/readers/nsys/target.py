@@ -1,6 +1,6 @@
-"""What an Nsight Systems export says of its machine: processes, threads, GPUs, clock, origin, notes.
+"""Read what an Nsight Systems export says about the machine: processes, threads, GPUs, clock, origin, notes.
 
-The export also holds the whole environment of the program; none of it is read.
+The export also contains the program's whole environment; none of it is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_NOTES: Final = 200
 
 
 def read_meta(source: Source) -> dict[str, str]:
-    """Names and values of what the export tells of itself and of the capture, but for secrets."""
+    """Return what the export says about itself and the capture, name by value, without the environment."""
     meta: dict[str, str] = {}
     for table in ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE"):
         for row in _dicts(source, table, {"name": "text", "value": "text"}):
@@ -37,7 +37,7 @@ def read_meta(source: Source) -> dict[str, str]:
 
 
 def origin_of(source: Source, meta: Mapping[str, str]) -> dict[str, Any]:
-    """``Trace.origin``: format, tool, version, schema, path, and the command without its secrets."""
+    """Return ``Trace.origin``: format, tool, version, schema, path, and the command with secrets redacted."""
     command = [meta["PROCESS_0:COMMAND"]] if "PROCESS_0:COMMAND" in meta else []
     count = 0
     while f"PROCESS_0:ARGUMENT_{count}" in meta:
@@ -55,14 +55,14 @@ def origin_of(source: Source, meta: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame:
-    """The ``processes`` table, a row for each process that recorded something, in order of pid."""
+    """Return the ``processes`` table: a row for each process with records, in order of pid."""
     names = {
         row["globalPid"] >> TID_BITS: row["name"]
         for row in _dicts(source, "PROCESSES", {"globalPid": "int", "name": "text"})
         if row["globalPid"] is not None
     }
     for key, name in _thread_names(source, strings).items():
-        if key & TID_MASK == key >> TID_BITS & TID_MASK:  # the main thread bears the program's name
+        if key & TID_MASK == key >> TID_BITS & TID_MASK:  # the main thread has the program's name
             names.setdefault(key >> TID_BITS, name)
     ranks = {
         row["globalTid"] >> TID_BITS: row["rank"]
@@ -101,7 +101,7 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
 
 
 def read_threads(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame:
-    """The ``threads`` table: the threads met and the named ones of their processes."""
+    """Return the ``threads`` table: the threads met so far, and the named threads of their processes."""
     order = {key: number for number, key in enumerate(sorted(threads.processes.keys))}
     rows: dict[tuple[int, int], str | None] = {
         (order[key >> TID_BITS], key & TID_MASK): name
@@ -125,7 +125,7 @@ def read_threads(source: Source, strings: Strings, threads: Threads) -> pl.DataF
 
 
 def read_clock(source: Source) -> pl.DataFrame:
-    """The ``clocks`` table: times count ns from the session's start."""
+    """Return the ``clocks`` table: times count ns from the start of the session."""
     starts = source.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "int"})
     epoch = starts["utcEpochNs"][0] if starts.height and starts.width else None
     return pl.DataFrame(
@@ -135,7 +135,7 @@ def read_clock(source: Source) -> pl.DataFrame:
 
 
 def read_duration(source: Source) -> int | None:
-    """When the capture ended, on the clock of its events; None where the export does not tell."""
+    """Return when the capture ended (ns, on the clock of the events), or None if the export lacks that."""
     found: Any = source.rows("ANALYSIS_DETAILS", {"duration": "int"})
     return found["duration"].max() if found.width and found.height else None
 
@@ -143,9 +143,9 @@ def read_duration(source: Source) -> int | None:
 def read_devices(
     source: Source, processes: Codes, used: pl.DataFrame, gpu: str | None
 ) -> tuple[pl.DataFrame, int]:
-    """The ``devices`` table and how many of the ``used`` (process, device) the export does not name.
+    """Return the ``devices`` table, and how many of the ``used`` (process, device) the export does not name.
 
-    ``gpu`` names those. Processes may number the same GPUs differently (CUDA_VISIBLE_DEVICES).
+    Those get the name ``gpu``. Processes may number the same GPUs differently (CUDA_VISIBLE_DEVICES).
     """
     gpus = _gpus(source)
     seen: dict[tuple[int, int], dict[str, Any]] = {}
@@ -182,7 +182,7 @@ _OLD_GPU: Final[Mapping[str, Kind]] = {
 
 
 def _gpus(source: Source) -> dict[int, dict[str, Any]]:
-    """TARGET_INFO_GPU by its own id (bytes, bytes/s and Hz in it)."""
+    """TARGET_INFO_GPU by its own id; the export gives bytes, bytes/s and Hz."""
     found = {}
     for row in _dicts(source, "TARGET_INFO_GPU", _GPU):
         identity = row["id"] if row["id"] is not None else row["deviceId"]
@@ -203,7 +203,7 @@ def _gpus(source: Source) -> dict[int, dict[str, Any]]:
 
 
 def _old_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
-    """TARGET_INFO_CUDA_GPU of 2020: MiB and kHz; its bandwidth is cut to 32 bits and left out."""
+    """TARGET_INFO_CUDA_GPU of 2020, in MiB and kHz. Its bandwidth is cut to 32 bits, so it is left out."""
     return {
         "name": row["name"],
         "cc": capability(row["computeCapabilityMajor"], row["computeCapabilityMinor"]),
@@ -215,7 +215,7 @@ def _old_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_notes(source: Source) -> list[tuple[str, str, int]]:
-    """The tool's own diagnostics (DIAGNOSTIC_EVENT), equal ones counted."""
+    """Return the tool's own diagnostics (DIAGNOSTIC_EVENT); equal ones become one note with a count."""
     frame = source.rows("DIAGNOSTIC_EVENT", {"severity": "int", "text": "text"})
     if not {"severity", "text"} <= set(frame.columns) or not frame.height:
         return []
@@ -228,7 +228,7 @@ def read_notes(source: Source) -> list[tuple[str, str, int]]:
 
 
 def _thread_names(source: Source, strings: Strings) -> dict[int, str]:
-    """Thread names by globalTid; of several the one of the highest priority."""
+    """Thread names by globalTid; of several names, the one with the highest priority."""
     wanted: dict[str, Kind] = {"globalTid": "int", "nameId": "int", "priority": "int"}
     frame = source.rows("ThreadNames", wanted)
     if not {"globalTid", "nameId"} <= set(frame.columns) or not frame.height:
@@ -241,20 +241,20 @@ def _thread_names(source: Source, strings: Strings) -> dict[int, str]:
 
 
 def capability(major: int | None, minor: int | None) -> str | None:
-    """CUDA's compute capability as text, where both numbers can be of one."""
+    """Return CUDA's compute capability as text; None unless both numbers are plausible."""
     known = major is not None and minor is not None and 0 < major < 100 and 0 <= minor < 100
     return f"{major}.{minor}" if known else None
 
 
 def product(left: int | None, right: int | None) -> int | None:
-    """The product of two numbers, where both are known and it is one of 64 bits."""
+    """Return the product; None if a number is unknown or the product exceeds 64 bits."""
     if left is None or right is None or abs(left * right) >= 1 << 63:
         return None
     return left * right
 
 
 def device_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Rows of ``devices``, every number in 64 bits: ``sound`` says which of them can be."""
+    """Return rows of ``devices`` with every number in 64 bits; ``sound`` checks which are plausible."""
     schema = table_schema("devices")
     wide = {name: pl.Int64 if dtype == pl.Int32 else dtype for name, dtype in schema.items()}
     return pl.DataFrame(rows, schema=wide)
@@ -263,7 +263,7 @@ def device_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 def _dicts(
     source: Source, table: str, columns: Mapping[str, Kind], where: str | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of a small table with all the columns, null where it has them not."""
+    """The rows of a small table with all the columns; those that the table lacks are null."""
     if where is not None and not source.has(table, *columns):
         return []
     frame = source.rows(table, columns, where)

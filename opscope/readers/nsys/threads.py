@@ -1,4 +1,4 @@
-"""When threads ran and when not: the scheduler's events of an Nsight Systems export."""
+"""Read the scheduler's events of an Nsight Systems export: when each thread ran and when it did not."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ OFF: Final = "off the CPU"
 
 
 def read_states(source: Source, threads: Threads) -> pl.DataFrame | None:
-    """The ``thread_states`` table: each thread from one event to its next, of processes met so far.
+    """Return the ``thread_states`` table: a row from each event of a thread to its next event.
 
-    ``running`` after it was put on a CPU; ``off the CPU``, with the reason where the export has it,
-    after it was taken off. What is before a thread's first event and after its last is not told. None
-    where the export has no such table.
+    The state is ``running`` after the thread was put on a CPU, and ``off the CPU``, with the reason if
+    the export has it, after it was taken off. The states before a thread's first event and after its last
+    are unknown. Only processes met so far are read. Returns None if the export has no such table.
     """
     if not source.has(_TABLE, "start", "isSchedIn", "globalTid"):
         return None
@@ -59,7 +59,7 @@ def read_states(source: Source, threads: Threads) -> pl.DataFrame | None:
 
 
 def _labels(source: Source, table: str, nothing: tuple[str, ...]) -> dict[int, str]:
-    """What the numbers of an enumeration mean; those that say nothing are left out."""
+    """The labels of an enumeration by number, without the meaningless labels in ``nothing``."""
     frame = source.rows(table, {"id": "int", "label": "text"})
     rows = frame.drop_nulls().rows() if {"id", "label"} <= set(frame.columns) else []
     return {number: label for number, label in rows if label not in nothing}

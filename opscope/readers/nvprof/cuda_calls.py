@@ -1,7 +1,7 @@
-"""Names of CUDA calls by CUPTI's callback ids, as nvprof records them.
+"""Names of CUDA calls by CUPTI's callback ids, which nvprof records instead of names.
 
-From ``cupti_runtime_cbid.h`` and ``cupti_driver_cbid.h``: calls that launch, copy, set, wait, allocate
-or that frameworks make all the time. Others keep their number, as ``cbid_N``.
+From ``cupti_runtime_cbid.h`` and ``cupti_driver_cbid.h``: calls that launch, copy, set, wait or allocate,
+and calls that frameworks make all the time. Other calls are named by their number, as ``cbid_N``.
 """
 
 from __future__ import annotations

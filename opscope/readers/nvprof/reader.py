@@ -1,7 +1,7 @@
-"""nvprof's SQLite databases (``nvprof -o``): kernels, copies, calls, and NVTX markers made ranges.
+"""Read nvprof's SQLite databases (``nvprof -o``): kernels, copies, calls, and NVTX markers as ranges.
 
-Times are Unix ns. A call's thread is the lower half of its pthread id, the same number that a marker
-carries, so that launches and ranges meet on one thread.
+Times are Unix ns. A call's thread is the lower half of its pthread id. Markers have the same number, so
+launches and ranges have the same thread.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _KERNELS: Final = (
 _RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _DRIVER: Final = "CUPTI_ACTIVITY_KIND_DRIVER"
 _MARKER: Final = "CUPTI_ACTIVITY_KIND_MARKER"
-#: CUpti_ActivityFlag of markers.
+#: CUpti_ActivityFlag, for markers.
 _INSTANT, _START, _END = 1, 2, 4
 #: CUpti_ActivityObjectKind.
 _THREAD: Final = 2
-#: What nvprof writes for no text, such as the name of the default domain.
+#: What nvprof writes for an absent text, such as the name of the default domain.
 _NULL: Final = "-- null --"
-#: CUpti_ActivityMemoryKind, which counts from 1 where Nsight Systems counts from 0.
+#: CUpti_ActivityMemoryKind, which counts from 1; Nsight Systems counts from 0.
 _MEMORY: Final = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed"}
 _PLACE: Final[Mapping[str, Kind]] = {
     "start": "int", "end": "int", "deviceId": "int", "contextId": "int", "streamId": "int",
@@ -52,7 +52,7 @@ _NAMES: Final = {
 
 
 def recognise(path: str | os.PathLike[str]) -> bool:
-    """Whether the file is a database of nvprof. Never raises."""
+    """Whether the file is an nvprof database. Never raises."""
     return is_database(path, _is_ours)
 
 
@@ -63,13 +63,13 @@ def _is_ours(database: Database) -> bool:
 
 
 def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
-    """The trace in a database of nvprof; ``gpu`` names devices that it does not name.
+    """Return the trace in an nvprof database; ``gpu`` names devices that the database does not name.
 
-    Raises BadInput where the file is none.
+    Raises BadInput if the file is not an nvprof database.
     """
     with Database(path) as database:
         if not _is_ours(database):
-            raise BadInput(path, "not a database of nvprof (its tables are not there)")
+            raise BadInput(path, "not a database of nvprof (it lacks nvprof's tables)")
         strings = _Strings(database)
         tables: dict[str, pl.DataFrame] = {}
         notes: list[tuple[str, str, int]] = []
@@ -81,7 +81,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         _syncs(database, tables)
         if database.has(_MARKER, "flags", "timestamp", "id"):
             tables["ranges"] = _ranges(database, strings)
-        # nvprof writes a file for each process; its records name the process only in calls
+        # nvprof writes one file per process; only its call records name the process
         pid = pids[0] if pids else None
         for name, frame in tables.items():
             tables[name] = frame.with_columns(pl.lit(0, pl.Int32).alias("process"))
@@ -90,7 +90,9 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         if opened:
             notes.append(("info", CUT_OFF, opened))
         if len(pids) > 1:
-            notes.append(("warning", "calls of several processes in a file of nvprof", len(pids)))
+            notes.append(
+                ("warning", "processes in one nvprof file, shown as one process", len(pids))
+            )
         tables["processes"] = pl.DataFrame(
             {"process": [0], "pid": [pid], "clock_domain": [0]},
             schema={"process": pl.Int32, "pid": pl.Int64, "clock_domain": pl.Int32},
@@ -109,7 +111,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
 
 
 class _Strings:
-    """StringTable: the text of an id, as a Categorical."""
+    """StringTable: texts by id, as Categorical."""
 
     def __init__(self, database: Database) -> None:
         frame = database.rows("StringTable", {"_id_": "int", "value": "text"}).drop_nulls("_id_")
@@ -118,7 +120,7 @@ class _Strings:
         }
 
     def categorical(self, ids: pl.Series, *, symbols: bool = False) -> pl.Series:
-        """The texts, or what the symbols of C++ among them stand for."""
+        """Return the texts of ids; with ``symbols``, C++ symbols among them are demangled."""
         codes = Codes()
         found = codes.of(ids)
         texts = [self._texts.get(key) for key in codes.keys]
@@ -134,7 +136,7 @@ def _scan(
     wanted: Mapping[str, Column],
     convert: Callable[[pl.DataFrame, pl.DataFrame | None], pl.DataFrame],
 ) -> list[pl.DataFrame]:
-    """``database.scan``, null what a damaged table lacks."""
+    """``database.scan``; columns that a damaged table lacks are null."""
     return database.scan(table, wanted, lambda frame, rare: convert(filled(frame, wanted), rare))
 
 
@@ -145,7 +147,7 @@ def _placed(frame: pl.DataFrame) -> list[pl.Series]:
             name = _NAMES.get(column.name, column.name)
             small = name in ("device", "registers")
             narrow = column.cast(pl.Int32, strict=False) if small else column
-            fits = narrow.null_count() == column.null_count()  # else ``sound`` counts what does not
+            fits = narrow.null_count() == column.null_count()  # else ``sound`` counts the others
             columns.append((narrow if fits else column).alias(name))
     return columns
 
@@ -172,7 +174,7 @@ def _kernels(database: Database, table: str, strings: _Strings) -> pl.DataFrame:
 
 
 def _calls(database: Database, tables: dict[str, pl.DataFrame]) -> list[int]:
-    """Fill in ``calls``; returns the processes that made them."""
+    """Fill in ``calls``; returns the pids of the processes that made them."""
     wanted: Mapping[str, Kind] = dict.fromkeys(
         ("start", "end", "cbid", "processId", "threadId", "correlationId"), "int"
     )
@@ -201,7 +203,7 @@ def _calls(database: Database, tables: dict[str, pl.DataFrame]) -> list[int]:
 
 
 def _unsigned(threads: pl.Series) -> pl.Series:
-    """Thread ids were written as signed 32 bits; a marker's bytes give them unsigned."""
+    """Thread ids are stored as signed 32-bit numbers; a marker's bytes give them unsigned."""
     unsigned: pl.Series = threads % (1 << 32)
     return unsigned
 
@@ -250,10 +252,10 @@ def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
 
 
 def _ranges(database: Database, strings: _Strings) -> pl.DataFrame:
-    """Markers paired by id: a row each for start and end, a lone row for an instant. What was open at the
-    end has none.
+    """Pair markers by id. A range has a row for its start and one for its end; an instant has one row.
 
-    ``objectId`` is 12 bytes for a thread: process, thread, and one unused, each 32 bits.
+    A range that was open at the end of the capture has no end. A thread's ``objectId`` has 12 bytes:
+    process, thread, and one unused, 32 bits each.
     """
     wanted: dict[str, Kind] = {
         "flags": "int", "timestamp": "int", "id": "int", "objectKind": "int", "objectId": "blob",

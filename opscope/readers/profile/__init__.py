@@ -1,4 +1,4 @@
-"""Analysed profiles of our own: a folder of Parquet tables."""
+"""Read opscope's analysed profiles: a folder of Parquet tables."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether the folder is a profile; a recording, which has ``meta.json`` too, is asked for before."""
+    """Whether the folder is a profile. A recording has a ``meta.json`` too, and is recognised before."""
     return path.is_dir() and (path / "meta.json").is_file()
 
 
 def read(path: Path) -> Trace:
-    """The trace in ``path``. Raises BadInput."""
+    """Return the trace in ``path``. Raises BadInput."""
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path)

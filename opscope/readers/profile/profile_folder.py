@@ -1,8 +1,8 @@
-"""Profiles of our own on disk: a folder ``NAME.opscope`` of Parquet tables, opened without being read.
+"""Write and read opscope's profiles: a folder ``NAME.opscope`` of Parquet tables, read only when used.
 
-``meta.json`` says what is in it; each table is one Parquet file, or several where there are several
-ranks, in the order of the rows. ``docs/profile-format.md`` has the layout and what a later version
-may change. A profile is written under another name and then renamed: there is never half of one.
+``meta.json`` lists what is in the folder. Each table is one Parquet file or, with several ranks, several
+files in row order. ``docs/profile-format.md`` has the layout and what a later version may change. A profile
+is written under another name and then renamed, so there is never half of one.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound
 from opscope.version import __version__
 
-#: The format's version: a reader refuses a greater one. Tables and columns may be added within it.
+#: The format's version. A reader refuses a higher one; tables and columns may be added without raising it.
 VERSION: Final = 1
 META: Final = "meta.json"
 _LARGEST_META: Final = 16 << 20
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 _FILE = re.compile(r"[a-z][a-z0-9_.]{0,80}(/[a-z0-9-]{1,40})?\.parquet\Z")
-#: What a trace says about the process's environment is not ours to pass on.
+#: Keys of a trace's origin that are never written: the process's environment is private.
 _PRIVATE: Final = frozenset({"env", "environ", "environment"})
-#: What Polars raises on a damaged file; it panics on some.
+#: What Polars raises on a damaged file; on some it panics.
 _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
-#: Rows are refused beyond these: those of a trace differ in their times, which take a byte at least.
+#: Files with more rows are refused: the rows of a trace differ in their times, which take at least a byte.
 _FREE_ROWS: Final = 1 << 20
 _ROWS_PER_BYTE: Final = 16
-#: Rows of tables made for a profile alone that may wait to be written.
+#: Rows of extra tables that may wait to be written.
 _MOST_WAITING: Final = 500_000
-#: A table whose rows change rank more often than this is kept in one file.
+#: A table whose rows change rank more often than this is written to one file.
 _MOST_PARTS: Final = 4096
 
 
@@ -66,20 +66,20 @@ def write(
 ) -> Path:
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
-    Extra tables are written in their order, and may come in pieces: the next is made while one is
-    written. Row order is kept, so extra tables may refer to rows by number. Where ``path`` exists, unless ``force`` and it is a
-    profile, the first name of ``others`` that is free is taken. ``scratch`` is a folder on the same
-    disk in which to make it. Returns the path that was written.
+    Extra tables are written in their order. They may come in pieces; each is made while the one before is
+    written. Row order is kept, so extra tables may refer to rows by number. If ``path`` exists, it is
+    replaced if ``force`` is set and it is a profile; otherwise the first free name of ``others`` is used.
+    The profile is built in ``scratch``, a folder on the same disk. Returns the path that was written.
 
-    Raises FileExistsError where no name is free, ValueError for a name that is no word. Whatever
-    fails, ``path`` stays as it was.
+    Raises FileExistsError if no name is free, and ValueError for an invalid table name. If anything fails,
+    ``path`` is unchanged.
     """
     target, rest = Path(path), iter(others)
     if not others:
         _refuse(target, force)
     for name in extra or ():
         if not _NAME.match(name):
-            raise ValueError(f"not a name for a table: {name!r}")
+            raise ValueError(f"not a valid table name: {name!r}")
     name = f".{target.name}.{secrets.token_hex(6)}.tmp"
     temporary = target.with_name(name) if scratch is None else Path(scratch, name)
     try:
@@ -99,35 +99,35 @@ def write(
 
 
 def numbered(path: str | os.PathLike[str], first: int = 2) -> Iterator[Path]:
-    """``NAME-2.opscope``, ``NAME-3.opscope`` … for ``NAME.opscope``: what else to call a profile."""
+    """Return ``NAME-2.opscope``, ``NAME-3.opscope`` … for ``NAME.opscope``: alternative profile names."""
     target = Path(path)
     return (target.with_name(f"{target.stem}-{n}{target.suffix}") for n in itertools.count(first))
 
 
 def _place(temporary: Path, target: Path, force: bool) -> None:
-    """Give the finished profile its name. Raises FileExistsError where another has it."""
+    """Give the finished profile its name. Raises FileExistsError if the name is taken."""
     _refuse(target, force)
     if target.exists():
         _replace(temporary, target)
         return
     try:
         temporary.rename(target)
-    except OSError as error:  # somebody took the name since it was looked at
+    except OSError as error:  # the name was taken after the check
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise FileExistsError(f"{target}: exists") from error
+            raise FileExistsError(f"{target}: already exists") from error
         raise
 
 
 def _refuse(target: Path, force: bool) -> None:
     if target.is_symlink() or target.exists():
         if not force:
-            raise FileExistsError(f"{target}: exists")
+            raise FileExistsError(f"{target}: already exists")
         if not (target / META).is_file():
-            raise FileExistsError(f"{target}: exists and is no profile, so it is not replaced")
+            raise FileExistsError(f"{target}: exists and is not a profile, so it is not replaced")
 
 
 def _replace(temporary: Path, target: Path) -> None:
-    """Exchange an older profile for the new one; a folder cannot be renamed over another."""
+    """Replace an older profile by the new one; a folder cannot be renamed over another."""
     old = target.with_name(f".{target.name}.{secrets.token_hex(6)}.old")
     target.rename(old)
     try:
@@ -199,7 +199,7 @@ class _Pen:
 
 
 def _ranks(trace: Trace) -> dict[int, int]:
-    """The rank of each process, where there are several ranks; tables are then kept apart by it."""
+    """The rank of each process if there are several ranks; tables are then stored in a file per rank."""
     known = trace["processes"].select("process", "rank").drop_nulls()
     ranks = dict(known.rows())
     return ranks if len(set(ranks.values())) > 1 else {}
@@ -225,7 +225,7 @@ def _store(
 def _store_extra(
     pen: _Pen, folder: Path, name: str, given: pl.DataFrame | Iterable[pl.DataFrame]
 ) -> dict[str, Any]:
-    """A table whose columns only its files tell: it has one even without rows."""
+    """Store a table whose columns only its files define, so it has a file even without rows."""
     files: list[str] = []
     rows = 0
     for part in (given,) if isinstance(given, pl.DataFrame) else given:
@@ -246,7 +246,7 @@ def _write(frame: pl.DataFrame, file: Path) -> None:
 
 
 def _parts(frame: pl.DataFrame, rank: dict[int, int]) -> Iterator[tuple[int | None, pl.DataFrame]]:
-    """Stretches of rows of one rank, in the order of the rows."""
+    """Split the rows into runs of one rank, in row order."""
     column = frame["process"].replace_strict(rank, default=-1, return_dtype=pl.Int64).fill_null(-1)
     ranks = column.to_numpy()
     edges = np.flatnonzero(ranks[1:] != ranks[:-1]) + 1
@@ -269,7 +269,7 @@ def _public(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Tables(dict[str, pl.DataFrame]):
-    """The tables of a profile, each read from its files when it is first asked for."""
+    """The tables of a profile, each read from its files on first use."""
 
     def __init__(
         self, path: Path, files: Mapping[str, list[Path]], rows: Mapping[str, int], own: bool
@@ -285,16 +285,16 @@ class _Tables(dict[str, pl.DataFrame]):
             frame = _load(self._path, name, files, self._own)
             rows = self._rows.get(name, len(frame))
             if len(frame) != rows:
-                what = f"table {name} has {len(frame)} rows where {META} says {rows}"
+                what = f"table {name} has {len(frame)} rows, but {META} says {rows}"
                 raise BadInput(self._path, what)
             self[name] = self._sound(name, frame) if self._own else frame
         return super().__getitem__(name)
 
     def _sound(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
-        """The table, values that cannot be null, which is noted. Raises BadInput where times cannot be."""
+        """Set impossible values to null and note that. Raises BadInput if times are impossible."""
         tables = {name: frame}
         for severity, what, many in sound(tables):
-            if what.startswith("rows "):  # stored frames count on every row
+            if what.startswith("rows "):  # tables refer to rows by number: none may be dropped
                 raise BadInput(self._path, f"{many} {what}")
             note = {"severity": [severity], "what": [what], "how_many": [many]}
             row = pl.DataFrame(note, schema=table_schema("notes"))
@@ -324,10 +324,10 @@ class _Tables(dict[str, pl.DataFrame]):
 def read(
     path: str | os.PathLike[str],
 ) -> tuple[Trace, dict[str, pl.DataFrame], dict[str, Any]]:
-    """The trace, the extra tables and the meta that ``write`` was given. Raises BadInput.
+    """Return the trace, the extra tables and the meta that ``write`` was given. Raises BadInput.
 
-    Nothing but ``meta.json`` and the files' footers is read before a table is asked for; a table
-    whose file turns out to be damaged raises BadInput then.
+    Only ``meta.json`` and the files' footers are read now; the tables are read on first use. If a table's
+    file is damaged, that first use raises BadInput.
     """
     folder = Path(path)
     head = _head(folder)
@@ -347,7 +347,7 @@ def read(
 
 
 def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
-    """One table of a profile, or ``extra.NAME``, for lazy queries. Raises BadInput, KeyError."""
+    """Return one table of a profile, or ``extra.NAME``, for lazy queries. Raises BadInput, KeyError."""
     folder = Path(path)
     head = _head(folder)
     kind, _, name = (
@@ -371,14 +371,14 @@ def _head(folder: Path) -> dict[str, Any]:
             raise BadInput(folder, f"{META} is larger than any profile's")
         head = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
     except UnicodeEncodeError:
-        raise BadInput(folder, "its path is not UTF-8, which Polars does not open") from None
+        raise BadInput(folder, "its path is not UTF-8, so Polars cannot open it") from None
     except OSError as error:
         raise BadInput(folder, f"{META}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(folder, f"{META} is not valid JSON ({error})") from error
     version = head.get("version")
     if head.get("format") != "opscope" or type(version) is not int or version < 1:
-        raise BadInput(folder, f"{META} is not of a profile")
+        raise BadInput(folder, f"{META} does not belong to a profile")
     if version > VERSION:
         raise BadInput(
             folder, f"written by a newer opscope (format {version}; this one reads up to {VERSION})"
@@ -401,7 +401,7 @@ def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path
 
 
 def _rows(head: dict[str, Any], kind: str) -> dict[str, int]:
-    """How many rows each table has, as far as ``meta.json`` tells."""
+    """The number of rows of each table, if ``meta.json`` has it."""
     listed = head.get(kind)
     entries = listed.items() if isinstance(listed, dict) else ()
     return {name: entry["rows"] for name, entry in entries if type(entry.get("rows")) is int}
@@ -422,7 +422,7 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
         try:
             _refuse_pipe(file)
             _refuse_bomb(folder, file)
-            frame = pl.read_parquet(file, glob=False)  # a name may hold brackets
+            frame = pl.read_parquet(file, glob=False)  # a file name may contain brackets
             if own:  # columns that a later version added are left out
                 kept = [column for column in TABLES[name] if column in frame.columns]
                 frame = conform(name, frame.select(kept))
@@ -435,25 +435,25 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
 
 
 def _refuse_pipe(file: Path) -> None:
-    """To open a pipe would wait for its writer. Raises OSError on what is no file."""
+    """Raise OSError unless ``file`` is a regular file: opening a pipe would wait for its writer."""
     if not stat.S_ISREG(file.stat().st_mode):
-        raise OSError("it is no regular file")
+        raise OSError("not a regular file")
 
 
 def _refuse_bomb(folder: Path, file: Path) -> None:
-    """A column of one value takes no room in a file, however long, and all of it in memory."""
+    """Refuse a tiny file with many rows: a constant column takes no space in a file, but fills the memory."""
     size, rows = (
         file.stat().st_size,
         pl.scan_parquet(file, glob=False).select(pl.len()).collect().item(),
     )
     if rows > _FREE_ROWS + _ROWS_PER_BYTE * size:
-        raise BadInput(folder, f"{file.name} has {rows} rows in {size} bytes: no profile has")
+        raise BadInput(folder, f"{file.name} has {rows} rows in {size} bytes, which no profile has")
 
 
 def _damaged(folder: Path, file: Path, error: BaseException) -> BadInput:
     if isinstance(error, FileNotFoundError):
         return BadInput(folder, f"{file.name} is missing")
     if isinstance(error, PermissionError):
-        return BadInput(folder, f"{file.name} may not be read")
+        return BadInput(folder, f"no permission to read {file.name}")
     said = (str(error) or type(error).__name__).splitlines()[0][:200]
     return BadInput(folder, f"{file.name} is damaged ({said})")

@@ -1,4 +1,4 @@
-"""The trace in a profile, without what the analysis stored beside it."""
+"""Read the trace in a profile, without the analysis results stored beside it."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from . import profile_folder
 
 
 def read(path: str | os.PathLike[str]) -> Trace:
-    """The trace, its tables read when they are asked for. Raises BadInput."""
+    """Return the trace, whose tables are read on first use. Raises BadInput."""
     return profile_folder.read(path)[0]

@@ -1,4 +1,4 @@
-"""Raw recordings of our own, as the recorder writes them."""
+"""Read opscope's raw recordings, as the recorder writes them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether the folder is a recording, or what one process left of it. Raises OSError."""
+    """Whether the folder is a recording, or one process's part of a recording. Raises OSError."""
     return path.is_dir() and (is_part(path) or any(map(is_part, path.glob("part-*"))))
 
 
 def read(path: Path) -> Trace:
-    """The trace in ``path``. Raises BadInput."""
+    """Return the trace in ``path``. Raises BadInput."""
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path)

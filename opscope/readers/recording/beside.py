@@ -1,4 +1,4 @@
-"""What a profiler left beside a process's ranges, put on the recorder's clock by calls that both saw."""
+"""Put a profiler's tables on the recorder's clock, by calls (probes) that both recorded, and join them."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace, conform
 from opscope.readers.recording.onclock import moved, to_unix
 
-#: Above this what lies at the edge of a range may fall to its neighbour.
+#: With a larger clock error, work at the edge of a range may be counted in a neighbouring range.
 ACCEPTED_NS: Final = 1_000
-#: How far the two Unix clocks may disagree before a probe is looked for elsewhere.
+#: How far the two Unix clocks may disagree in the search for a probe.
 REACH_NS: Final = 50_000_000
 
 
 def probes(ranges: Trace) -> Ints:
-    """Those of the recorder's part: rows of (before, after, thread), by time."""
+    """Return the probes of the recorder's part: rows of (before, after, thread), by time."""
     found = np.array(ranges.origin.get("probes") or [], dtype=np.int64).reshape(-1, 3)
     return found[np.argsort(found[:, 0], kind="stable")]
 
 
 def hits(asked: Ints, start: Ints, end: Ints, guess: int) -> Ints | None:
-    """For each probe the row of the call [start, end] that it is, -1 for none.
+    """Return, for each probe, the row of the call [start, end] that is the probe; -1 for none.
 
-    ``guess`` is about what to add to the calls' times. None where so few are found that chance may
-    have found them.
+    ``guess`` is roughly what to add to the calls' times. Returns None if so few probes are found that the
+    matches may be chance.
     """
     rows = match(asked[:, 0], asked[:, 1], start, end, guess, REACH_NS)
     return rows if rows is not None and (rows >= 0).sum() * 2 > len(rows) else None
 
 
 def clock_of(fitted: ClockFit | None, guess: int, what: str) -> tuple[ClockFit, tuple[str, str]]:
-    """The clock to place ``what`` by, the Unix clocks' where no probe was found, and what to note."""
+    """Return the clock to place ``what`` by (the Unix clocks' if no probe was found), and what to note."""
     if fitted is None:
         return ClockFit(0, guess, 0.0, REACH_NS, 0, 0), (
             "warning",
-            f"no probe found for certain in the profiler's trace: {what} are placed by the Unix clock",
+            f"no probe found with certainty in the profiler's trace: {what} are placed by the Unix clock",
         )
     good = fitted.error_ns <= ACCEPTED_NS and fitted.slack_ns >= 0
-    edges = "" if good else "; what lies at the edges of ranges may fall to a neighbour"
+    edges = "" if good else "; work at the edges of ranges may be counted in a neighbouring range"
     return fitted, (
         "info" if good else "warning",
         f"{what} are placed on the recorder's clock to within {fitted.error_ns} ns by "
@@ -59,10 +59,10 @@ def joined(
     kind: str,
     changed: dict[str, pl.DataFrame],
 ) -> Trace:
-    """The recorder's part with the tables ``taken`` of the profiler's trace, on the recorder's clock.
+    """Return the recorder's part with the profiler's tables ``taken``, moved to the recorder's clock.
 
-    ``changed`` are tables as they are to be, on that clock already. The profiler's clock stands in
-    ``clocks`` as a domain of its own, whose ``to_unix_ns`` is of the moved times.
+    ``changed`` are finished tables, already on that clock. The profiler's clock is a separate domain in
+    ``clocks``; its ``to_unix_ns`` applies to the moved times.
     """
     tables: dict[str, Any] = {name: ranges[name] for name in ranges.present}
     for name in taken:

@@ -1,10 +1,9 @@
-"""Threads as Kineto numbers them, found among those that our recorder saw.
+"""Map Kineto's thread numbers to the system's thread ids, by the threads that the recorder saw.
 
-CUPTI tells of a thread the low 32 bits of its pthread id, as a signed integer. Kineto writes the
-system's id in its place for threads that it has met, which without CPU activities are none, and since
-October 2024 the absolute value of any number. So half of all threads stand in the trace under a number
-that is no part of their pthread id, and two may stand there under one. On AMD's GPUs Kineto writes the
-system's id.
+CUPTI gives a thread as the low 32 bits of its pthread id, as a signed integer. Kineto replaces that by the
+system's id for threads that it knows; without CPU activities it knows none. Since October 2024 it writes the
+absolute value of any number. So half of all threads have a number in the trace that is not part of their
+pthread id, and two threads may share a number. On AMD's GPUs Kineto writes the system's id.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ _SIGN: Final = 1 << 31
 def with_os_threads(
     calls: pl.DataFrame, ranges: Trace, clock: ClockFit, met: pl.DataFrame
 ) -> tuple[pl.DataFrame, int]:
-    """``calls`` with the system's thread ids, and how many calls have none because several fit.
+    """Return ``calls`` with the system's thread ids, and how many calls have none because several fit.
 
-    ``met`` (number, thread) are threads known from calls of ours. A number that several threads have
-    is that of the one whose ranges are around the call, by ``clock``: a thread may get the pthread id
-    of one that has ended. Where that does not tell either, the thread is null. A number that no
-    thread has stays.
+    ``met`` (number, thread) are threads known from the probes. If several threads share a number, the call
+    belongs to the one with ranges around it, by ``clock``: a thread may get the pthread id of a thread that
+    has ended. If that does not decide either, the thread is null. A number that no thread has stays.
     """
     names = pl.concat([numbers(ranges["threads"]), met.select("number", "thread")]).unique()
     shared = names.filter(pl.len().over("number") > 1)
@@ -48,13 +46,13 @@ def with_os_threads(
 
 
 def numbers(threads: pl.DataFrame) -> pl.DataFrame:
-    """Every number that Kineto may have for a thread: number, thread."""
+    """Return every number that Kineto may have for a thread: number, thread."""
     known = threads.filter(pl.col("pthread_id").is_not_null()).select(
         pl.col("pthread_id").alias("whole"), "thread"
     )
     low = pl.col("whole") & (_LOW - 1)
     signed = low - pl.when(low >= _SIGN).then(_LOW).otherwise(0)
-    # of the one number that has no absolute value in 32 bits Kineto makes 0
+    # Kineto makes 0 of the only number that has no absolute value in 32 bits
     positive = pl.when(low == _SIGN).then(0).otherwise(signed.abs())
     forms = [
         known.select(form.cast(pl.Int64).alias("number"), "thread")
@@ -65,7 +63,7 @@ def numbers(threads: pl.DataFrame) -> pl.DataFrame:
 
 
 def unseen(calls: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
-    """Rows for ``threads`` of those that made calls and that the recorder has not seen."""
+    """Return rows of ``threads`` for threads that made calls and that the recorder did not see."""
     rows = calls.select(pl.col("thread").drop_nulls().unique().sort()).filter(
         ~pl.col("thread").is_in(threads["thread"].implode())
     )
@@ -77,7 +75,7 @@ def unseen(calls: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spans(ranges: Trace, error: int) -> pl.DataFrame:
-    """From when to when each thread has ranges: thread, first, last; wider by the clock's error."""
+    """First start and last end of each thread's ranges, widened by the clock's error: thread, first, last."""
     return (
         ranges["ranges"]
         .group_by("thread")
@@ -89,7 +87,7 @@ def _spans(ranges: Trace, error: int) -> pl.DataFrame:
 
 
 def _by_time(time: Ints, candidates: pl.DataFrame, spans: pl.DataFrame) -> pl.Series:
-    """For each time the one thread of the candidates that has ranges around it; null for none, several."""
+    """For each time, the only candidate with ranges around it; null if there is none or several."""
     part = candidates.join(spans, on="thread")
     many = len(part)
     if not many:

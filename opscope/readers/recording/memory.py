@@ -1,4 +1,4 @@
-"""A recording's changes of memory as the ``allocations`` table: sizes, releases, running totals."""
+"""Turn a recording's memory events into the ``allocations`` table: sizes, releases, running totals."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def allocations(
     clocks: Sequence[tuple[int, int, int]],
     notes: list[tuple[str, str, int]],
 ) -> pl.DataFrame:
-    """The ``allocations`` table of one process, by time; releases have negative bytes.
+    """Return the ``allocations`` table of one process, by time; releases have negative bytes.
 
-    ``devices`` are the facts of the devices observed: ``memory`` (its number), and of a GPU ``total``
-    and ``reserved``, bytes in use as the recording ended, or paused, after so many ``changes``.
-    ``total`` runs: on the CPU it counts what was allocated since the recording began, on a GPU all that
-    is in use. ``clocks`` are readings of
-    (recorder's time, Unix time, error), by which a GPU's Unix times are put on the recorder's clock.
-    Appends to ``notes`` what was left out. Raises BadInput where the file is not of this format.
+    ``devices`` are the facts of the observed devices: ``memory`` (the device number), and for a GPU
+    ``total`` and ``reserved``: the bytes in use when the recording ended, or paused, after ``changes``
+    changes. The column ``total`` is cumulative: on the CPU it counts what was allocated since the recording
+    began, on a GPU everything in use. ``clocks`` are readings of (recorder's time, Unix time, error), which
+    put a GPU's Unix times on the recorder's clock. Appends what was left out to ``notes``. Raises BadInput
+    if the file does not have this format.
     """
     data = _read(part / recording_format.MEMORY)
     if len(data) and not np.isin(data["kind"], range(4)).all():
-        raise BadInput(part / recording_format.MEMORY, "not a recording's memory")
+        raise BadInput(part / recording_format.MEMORY, "not the memory events of a recording")
     frame = pl.DataFrame({name: data[name] for name in _DTYPE.names or ()})
     frame = frame.with_row_index("order").with_columns(
         pl.Series("time", _times(data, clocks)),
@@ -71,7 +71,7 @@ def allocations(
     of = ("device", "piece")
     changes, grown = pl.col("bytes"), pl.col("grown")
     rows = both.join(ends, on=of, how="left", maintain_order="left").with_columns(
-        # from the end back where that is known, so that lost events before the first do no harm
+        # counted back from the end if its total is known, so that events lost before the first do no harm
         (changes.cum_sum().over(of) + (pl.col("end") - changes.sum().over(of)).fill_null(0)).alias(
             "total"
         ),
@@ -93,11 +93,11 @@ def allocations(
 
 
 def _by_device(devices: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
-    """The facts of each device, in order: one for each piece of its history."""
+    """The facts of each device, in order: one for each piece of its history (see ``_pieces``)."""
     found: dict[int, list[Mapping[str, Any]]] = {}
     for fact in devices:
         of = found.setdefault(int(fact["memory"]), [])
-        if of and of[-1].get("changes") is None:  # no more than one piece is told
+        if of and of[-1].get("changes") is None:  # without ``changes`` there is only one piece
             of.clear()
         of.append(fact)
     return found
@@ -106,7 +106,7 @@ def _by_device(devices: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[s
 def _pieces(
     device: np.ndarray[Any, Any], devices: Sequence[Mapping[str, Any]]
 ) -> np.ndarray[Any, Any]:
-    """For each record which piece of its device's history it is in: between two lie changes untold."""
+    """For each record, its piece of the device's history; changes between two pieces were not recorded."""
     piece = np.zeros(len(device), np.int32)
     for number, facts in _by_device(devices).items():
         ends = np.cumsum([int(fact.get("changes") or 0) for fact in facts[:-1]])
@@ -117,7 +117,7 @@ def _pieces(
 
 
 def _read(path: Path) -> np.ndarray[Any, Any]:
-    """The file's whole records; a last one without its end is what a kill leaves."""
+    """Read the file's complete records; a killed process leaves an incomplete last one."""
     try:
         refuse_odd(path)
         size = path.stat().st_size // _DTYPE.itemsize
@@ -133,23 +133,23 @@ def _read(path: Path) -> np.ndarray[Any, Any]:
 def _times(
     data: np.ndarray[Any, Any], clocks: Sequence[tuple[int, int, int]]
 ) -> np.ndarray[Any, Any]:
-    """Times on the recorder's clock: the CPU's are, a GPU's are Unix time."""
+    """Times on the recorder's clock: the CPU's already are, a GPU's are Unix time."""
     time = np.array(data["time"], np.int64)
     gpu = data["device"] != recording_format.CPU_DEVICE
     if gpu.any() and clocks:
         readings = np.array([reading[:2] for reading in clocks], np.int64)
         ours, unix = readings[np.argsort(readings[:, 1], kind="stable")].T
-        # the two run side by side; what varies is small enough for a double
+        # the two clocks run in parallel, so the variation is small enough for a double
         offset = np.interp(time[gpu] - unix[0], unix - unix[0], (unix - ours) - (unix[0] - ours[0]))
         time[gpu] -= np.rint(offset).astype(np.int64) + (unix[0] - ours[0])
     return time
 
 
 def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFrame:
-    """Allocations and releases with their bytes, the latter's negative.
+    """Return allocations and releases with their bytes, negative for releases.
 
-    A release that has no size has that of the block allocated at its address last; without one, it is
-    of a block from before the recording, which is left out.
+    A release without a size gets that of the last block allocated at its address. If there is none, the
+    block was allocated before the recording, and the release is left out.
     """
     released = pl.col("kind") == recording_format.RELEASED
     unsized = released & (pl.col("bytes") == recording_format.UNKNOWN_BYTES)
@@ -164,11 +164,13 @@ def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFr
     )
     foreign = int((sized["unsized"] & ~sized["follows"]).sum())
     if foreign:
-        what = "releases of memory from before the recording, left out"
+        what = "releases of memory that was allocated before the recording, left out"
         notes.append(("info", what, foreign))
     twice = int(((sized["kind"] == recording_format.ALLOCATED) & sized["follows"]).sum())
     if twice:
-        what = "blocks of memory whose release was not seen: totals are too high by them"
+        what = (
+            "blocks of memory whose release was not recorded: totals include them and are too high"
+        )
         notes.append(("warning", what, twice))
     return sized.filter(~pl.col("unsized") | pl.col("follows")).select(
         "order",
@@ -187,7 +189,7 @@ def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFr
 
 
 def _reservations(frame: pl.DataFrame) -> pl.DataFrame:
-    """What the allocator took from the driver or gave back, as rows without address or bytes."""
+    """Memory that the allocator took from the driver or gave back, as rows without an address or bytes."""
     grown = (
         pl.when(pl.col("kind") == recording_format.RESERVED)
         .then("bytes")

@@ -1,4 +1,4 @@
-"""Tables of one clock put on another."""
+"""Move tables from one clock to another."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _TIMES: Final[tuple[str, ...]] = ("start", "time")
 
 
 def to_unix(trace: Trace) -> int:
-    """What to add to the trace's times to make them Unix ns; 0 where it does not say."""
+    """Return what to add to the trace's times to get Unix ns; 0 if the trace does not say."""
     known = trace["clocks"]["to_unix_ns"].drop_nulls()
     return int(known[0]) if len(known) else 0
 
 
 def moved(frame: pl.DataFrame, clock: ClockFit) -> pl.DataFrame:
-    """Starts and instants moved; an end moves with its start."""
+    """Return the frame with starts and instants moved by ``clock``; an end moves with its start."""
     times = [name for name in _TIMES if name in frame.columns]
     columns: dict[str, pl.Series] = {
         name: pl.Series(name, clock.apply(frame[name].to_numpy())) for name in times

@@ -1,4 +1,4 @@
-"""The parts of a recording: their folders, and what they may hold."""
+"""Find the parts of a recording: one folder per process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from opscope.readers.errors import BadInput
 
 
 def parts(folder: str | os.PathLike[str]) -> list[Path]:
-    """The parts of a recording, by name; empty when there is none."""
+    """Return the folders of a recording's parts, by name; empty if there are none."""
     return sorted(path.parent for path in Path(folder).glob(f"part-*/{META}"))
 
 
 def refuse_odd(path: Path) -> None:
-    """Raise BadInput on what is no plain file, OSError where there is none: a pipe would be waited for."""
+    """Raise BadInput unless ``path`` is a plain file (a pipe would block), OSError if it does not exist."""
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise BadInput(path, "a link, a pipe or a folder: a recording has files only")
+        raise BadInput(path, "a link, a pipe or a folder: a recording has plain files only")
 
 
 def is_part(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""One process's part of a recording as trace tables: its files read, its facts, texts and records."""
+"""Read one process's part of a recording (its facts, texts and records) as trace tables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from opscope.readers.sound import sound_trace
 from .memory import allocations
 from .ranges import Texts, ranges
 
-#: Bytes of meta.json, and of one line of the others, beyond which the file is not ours.
+#: Largest size in bytes of meta.json, and of one line of the other files.
 MAX_META: Final = 1 << 22
 MAX_LINE: Final = 8 << 20
-#: Threads whose records are read: each takes about a millisecond.
+#: Largest number of threads that are read: each takes about a millisecond.
 MAX_THREADS: Final = 1 << 16
-#: Numbers of a process, each with what it is below.
+#: Numbers in meta.json, each with its exclusive upper bound.
 _NUMBERS: Final = {
     "pid": 1 << 31,
     "parent": 1 << 31,
@@ -39,9 +39,9 @@ _NUMBERS: Final = {
 
 
 def read_part(folder: str | os.PathLike[str]) -> Trace:
-    """One process's part. What is half-written at its end is left out and noted.
+    """Return one process's part as a trace. An incomplete record at its end is left out and noted.
 
-    Raises BadInput when the folder is no part, was written by a later format, or is corrupt.
+    Raises BadInput if the folder is not a part, has another format version, or is damaged.
     """
     part = Path(folder)
     meta = _meta(part)
@@ -54,7 +54,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         notes.append(
             (
                 "warning",
-                "the process ended without closing its recording; the last moments may lack",
+                "the process ended without closing its recording; its last half second may be missing",
                 1,
             )
         )
@@ -68,7 +68,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "ranges": table.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id")),
         "own_costs": _own_costs(facts, stop),
     }
-    if facts.memory:  # else nobody looked
+    if facts.memory:  # else memory was not observed
         tables["allocations"] = allocations(part, facts.memory, facts.clocks, notes)
     tables["notes"] = pl.DataFrame(
         notes,
@@ -103,21 +103,21 @@ def _meta(part: Path) -> dict[str, Any]:
     except BadInput:
         raise
     except OSError as error:
-        raise BadInput(part, f"not a recording's part: {error.strerror}") from None
+        raise BadInput(part, f"not part of an opscope recording: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise BadInput(path, "not JSON") from None
     if not isinstance(meta, dict) or meta.get("format") != recording_format.FORMAT:
-        raise BadInput(path, "not a recording's part")
+        raise BadInput(path, "not part of an opscope recording")
     if meta.get("version") != recording_format.VERSION:
         raise BadInput(
             path,
-            f"written by format version {meta.get('version')!r:.40}; this reads {recording_format.VERSION}",
+            f"written in format version {meta.get('version')!r:.40}; this opscope reads {recording_format.VERSION}",
         )
     return _typed(meta)
 
 
 def _typed(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What it says of the process; null where that is not of its type."""
+    """The facts in ``meta`` about the process; null if the value has the wrong type."""
     typed: dict[str, Any] = {"version": meta["version"]}
     for name in ("host", "boot", "name", "clock"):
         typed[name] = _utf8(meta[name]) if isinstance(meta.get(name), str) else None
@@ -133,13 +133,13 @@ def _typed(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _texts_of(versions: Any) -> dict[str, str]:
-    """A table of texts, without what is none."""
+    """A dictionary of texts; other values are dropped."""
     items = versions.items() if isinstance(versions, dict) else ()
     return {_utf8(name): _utf8(value) for name, value in items if isinstance(value, str)}
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    """The whole lines of a JSON-lines file; a last one without its end is what a kill leaves."""
+    """Yield the complete lines of a JSON-lines file; a killed process leaves an incomplete last one."""
     try:
         refuse_odd(path)
         file = path.open("rb")
@@ -151,7 +151,7 @@ def _lines(path: Path) -> Iterator[Any]:
         while line := file.readline(MAX_LINE):
             if not line.endswith(b"\n"):
                 if len(line) == MAX_LINE:
-                    raise BadInput(path, f"a line of over {MAX_LINE} bytes")
+                    raise BadInput(path, f"a line is longer than {MAX_LINE} bytes")
                 return
             try:
                 yield json.loads(line)
@@ -167,24 +167,24 @@ class _Facts:
     clocks: list[tuple[int, int, int]]
     notes: list[tuple[str, str, int]]
     versions: Mapping[str, str] | None
-    #: [before, after, thread] of runtime calls that a backend bracketed, recorder's clock
+    #: [before, after, thread] of runtime calls that a backend bracketed, on the recorder's clock
     probes: list[list[int]]
     start: int | None
-    #: part → [ns, calls, one in so many timed], the latest that was told
+    #: part of opscope → [ns, calls, one call in N is timed], as last written
     costs: dict[str, list[int | None]]
     #: devices whose memory was recorded
     memory: list[dict[str, Any]]
-    #: ns inside ended steps, and opscope's own of them
+    #: ns inside completed steps, and the ns of them that opscope took
     steps_ns: int | None = None
     in_steps: int | None = None
-    #: until when all of these, and ``costs``, are told; 0: an older recording does not say
+    #: the time to which these and ``costs`` apply; 0 in older recordings, which do not say
     until: int = 0
-    #: ns in which opscope made itself ready
+    #: ns that opscope's setup took
     set_up: int = 0
     gpu: bool = False
-    #: when a profiler began, and what it is called
+    #: when a profiler began, and its name
     profiling: tuple[int, str] | None = None
-    #: the window of what it gave: start, end, steps, why it ended, whether it was chosen
+    #: the window that the profiler captured: start, end, steps, why it ended, whether it was chosen
     window: dict[str, Any] | None = None
 
     @classmethod
@@ -239,7 +239,7 @@ class _Facts:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, BadInput):
                 raise
-            raise BadInput(path, f"not a recording's facts: {error!r}") from None
+            raise BadInput(path, f"a fact of the recording cannot be read: {error!r}") from None
         return facts
 
     @property
@@ -248,7 +248,7 @@ class _Facts:
 
 
 def _int(value: Any) -> int:
-    """The number that a fact tells. Raises ValueError beyond what 62 bits hold: sums are to fit too."""
+    """Return a fact as an integer. Raises ValueError beyond 62 bits, so that sums fit in 64."""
     number = int(value)
     if not -(1 << 62) < number < 1 << 62:
         raise ValueError(f"{value!r:.40} is out of range")
@@ -262,7 +262,7 @@ def _text(value: Any) -> str:
 def _device(value: Any) -> int:
     number = int(value)
     if not -(1 << 15) <= number < 1 << 15:
-        raise ValueError(f"no device {value!r:.40}")
+        raise ValueError(f"{value!r:.40} is not a device number")
     return number
 
 
@@ -296,10 +296,10 @@ def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
             case [int(number), str(domain), None | str() as category, str(text)] if (
                 0 <= number < recording_format.MARK_BASE
             ):
-                # JSON can hold lone surrogates (file names do), UTF-8 and Polars cannot
+                # JSON may contain lone surrogates (as file names do); UTF-8 and Polars cannot
                 rows[number] = (_utf8(domain), category and _utf8(category), _utf8(text))
             case _:
-                raise BadInput(path, f"not a text: {_text(line)[:60]}")
+                raise BadInput(path, f"not a text entry: {_text(line)[:60]}")
     order = sorted(rows)
     table = pl.DataFrame(
         [rows[number] for number in order],
@@ -311,7 +311,7 @@ def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
 
 
 def _sound(value: Any) -> Any:
-    """What was read from JSON, each text of it one of UTF-8."""
+    """Return a decoded JSON value with every text valid in UTF-8."""
     if isinstance(value, str):
         return _utf8(value)
     if isinstance(value, list):
@@ -326,9 +326,9 @@ def _utf8(text: str) -> str:
 
 
 def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
-    """Each thread's records, an array of (code, value), its chunks joined.
+    """Return each thread's records, an array of (code, value), with its chunks joined.
 
-    The loop is over chunks (one a thread every half second), not over records.
+    The loop runs over chunks (one per thread every half second), not over records.
     """
     path = part / recording_format.EVENTS
     try:
@@ -351,7 +351,9 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
         code, count = int(data[at, 0]), int(data[at, 1])
         thread = recording_format.CHUNK - code
         if not 0 <= thread < 1 << 31 or count < 0:
-            raise BadInput(path, f"no chunk at byte {at * recording_format.RECORD_BYTES}")
+            raise BadInput(
+                path, f"damaged: no chunk of records at byte {at * recording_format.RECORD_BYTES}"
+            )
         at += 1
         lost |= int(at + count > len(data))
         if thread not in chunks and len(chunks) >= MAX_THREADS:
@@ -363,12 +365,12 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
         what = f"threads after the first {MAX_THREADS}, whose records are left out"
         notes.append(("warning", what, len(beyond)))
     if lost:
-        notes.append(("warning", "the last record is half-written and was left out", 1))
+        notes.append(("warning", "the last record is incomplete and was left out", 1))
     logs = {thread: np.concatenate(pieces) for thread, pieces in chunks.items()}
     for log in logs.values():
         times = log[log[:, 0] != recording_format.PAYLOAD, 1]
         if len(times) and not 0 <= times.min() <= times.max() < 1 << 62:
-            raise BadInput(path, "a time out of range")
+            raise BadInput(path, "a time is out of range")
     return logs
 
 
@@ -411,7 +413,7 @@ def _threads(facts: _Facts) -> pl.DataFrame:
 
 
 def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
-    # The last write comes after the end of what was recorded, and is told as a cost.
+    # The last write comes after the end of the recorded time, and counts as a cost.
     end = max(stop, facts.until)
     span = None if facts.start is None else max(0, end - facts.start - facts.set_up)
     steps = (facts.steps_ns, facts.in_steps) if facts.steps_ns else (None, None)
@@ -423,7 +425,7 @@ def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
 
 
 def _clocks(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
-    """Unix ns = time + to_unix_ns at the first reading; drift from the first to the last (null under 1 s)."""
+    """Unix ns = time + to_unix_ns at the first reading; drift from first to last (null if within 1 s)."""
     if not facts.clocks:
         return pl.DataFrame(schema={"clock_domain": pl.Int32})
     first, last = facts.clocks[0], facts.clocks[-1]

@@ -1,4 +1,4 @@
-"""A recording's records as ranges: pushes matched with pops, columnar."""
+"""Turn a recording's records into ranges: match pushes with pops, in columns."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from opscope.core.tables.intervals import Ints
 
 @dataclass(slots=True)
 class Texts:
-    """Text ids, sorted, and beside them what they stand for; ``domains`` in the pops' numbers."""
+    """Sorted text ids, what each stands for (``table``), and its domain number in pops (``domains``)."""
 
     ids: Ints
     domains: Ints
     table: pl.DataFrame
 
     def places(self, ids: Ints) -> Ints:
-        """Where each id stands in the table; -1 for one that does not."""
+        """Return the row of each id in the table; -1 if it has none."""
         if not len(self.ids):
             return np.full(len(ids), -1, dtype=np.int64)
         place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
@@ -33,12 +33,15 @@ class Texts:
         return matched
 
 
-#: What the recording's edges cut, and whether it matters.
-BEGUN_BEFORE: Final = "ends of ranges that began before the recording, which are left out (harmless: it begins with the next)"
+#: Ranges cut by the recording's edges, and whether that matters.
+BEGUN_BEFORE: Final = (
+    "ends of ranges that began before the recording, left out (harmless: the next range is "
+    "recorded)"
+)
 BEGUN_LAST: Final = "ranges opened as the recording ended, left out (harmless: nothing ran in them)"
 STILL_OPEN: Final = (
-    "ranges still open at the end, closed there (harmless: all that ran in them counts; a step among"
-    " them is not counted)"
+    "ranges still open at the end of the recording, closed there (harmless: all work in them counts; a step"
+    " among them is not counted)"
 )
 
 
@@ -49,16 +52,16 @@ def ranges(
     stop: int,
     notes: list[tuple[str, str, int]],
 ) -> pl.DataFrame:
-    """The ``ranges`` table of one process, by start; appends to ``notes`` what was left out.
+    """Return the ``ranges`` table of one process, by start; appends to ``notes`` what was left out.
 
-    ``logs`` are the records of each thread index, arrays of (code, value); ``stop`` is when the
-    recording ended, ns.
+    ``logs`` has the records of each thread index, arrays of (code, value). ``stop`` is the end of the
+    recording, ns.
     """
     counts: Counter[str] = Counter()
     frames = [_thread_ranges(np.empty((0, 2), np.int64), 0, stop, texts, counts)]
     for index, log in logs.items():
         if index not in os_tids:
-            counts["threads whose description was lost; they are numbered from -1 down"] += 1
+            counts["threads whose description was lost: they are numbered -1, -2 and so on"] += 1
         frames.append(_thread_ranges(log, os_tids.get(index, -1 - index), stop, texts, counts))
     found = pl.concat(frames).sort("start", "end", descending=[False, True], maintain_order=True)
     notes += [("info", what, how_many) for what, how_many in counts.items() if how_many]
@@ -84,11 +87,11 @@ def ranges(
 def _thread_ranges(
     log: Ints, thread: int, stop: int, texts: Texts, counts: Counter[str]
 ) -> pl.DataFrame:
-    """Pushes matched with their pops, domain by domain. One sort by depth; no loop over records.
+    """Match pushes with their pops, domain by domain: one sort by depth, no loop over records.
 
-    Within one depth of one domain pushes and pops alternate, so after a stable sort a push's pop is
-    the record after it. A pop with nothing open belongs to a range pushed before the recording;
-    what is open at the end is closed at ``stop``.
+    At one depth of one domain, pushes and pops alternate, so after a stable sort a push is followed by its
+    pop. A pop with nothing open belongs to a range that was pushed before the recording. A range that is
+    open at the end is closed at ``stop``.
     """
     code, value = log[:, 0], log[:, 1]
     carried = np.full(len(code), -1, dtype=np.int64)
@@ -118,7 +121,7 @@ def _thread_ranges(
         lowest = np.minimum(np.minimum.accumulate(balance), 0)
         orphan = is_pop[at] & (np.diff(lowest, prepend=0) < 0)
         counts[BEGUN_BEFORE] += int(orphan.sum())
-        depth = (balance - lowest + is_pop[at])[~orphan]  # of a push after it, of a pop before it
+        depth = (balance - lowest + is_pop[at])[~orphan]  # depth after a push, and before a pop
         by_depth = np.argsort(depth, kind="stable")
         order.append(at[~orphan][by_depth])
         levels.append(depth[by_depth] * 65_536 + one)
@@ -133,7 +136,7 @@ def _thread_ranges(
     end = np.maximum(np.where(closed, value[pops], stop), start)
     complete = closed & (place[pops] >= 0)
     row = np.where(complete, place[pops], place[pushes])
-    keep = closed | (start < stop)  # else pushed while the recording was being closed
+    keep = closed | (start < stop)  # otherwise it was pushed while the recording was closing
     counts[BEGUN_LAST] += int((~keep).sum())
     counts[STILL_OPEN] += int((keep & ~closed).sum())
     marks = np.flatnonzero(is_mark & ~lost)

@@ -1,4 +1,4 @@
-"""Recordings of our own that no profile was made of: the parts of all processes as one trace."""
+"""Read opscope's raw recordings, which have no profile yet: the parts of all processes as one trace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opscope.readers.recording.process_part import read_part
 from opscope.readers.recording.windows import with_windows
 from opscope.readers.xplane import reader as xplane
 
-#: What a profiler may have left in a part: its file, who reads that, who joins it with the ranges.
+#: Traces of a profiler that a part may contain: the file, its reader, and what joins it with the ranges.
 _PROFILERS: Final = (
     (recording_format.KINETO, kineto.read, with_kineto.merge),
     (recording_format.XPLANE, xplane.read, with_xplane.merge),
@@ -30,18 +30,17 @@ _PROFILERS: Final = (
 
 
 def read(path: str | os.PathLike[str]) -> Trace:
-    """All parts below ``path`` as one trace. Raises BadInput where one is damaged."""
+    """Return all parts below ``path`` as one trace. Raises BadInput if one is damaged."""
     return collect(path, strict=True)
 
 
 def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
-    """All parts below ``folder`` as one trace, kernels merged in where a part has them.
+    """Return all parts below ``folder`` as one trace, with kernels merged in where a part has them.
 
-    Unless ``strict``, what one process left damaged costs no other's: it is in ``origin["failed"]`` and
-    in the notes.
-    ``origin["gpu"]`` is set where a process used a GPU whose kernels were not captured. With
-    ``OPSCOPE_PRIVATE=1``, now or when it was made, it says neither who recorded it nor where. ``folder`` may be a part. Raises
-    BadInput when there is none, or none can be read.
+    Without ``strict``, a damaged file of one process does not affect the others: it is in
+    ``origin["failed"]`` and in the notes. ``origin["gpu"]`` is set if a process used a GPU whose kernels were
+    not captured. With ``OPSCOPE_PRIVATE=1``, now or while recording, the trace says neither who recorded it
+    nor where. ``folder`` may be a single part. Raises BadInput if there is no part, or none can be read.
     """
     found = parts(folder) or [Path(folder)]
     if not (found[0] / recording_format.META).exists():
@@ -56,10 +55,9 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
         born[host, pid] = trace.origin.pop("parent_pid")
-    private = True in {
-        trace.origin.pop("private") for trace in traces
-    }  # of all, not the first only
-    # with a GPU and no source of kernels device time is unknown: CPU time never stands for it
+    # a set, not any(): it pops the entry of every part
+    private = True in {trace.origin.pop("private") for trace in traces}
+    # with a GPU but no kernels, device time is unknown: CPU time never stands in for it
     gpu = any(trace.origin.get("gpu") and not trace.has("kernels") for trace in traces)
     whole = with_ranks(_with_parents(concat(traces), born))
     if gpu:
@@ -74,9 +72,9 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
 
 
 def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:
-    """``processes.parent`` as process numbers, where the parent process was recorded too.
+    """Set ``processes.parent`` to the parent's process number, if the parent was recorded too.
 
-    ``born`` gives each (host, pid) its parent's pid.
+    ``born`` maps each (host, pid) to its parent's pid.
     """
     processes = trace["processes"]
     who = processes.select("host", "pid", "process").rows()
@@ -96,14 +94,14 @@ def _readable(found: Iterable[Path], failed: list[BadInput]) -> Iterator[Trace]:
 
 
 def _whole(part: Path, failed: list[BadInput]) -> Trace:
-    """A part with what a profiler left beside it; of a damaged trace of that the ranges are still good."""
+    """Read a part with its profiler's trace; if that trace is damaged, the part's ranges are still read."""
     trace = read_part(part)
     for name, read_profiler, merge in _PROFILERS:
         found = part / name
         if found.is_file():
             try:
                 theirs = read_profiler(found)
-            except BadInput as error:  # what was recorded beside it is whole
+            except BadInput as error:  # the recorder's part is intact
                 failed.append(error)
                 what = f"kernels not captured: {error.path} cannot be read: {error.what}"
                 trace.note("error", what)

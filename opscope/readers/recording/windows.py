@@ -1,4 +1,4 @@
-"""Of which part of a recording there is what ran on a device: the table ``windows``."""
+"""Make the table ``windows``: in which parts of a recording device work was captured."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import polars as pl
 
 from opscope.core.tables.trace import Trace, conform
 
-#: Why there is no window in a part whose process used a GPU.
-UNSEEN: Final = "no profiler ran beside this part of the recording"
-KILLED: Final = "the process ended before its profiler did, which lost what it had"
+#: Why a part whose process used a GPU has no window.
+UNSEEN: Final = "no profiler ran during this part of the recording"
+KILLED: Final = "the process ended before its profiler did, so the profiler's data is lost"
 FAILED: Final = "the profiler failed"
 
 
 def with_windows(traces: Sequence[Trace]) -> list[Trace]:
-    """The parts of a recording, each with its rows of ``windows`` where any part has gaps.
+    """Return the parts of a recording, each with its rows of ``windows`` if any part has gaps.
 
-    Where a process has a window of steps that are alike, what its profiler had before is left out:
-    all but the calls, by which the kernels of CUDA graphs find their captures.
+    If a process has a chosen window of similar steps, the device work that its profiler captured before
+    that window is left out. The calls stay, because kernels of CUDA graphs find their captures by them.
     """
     told = [_told(trace) for trace in traces]
     chosen = {_process(trace) for trace, one in zip(traces, told, strict=True) if one["chosen"]}
     for trace, one in zip(traces, told, strict=True):
         if _process(trace) in chosen and not one["chosen"] and one["source"] is not None:
-            one["end"] = one["start"]  # the window came later
+            one["end"] = one["start"]  # the chosen window came later
     if all(one["complete"] for one in told):
         return list(traces)
     return [_cut(trace, one) for trace, one in zip(traces, told, strict=True)]
@@ -37,7 +37,7 @@ def _process(trace: Trace) -> tuple[Any, ...]:
 
 
 def _told(trace: Trace) -> dict[str, Any]:
-    """What a part says of its window: a row of the table, and ``chosen`` and ``complete``."""
+    """What a part says about its window: a row of the table, plus ``chosen`` and ``complete``."""
     origin = trace.origin
     start, stop = origin.pop("recorded")
     profiling, window = origin.pop("profiling"), origin.pop("window")
@@ -58,7 +58,7 @@ def _told(trace: Trace) -> dict[str, Any]:
     begun, row["source"] = profiling
     if window is not None and not {"kernels", "operations"}.isdisjoint(origin):
         row |= window
-        if window["ended"] is None:  # to the end of the recording, which took a moment longer
+        if window["ended"] is None:  # it lasts to the recording's end, which is a moment later
             row["end"] = max(row["end"], stop)
         late = start is not None and window["start"] > start
         row["complete"] = window["ended"] is None and not late
@@ -89,7 +89,7 @@ def _cut(trace: Trace, told: dict[str, Any]) -> Trace:
 def _launched_within(
     table: pl.DataFrame, calls: pl.DataFrame, start: int, end: int
 ) -> pl.DataFrame:
-    """Kernels or copies that were launched in [start, end); those whose launch is not told, begun in it."""
+    """Kernels or copies launched in [start, end); those without a launch record count by their own start."""
     launches = calls.group_by("process", "correlation").agg(pl.col("start").max().alias("_launch"))
     begun = pl.coalesce("_launch", "start")
     return (

@@ -1,4 +1,4 @@
-"""A process's ranges with what PyTorch's profiler saw beside them, on the recorder's clock."""
+"""Join a process's ranges with the trace of PyTorch's profiler, on the recorder's clock."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from opscope.readers.recording.beside import clock_of, hits, joined, probes
 from opscope.readers.recording.kineto_threads import unseen, with_os_threads
 from opscope.readers.recording.onclock import to_unix
 
-#: What the profiler's trace gives; its own ranges would double the recorder's.
+#: Tables taken from the profiler's trace; its own ranges would duplicate the recorder's.
 _TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs")
 
 
 def merge(ranges: Trace, kernels: Trace) -> Trace:
-    """The recorder's part ``ranges`` with the tables of ``kernels``, all times on the recorder's clock.
+    """Return the recorder's part ``ranges`` with the tables of ``kernels``, all on the recorder's clock.
 
-    The probes in the part say how the clocks lie; where none can be found in ``kernels``, the two
-    Unix clocks do. Either is noted with its error. Durations stay as they were.
+    The probes in the part give the offset of the clocks. If none is found in ``kernels``, the two Unix
+    clocks give it. A note says which, and its error. Durations are unchanged.
     """
     guess = to_unix(kernels) - to_unix(ranges)
     fitted, met = _fit(ranges, kernels["calls"], guess)
@@ -35,16 +35,16 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
     if unclear:
         merged.note(
             "warning",
-            "GPU runtime calls whose thread is not known: the profiler's number of it is that of "
-            "several threads",
+            "GPU runtime calls whose thread is not known: several threads share the number that the "
+            "profiler gives",
             unclear,
         )
     return merged
 
 
 def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> tuple[ClockFit | None, pl.DataFrame]:
-    """The fit over the probes and their calls, None where they are not found; and which thread of the
-    profiler's made the calls that the system's ``thread`` is known to have made: number, thread."""
+    """The fit over the probes and their calls (None if they are not found), and the profiler's number of
+    each system thread that made a probe: number, thread."""
     asked = probes(ranges)
     seen = calls.filter(pl.col("name").cast(pl.String).str.contains(PROBE_CALL)).sort("start")
     start, end = seen["start"].to_numpy(), seen["end"].to_numpy()

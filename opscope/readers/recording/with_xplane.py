@@ -1,4 +1,4 @@
-"""A process's ranges with what JAX's or TensorFlow's profiler saw beside them, on the recorder's clock."""
+"""Join a process's ranges with the trace of JAX's or TensorFlow's profiler, on the recorder's clock."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TAKEN: Final = ("devices", "calls", "kernels", "memops", "allocations")
 
 
 def merge(ranges: Trace, profile: Trace) -> Trace:
-    """The recorder's part ``ranges`` with the tables of ``profile``, all times on the recorder's clock.
+    """Return the recorder's part ``ranges`` with the tables of ``profile``, all on the recorder's clock.
 
-    The probes in the part say how the clocks lie, and which of the profiler's threads is which of
-    the system's; where none is found, the two Unix clocks do. Either is noted with its error. What
-    both heard, steps, annotations and jitted calls, is kept once.
+    The probes in the part give the offset of the clocks, and which thread of the profiler is which system
+    thread. If no probe is found, the two Unix clocks give the offset. A note says which, and its error.
+    What both recorded (steps, annotations, jitted calls) is kept once.
     """
     profile = _of_one(profile)
     own, theirs = ranges["ranges"], profile["ranges"]
@@ -51,7 +51,7 @@ def merge(ranges: Trace, profile: Trace) -> Trace:
 
 
 def _of_one(profile: Trace) -> Trace:
-    """``profile`` without subprocesses that the profiler gathered: each is recorded apart."""
+    """Return ``profile`` without the subprocesses that the profiler gathered: each has its own recording."""
     if len(profile["processes"]) < 2:
         return profile
     first = pl.col("process") == profile["processes"]["process"].min()
@@ -60,7 +60,7 @@ def _of_one(profile: Trace) -> Trace:
 
 
 def _renamed(profile: Trace, alias: dict[int, int]) -> Trace:
-    """``profile``, its threads numbered as the system does where that is known."""
+    """Return ``profile`` with the system's thread ids where they are known."""
     tables = {}
     for name in ("ranges", "calls", "allocations", "threads"):
         if profile.has(name):
@@ -72,10 +72,10 @@ def _renamed(profile: Trace, alias: dict[int, int]) -> Trace:
 
 
 def _told(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Series:
-    """Which of the profiler's ranges the adapter has told too.
+    """Which of the profiler's ranges the adapter recorded too.
 
-    Steps, where it told any; the program's annotations; jitted calls inside one that it told, which
-    are the same or traced into it.
+    These are steps, if the adapter recorded any; the program's annotations; and jitted calls inside one of
+    the adapter's, which are the same call or are traced into it.
     """
     domain, text = (theirs[name].cast(pl.String) for name in ("domain", "text"))
     steps = (own["category"] == "step").fill_null(False).any()
@@ -93,7 +93,7 @@ def _told(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Series:
 
 
 def _fit(ranges: Trace, theirs: pl.DataFrame, guess: int) -> tuple[ClockFit, dict[int, int]] | None:
-    """The fit over the probes that are found, and which thread is which; None where they are not."""
+    """The fit over the probes that were found, and which thread is which; None if none were found."""
     asked = probes(ranges)
     seen = theirs.filter(pl.col("text").cast(pl.String) == PROBE).sort("start")
     start, end = seen["start"].to_numpy(), seen["end"].to_numpy()
@@ -101,7 +101,7 @@ def _fit(ranges: Trace, theirs: pl.DataFrame, guess: int) -> tuple[ClockFit, dic
     if rows is None:
         return None
     hit = rows >= 0
-    # the profiler numbers threads by itself; ours are the system's
+    # the profiler has its own thread numbers; the recorder's are the system's
     known = seen["thread"].gather(rows[hit]).to_list()
     alias = dict(zip(known, asked[hit, 2].tolist(), strict=True))
     return fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]], NEAR_DRIFT), alias

@@ -1,4 +1,4 @@
-"""XPlane files of jax.profiler, TensorFlow and PyTorch/XLA, and the trace viewer's JSON beside them."""
+"""Read XPlane files of jax.profiler, TensorFlow and PyTorch/XLA, and the trace viewer's JSON beside them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether ``path`` is such a file, or a folder that a profiler wrote. Raises OSError."""
+    """Whether ``path`` is one of these files, or a folder that the profiler wrote. Raises OSError."""
     if path.is_dir():
         return bool(files(path))
     if is_json(head):
@@ -25,7 +25,7 @@ def recognise(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Trace:
-    """The trace in ``path``. Raises BadInput."""
+    """Return the trace in ``path``. Raises BadInput."""
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path)

@@ -1,4 +1,4 @@
-"""Device lines of an XPlane file: kernels, copies and the device itself."""
+"""Read the device lines of an XPlane file: kernels, copies and the device itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .cupti import (
 from .programs import Programs
 from .space import Events, Line, Plane, nulls
 
-#: Statistics of a device's events that are used.
+#: Statistics of device events that are read.
 DETAILS: Final = frozenset(
     {
         "correlation_id",
@@ -40,16 +40,16 @@ DETAILS: Final = frozenset(
         "context_id",
     }
 )
-#: Copies and sets; ROCm's runtime does them by kernels of its own.
+#: Copies and sets; ROCm's runtime does them with kernels of its own.
 _COPY: Final = r"(?i)^mem(?:cpy|set)|^__amd_rocclr_(?:copy|fill)Buffer"
 _SET: Final = r"(?i)memset|^__amd_rocclr_fillBuffer"
 _DIRECTION: Final = r"(?i)mem(?:cpy)?(H2D|D2H|D2D|H2H|P2P)"
 _CALL_DIRECTION: Final = r"^(?:cu|cuda|hip)Memcpy(HtoD|DtoH|DtoD|HtoH)"
 _KINDS: Final = {"H2D": "HtoD", "D2H": "DtoH", "D2D": "DtoD", "H2H": "HtoH", "P2P": "PtoP"}
-#: Which end of a copy a memory of that kind is.
+#: The letter in a copy's kind by the kind of memory at that end.
 _ENDS: Final = {"device": "D", "array": "A", "pageable": "H", "pinned": "H"}
 _DEVICES: Final = 4095
-#: Events of streams that are neither kernels nor copies, for notes.
+#: Events on streams that are neither kernels nor copies, as texts of notes.
 _OTHERS: Final = {
     "overhead": "events of the profiler's own work (CUPTI overhead), left out",
     "residency": "lifetimes of allocations among the streams, left out",
@@ -58,7 +58,7 @@ _OTHERS: Final = {
 
 
 def device_rows(plane: Plane, number: int) -> pl.DataFrame:
-    """The ``devices`` row of a plane."""
+    """Return the ``devices`` row of a plane."""
     stats: dict[str, Any] = plane.stats
 
     def whole(key: str, largest: int = 1 << 62, least: int = 1) -> int | None:
@@ -66,7 +66,7 @@ def device_rows(plane: Plane, number: int) -> pl.DataFrame:
         return value if isinstance(value, int) and least <= value < largest else None
 
     major, minor = whole("compute_cap_major", 100), whole("compute_cap_minor", 100, 0)
-    # AMD's "compute capability" is no CUDA one
+    # AMD's "compute capability" is not a CUDA one
     cuda = stats.get("device_vendor") in (None, "Nvidia", "NVIDIA")
     clock = whole("clock_rate")
     return pl.DataFrame(
@@ -90,7 +90,7 @@ def device_rows(plane: Plane, number: int) -> pl.DataFrame:
 
 
 def _named(stats: dict[str, Any]) -> str | None:
-    """``gpu_device_name``, which NVIDIA's plane has (GetDeviceCapabilities), else the least that is told."""
+    """``gpu_device_name``, which NVIDIA's plane has (GetDeviceCapabilities), else device type or vendor."""
     told = (stats.get(key) for key in ("gpu_device_name", "device_type_string", "device_vendor"))
     return next((name for name in told if isinstance(name, str) and name), None)
 
@@ -103,9 +103,9 @@ def executed(
     stream: int = 0,
     programs: Programs | None = None,
 ) -> Any:
-    """A batch of a stream's events as rows of ``kernels`` and ``memops``; without one an empty table.
+    """Return a batch of a stream's events as rows of ``kernels`` and ``memops``; an empty table without one.
 
-    Under any other key: how many events there were that are neither, and what they are.
+    Any other key is the text of a note; its value is the number of events that are neither.
     """
     if events is None or plane is None or line is None or programs is None:
         return pl.DataFrame({"process": []}, schema={"process": pl.Int32})
@@ -160,7 +160,7 @@ def executed(
 
 
 def _either(events: Events, titles: tuple[str, ...], many: int) -> pl.Series:
-    """The first of several statistics that is there, as text."""
+    """The first of several statistics that the events have, as text."""
     for title in titles:
         if title in events.stats:
             return _stat(events, title, many, pl.String)
@@ -178,13 +178,13 @@ def _stat(events: Events, name: str, many: int, dtype: Any) -> pl.Series:
 def _kernels(frame: pl.DataFrame) -> pl.DataFrame:
     details = pl.col("details")
 
-    def number(pattern: str) -> pl.Expr:  # ``sound`` counts those that cannot be
+    def number(pattern: str) -> pl.Expr:  # ``sound`` counts impossible numbers
         return details.str.extract(pattern).cast(pl.Int64, strict=False)
 
     whole = pl.col("name").str.extract(WHOLE_GRAPH)
     return frame.select(
         "process", "device", "context", "stream", "start", "end",
-        # as of an Nsight export: what ran in the graph was not recorded
+        # as in an Nsight export: what ran in the CUDA graph was not recorded
         pl.when(whole.is_not_null()).then(pl.format("CUDA graph {}", whole))
         .otherwise("name").alias("name"),
         "correlation",
@@ -239,7 +239,7 @@ def _memops(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_kinds(memops: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """``memops``, the kind of a copy that does not tell it taken from the call that asked for it."""
+    """Return ``memops``; a copy without a kind gets it from the name of the call that requested it."""
     told = calls.select(
         "correlation", pl.col("name").cast(pl.String).str.extract(_CALL_DIRECTION).alias("asked")
     ).filter(pl.col("asked").is_not_null() & pl.col("correlation").is_not_null())

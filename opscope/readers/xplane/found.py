@@ -1,4 +1,4 @@
-"""Whether a file is of XLA's profiler, and where such files lie in the folder that it writes."""
+"""Recognise files of XLA's profiler, and find them in the folder that it writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUFFIX: Final = ".xplane.pb"
 
 
 def is_space(head: bytes) -> bool:
-    """Whether a file that begins so is an XSpace: planes (field 1), each with a name or lines."""
+    """Whether a file that begins with ``head`` is an XSpace: planes (field 1), each with a name or lines."""
     try:
         at = 0
         if head[:1] != b"\x0a":
@@ -28,9 +28,9 @@ def is_space(head: bytes) -> bool:
 
 
 def files(folder: Path) -> list[Path]:
-    """The XPlane files of the newest run below a folder that a profiler wrote; empty for another.
+    """Return the XPlane files of the newest run in a profiler's folder; empty for any other folder.
 
-    The profiler writes ``FOLDER/plugins/profile/TIME/HOST.xplane.pb``, a file a host.
+    The profiler writes ``FOLDER/plugins/profile/TIME/HOST.xplane.pb``, one file per host.
     """
     runs = [folder, *sorted((folder / "plugins" / "profile").glob("*"), reverse=True)]
     if folder.parent.name == "plugins":

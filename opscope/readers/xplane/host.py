@@ -1,4 +1,4 @@
-"""Host lines of an XPlane file: calls, operations that ran on the CPU, steps, frames, the runtime."""
+"""Read the host lines of an XPlane file: calls, operations on the CPU, steps, frames, the runtime's work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HOST_STATS: Final = frozenset(
     }
 )
 _FRAME: Final = r"^\$([^\s:]+):(\d+) (.*)$"
-#: A call of a jitted function of JAX.
+#: A call of one of JAX's jitted functions.
 _CALL: Final = r"^PjitFunction\((.*)\)$"
 _TF_OP: Final = r"^[A-Za-z0-9_.\\/>-]+:[A-Za-z_]\w*$"
 _MEMORY: Final = r"^Memory(?:Allocation|Deallocation)$"
@@ -57,7 +57,7 @@ _SUFFIX: Final = r"/-?\d+$"
 
 
 class Host:
-    """Gathers the events of host planes, a batch at a time."""
+    """Collects the events of host planes, a batch at a time."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
@@ -68,13 +68,13 @@ class Host:
         self._without_buffers = 0
 
     def add(self, plane: Plane, line: Line, events: Events) -> None:
-        """Take a batch of a line's events."""
+        """Add a batch of a line's events."""
         many = len(events.number)
         if not many:
             return
         number = line.number
         nvtx = nvtx_thread(line.name)
-        if nvtx is not None:  # beside the thread's own line, numbered by itself
+        if nvtx is not None:  # a line beside the thread's own, with its own number
             number = nvtx
         if nvtx is None or number not in self._threads:
             self._threads[number] = (number if 0 < number < 1 << 31 else None, line.name)
@@ -113,7 +113,7 @@ class Host:
         self._frames.append(_named(frame.filter(~called & ~memory)))
 
     def _operations(self, events: Events, plane: Plane, many: int) -> tuple[pl.Series, pl.Series]:
-        """The call's text of every event that is an HLO operation, and the number of its run."""
+        """For each event that is an HLO operation: the text of its call, and the number of its run."""
         if "hlo_op" not in events.stats:
             return (
                 pl.Series([None], dtype=pl.String).new_from_index(0, many),
@@ -153,7 +153,7 @@ class Host:
         )
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """The tables ``threads``, ``ranges``, and ``calls`` and ``allocations`` where there are any."""
+        """Return the table ``threads``, and ``ranges``, ``calls`` and ``allocations`` if they have rows."""
         made: dict[str, pl.DataFrame] = {
             "threads": pl.DataFrame(
                 {
@@ -209,12 +209,12 @@ class Host:
         return made
 
     def notes(self) -> list[tuple[str, int]]:
-        """What the reader of the report must know."""
+        """Return warnings for the user: (what, how many)."""
         return [(COMMAND_BUFFERS_NOTE, self._without_buffers)] if self._without_buffers else []
 
 
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
-    """Which domain, category and text each event is, by what it carries."""
+    """Set the domain, category and text of each event by its attributes."""
     name = pl.col("name")
     is_op, is_step = pl.col("operation").is_not_null(), pl.col("step_num").is_not_null()
     tf_op = pl.coalesce("tf_op", pl.when(name.str.contains(_TF_OP)).then(name))
@@ -229,7 +229,7 @@ def _named(frame: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_op).then(pl.lit("xla"))
         .when(is_nvtx).then(nvtx_domain(name))
         .when(is_step).then(pl.lit("opscope.step"))
-        # files without their folders: whether they are the user's or a library's nobody knows
+        # files without their folders: nobody knows whether they are the user's or a library's
         .when(is_frame).then(pl.lit("runtime"))
         .when(is_call).then(pl.lit("opscope.jax"))
         .when(is_tf).then(pl.lit("TSL"))
@@ -251,9 +251,9 @@ def _named(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _traced(ranges: pl.DataFrame) -> pl.Series:
-    """Which rows are jitted calls inside another: they are traced into it, and run nothing.
+    """Which rows are jitted calls inside another call: they are traced into it and run nothing.
 
-    One call's C++ and Python halves are told too, the one inside the other.
+    The C++ half and the Python half of one call are both recorded, one inside the other.
     """
     calls = ranges.with_row_index("row").filter(pl.col("category") == "graph")
     inner = np.zeros(len(ranges), bool)
@@ -264,10 +264,10 @@ def _traced(ranges: pl.DataFrame) -> pl.Series:
 
 
 def _pairs(ranges: pl.DataFrame) -> pl.Series:
-    """``seq``: a number that an operation of a gradient shares with the one that it differentiates.
+    """``seq``: a number that an operation of a gradient shares with the operation that it differentiates.
 
-    They are of one run and one layer; a convolution's or a product's is a convolution or a product
-    where there is one. What has no forward operation has none.
+    Both have the same run and layer. The counterpart of a convolution or product is a convolution or
+    product if there is one. An operation without a forward counterpart has no number.
     """
     many = len(ranges)
     nothing: pl.Series = pl.Series("seq", [None], dtype=pl.Int64).new_from_index(0, many)
@@ -290,7 +290,7 @@ def _pairs(ranges: pl.DataFrame) -> pl.Series:
             wanted = None
         if wanted is not None and wanted[0]:
             codes[number] = numbers.setdefault(wanted, len(numbers))
-    # where the file does not number the runs, the k-th time of each operation is of the k-th run
+    # if the file does not number runs, the k-th execution of each operation belongs to the k-th run
     turns = ranges[rows].select(
         pl.coalesce("run", -(1 << 62) + pl.int_range(pl.len(), dtype=pl.Int64).over("text"))
     )
@@ -303,7 +303,7 @@ def _pairs(ranges: pl.DataFrame) -> pl.Series:
 
 
 def _side(text: str) -> tuple[str | None, tuple[str, str]]:
-    """The direction of an operation, and what it shares with its counterpart."""
+    """The direction of an operation, and the key that it shares with its counterpart."""
     call: OpCall = parse(text)
     reading = hlo.reading(call)
     name = call.name

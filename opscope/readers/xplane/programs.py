@@ -1,4 +1,4 @@
-"""The programs in an XPlane file: what the names of HLO operations mean, as specs."""
+"""Read the programs (HLO modules) in an XPlane file, and write the operations that events name as specs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .space import Event, Events, Plane
 
 _PROTO: Final = "Hlo Proto"
 _SHORT: Final = ("hlo_op", "hlo_module", "program_id", "tf_op", "name", "prefix")
-#: Annotations of XLA's own (xla/backends/gpu/runtime/annotation.cc), which name no op.
+#: Prefixes of XLA's own annotations (xla/backends/gpu/runtime/annotation.cc), which do not name an op.
 _XLA: Final = ("XlaModule:", "Thunk:")
 _NUMBER: Final = re.compile(r"[.\d]+\Z")
 _VERSION: Final = re.compile(r"(\w+)_version\Z")
@@ -40,7 +40,7 @@ class Programs:
         self._versions: dict[str, str] = {}
 
     def add(self, plane: Plane) -> None:
-        """Take note of the programs in a plane."""
+        """Register the programs in a plane; they are not decoded yet."""
         for key, value in plane.stats.items():
             found = _VERSION.match(key)
             if found and isinstance(value, str):
@@ -55,16 +55,16 @@ class Programs:
 
     @property
     def framework(self) -> str | None:
-        """``jax`` where its version is in the file."""
+        """``jax`` if the file has JAX's version, else None."""
         return "jax" if "jax" in self._versions else None
 
     @property
     def versions(self) -> str | None:
-        """JSON of the versions in the file."""
+        """The versions in the file, as JSON."""
         return json.dumps(self._versions) if self._versions else None
 
     def graph(self, module: str, program: int | None) -> str:
-        """The name of an event's program: ``jit_step(56)``."""
+        """Return the name of an event's program: ``jit_step(56)``."""
         if program is not None and program in self._by_number:
             return self._by_number[program]
         if program:
@@ -72,7 +72,7 @@ class Programs:
         return self._by_name.get(module, module)
 
     def text(self, graph: str, operation: str, path: str | None) -> str:
-        """The call of an operation; without its program only what the event tells."""
+        """Return the text of an operation's call; without its program, only what the event says."""
         known = self._used.get((graph, operation))
         if known is not None:
             return known
@@ -101,7 +101,7 @@ class Programs:
         return known
 
     def keys(self, events: Events, plane: Plane, many: int) -> pl.Series:
-        """``op_key`` of each event: ``jit_step(56)/dot.3``, TensorFlow's ``net/MatMul:MatMul``, or null."""
+        """Each event's ``op_key``: ``jit_step(56)/dot.3``, TensorFlow's ``net/MatMul:MatMul``, or null."""
         distinct, inverse = self.distinct(events, plane, many)
         keys: list[str | None] = []
         for operation, module, program, tf_op, name, prefix in distinct:
@@ -116,10 +116,10 @@ class Programs:
     def distinct(
         self, events: Events, plane: Plane, many: int
     ) -> tuple[list[tuple[Any, ...]], Any]:
-        """The distinct names of events, and each event's place among them.
+        """Return the distinct names of events, and each event's index among them.
 
-        They are (hlo_op, hlo_module, program_id, tf_op, name, prefix).
-        What an event's own statistics do not say, its row in the table of events may.
+        A name is (hlo_op, hlo_module, program_id, tf_op, name, prefix). What an event's own statistics
+        lack is taken from its row in the table of events.
         """
         columns: dict[str, pl.Series] = {}
         for title in _SHORT:
@@ -151,7 +151,7 @@ class Programs:
         return unique.drop("place").rows(), joined["place"]
 
     def specs(self) -> pl.DataFrame:
-        """The operations that events named, as rows of ``specs``."""
+        """Return the operations that events named, as rows of ``specs``."""
         rows = [(graph, key, text) for (graph, key), text in self._used.items()]
         frame = pl.DataFrame(
             rows, schema={"graph": pl.String, "key": pl.String, "text": pl.String}, orient="row"
@@ -166,12 +166,12 @@ class Programs:
         )
 
     def notes(self) -> list[tuple[str, int]]:
-        """What could not be read."""
+        """Return what could not be read: (what, how many)."""
         return list(self._bad.items())
 
 
 def path(tf_op: str | None, name: str | None, prefix: str | None) -> str | None:
-    """An operation's path. XLA:GPU tells what a module's paths have in common apart, as ``prefix``."""
+    """Return an operation's path. XLA:GPU writes the common part of a module's paths apart, as ``prefix``."""
     if name and prefix:
         return name if name.startswith(prefix) else f"{prefix}/{name}"
     if name and "/" in name:

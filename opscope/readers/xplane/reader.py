@@ -1,9 +1,9 @@
-"""XPlane files (``.xplane.pb`` of jax.profiler, TensorFlow and PyTorch/XLA) as trace tables.
+"""Read XPlane files (``.xplane.pb`` of jax.profiler, TensorFlow and PyTorch/XLA) as trace tables.
 
 Host lines give the calls that launch kernels, HLO operations that ran on the CPU (ranges in domain
-``xla``), TensorFlow's ops (domain ``TSL``), steps, Python frames and what the runtime did. Device
-lines give kernels and copies, each with the HLO operation it belongs to (``op_key``). The programs
-themselves, in plane ``/host:metadata``, give the specs that say what an operation's name means.
+``xla``), TensorFlow's ops (domain ``TSL``), steps, Python frames and the runtime's work. Device lines give
+kernels and copies, each with its HLO operation (``op_key``). The programs, in plane ``/host:metadata``,
+give the specs, which say what an operation's name means.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from .programs import Programs
 from .space import Line, Plane, Space
 from .viewer_json import JsonSpace
 
-#: Protobuf's own limit; what claims to be larger once unpacked is no XSpace.
+#: Protobuf's own limit; a larger file, unpacked, is not an XSpace.
 LARGEST: Final = 2 << 30
 _GZIP: Final = b"\x1f\x8b"
 _BLOCK: Final = 4 << 20
-#: Lines that the profiler's viewer derives from the streams: they would double them.
+#: The name of a stream's line. The viewer derives other lines from the streams: they would count twice.
 _STREAM: Final = re.compile(r"Stream #(\d+)")
 _REST: Final = {"_counters_": "samples of hardware counters and of the device's state, left out"}
 _REST_ELSE: Final = "events of lines that only repeat the streams, left out"
 _DEVICE: Final = re.compile(r"/device:(?:[A-Z_]+):(\d+)")
-#: Whose planes these are, where one process gathered those of several (MergeSubprocessXSpace).
+#: Suffix with the pid of a plane, if one process gathered those of several (MergeSubprocessXSpace).
 _SUBPROCESS: Final = re.compile(r" \[(\d{1,9})\]$")
 
 
 def read(path: str | os.PathLike[str]) -> Trace:
-    """The trace in an XPlane file or the trace viewer's JSON, packed by gzip or not, or in a folder.
+    """Return the trace in an XPlane file, in the trace viewer's JSON (both plain or gzip), or in a folder.
 
-    Raises BadInput, naming the file, where it is none.
+    Raises BadInput, which names the file, if it is none of these.
     """
     place = Path(path)
     if place.is_dir():
@@ -71,7 +71,7 @@ def _bytes(place: Path) -> bytes:
         with place.open("rb") as file:
             packed = file.read(2) == _GZIP
             if not packed and place.stat().st_size > LARGEST:
-                raise BadInput(place, f"of over {LARGEST >> 30} GB, which protobuf does not allow")
+                raise BadInput(place, f"over {LARGEST >> 30} GB, which protobuf does not allow")
             file.seek(0)
             if not packed:
                 return file.read()
@@ -94,7 +94,7 @@ def _bytes(place: Path) -> bytes:
 def _trace(place: Path, space: Space | JsonSpace) -> Trace:
     planes = list(space.planes())
     if not planes:
-        raise BadInput(place, "an XSpace without planes")
+        raise BadInput(place, "the XSpace has no planes")
     processes: dict[int | None, list[Plane]] = {}
     for plane in planes:
         found = _SUBPROCESS.search(plane.name)
@@ -102,12 +102,12 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
             plane.name = plane.name[: found.start()]
         processes.setdefault(int(found.group(1)) if found else None, []).append(plane)
     start = _start(planes)
-    # the one that wrote the file is the first
+    # the process that wrote the file comes first
     ordered = sorted(processes.items(), key=lambda one: -1 if one[0] is None else one[0])
     traces = [_process(place, space, own, start, pid) for pid, own in ordered]
     for text in space.errors:
         traces[0].note("error", f"the profiler reported: {text[:200]}")
-    for text in space.warnings:  # such as events that it dropped, for it keeps two million
+    for text in space.warnings:  # such as events that it dropped, because it keeps two million
         traces[0].note("warning", f"the profiler reported: {text[:200]}")
     return concat(traces)
 
@@ -115,7 +115,7 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
 def _process(
     place: Path, space: Space | JsonSpace, planes: list[Plane], start: int | None, pid: int | None
 ) -> Trace:
-    """The planes of one process."""
+    """Return the trace of one process's planes."""
     programs = Programs(space.data)
     for plane in planes:
         programs.add(plane)
@@ -141,7 +141,7 @@ def _process(
     for name, frames in tables.items():
         if frames:
             made[name] = pl.concat(frames)
-    if "devices" in made:  # a plane that was too large for one message is several
+    if "devices" in made:  # a plane that is too large for one message is split into several
         made["devices"] = made["devices"].unique(
             ["process", "device"], keep="first", maintain_order=True
         )
@@ -184,7 +184,7 @@ def _clock(to_unix_ns: int | None) -> pl.DataFrame:
 
 
 def _may_lack_buffers(trace: Trace) -> bool:
-    """Whether kernels of XLA ran on CUDA devices, none of them in a graph: nothing tells if one would."""
+    """Whether XLA's kernels ran on CUDA devices, none in a CUDA graph: whether one would have is unknown."""
     kernels, devices = trace["kernels"], trace["devices"]
     return bool(
         len(trace["specs"])
@@ -195,7 +195,7 @@ def _may_lack_buffers(trace: Trace) -> bool:
 
 
 def _start(planes: Sequence[Plane]) -> int | None:
-    """The profile's start (Unix ns), where a plane tells."""
+    """The start of the profile (Unix ns), if a plane has it."""
     told = [
         plane.stats["profile_start_time"] for plane in planes if "profile_start_time" in plane.stats
     ]
@@ -203,7 +203,7 @@ def _start(planes: Sequence[Plane]) -> int | None:
 
 
 def _pid(planes: Sequence[Plane]) -> int | None:
-    """The process's id, where a plane tells."""
+    """The process's id, if a plane has it."""
     told = [plane.stats["process_id"] for plane in planes if "process_id" in plane.stats]
     return told[-1] if told and isinstance(told[-1], int) and 0 <= told[-1] < 1 << 31 else None
 
@@ -238,9 +238,9 @@ def _device(
 
 
 def _stream(line: Line) -> int | None:
-    """The stream that a line is of; None for a line that is derived from the streams."""
+    """The stream of a line; None for a line that is derived from the streams."""
     found = _STREAM.match(line.name)
     if found:
         return int(found.group(1))
-    # a stream on which the profiler worked too is called after that alone
+    # a stream on which the profiler worked too has the name of that work alone
     return line.number if line.name == OVERHEAD_LINE else None

@@ -1,7 +1,7 @@
-"""An XSpace (``.xplane.pb``) as planes of event columns.
+"""Read an XSpace (``.xplane.pb``) as planes of event columns.
 
-Field numbers are those of tsl/profiler/protobuf/xplane.proto: a space holds planes, a plane lines and
-tables of names, a line events, an event a number in the table, an offset, a duration and statistics.
+Field numbers are those of tsl/profiler/protobuf/xplane.proto. A space has planes; a plane has lines and
+tables of names; a line has events; an event has a number in the table, an offset, a duration and statistics.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from opscope.core.tables.intervals import Ints
 
 from .wire import Bytes, entries, passes, texts
 
-#: Events decoded at a time; each takes some 200 bytes while it is.
+#: Events decoded at a time; each takes some 200 bytes meanwhile.
 BATCH: Final = 1 << 20
-#: Repeats of a statistic in a table of names, and names in it, beyond which the file is no trace.
+#: Largest number of names in a table; a file with more is not a trace.
 MAX_NAMES: Final = 1 << 22
-#: Stands for a time that cannot be, ns; added to a line's time it is none either.
+#: Marks an impossible time, ns; it stays impossible when a line's time is added.
 FAR: Final = 1 << 62
-#: A tree of annotations, a statistic for each that was ever pushed, which nothing here asks for.
+#: A tree of annotations, with a statistic for each annotation ever pushed; it is not read.
 _SCOPES: Final = "/host:__ScopeRangeCallStack__"
-#: A statistic's field for each kind of value.
+#: The field numbers of a statistic's value, by type.
 _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _BYTES, _REFERENCE = range(2, 8)
 
 
 @dataclass(slots=True)
 class Event:
-    """A row of a plane's table of events: what all events of one number have in common."""
+    """A row of a plane's table of events: what all events with one number have in common."""
 
     name: str
     stats: dict[str, object] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """A thread or a stream. ``time``: what the offsets count from, ns."""
+    """A thread or a stream. ``time`` is the origin of its events' offsets, ns."""
 
     number: int
     name: str
@@ -73,9 +73,9 @@ class Plane:
 
 @dataclass(slots=True)
 class Events:
-    """A batch of events of one line: the table's number, ns from the line's time, its statistics.
+    """A batch of events of one line: numbers in the table, times in ns from the line's time, statistics.
 
-    ``stats``: for each statistic's name its rows and values (Int64, Float64 or String).
+    ``stats``: the values of each statistic by its name (Int64, Float64 or String), a row per event.
     """
 
     number: Ints
@@ -85,7 +85,7 @@ class Events:
 
 
 class Space:
-    """One file's bytes. Raises WireError where they are no XSpace."""
+    """The bytes of one file. Raises WireError if they are not an XSpace."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -99,7 +99,7 @@ class Space:
         self.hosts = [data[slice(*span)].decode("utf-8", "replace") for span in spans(message, 4)]
 
     def planes(self) -> Iterator[Plane]:
-        """The planes one by one, their events not yet decoded."""
+        """Yield the planes, with events that are not decoded yet."""
         for start, end in self._planes:
             yield self._plane(start, end)
 
@@ -132,7 +132,7 @@ class Space:
         return Line(place, name(11) or name(2), time if abs(time) < FAR // 2 else FAR, starts, ends)
 
     def batches(self, plane: Plane, line: Line, wanted: frozenset[str]) -> Iterator[Events]:
-        """The line's events, with those statistics that are ``wanted``."""
+        """Yield the line's events in batches, with the ``wanted`` statistics."""
         for first in range(0, len(line.starts), BATCH):
             part = slice(first, first + BATCH)
             yield self._events(plane, line.starts[part], line.ends[part], wanted)
@@ -158,7 +158,7 @@ class Space:
             stats = self._columns(
                 plane, many, np.concatenate(rows), begin, begin + np.concatenate(sizes), wanted
             )
-        # in 62 bits both add up; ``sound`` leaves out and counts what is not, nor near any time
+        # within 62 bits both add up; ``sound`` drops and counts times beyond, and times far from any other
         far = (np.abs(offset) > 1 << 62) | (offset == -(1 << 63)) | (duration > 1 << 62)
         offset[far], duration[far] = 0, 0
         begun, ended = offset // 1000, (offset + duration) // 1000
@@ -168,7 +168,7 @@ class Space:
     def _columns(
         self, plane: Plane, many: int, row: Ints, start: Ints, end: Ints, wanted: frozenset[str]
     ) -> dict[str, pl.Series]:
-        """Statistics by name, each a column over all events: null where an event has it not."""
+        """Statistics by name, each a column over all events; null if an event lacks it."""
         name = np.zeros(len(row), np.int64)
         kind = np.zeros(len(row), np.int64)
         value = np.zeros(len(row), np.uint64)
@@ -203,7 +203,7 @@ class Space:
     def _column(
         self, plane: Plane, many: int, row: Ints, kind: Ints, value: NDArray[np.uint64], size: Ints
     ) -> pl.Series:
-        """One statistic. Of several of one name in an event the last counts."""
+        """The column of one statistic. If an event has several with one name, the last counts."""
         place = np.full(many, -1, np.int64)
         place[row] = np.arange(len(row))
         is_text = kind == _TEXT
@@ -240,22 +240,22 @@ class Space:
 
 
 def _entries(data: bytes, message: Fields, place: int) -> Iterator[Fields]:
-    """The values of a map field, each message's own number (field 1) its key where it has none."""
+    """Yield the values of a map field. The map's key, if any, replaces the value's own number (field 1)."""
     found = spans(message, place)
     if len(found) > MAX_NAMES:
-        raise WireError(f"a table of over {MAX_NAMES} names")
+        raise WireError(f"a table with over {MAX_NAMES} names")
     for span in found:
         entry = fields(data, *span)
         values = spans(entry, 2)
         if values:
             value = fields(data, *values[-1])
-            if 1 in entry:  # the map's key is what events refer to
+            if 1 in entry:  # events refer to the map's key
                 value[1] = entry[1]
             yield value
 
 
 def _stats(data: bytes, message: Fields, place: int, names: dict[int, str]) -> dict[str, object]:
-    """Statistics of a plane or of a row of its table; bytes as (start, end)."""
+    """The statistics of a plane or of a row of its table; bytes as (start, end)."""
     found: dict[str, object] = {}
     for span in spans(message, place):
         stat = fields(data, *span)
@@ -280,6 +280,6 @@ def _signed(value: int) -> int:
 
 
 def nulls(name: str, dtype: Any, many: int) -> pl.Series:
-    """A column of ``many`` rows of which nothing is known."""
+    """A column of ``many`` nulls."""
     column: pl.Series = pl.Series(name, [None], dtype=dtype).new_from_index(0, many)
     return column

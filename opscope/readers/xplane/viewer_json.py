@@ -1,7 +1,7 @@
-"""The trace viewer's JSON (``.trace.json.gz``, beside an XPlane file) as planes of event columns.
+"""Read the trace viewer's JSON (``.trace.json.gz``, beside an XPlane file) as planes of event columns.
 
-It has what the viewer shows, at most a million events, and no programs: operations are named, their
-shapes are not known. The XPlane file beside it tells more.
+It has what the viewer shows: at most a million events, and no programs, so operations have names but no
+shapes. The XPlane file beside it has more.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NUMBERS: Final = frozenset(
 )
 
 
-#: The name of a process: torch.profiler's are commands, of TensorFlow's old timeline jobs.
+#: Process names of XLA's profiler; torch.profiler's are commands, those of TensorFlow's old timeline jobs.
 _PLANE: Final = re.compile(rb'"name":\s*"/(?:host:CPU|device:[A-Z]+:\d+)[" ]')
-#: Objects and lists in one file; the writers stop at a million events.
+#: Largest number of objects and lists in one file; the writers stop at a million events.
 MOST: Final = 1 << 23
 
 
@@ -48,12 +48,12 @@ class _File(msgspec.Struct):
 
 
 def recognise(head: bytes) -> bool:
-    """Whether JSON that begins so is the trace viewer's, or what JAX makes of it for Perfetto."""
+    """Whether JSON that begins with ``head`` is the trace viewer's, or JAX's version of it for Perfetto."""
     return b'"highres-ticks"' in head or _PLANE.search(head) is not None
 
 
 class JsonSpace:
-    """The same questions answered as ``Space`` does for the profiler's own file."""
+    """The trace viewer's JSON with the interface of ``Space``, which reads the profiler's own file."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.data = b""
@@ -61,7 +61,7 @@ class JsonSpace:
         self.warnings: list[str] = []
         self.hosts: list[str] = []
         if data.count(b"{") + data.count(b"[") > MOST:
-            raise BadInput(path, f"of over {MOST} values, which no trace viewer shows")
+            raise BadInput(path, f"over {MOST} values, more than any trace viewer shows")
         try:
             rows = msgspec.json.decode(data, type=_File).traceEvents
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -96,16 +96,16 @@ class JsonSpace:
                     plane.events[number] = Event(event.name)
 
     def planes(self) -> Iterator[Plane]:
-        """The planes one by one."""
+        """Yield the planes."""
         yield from self._planes.values()
 
     def batches(self, plane: Plane, line: Line, wanted: frozenset[str]) -> Iterator[Events]:
-        """The line's events at once, with those statistics that are ``wanted``."""
+        """Yield the line's events as one batch, with the ``wanted`` statistics."""
         rows = self._rows[id(line)]
         start = np.rint(np.array([row.ts for row in rows]) * 1000)
         end = start + np.rint(np.maximum(np.array([row.dur for row in rows]) * 1000, 0))
         far = ~(np.isfinite(end) & (np.abs(end) < FAR) & (np.abs(start) < FAR))
-        start[far] = end[far] = FAR  # ``sound`` leaves these out and counts them
+        start[far] = end[far] = FAR  # ``sound`` drops and counts these
         stats: dict[str, pl.Series] = {}
         present = {key for row in rows for key in row.args}
         for title in wanted & present:

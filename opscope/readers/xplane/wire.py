@@ -1,7 +1,7 @@
-"""Many protobuf messages of one kind decoded side by side: NumPy passes over fields, not over messages.
+"""Decode many protobuf messages of one type together: NumPy passes over fields, not over messages.
 
 One pass reads one field of every message that has any left. An event has four to twenty fields, so a
-million of them take twenty passes; a loop in Python would take 40 million turns.
+million events take twenty passes; a Python loop would take 40 million iterations.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from opscope.core.hlo.wire import FIXED32, FIXED64, LENGTH, VARINT, WireError, v
 from opscope.core.tables.intervals import Ints
 
 Bytes = NDArray[np.uint8]
-#: Fields of one message; a trace's have some twenty, and each costs a pass.
+#: Largest number of fields in one message; a trace's messages have some twenty, and each costs a pass.
 MAX_FIELDS: Final = 4096
 
 
 @dataclass(slots=True)
 class Field:
-    """The values that one pass met: which messages, their field numbers and kinds, the values.
+    """The values that one pass read: their messages, field numbers, wire types and values.
 
-    ``value`` is a number's 64 bits, or the start of what has a length, ``size`` then its bytes.
+    ``value`` is the 64 bits of a number, or the start of a value with a length, whose bytes are ``size``.
     """
 
     row: Ints
@@ -36,7 +36,7 @@ class Field:
     size: Ints
 
     def of(self, number: int, *kinds: int) -> NDArray[np.bool_]:
-        """Which values are of that field and of one of the wire types."""
+        """Return which values belong to that field and have one of the wire types."""
         found: NDArray[np.bool_] = (self.number == number) & np.isin(self.kind, kinds)
         return found
 
@@ -44,9 +44,10 @@ class Field:
 def entries(
     data: bytes, start: int, end: int, field: int
 ) -> tuple[Ints, Ints, list[tuple[int, int, int]]]:
-    """Where the messages of a repeated field lie, and the other fields (number, kind, value or start).
+    """Return the starts and ends of a repeated field's messages, and the other fields.
 
-    Each begins where the one before ends, so this alone is a loop: 0.2 µs a message.
+    The other fields are (number, value or start, size). Each message begins where the one before ends, so
+    this is the only loop: 0.2 µs a message.
     """
     tag = field << 3 | LENGTH
     starts: list[int] = []
@@ -55,7 +56,7 @@ def entries(
     at = start
     while at < end:
         byte = data[at]
-        if byte == tag and at + 1 < end and data[at + 1] < 0x80:  # by far the most
+        if byte == tag and at + 1 < end and data[at + 1] < 0x80:  # by far the most common case
             first = at + 2
             at = first + data[at + 1]
             starts.append(first)
@@ -68,7 +69,7 @@ def entries(
         else:
             others.append((number, value, size))
     if at > end:
-        raise WireError(f"a message reaches beyond byte {end}")
+        raise WireError(f"a message extends past byte {end}")
     return np.array(starts, np.int64), np.array(ends, np.int64), others
 
 
@@ -76,7 +77,7 @@ def _one(data: bytes, at: int, end: int) -> tuple[int, int, int, int, int]:
     tag, at = varint(data, at, end)
     number, kind = tag >> 3, tag & 7
     if not number:
-        raise WireError(f"a field numbered 0 at byte {at}")
+        raise WireError(f"field number 0 at byte {at}")
     value, size = 0, 0
     if kind == VARINT:
         value, at = varint(data, at, end)
@@ -88,16 +89,16 @@ def _one(data: bytes, at: int, end: int) -> tuple[int, int, int, int, int]:
         value = int.from_bytes(data[at : at + width], "little")
         at += width
     else:
-        raise WireError(f"a field of wire type {kind} at byte {at}")
+        raise WireError(f"unknown wire type {kind} at byte {at}")
     if at > end:
-        raise WireError(f"cut at byte {end}")
+        raise WireError(f"a field extends past byte {end}")
     return at, number, kind, value, size
 
 
 def passes(data: Bytes, start: Ints, end: Ints) -> Iterator[Field]:
-    """The first field of every message, then the second of those that have one, and so on.
+    """Yield the first field of every message, then the second of the messages that have one, and so on.
 
-    Raises WireError where a message is malformed.
+    Raises WireError if a message is malformed.
     """
     at = start.copy()
     row = np.flatnonzero(at < end).astype(np.int64)
@@ -120,28 +121,28 @@ def passes(data: Bytes, start: Ints, end: Ints) -> Iterator[Field]:
                     value[fixed], here[fixed] = _fixed(data, here[fixed], stop[fixed], width)
                     counted[fixed] = True
             if not counted.all():
-                raise WireError(f"a field of wire type {kind[~counted][0]}")
+                raise WireError(f"unknown wire type {kind[~counted][0]}")
         long = np.flatnonzero(kind == LENGTH)
         if len(long):
             room = (stop - here)[long]
             if np.any(value[long] > room.astype(np.uint64)):
-                raise WireError("a field reaches beyond its message")
+                raise WireError("a field extends past its message")
             size[long] = value[long].astype(np.int64)
             value[long] = here[long].astype(np.uint64)
             here[long] += size[long]
         if np.any(number == 0):
-            raise WireError("a field numbered 0")
+            raise WireError("field number 0")
         yield Field(row, number, kind, value, size)
         at[row] = here
         row = row[here < stop]
     if len(row):
-        raise WireError(f"a message of over {MAX_FIELDS} fields")
+        raise WireError(f"a message with over {MAX_FIELDS} fields")
 
 
 def varints(data: Bytes, at: Ints, end: Ints) -> tuple[NDArray[np.uint64], Ints]:
-    """The number at each place, and what comes after it."""
+    """Return the number at each offset, and the offset after it."""
     if np.any(at >= end):
-        raise WireError("cut inside a field")
+        raise WireError("a message ends inside a field")
     byte = data[at]
     value = (byte & np.uint8(0x7F)).astype(np.uint64)
     after = at + 1
@@ -150,7 +151,7 @@ def varints(data: Bytes, at: Ints, end: Ints) -> tuple[NDArray[np.uint64], Ints]
     while len(more):
         here = after[more]
         if shift > 63 or np.any(here >= end[more]):
-            raise WireError("a number that does not end")
+            raise WireError("a number does not end")
         byte = data[here]
         value[more] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(shift)
         after[more] = here + 1
@@ -161,7 +162,7 @@ def varints(data: Bytes, at: Ints, end: Ints) -> tuple[NDArray[np.uint64], Ints]
 
 def _fixed(data: Bytes, at: Ints, end: Ints, width: int) -> tuple[NDArray[np.uint64], Ints]:
     if np.any(end - at < width):
-        raise WireError("cut inside a number")
+        raise WireError("a message ends inside a number")
     value = np.zeros(len(at), np.uint64)
     for byte in range(width):
         value |= data[at + byte].astype(np.uint64) << np.uint64(8 * byte)
@@ -169,7 +170,7 @@ def _fixed(data: Bytes, at: Ints, end: Ints, width: int) -> tuple[NDArray[np.uin
 
 
 def texts(data: Bytes, start: Ints, size: Ints) -> pl.Series:
-    """The strings at those places; bytes that are no UTF-8 are replaced."""
+    """Return the strings at these offsets; invalid UTF-8 is replaced."""
     if not len(start):
         return pl.Series([], dtype=pl.String)
     total, first = int(size.sum()), int(start.min())
@@ -177,7 +178,7 @@ def texts(data: Bytes, start: Ints, size: Ints) -> pl.Series:
         ends = np.cumsum(size)
         data = data[np.repeat(start - ends + size, size) + np.arange(total)]
         start = ends - size
-    else:  # gathering costs three times what slicing does
+    else:  # gathering costs three times as much as slicing
         data = data[first : int((start + size).max())]
         start = start - first
     whole = data.tobytes()

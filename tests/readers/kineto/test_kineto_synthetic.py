@@ -250,7 +250,7 @@ def test_one_damaged_event_is_left_out_and_counted(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"NOTIME"', "nan"))
     trace = kineto.read(path)
     assert len(trace["kernels"]) == 2
-    assert ("warning", "events that are damaged JSON were left out", 1) in trace["notes"].rows()
+    assert ("warning", "events with damaged JSON were left out", 1) in trace["notes"].rows()
 
 
 def test_fields_of_unexpected_types_cost_no_event(tmp_path: Path) -> None:
@@ -299,7 +299,10 @@ def test_begin_and_end_events_become_ranges(tmp_path: Path) -> None:
         ("outer()", 10_000, 50_000),
         ("touching()", 30_000, 40_000),
     ]
-    assert any(what.startswith("begin or end") and n == 2 for _, what, n in trace["notes"].rows())
+    assert any(
+        what.startswith("begin events without an end") and n == 2
+        for _, what, n in trace["notes"].rows()
+    )
 
 
 def test_kernels_belong_to_the_process_that_launched_them(tmp_path: Path) -> None:
@@ -403,7 +406,7 @@ def test_one_event_beyond_reason_is_left_out_and_told(tmp_path: Path, second: st
     path.write_text(f'{{"traceEvents":[{OP},{second}]}}')
     trace = kineto.read(path)
     assert len(trace["ranges"]) == 1
-    assert "events that are damaged JSON were left out" in trace["notes"]["what"]
+    assert "events with damaged JSON were left out" in trace["notes"]["what"]
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
@@ -472,7 +475,7 @@ def test_a_trace_without_an_event_is_read_and_says_so(tmp_path: Path) -> None:
     assert trace.has("kernels")
     assert trace["kernels"].height == 0
     assert trace["notes"]["what"].to_list() == [
-        "the profiler recorded nothing: the trace is without an event"
+        "the profiler recorded nothing: the trace has no events"
     ]
     assert Profile(trace).kernels().height == 0
 

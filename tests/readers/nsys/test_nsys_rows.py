@@ -124,7 +124,7 @@ def test_marks_starts_ends_and_what_never_ended(nsys_file, event, ids):
         ("pushpop", "open", 11, 90, 4000, None),
         ("pushpop", "closed", 12, 15, 4000, None),
     ]
-    assert trace["notes"].filter(pl.col("what").str.contains("were open"))["how_many"][0] == 1
+    assert trace["notes"].filter(pl.col("what").str.contains("still open"))["how_many"][0] == 1
 
 
 def test_what_was_open_at_the_captures_end_is_cut_where_its_thread_ended(nsys_file, event, ids):
@@ -155,7 +155,7 @@ def test_what_was_open_at_the_captures_end_is_cut_where_its_thread_ended(nsys_fi
         ("start and end", 50, 999_999, unclosed),
         ("step", 10, 90, unclosed),
     ]
-    (note,) = trace["notes"].filter(pl.col("what").str.contains("were open")).iter_rows(named=True)
+    (note,) = trace["notes"].filter(pl.col("what").str.contains("still open")).iter_rows(named=True)
     assert note["how_many"] == 3
 
 
@@ -710,7 +710,7 @@ def test_bad_files(tmp_path: Path, nsys_file, event):
     cases = {
         "missing.sqlite": (None, "no such file"),
         "empty.sqlite": (b"", "empty"),
-        "text.sqlite": (b"hello", "not a SQLite"),
+        "text.sqlite": (b"hello", "not an SQLite"),
         "header.sqlite": (sqlite.MAGIC + b"\0" * 50, "database"),
     }
     for name, (content, says) in cases.items():
@@ -755,7 +755,7 @@ def test_a_time_that_cannot_be_costs_its_row_and_no_other(nsys_file, event, time
 def test_values_of_another_kind_are_counted_by_column(nsys_file, event):
     rows = [event(n, n + 1, text="a", category=value) for n, value in enumerate(["x", 7, b"\x00"])]
     notes = nsys.read(nsys_file(NVTX_EVENTS=rows))["notes"]
-    what = "values of NVTX_EVENTS.category that are of another kind: not known"
+    what = "values of NVTX_EVENTS.category of the wrong type, read as null"
     assert notes.filter(pl.col("what") == what)["how_many"].to_list() == [2]
 
 
@@ -785,7 +785,7 @@ def test_a_device_attribute_that_cannot_be_is_not_known(nsys_file, event, value)
     assert (row["name"], row["cc"], row["sm_count"]) == ("NVIDIA H100", "9.0", None)
     assert row["mem_bandwidth"] == 3_000_000_000_000
     assert row["max_threads_per_sm"] is None
-    assert trace["notes"].filter(pl.col("what").str.contains("not known"))["how_many"].sum() >= 2
+    assert trace["notes"].filter(pl.col("what").str.contains("read as null"))["how_many"].sum() >= 2
 
 
 def test_texts_that_are_not_utf8(nsys_file, event):
@@ -837,7 +837,7 @@ def test_a_column_whose_default_would_fill_the_memory(nsys_file, event):
     path = nsys_file(NVTX_EVENTS=[event(0, 1, text="a")])
     with sqlite3.connect(path) as db:
         db.execute(f"ALTER TABLE NVTX_EVENTS ADD COLUMN jsonText TEXT DEFAULT '{'x' * 100_000}'")
-    with pytest.raises(BadInput, match="NVTX_EVENTS has a column with an endless default"):
+    with pytest.raises(BadInput, match="NVTX_EVENTS has a column with an oversized default"):
         nsys.read(path)
 
 
@@ -854,5 +854,5 @@ def test_a_parquet_column_of_another_kind_costs_its_values(tmp_path, event):
     trace = nsys.read(folder)
     assert texts(trace) == ["\ufffd"]
     told = dict(trace["notes"].select("what", "how_many").rows())
-    assert told["values of NVTX_EVENTS.start that are of another kind: not known"] == 2
-    assert told["values of NVTX_EVENTS.category that are of another kind: not known"] == 3
+    assert told["values of NVTX_EVENTS.start of the wrong type, read as null"] == 2
+    assert told["values of NVTX_EVENTS.category of the wrong type, read as null"] == 3

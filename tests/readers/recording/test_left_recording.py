@@ -73,10 +73,12 @@ def test_a_damaged_part_costs_only_itself_and_is_told(copy):
     events = kept.parts(copy)[0] / recording_format.EVENTS
     events.write_bytes(struct.pack("<4q", 5, 5, 5, 5))
     profile = opscope.load(copy)
-    assert profile.trace.origin["failed"] == [{"path": str(events), "what": "no chunk at byte 0"}]
+    assert profile.trace.origin["failed"] == [
+        {"path": str(events), "what": "damaged: no chunk of records at byte 0"}
+    ]
     assert profile.trace.origin["files"] == 2
     assert any(what.startswith("left out: part-") for what in profile.notes()["what"])
-    with pytest.raises(BadInput, match="no chunk"):
+    with pytest.raises(BadInput, match="no chunk of records"):
         opscope.load(copy, strict=True)
     assert len(kept.parts(copy)) == 2, "nothing of it is deleted"
 
@@ -109,7 +111,7 @@ def test_a_time_out_of_range_is_named(time, copy):
         data = bytearray(events.read_bytes())
         data[24:32] = struct.pack("<q", time)
         events.write_bytes(data)
-    with pytest.raises(BadInput, match="a time out of range"):
+    with pytest.raises(BadInput, match="a time is out of range"):
         opscope.load(copy)
 
 

@@ -57,7 +57,9 @@ def test_a_release_has_the_size_of_the_block_that_was_there(tmp_path):
 def test_releases_of_what_was_there_before_are_left_out_and_told(tmp_path):
     frame, notes = read(tmp_path, [released(5, 300), allocated(10, 100, 8), released(11, 100)])
     assert frame["bytes"].to_list() == [8, -8]
-    assert notes == [("info", "releases of memory from before the recording, left out", 1)]
+    assert notes == [
+        ("info", "releases of memory that was allocated before the recording, left out", 1)
+    ]
 
 
 def test_a_block_whose_release_was_lost_is_told(tmp_path):

@@ -457,5 +457,5 @@ def test_registers_that_no_thread_has_are_not_known(tmp_path, registers):
     row = trace["kernels"].row(0, named=True)
     assert (row["registers"], row["shared_static"], row["name"]) == (None, 64, KERNEL)
     if registers < 1 << 63:
-        what = "values of kernels.registers that are out of range: not known"
+        what = "values of kernels.registers out of range, read as null"
         assert trace["notes"].filter(pl.col("what") == what)["how_many"].to_list() == [1]
