@@ -468,8 +468,16 @@ def test_lost_texts_are_counted_not_guessed(part: Path) -> None:
         (recording.STRINGS, b'[99999999999999999999999, "d", null, "t"]\n', "not a text"),
         (recording.FACTS, b'{"thread": "x"}\n', "facts"),
         (recording.FACTS, b"[]\n17\n", "facts"),
-        (recording.EVENTS, struct.pack("<4q", 5, 5, 5, 5), "damaged: no chunk of records at byte 0"),
-        (recording.EVENTS, struct.pack("<2q", recording.CHUNK, -1), "damaged: no chunk of records at byte 0"),
+        (
+            recording.EVENTS,
+            struct.pack("<4q", 5, 5, 5, 5),
+            "damaged: no chunk of records at byte 0",
+        ),
+        (
+            recording.EVENTS,
+            struct.pack("<2q", recording.CHUNK, -1),
+            "damaged: no chunk of records at byte 0",
+        ),
     ],
 )
 def test_bad_files_are_named(part: Path, name: str, data: bytes, message: str) -> None:
