@@ -297,11 +297,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(command, name, opscope, tmp_pa
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (("report", "--reports", "nonsense"), "no report named 'nonsense'; there are summary"),
+        (("report", "--reports", "nonsense"), "no report named 'nonsense'; choose from: summary"),
         (("report", "--reports", "detial"), "no report named 'detial'; did you mean 'detail'?"),
         (("ops", "--sort", "self-tim"), "no column named 'self-tim'; did you mean 'self_time'?"),
-        (("report", "--formats", "xlsx"), "no format named 'xlsx'; there are csv"),
-        (("ops", "--sort", "beauty"), "no column named 'beauty'; there are "),
+        (("report", "--formats", "xlsx"), "no format named 'xlsx'; choose from: csv"),
+        (("ops", "--sort", "beauty"), "no column named 'beauty'; choose from: "),
         (("kernels", "-c", "name,beauty"), "no column named 'beauty'"),
     ],
 )
