@@ -1,1 +1,1 @@
-"""Detectors that say what to change and what it would save, one a file."""
+"""Detectors that propose a change and estimate the time it saves, one per file."""
