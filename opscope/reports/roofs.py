@@ -89,11 +89,11 @@ def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:
         )
     if incomplete:
         lines.append(
-            f"{incomplete} calls have no roof: some of their kernels are missing from the trace, as in a sample"
+            f"{incomplete} calls have no roof: some of their kernels are missing, as in a sampled trace"
         )
     if (frame["over"].fill_null(0) > 0).any():
         lines.append(
-            "above: the share of the rated time in calls above their roof, with the most frequent reason: data "
+            "above: the share of the rated time in calls above their roof, and the reason of most of it: data "
             "was in cache, the timer is too coarse, or the algorithm needs fewer multiplications"
         )
     return lines

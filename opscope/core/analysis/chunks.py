@@ -60,4 +60,6 @@ def bound(elements: int | None, moved: int | None) -> str:
     """Return the bound as text to append to a reason; empty if there is none."""
     if elements is None or moved is None:
         return ""
-    return f"; by its grids at most {elements / 1e6:,.1f} million elements and {moved / 1e9:,.2f} GB"
+    return (
+        f"; by its grids at most {elements / 1e6:,.1f} million elements and {moved / 1e9:,.2f} GB"
+    )

@@ -225,7 +225,7 @@ _PARTS: Final = 3
 
 
 def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the largest parts of the time with one reason, and the rest as one; none if no part has a name."""
+    """Return the largest parts of the time with one reason, and the rest as one; [] if no part has a name."""
     parts = [row for row in gaps.to_dicts() if row["reason"] == gap["reason"]]
     named = [(_part(row), row) for row in parts]
     if not any(name for name, _ in named):

@@ -26,9 +26,9 @@ def utilization(report: Report, profile: Profile, view: View) -> Table:
     notes = list(table.footnotes)
     if len(frame):
         notes.append(
-            "MFU: model FLOPs (forward and backward once) / (wall time * dense peak of the dtype that has most "
-            "of these FLOPs); HFU: also counts what was computed again (activation checkpointing, the scores "
-            "in an attention's backward)"
+            "MFU: model FLOPs (forward and backward once) / (wall time * dense peak of the dtype of most of "
+            "them); HFU: also counts what was computed again (activation checkpointing, the scores in an "
+            "attention's backward)"
         )
         if device is not None and "tf32" in device.tensor and (frame["dtype"] == "f32").any():
             notes.append(
