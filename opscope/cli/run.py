@@ -67,7 +67,7 @@ def run(
         typer.Option(
             "--backend",
             help="How to record: auto, recorder (ops only), kineto (GPU kernels by PyTorch's profiler), "
-            "xplane (JAX's profiler), nsys (Nsight Systems), or emit (an NVTX tool that runs opscope records).",
+            "xplane (JAX's profiler), nsys (Nsight Systems), or emit (an NVTX tool around opscope records).",
         ),
     ] = "auto",
     memory: Annotated[

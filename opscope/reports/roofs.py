@@ -93,7 +93,7 @@ def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:
         )
     if (frame["over"].fill_null(0) > 0).any():
         lines.append(
-            "above: the share of the rated time in calls above their roof, and the reason of most of it: data "
+            "above: the share of the rated time in calls above their roof, and the usual reason: data "
             "was in cache, the timer is too coarse, or the algorithm needs fewer multiplications"
         )
     return lines

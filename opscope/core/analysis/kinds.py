@@ -93,7 +93,7 @@ def _told(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
 
 
 def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
-    """Return the kinds, by name, of kernels whose op is unknown or has no kind; copies have their own kind."""
+    """Return the kinds, by name, of kernels without an op or whose op has no kind; copies have their own."""
     trace = ops.attribution.trace
     launched: Launched = getattr(ops.attribution, table)
     told = _readings_told(ops)
@@ -105,7 +105,7 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
         owner[rows >= 0] = ops.counting(rows[rows >= 0])
         reading = at(ops.attribution.meaning.reading, owner)
         direction = ops.direction(owner).astype(np.int64)
-        # ``told``: a row per reading, the last for none; a column per direction, the last for none
+        # ``told``: rows are readings, the last is none; columns are directions, the last is none
         left = np.flatnonzero(~told[reading, direction])
         if not len(left):
             continue

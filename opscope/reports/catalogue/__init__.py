@@ -1,1 +1,1 @@
-"""The reports, one module each: it has the report's name and its record ``REPORT`` (``reports/report.py``)."""
+"""The reports, one module each: named like the report, with its record ``REPORT`` (``reports/report.py``)."""
