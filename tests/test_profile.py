@@ -165,7 +165,7 @@ def test_the_roofline_of_a_known_device(trace_of):
     assert row["bound"] == "tensor"
     assert row["efficiency"] == pytest.approx(0.5, rel=0.01)
     nameless = Profile(trace_of(**tables))
-    assert nameless.device == (None, "the trace names no device (--gpu names it)")
+    assert nameless.device == (None, "the trace names no device (--gpu gives it a name)")
     assert nameless.efficiency("op")["efficiency"].to_list() == [None]
 
 

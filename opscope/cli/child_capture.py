@@ -126,7 +126,7 @@ class RecordingWithMore(Recording):
                 self._inner.stop()
                 self.start()
         except Exception as error:  # noqa: BLE001  the framework would raise it into the user's program
-            _log.warning("opscope: nothing is recorded from here on: %s", error)
+            _log.warning("opscope: recording stops here: %s", error)
             self._inner = None
 
 

@@ -231,7 +231,7 @@ def test_a_gpu_named_where_nothing_ran_on_one_is_answered_in_a_line(opscope, tra
     assert refused.status == 2
     assert len(refused.err.splitlines()) == 1
     assert "nothing in the trace ran on one" in refused.err
-    assert "--gpu names it" not in opscope("report", on_cpu, "--reports", "roofline").out
+    assert "--gpu gives it a name" not in opscope("report", on_cpu, "--reports", "roofline").out
 
 
 def test_doctor_lists_the_models_and_this_machine(opscope):

@@ -30,7 +30,7 @@ def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | N
             f"nothing in the trace ran on a GPU (--gpu {CPU_EXAMPLE!r} describes the CPU)",
         )
     if not known:
-        return None, found[0][1] if found else "the trace names no device (--gpu names it)"
+        return None, found[0][1] if found else "the trace names no device (--gpu gives it a name)"
     others = {device.name for device in known} - {known[0].name}
     if not others and len(known) == len(found):
         return known[0], None
