@@ -200,7 +200,7 @@ def _target(output: Path | None, command: list[str], force: bool) -> Path:
     if not target.parent.is_dir():
         common.fail(f"{target.parent}: no such folder")
     if not os.access(target.parent, os.W_OK):
-        common.fail(f"{target.parent}: no permission to write to this folder")
+        common.fail(f"{target.parent}: cannot write to this folder")
     return target
 
 

@@ -298,7 +298,7 @@ def test_a_window_that_nothing_fell_into_is_said(options, why, script, tmp_path)
             ("--steps", "1:2", "--delay", "1"),
             "--steps cannot be combined with --delay or --duration",
         ),
-        (("--backend", "magic"), "no backend 'magic'"),
+        (("--backend", "magic"), "no backend named 'magic'"),
         (("-o", "nowhere/x"), "nowhere: no such folder"),
         (("-o", ""), "is not a file name"),
         (("-o", "/"), "is not a file name"),

@@ -119,7 +119,10 @@ def test_a_folder_that_the_program_removes_takes_the_recording_with_it_and_nothi
     done = cli(tmp_path, "run", "-o", "out/x", sys.executable, "train.py")
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
-    assert "nothing was recorded: the recording in out was deleted during the run" in done.stderr
+    assert (
+        f"nothing was recorded: the recording in {tmp_path / 'out'} was deleted during the run"
+        in done.stderr
+    )
     assert not (tmp_path / "out").exists(), "what the program removed stays removed"
 
 
@@ -228,7 +231,7 @@ def test_a_signal_that_is_ignored_stays_so_while_the_profile_is_made(script, tmp
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=50)
-    assert err.startswith("opscope: SIGTERM while the profile was made")
+    assert err.startswith("opscope: SIGTERM while the profile was written")
 
 
 def test_what_a_private_run_leaves_is_read_as_private(script, tmp_path):
