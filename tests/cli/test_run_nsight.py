@@ -74,6 +74,7 @@ def test_the_last_line_names_the_report(
     assert last.startswith("opscope: Nsight Systems writes the ranges to")
     assert Path(last.split("opscope report ")[1]).resolve() == (tmp_path / "x.nsys-rep").resolve()
     assert "nothing was recorded" not in done.stderr
+    assert "no NVTX tool was attached" not in done.stderr
     assert not list(tmp_path.glob("*.opscope"))
     assert b"work".hex() in (tmp_path / "nvtx.log").read_text()
 
