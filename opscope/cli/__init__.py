@@ -1,4 +1,4 @@
-"""The command line: one command a file, nothing loaded that the command does not need."""
+"""The command line: one command per file; a command loads only what it needs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Exits 0 when done, 1 where a gate failed, 2 on bad input or usage."""
+    """Run the command line. Exit with 0 when done, 1 when a gate failed, 2 on bad input or usage."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            # a terminal without Unicode shows a question mark rather than a traceback
+            # on a terminal without Unicode: a question mark rather than a traceback
             stream.reconfigure(errors="replace")
     from .app import run
 

@@ -1,4 +1,4 @@
-"""What a run's program will need compiled, compiled before it begins: its time is the program's."""
+"""Compile the native parts that a program will need before it starts, so that compiling does not slow it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from opscope.adapters.shared.ready import is_ready, sources
 
 from . import common
 
-#: As much of a program is looked at.
+#: Bytes of a program's text that are searched.
 _MOST: Final = 1 << 20
-#: Words by which a program shows which framework it uses, beside that framework's own name.
+#: Words that show which framework a program uses, beside the framework's own name.
 _ALSO: Final = {"torch": ("torchrun", "transformers", "lightning")}
 _SAYS: Final = "opscope: "
-#: How a Python builds what an adapter needs.
+#: The program that a child Python runs to build an adapter's native parts.
 _BUILD: Final = (
     "import {framework}\n"
     "from opscope.adapters import Options, known\n"
@@ -33,10 +33,10 @@ _BUILD: Final = (
 
 
 def build(command: list[str], settings: Mapping[str, str]) -> None:
-    """Build it, where ``command`` is a program of this Python's that names a framework.
+    """Build the native parts, if ``command`` runs in this Python and its text names a framework.
 
-    One that does not is served when it imports the framework, before the first op. Says a line where
-    something is built; never raises, for what cannot be built is told there.
+    For other programs the parts are built when they import the framework, before the first op. Prints a
+    line when something is built. Never raises: the adapter reports what cannot be built.
     """
     if not _is_ours(command[0]):
         return
@@ -49,7 +49,7 @@ def build(command: list[str], settings: Mapping[str, str]) -> None:
 
 
 def _names(text: str, framework: str) -> bool:
-    """Whether a program's text shows that it uses the framework."""
+    """Return whether a program's text shows that it uses the framework."""
     words = (framework, *_ALSO.get(framework, ()))
     return any(re.search(rf"\b{re.escape(word)}\b", text) for word in words)
 
@@ -67,13 +67,13 @@ def _build(name: str, target: str, env: Mapping[str, str]) -> None:
         env={**env, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     ) as builder:
         assert builder.stderr is not None
-        for line in builder.stderr:  # of what a framework says there nothing is of use here
+        for line in builder.stderr:  # the framework's own lines are of no use here
             if line.startswith(_SAYS):
                 common.say(line.removeprefix(_SAYS).strip())
 
 
 def _is_ours(program: str) -> bool:
-    """Whether it is this Python, or a command that was installed for it."""
+    """Return whether ``program`` is this Python, or a command that is installed for it."""
     found = shutil.which(program)
     if found is None:
         return False
@@ -82,10 +82,10 @@ def _is_ours(program: str) -> bool:
 
 
 def _text(command: list[str]) -> str:
-    """The command, and the first of its words that is a Python file."""
+    """Return the command's words and the text of the first Python file among them."""
     words = " ".join(
         map(os.path.basename, command)
-    )  # an environment may be called like a framework
+    )  # base names only: a virtual environment's folder may be named after a framework
     script = next((Path(one) for one in command if one.endswith(".py")), None)
     if script is None or not script.is_file():
         return words
@@ -94,7 +94,7 @@ def _text(command: list[str]) -> str:
 
 
 def _is_missing(name: str, env: Mapping[str, str]) -> bool:
-    """Whether there is something to build, and what to build it with."""
+    """Return whether something is left to build and a compiler can build it."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None or env.get("OPSCOPE_TORCH_OPS", "auto") == "dispatch":
         return False

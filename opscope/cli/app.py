@@ -1,4 +1,4 @@
-"""The Typer application: every command registered, every expected error one line on stderr."""
+"""The Typer application: registers the commands; an expected error is one line on stderr."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import run as run_command
 
 app = typer.Typer(
     name="opscope",
-    help="Where the time of a neural network goes, and why.",
+    help="Show where the time of a neural network goes, and why.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -47,7 +47,7 @@ app.command("build")(build_command.build)
 
 
 def run() -> int:
-    """Run what the command line asks for; the exit status."""
+    """Run the command that was typed; return the exit status."""
     from opscope.readers.errors import BadInput
 
     try:

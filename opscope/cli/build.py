@@ -1,4 +1,4 @@
-"""``opscope build``: what is compiled for this machine on first use, compiled ahead."""
+"""``opscope build``: compile ahead what opscope otherwise compiles for this machine on first use."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def build(
 ) -> None:
     """Compile the native parts of a framework's adapter ahead of its first capture.
 
-    For images and machines that have no compiler later: the binary lies in the cache
-    (OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope).
+    Use it for container images, and for machines that will have no compiler later. The binary is written
+    to the cache (OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope).
     """
     targets = known.available()
     native = [name for name in targets if sources(name)]
     if what not in native:
-        common.fail(f"nothing to build for {what!r}; there are: {', '.join(sorted(native))}")
+        common.fail(f"nothing to build for {what!r}; choose one of: {', '.join(sorted(native))}")
     if importlib.util.find_spec(what) is None:
-        common.fail(f"{what} is not installed")
+        common.fail(f"{what} is not installed in this Python environment")
     importlib.import_module(what)
     try:
         for path in known.load(targets[what]).build():

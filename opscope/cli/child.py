@@ -1,4 +1,4 @@
-"""What a Python started by ``opscope run`` does before its program begins: hook, and record as planned."""
+"""Start recording in a Python process of ``opscope run``, before its program begins."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from opscope.core.capture.session import Capture
 
 BACKENDS: Final = ("auto", "recorder", "kineto", "xplane", "emit", "nsys")
-#: Environment variables by which ``run`` tells its children the plan.
+#: Environment variables that carry the plan from ``run`` to its children.
 FOLDER, BACKEND, STEPS, FROM, UNTIL, WHOLE = (
     f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL", "WHOLE")
 )
-#: How long ``os._exit`` waits for another thread that ends the recording.
+#: Seconds that ``os._exit`` waits for another thread that is ending the recording.
 QUICK_EXIT_S: Final = 5.0
 
 
@@ -28,7 +28,7 @@ QUICK_EXIT_S: Final = 5.0
 class Plan:
     """When to record, and how. ``steps`` is half-open; times are Unix seconds.
 
-    ``whole``: what a profiler gives (kernels, operations) is taken of all of the run, without a bound.
+    ``whole``: record a profiler's data (kernels, operations) for the whole run, without a bound.
     """
 
     backend: str = "auto"
@@ -46,13 +46,13 @@ class Plan:
         backend: str,
         whole: bool = False,
     ) -> Plan:
-        """The plan of the command line's options. Raises ValueError on what makes no sense."""
+        """Return the plan for the command line's options. Raises ValueError if they contradict each other."""
         if backend not in BACKENDS:
-            raise ValueError(f"no backend {backend!r}; there are {', '.join(BACKENDS)}")
+            raise ValueError(f"no backend named {backend!r}; choose one of: {', '.join(BACKENDS)}")
         if steps is not None and (delay or duration is not None):
-            raise ValueError("--steps excludes --delay and --duration")
+            raise ValueError("--steps cannot be combined with --delay or --duration")
         if whole and (steps is not None or duration is not None):
-            raise ValueError("--whole excludes --steps and --duration")
+            raise ValueError("--whole cannot be combined with --steps or --duration")
         now = time.time()
         return cls(
             backend,
@@ -64,13 +64,13 @@ class Plan:
 
     @property
     def bounds(self) -> Bounds:
-        """Of what a profiler gives: what was asked for, else a window of its own choice."""
+        """The part of the run to profile: what the user chose, else a window that opscope chooses."""
         if self.whole:
             return WHOLE_RUN
         return CHOSEN if self.steps is None and self.end is None else EXACT
 
     def environment(self) -> dict[str, str]:
-        """The plan as environment variables."""
+        """Return the plan as environment variables."""
         first, last = self.steps or (None, None)
         values = {
             BACKEND: self.backend,
@@ -83,7 +83,7 @@ class Plan:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Plan:
-        """What ``environment`` wrote. Raises ValueError where it is not that."""
+        """Return the plan that ``environment`` wrote. Raises ValueError on other text."""
         steps, begin, end = (env.get(name) for name in (STEPS, FROM, UNTIL))
         return cls(
             env.get(BACKEND) or "auto",
@@ -95,9 +95,10 @@ class Plan:
 
 
 def parse_steps(text: str) -> tuple[int, int | None]:
-    """``3:6`` is (3, 6): steps 3, 4 and 5; ``3:`` all from 3 on; ``:6`` the first six; ``4`` that one.
+    """Return the bounds of a range of steps: ``3:6`` is (3, 6), the steps 3, 4 and 5.
 
-    Raises ValueError on anything else, an empty range too.
+    ``3:`` is every step from 3 on, ``:6`` the first six, ``4`` step 4 alone. Raises ValueError on any
+    other text and on an empty range.
     """
     first, colon, last = text.strip().partition(":")
     try:
@@ -111,7 +112,7 @@ def parse_steps(text: str) -> tuple[int, int | None]:
 
 
 def start(env: Mapping[str, str]) -> None:
-    """Hook the frameworks and record as ``env`` says. Called once, before the program begins."""
+    """Hook the frameworks and record as ``env`` plans. Called once, before the program begins."""
     import opscope
     from opscope.backends import UNHEARD, choose, tell_unheard
     from opscope.core.capture import session
@@ -128,12 +129,12 @@ def start(env: Mapping[str, str]) -> None:
     choice = choose(environ=env) if plan.backend == "auto" else None
     backend = plan.backend if choice is None else choice.name
     opscope.init()
-    if backend in ("emit", "nsys"):  # the tool that started us records
+    if backend in ("emit", "nsys"):  # the tool that started this process records
         nsight.leave_word(env[FOLDER], env)
         return
     _finish_at_quick_exits()
     makers: dict[str, Callable[[str, Bounds], Capture]] = {
-        # which framework a program uses shows only later
+        # which framework the program uses is known only later
         "kineto": RecordingWithEither if plan.backend == "auto" else RecordingWithKernels,
         "xplane": RecordingWithProfile,
         "recorder": RecordingWithMore if plan.backend == "recorder" else RecordingWithProfile,
@@ -148,14 +149,14 @@ def start(env: Mapping[str, str]) -> None:
         session.start(capture)
     else:
         _by_time(plan, capture)
-        if hasattr(os, "register_at_fork"):  # a timer's thread does not live on in a forked child
+        if hasattr(os, "register_at_fork"):  # a forked child has no copy of the timer's thread
             os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
     if choice is not None and choice.reason is UNHEARD:
         tell_unheard()
 
 
 def _finish_at_quick_exits() -> None:
-    """``os._exit`` skips what runs at a program's end: let what is recorded be written before."""
+    """Make ``os._exit`` write the recording first: it skips the functions that run at exit."""
     from opscope.core.capture import session
 
     leave = os._exit

@@ -1,4 +1,4 @@
-"""How a child of ``opscope run`` records: ranges from its start, kernels from when it first uses a GPU."""
+"""The captures of ``opscope run``'s children: ranges from the start, kernels once the GPU is used."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _log = logging.getLogger(__name__)
 
 
 class Recording:
-    """The recorder, its part made only when something is recorded: most children record nothing.
+    """The recorder, which creates its part only when it records something: most children record nothing.
 
-    The backend of the same purpose loads what reads the parts back, which no child needs.
+    The backend ``recorder`` is not used here: it loads the reader of parts, which no child needs.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
     def warmup(self) -> None:
-        """Nothing is slow here."""
+        """Do nothing: starting is fast."""
 
     def start(self) -> None:
-        """Begin. Raises OSError where the folder is gone."""
+        """Start recording. Raises OSError if the folder is gone."""
         recorder = Recorder(self.folder)
         recorder.start(lazy=True)
         session.listen(recorder)
 
     def in_child(self) -> bool:
-        """A forked child is recorded as its parent is."""
+        """Record a forked child in the same way as its parent."""
         return True
 
     def stop(self) -> None:
-        """End, and say whether the process used a GPU, whose kernels this does not see."""
+        """Stop recording, and note whether the process used a GPU, whose kernels are not recorded here."""
         recorder = session.recorder()
         session.listen(None)
         if recorder is not None:
@@ -53,10 +53,11 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where more than ranges comes from, once the program has begun to use a device.
+    """A profiler that records more than ranges, once the program uses a device.
 
-    ``when`` calls what it is given once that is so; ``capture`` makes the backend, not yet started.
-    ``gpu``: it is a GPU's, whose kernels the ranges alone would lack.
+    ``gives`` names what it records. ``in_use`` returns whether the program uses the device already;
+    ``when`` calls its argument once it does. ``capture`` makes the backend without starting it. ``gpu``:
+    the device is a GPU, whose kernels a recording of ranges alone lacks.
     """
 
     gives: str
@@ -67,14 +68,14 @@ class Source:
 
 
 class RecordingWithMore(Recording):
-    """A recording that gets more than ranges once a source of it has begun, the first that does.
+    """A recording that adds a profiler's data once the program uses the device of one of ``sources``.
 
-    Not before: beginning for it would settle what the program could still choose. Initialising CUDA
-    gives a context to processes that never use a GPU, and their forked children could no longer use
-    one; starting JAX's backends settles its devices. What was recorded until then is one part, what
-    comes after, with the profiler's trace, another. A program that profiles itself meets ours; then
-    ``--backend recorder`` is the way. ``bounds``: of the window that has more. A forked child goes on
-    by itself, and gets a profiler of its own once it begins to use a device.
+    The profiler starts no earlier, because starting it would make choices that belong to the program.
+    Initialising CUDA creates a context in processes that never use a GPU, and their forked children could
+    no longer use one; starting JAX's backends fixes its devices. What was recorded before that is one
+    part; what comes after, with the profiler's trace, is another. A program that starts a profiler itself
+    conflicts with this one: use ``--backend recorder`` there. ``bounds`` limits the profiler's window. A
+    forked child records on its own, and starts its own profiler once it uses a device.
     """
 
     sources: ClassVar[tuple[Source, ...]] = ()
@@ -87,7 +88,7 @@ class RecordingWithMore(Recording):
             source.when(self._begins)
 
     def start(self) -> None:
-        """Begin. Raises OSError where the folder is gone."""
+        """Start recording. Raises OSError if the folder is gone."""
         begun = next((source for source in self.sources if source.in_use()), None)
         self._inner = None if begun is None else self._with_more(begun)
         if self._inner is None:
@@ -95,13 +96,13 @@ class RecordingWithMore(Recording):
             self._inner.start()
 
     def stop(self) -> None:
-        """End. Harmless when called twice."""
+        """Stop recording. A second call does nothing."""
         inner, self._inner = self._inner, None
         if inner is not None:
             inner.stop()
 
     def _with_more(self, source: Source) -> Capture | None:
-        """The capture, started; None, and the reason in the log, where it cannot be."""
+        """Return the source's capture, started; None, with the reason in the log, if it cannot start."""
         capture = source.capture(self.folder, self._bounds)
         try:
             capture.start()
@@ -114,7 +115,7 @@ class RecordingWithMore(Recording):
         return capture
 
     def in_child(self) -> bool:
-        """The parent's profiler is none of this process's; its own begins with a device."""
+        """Drop the parent's profiler in a forked child; the child's own starts once it uses a device."""
         if self._inner is not None:
             self._inner = Recording(self.folder)
         return True
@@ -125,7 +126,7 @@ class RecordingWithMore(Recording):
                 self._inner.stop()
                 self.start()
         except Exception as error:  # noqa: BLE001  the framework would raise it into the user's program
-            _log.warning("opscope: nothing is recorded from here on: %s", error)
+            _log.warning("opscope: recording stops here: %s", error)
             self._inner = None
 
 
@@ -140,8 +141,12 @@ def _when_jax_begins(what: Callable[[], None]) -> None:
 
     def imported(bridge: Any) -> None:
         original = getattr(bridge, "backends", None)
-        if original is None:  # private, so it may go: then there are no operations
-            _log.warning("opscope: operations are not recorded: this JAX starts otherwise")
+        if (
+            original is None
+        ):  # private to JAX, so a version may lack it: no operations are recorded then
+            _log.warning(
+                "opscope: operations are not recorded: this version of JAX has no xla_bridge.backends"
+            )
             return
 
         def backends() -> Any:
@@ -165,7 +170,7 @@ def _cuda_in_use() -> bool:
 
 
 def _when_cuda_begins(what: Any) -> None:
-    """Call ``what`` when PyTorch initialises CUDA in this process, at once where it has already."""
+    """Call ``what`` when PyTorch initialises CUDA in this process; at once if it already has."""
     import wrapt
 
     from opscope.adapters.shared.cuda import when_in_use
@@ -173,7 +178,7 @@ def _when_cuda_begins(what: Any) -> None:
     def imported(torch: Any) -> None:
         try:
             when_in_use(torch.cuda, what)
-        except AttributeError as error:  # private, so it may go: then there are no kernels
+        except AttributeError as error:  # private to PyTorch, so it may be missing: no kernels then
             _log.warning("opscope: kernels are not recorded: %s", error)
 
     wrapt.register_post_import_hook(imported, "torch")
@@ -196,9 +201,9 @@ def _xplane(folder: Path, bounds: Bounds) -> Capture:
 
 
 def _tell(line: str) -> None:
-    """Say it on stderr, once a machine: the ranks of a job that is started by torchrun do alike."""
+    """Print a line on stderr, once per machine: the ranks that torchrun starts would all print it."""
     if os.environ.get("LOCAL_RANK", "0") == "0" and sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # nobody can be told
+        with contextlib.suppress(OSError, ValueError):  # stderr is closed: nobody can read it
             sys.stderr.write(f"opscope: {line}\n")
             sys.stderr.flush()
 
@@ -208,18 +213,18 @@ _OPERATIONS: Final = Source("operations", _jax_in_use, _when_jax_begins, _xplane
 
 
 class RecordingWithKernels(RecordingWithMore):
-    """Kernels too, by PyTorch's profiler."""
+    """A recording with kernels, from PyTorch's profiler."""
 
     sources = (_KERNELS,)
 
 
 class RecordingWithProfile(RecordingWithMore):
-    """Operations too, by JAX's profiler."""
+    """A recording with operations, from JAX's profiler."""
 
     sources = (_OPERATIONS,)
 
 
 class RecordingWithEither(RecordingWithMore):
-    """Kernels or operations: which framework the program will use shows only when it does."""
+    """A recording with kernels or operations: the program's framework is known only once it is used."""
 
     sources = (_KERNELS, _OPERATIONS)

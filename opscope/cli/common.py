@@ -1,4 +1,4 @@
-"""What the commands share: loading a profile, refusing politely, writing to stdout or to a file."""
+"""What the commands share: loading a profile, reporting errors, writing to stdout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Files = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE",
-        help="A profile or a trace, known by its content; several are one job's.",
+        help="A profile or a trace of any supported format; several files are the parts of one job.",
         show_default=False,
     ),
 ]
@@ -32,92 +32,105 @@ Top = Annotated[
     typer.Option(
         "--top",
         min=0,
-        help="Rows to give; 0 for all.  [tables: 20, CSV and JSON: all]",
+        help="Give at most this many rows; 0 gives all.  [tables: 20, CSV and JSON: all]",
         show_default=False,
     ),
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Several files: an error where one cannot be read.")
+    bool, typer.Option("--strict", help="Fail if one of several files cannot be read.")
 ]
 Width = Annotated[
     int | None,
     typer.Option(
-        "-w", "--width", min=0, help="Columns of the table; 0 for no limit.", show_default=False
+        "-w",
+        "--width",
+        min=0,
+        help="Width of the tables in characters; 0 for no limit.",
+        show_default=False,
     ),
 ]
 Gpu = Annotated[
     str | None,
     typer.Option(
         "--gpu",
-        help="What the GPU (or CPU) is where the trace does not say: 'H100 SXM'.",
+        help="Name of the GPU (or CPU), such as 'H100 SXM', if the trace does not name it.",
         show_default=False,
     ),
 ]
-Csv = Annotated[bool, typer.Option("--csv", help="All rows as CSV: raw ns, bytes, FLOP.")]
-Json = Annotated[bool, typer.Option("--json", help="All rows as JSON: raw ns, bytes, FLOP.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV: all rows, in ns, bytes and FLOP.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: all rows, in ns, bytes and FLOP.")]
 Chosen = Annotated[
     str | None,
-    typer.Option("-c", "--columns", help="Columns to give, in this order, comma-separated."),
+    typer.Option("-c", "--columns", help="Comma-separated columns to give, in this order."),
 ]
-Sort = Annotated[str, typer.Option("--sort", help="Column to sort by; the largest first.")]
-Each = Annotated[bool, typer.Option("--each", help="A row for each single one, not for each kind.")]
+Sort = Annotated[
+    str, typer.Option("--sort", help="Column to sort by: numbers largest first, text by alphabet.")
+]
+Each = Annotated[
+    bool, typer.Option("--each", help="One row per execution, not per distinct op or kernel.")
+]
 
 
 def fail(what: str, status: int = 2) -> NoReturn:
-    """One line on stderr, and the end."""
+    """Print one line on stderr and exit with ``status``."""
     say(what)
     raise typer.Exit(status)
 
 
 def say(what: str) -> None:
-    """One line on stderr, where there is one that takes it."""
-    from opscope.reports.units import visible  # a file's name may hold a terminal's codes
+    """Print one line on stderr, if stderr is open."""
+    from opscope.reports.units import (
+        visible,
+    )  # a file's name may contain a terminal's control codes
 
     if sys.stderr is None:
         return
     try:
         sys.stderr.write(f"opscope: {visible(what)}\n")
         sys.stderr.flush()
-    except OSError:  # nobody can be told
+    except OSError:  # nobody can read it
         discard(sys.stderr)
 
 
 def _print(write: Callable[[TextIO], object]) -> None:
-    """Let ``write`` write to stdout; where that fails (a full disk), one line and the end."""
+    """Call ``write`` with stdout; if that fails (a full disk), print one line and exit."""
     if sys.stdout is None:
         fail("stdout is closed")
     try:
         write(sys.stdout)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone (``opscope ops x | head``): as other tools do
+    except (
+        BrokenPipeError
+    ):  # the reader has ended (``opscope ops x | head``): exit as other tools do
         discard(sys.stdout)
         raise typer.Exit from None
     except OSError as error:
         discard(sys.stdout)
-        fail(f"stdout: {error.strerror or error}")
+        fail(f"cannot write to stdout: {error.strerror or error}")
 
 
 def discard(stream: TextIO) -> None:
-    """What ``stream`` did not take goes nowhere: Python would try again at its end, and complain."""
+    """Discard what ``stream`` did not accept: Python would write it again at exit, and print an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def load(
     paths: list[str], gpu: str | None = None, strict: bool = False, lean: bool = False
 ) -> Profile:
-    """The profile in ``paths``. Raises BadInput; shows on a terminal that it is at work.
+    """Return the profile in ``paths``. Raises BadInput; shows a status line on a terminal meanwhile.
 
-    What cannot be read of several files is said on stderr, and the others go on, unless ``strict``.
+    If one of several files cannot be read, a line on stderr says so and the others are loaded; with
+    ``strict`` it is an error.
 
-    ``lean``: without columns of which no total is made. ``gpu`` names devices that the trace does not
-    name; one that is not known ends the command.
+    ``lean``: leave out the columns of which no total is made. ``gpu`` names the devices that the trace
+    does not name; an unknown name ends the command.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.profile import load as load_profile
 
     path = paths[0] if len(paths) == 1 else paths
     try:
-        # a cell of a notebook keeps what would be overwritten
+        # a notebook's cell keeps every line that a terminal would overwrite
         if sys.stderr is None or not sys.stderr.isatty() or in_notebook():
             profile = load_profile(path, gpu=gpu, strict=strict, lean=lean)
         else:
@@ -136,23 +149,23 @@ def load(
         say(f"left out: {one['path']}: {one['what']}")
     if failed:
         whole = profile.trace.origin["files"]
-        say(f"{whole - len(failed)} of {whole} files were read; --strict makes that an error")
+        say(f"only {whole - len(failed)} of {whole} files were read; --strict makes this an error")
     return profile
 
 
 def show(tables: list[Table], width: int | None) -> None:
-    """The tables on stdout."""
+    """Print the tables on stdout."""
     from opscope.reports.layout import write
 
     _print(lambda stdout: write(tables, stdout, width))
 
 
-#: Rows of a table where nobody says how many.
+#: Rows of a table without ``--top``.
 TOP = 20
 
 
 def arrange(frame: pl.DataFrame, sort: str, chosen: str | None) -> tuple[pl.DataFrame, list[str]]:
-    """``frame`` sorted, and the columns asked for; ends the command on a column that is not there."""
+    """Return ``frame`` sorted, and the chosen columns; ends the command if a column does not exist."""
     keys = split(chosen) if chosen else frame.columns
     for key in (sort, *keys):
         if key not in frame.columns:
@@ -160,14 +173,13 @@ def arrange(frame: pl.DataFrame, sort: str, chosen: str | None) -> tuple[pl.Data
 
             fail(unknown("column", key, frame.columns))
     largest_first = frame.schema[sort].is_numeric() or frame.schema[sort].is_temporal()
-    key = sort if largest_first else frame[sort].cast(str)  # text by the alphabet, not by its code
+    key = sort if largest_first else frame[sort].cast(str)  # alphabetically, not by category number
     return frame.sort(key, descending=largest_first, nulls_last=True, maintain_order=True), keys
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A table of a command: its title, the columns shown unless others are asked for, and what stands
-    there where it has no rows."""
+    """A command's table: its title, the columns shown by default, and the text shown if it has no rows."""
 
     title: str
     shown: str
@@ -183,7 +195,8 @@ class Listing:
         json: bool,
         width: int | None,
     ) -> None:
-        """``frame`` on stdout, the largest by ``sort`` first: as CSV or JSON with all of its columns."""
+        """Print ``frame`` on stdout, the largest by ``sort`` first: a table of ``shown``, or as CSV or JSON
+        all of its columns; in every form the columns ``chosen``, if any are."""
         ordered, keys = arrange(frame, sort, chosen)
         if csv or json:
             raw(ordered.select(keys), csv, top)
@@ -196,23 +209,23 @@ class Listing:
 
 
 def split(text: str) -> list[str]:
-    """``"a, b"`` as ``["a", "b"]``."""
+    """Split ``"a, b"`` into ``["a", "b"]``."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def emit(text: str) -> None:
-    """``text`` on stdout, a newline at its end."""
+    """Print ``text`` on stdout, ended by a newline."""
     _print(lambda stdout: stdout.write(text if text.endswith("\n") else text + "\n"))
 
 
 def one_form(csv: bool, json: bool) -> None:
-    """End the command where stdout is asked for in two forms at once."""
+    """End the command if both ``--csv`` and ``--json`` are given."""
     if csv and json:
-        fail("--csv and --json: stdout can be one of them")
+        fail("--csv and --json cannot be combined: choose one")
 
 
 def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:
-    """The first ``top`` rows of the frame (all, unless given) on stdout as CSV or as JSON."""
+    """Print the first ``top`` rows of the frame (None or 0: all) on stdout as CSV or as JSON."""
     from opscope.reports import files
 
     frame = frame.head(top) if top else frame
@@ -221,7 +234,7 @@ def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:
         return
     warn_of_formulas(frame)
     text = files.as_csv(frame)
-    if sys.stdout is not None and sys.stdout.isatty():  # a file gets the text as it is
+    if sys.stdout is not None and sys.stdout.isatty():  # a file gets the text unchanged
         from opscope.reports.units import visible
 
         text = visible(text, kept="\n")
@@ -229,22 +242,22 @@ def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:
 
 
 def warn_of_formulas(*frames: pl.DataFrame) -> None:
-    """Say so where a spreadsheet would take texts of a CSV file for formulas and run them."""
+    """Warn if a spreadsheet would run texts of a CSV file as formulas."""
     from opscope.reports import files
 
     cells = sum(map(files.formulas, frames))
     if cells:
         say(
-            f"{cells} cells of the CSV begin with =, +, - or @: a spreadsheet takes them for formulas;"
-            " import them as text"
+            f"{cells} cells of the CSV begin with =, +, - or @, which a spreadsheet runs as formulas: import"
+            " them as text"
         )
 
 
 def scratch_beside(output: Path) -> Path:
-    """A folder for what becomes ``output``, on its own disk. Ends the command where there can be none."""
+    """Make a scratch folder on the same disk as ``output``. Ends the command if that fails."""
     from opscope.backends import kept
 
     try:
         return kept.beside(output)
-    except OSError as error:  # some folders say that they can be written to, and cannot
-        fail(f"{output.parent}: cannot be written to ({error.strerror or error})")
+    except OSError as error:  # some folders have write permission and still refuse a write
+        fail(f"{output.parent}: cannot write to this folder ({error.strerror or error})")

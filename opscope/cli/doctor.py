@@ -1,4 +1,4 @@
-"""``opscope doctor``: what works on this machine, what a profile lacks, and how to have the rest."""
+"""``opscope doctor``: what works on this machine, what a profile lacks, and how to get the rest."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ import opscope
 
 from . import common, gaps
 
-#: Frameworks that users may look for here, by distribution name, for which opscope has no adapter yet.
+#: Distribution names of frameworks without an adapter yet, which users may look for here.
 _WITHOUT_ADAPTER = ("mindspore", "onnxruntime", "tensorrt")
 
 
-#: The reports that say what a profile lacks.
+#: The reports that show what a profile lacks.
 _EXPLAINING = ("unattributed", "missing", "notes")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at: whether it works, what was found, and what to do where it does not."""
+    """One thing checked: whether it works, what was found, and what to do if it does not work."""
 
     what: str
     works: bool
@@ -42,19 +42,19 @@ class Check:
 def doctor(
     file: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="A profile or trace whose gaps to explain."),
+        typer.Argument(metavar="FILE", help="A profile or trace: explain what it lacks."),
     ] = None,
     ops: Annotated[
-        bool, typer.Option("--ops", help="List the ops whose FLOPs and bytes are modelled.")
+        bool, typer.Option("--ops", help="List the ops whose FLOPs and bytes opscope computes.")
     ] = False,
     gpu: common.Gpu = None,
     strict: common.Strict = False,
-    json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
     width: common.Width = None,
 ) -> None:
-    """Say what works here, or what a FILE lacks.
+    """Show what works on this machine, or what a FILE lacks.
 
-    And how to make the rest work, or why it is not there.
+    For what does not work or is missing, it says why and how to get it.
     """
     from opscope.reports import console
     from opscope.reports.columns import columns
@@ -65,7 +65,7 @@ def doctor(
         many = sum(not str(row["source"]).startswith("null: ") for row in rows)
         title = f"{many} ops with a cost model"
         if many < len(rows):
-            title += f", {len(rows) - many} whose cost no call tells"
+            title += f", {len(rows) - many} whose cost cannot be computed from a call"
         table = Table(title, columns(["name", "family", "source"]), rows)
     elif file:
         profile = common.load(file, gpu, strict)
@@ -77,7 +77,9 @@ def doctor(
             common.show(
                 [
                     Table(
-                        f"What {', '.join(file)} holds", columns(["table", "rows", "means"]), held
+                        f"Contents of {', '.join(file)}",
+                        columns(["table", "rows", "means"]),
+                        held,
                     ),
                     *more,
                 ],
@@ -117,11 +119,14 @@ def doctor(
 
 
 def checks() -> Iterator[Check]:
-    """Everything looked at on this machine. Loads the frameworks that are installed."""
+    """Yield every check of this machine. Loads the frameworks that are installed."""
     yield Check("opscope", True, f"{opscope.__version__}, Python {platform.python_version()}")
     supported = sys.platform.startswith("linux")
     yield Check(
-        "capture", supported, platform.platform(), "captures are made on Linux; reports work here"
+        "capture",
+        supported,
+        platform.platform(),
+        "opscope records on Linux only; reports work here",
     )
     yield from _adapters()
     yield _gpu()
@@ -141,24 +146,24 @@ def _adapters() -> Iterator[Check]:
         version = _version(name)
         if name not in targets:
             if version:
-                yield Check(name, False, version, "this version of opscope has no adapter for it")
+                yield Check(name, False, version, "opscope has no adapter for it yet")
             continue
         if version is None:
-            yield Check(name, False, "not installed", f"pip install {name}, in this environment")
+            yield Check(name, False, "not installed", f"pip install {name} in this environment")
             continue
         try:
             requires = known.load(targets[name]).requires
-        except Exception as error:  # noqa: BLE001 - a framework that is broken may raise anything
+        except Exception as error:  # noqa: BLE001 - a broken framework may raise anything
             why = " ".join(str(error).split()) or type(error).__name__
             yield Check(name, False, version, f"it cannot be imported: {why}")
             continue
         fits = SpecifierSet(requires).contains(version, prereleases=True)
-        yield Check(name, fits, version, f"the adapter is for {name} {requires}")
+        yield Check(name, fits, version, f"the adapter needs {name} {requires}")
 
 
 def _version(name: str) -> str | None:
-    """The version of the distribution ``name``, else of one that has the package ``name``: there are
-    several of some (``tensorflow-cpu``)."""
+    """Return the version of the distribution ``name``, else of one that provides the package ``name``
+    (``tensorflow-cpu`` provides ``tensorflow``); None if there is neither."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -170,7 +175,7 @@ _distributions = functools.cache(importlib.metadata.packages_distributions)
 
 
 def _gpu() -> Check:
-    """What the driver itself says, CUDA's or HIP's; loading it starts no context on any GPU."""
+    """Check for a GPU by the CUDA or HIP driver; loading the driver creates no context on a GPU."""
     import ctypes
 
     windows = os.name == "nt"
@@ -178,7 +183,7 @@ def _gpu() -> Check:
         "GPU",
         False,
         "no CUDA or HIP driver",
-        "profiles hold CPU times of ops; reading GPU traces made elsewhere works",
+        "profiles made here have the CPU times of ops; GPU traces made elsewhere can be read",
     )
     for runtime, library, names in (
         ("CUDA", "nvcuda.dll" if windows else "libcuda.so.1", ("cuInit", "cuDeviceGetCount")),
@@ -199,8 +204,8 @@ def _gpu() -> Check:
         without = Check("GPU", False, said, look)
     from opscope.backends import gpu_vendor
 
-    if gpu_vendor() == "amd":  # PyTorch's wheels bring HIP along; the system needs none
-        return Check("GPU", True, "an AMD GPU, by /dev/kfd; HIP is not installed for the system")
+    if gpu_vendor() == "amd":  # PyTorch's wheels contain HIP; the system need not have it
+        return Check("GPU", True, "an AMD GPU (/dev/kfd exists); the system has no HIP of its own")
     return without
 
 
@@ -211,14 +216,14 @@ def _nsys() -> Check:
             "Nsight Systems",
             False,
             "nsys is not on PATH",
-            "not needed with PyTorch; with it, programs of any kind can be profiled on a GPU",
+            "PyTorch does not need it; with it, any program can be profiled on a GPU",
         )
     try:
         shown = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("Nsight Systems", False, path, f"it does not run: {error}")
+        return Check("Nsight Systems", False, path, f"nsys does not run: {error}")
     return Check("Nsight Systems", True, " ".join(shown.stdout.split()) or path)
 
 
@@ -232,12 +237,12 @@ def _nvtx() -> Check:
 
 
 def _torch_observers() -> Iterator[Check]:
-    """PyTorch's native observer and what it is given beside: built, or why they are not."""
+    """Check the native libraries of the PyTorch adapter: built, or why they are not."""
     whats = ("PyTorch observer", "PyTorch memory observer", "PyTorch process groups")
     without = (
-        "ops are observed from Python, at 10 µs each",
+        "ops are observed from Python, which takes 10 µs per op",
         "the CPU's memory is not recorded",
-        "collectives do not name their group",
+        "collectives are recorded without their process group",
     )
     when = (
         "the first capture, in about 11 s",
@@ -246,7 +251,7 @@ def _torch_observers() -> Iterator[Check]:
     )
     if _version("torch") is None:
         for what in whats:
-            yield Check(what, False, "PyTorch is not installed", "nothing to build it against")
+            yield Check(what, False, "PyTorch is not installed", "it is built against PyTorch")
         return
     from opscope.adapters.torch.native.binary import (
         GROUPS,
@@ -271,40 +276,46 @@ def _torch_observers() -> Iterator[Check]:
                 what, True, f"{path}{', without NVTX (pip install nvidia-nvtx)' if deaf else ''}"
             )
         elif wanted.compiler is None:
-            advice = f"install a C++ compiler, else {lacking}"
-            yield Check(what, False, "not built, no C++ compiler", advice)
+            advice = f"install a C++ compiler; without one {lacking}"
+            yield Check(what, False, "not built: no C++ compiler was found", advice)
         else:
-            advice = f"it is built at {first}; ahead: opscope build torch"
-            yield Check(what, False, f"not built, {wanted.compiler} would", advice)
+            advice = f"it is built at {first}; to build it now: opscope build torch"
+            yield Check(what, False, f"not built yet; {wanted.compiler} can build it", advice)
 
 
 def _tensorflow_observers() -> Iterator[Check]:
-    """What hears TensorFlow's graph ops and what reads sizes that a graph does not know, likewise."""
+    """Check the native libraries of the TensorFlow adapter: the observer of graph ops, and the reader of
+    sizes that a graph does not know."""
     ears, inputs = "TensorFlow observer", "TensorFlow size reader"
     if _version("tensorflow") is None:
         for what in (ears, inputs):
-            yield Check(what, False, "TensorFlow is not installed", "nothing to build it against")
+            yield Check(
+                what, False, "TensorFlow is not installed", "it is built against TensorFlow"
+            )
         return
     try:
         from opscope.adapters.tensorflow import running
 
         flags = running.inputs_flags(importlib.import_module("tensorflow"))
-    except Exception as error:  # noqa: BLE001 - a TensorFlow that is broken may raise anything
+    except Exception as error:  # noqa: BLE001 - a broken TensorFlow may raise anything
         why = " ".join(str(error).split()) or type(error).__name__
         for what in (ears, inputs):
             yield Check(what, False, "TensorFlow cannot be used", why)
         return
-    profiler = "TensorFlow's profiler tells the ops of graphs"
-    unknown = "sizes that a graph does not know are not told"
+    profiler = "the ops of graphs come from TensorFlow's profiler"
+    unknown = "sizes that a graph does not know are not recorded"
     yield _compiled(ears, running.SOURCE, ((),), "the first capture, in about 1 s", profiler)
-    when = "the first capture of a graph that does not know its sizes, in some seconds"
+    when = "the first capture of a graph that does not know its sizes, in a few seconds"
     yield _compiled(inputs, running.INPUTS, flags, when, unknown)
 
 
 def _compiled(
     what: str, source: Path, flags: tuple[tuple[str, ...], ...], when: str, without: str
 ) -> Check:
-    """A library of ``adapters.shared.compiled``, made with the first of ``flags`` that it can be."""
+    """Check a library of ``adapters.shared.compiled``, built with the first of ``flags`` that works.
+
+    ``without`` says what happens without it, ``when`` says when it is built.
+    """
     from opscope.adapters.shared.compiled import BuildError, cached, compiler_of, library_name
 
     try:
@@ -316,10 +327,10 @@ def _compiled(
         return Check(what, True, str(path))
     compiler, language = compiler_of(source), "C++" if source.suffix == ".cc" else "C"
     if compiler is None:
-        advice = f"install a {language} compiler, else {without}"
-        return Check(what, False, f"not built, no {language} compiler", advice)
-    advice = f"it is built at {when}; ahead: opscope build tensorflow"
-    return Check(what, False, f"not built, {compiler} would", advice)
+        advice = f"install a {language} compiler; without one {without}"
+        return Check(what, False, f"not built: no {language} compiler was found", advice)
+    advice = f"it is built at {when}; to build it now: opscope build tensorflow"
+    return Check(what, False, f"not built yet; {compiler} can build it", advice)
 
 
 def _models() -> list[dict[str, object]]:
@@ -333,7 +344,7 @@ def _models() -> list[dict[str, object]]:
 
 
 def _register_models() -> None:
-    """Import every module of cost models, which registers them."""
+    """Import every module of cost models; importing one registers its models."""
     import pkgutil
 
     import opscope.core.perf as package

@@ -1,4 +1,4 @@
-"""What a profile lacks and how to capture it: for each reason why time has no op, and each table."""
+"""What a profile lacks, and how to capture it: advice per reason why time has no op, and per table."""
 
 from __future__ import annotations
 
@@ -8,70 +8,70 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: How to capture so that a gap closes, by the reason (core.attribution.attribute.REASONS, and the CPU's own).
+#: How to capture so that the time gets an op, by reason (core.attribution.attribute.REASONS, and the CPU's).
 ADVICE: Final[Mapping[str, str]] = {
     "no launch record": (
-        "Work launched before the capture began, or whose CUDA calls were not traced. Begin the "
-        "capture at a step (opscope run --steps 3:6), or after torch.cuda.synchronize(); with "
+        "The work was launched before the capture began, or its CUDA calls were not traced. Begin "
+        "the capture at a step (opscope run --steps 3:6), or after torch.cuda.synchronize(); with "
         "torch.profiler use a schedule with warmup; with nsys trace the calls too: -t cuda,nvtx"
     ),
     "the launching thread has no op ranges": (
-        "A thread of its own launched these. Call opscope.init() before threads are started, and "
-        "wrap what they do in opscope.annotate; a C++ thread must push NVTX ranges itself"
+        "A thread without ops launched these. Call opscope.init() before the program starts threads, "
+        "and wrap their work in opscope.annotate; a C++ thread must push NVTX ranges itself"
     ),
     "launched outside any op range": (
-        "The launching thread has ops, but none was open: custom CUDA code, or a library that "
-        "annotates nothing. Put opscope.annotate('name') around the call"
+        "The launching thread has ops, but none was open at the launch: it is custom CUDA code, or a "
+        "library without annotations. Put opscope.annotate('name') around the call"
     ),
     "the trace has no op ranges": (
-        "The program was traced without annotations. Run it by `opscope run`, or call "
-        "opscope.init() first; under nsys trace NVTX too: -t cuda,nvtx; with torch.profiler add "
+        "The program was traced without annotations. Run it with `opscope run`, or call "
+        "opscope.init() first; with nsys trace NVTX too: -t cuda,nvtx; with torch.profiler add "
         "ProfilerActivity.CPU"
     ),
     "replayed from a CUDA graph whose capture is not in the trace": (
-        "Record while the graph is captured as well, or open both traces together "
+        "Record while the CUDA graph is captured as well, or open both traces together "
         "(opscope report REPLAY CAPTURE); with nsys: --cuda-graph-trace=node"
     ),
     "replayed from a CUDA graph that runs nodes concurrently and does not number them": (
-        "The order of parallel branches tells nothing. A profiler that numbers nodes does: PyTorch for "
-        "CUDA 12 or later, or nsys with --cuda-graph-trace=node"
+        "The nodes of parallel branches have no fixed order. Use a profiler that numbers the nodes: PyTorch "
+        "for CUDA 12 or later, or nsys with --cuda-graph-trace=node"
     ),
     "replayed from a CUDA graph that any of several captures may have made": (
-        "Record with opscope.init(), whose ranges name each graph, or with nsys "
-        "--cuda-graph-trace=node, from before the captures"
+        "Record with opscope.init(), whose ranges name each CUDA graph, or with nsys "
+        "--cuda-graph-trace=node, and start before the graphs are captured"
     ),
     "names no op, although kernels of the trace do": (
-        "The profiler wrote no op beside these, and their names occur in no op or in several. Record "
-        "with opscope.init() as well, so that the ranges around their launches tell"
+        "The profiler wrote no op for these, and their names match no op or several. Record with "
+        "opscope.init() as well: the ranges around their launches name the op"
     ),
     "inside steps, compiling a program": (
         "XLA and torch.compile compile at the first call, and again for other shapes. Warm up before "
-        "the capture (opscope run --steps 3:6), keep shapes alike, or keep what was compiled: "
+        "the capture (opscope run --steps 3:6), keep the shapes the same, or cache the compiled code: "
         "JAX_COMPILATION_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR"
     ),
     "inside steps, outside any op": (
-        "Python's own time, or a library without an adapter: opscope.annotate names it; "
+        "This is Python's own time, or a library without an adapter. Name it with opscope.annotate; "
         "`opscope doctor` lists the adapters"
     ),
 }
-#: What a person cannot learn from a profile without the table.
+#: What each table contains, and what a profile without it cannot show.
 MEANING: Final[Mapping[str, str]] = {
-    "ranges": "ops, layers and steps: without them nothing says what the time was for",
-    "calls": "CUDA API calls: without them kernels are not tied to what launched them",
+    "ranges": "ops, layers and steps: without them no time has an op",
+    "calls": "CUDA API calls: without them it is not known which op launched a kernel",
     "kernels": "GPU kernels: without them device time is not known",
     "memops": "copies and sets between host and device",
-    "graph_nodes": "nodes of CUDA graphs: without them their kernels have no op",
+    "graph_nodes": "nodes of CUDA graphs: without them kernels of CUDA graphs have no op",
     "syncs": "waits for the device",
     "allocations": "device memory over time",
     "counters": "hardware counters per kernel",
-    "thread_states": "when threads ran and waited: what the time outside ops is",
+    "thread_states": "when threads ran and waited: explains the time outside ops",
     "samples": "values over time, such as utilization",
     "devices": "the GPUs' limits, for efficiency",
 }
 
 
 def tables(profile: Profile) -> list[dict[str, object]]:
-    """One row per trace table: table, rows, and what it is good for."""
+    """Return one row per table of the trace: its name, its number of rows, its use."""
     trace = profile.trace
     rows: list[dict[str, object]] = []
     for table, meaning in MEANING.items():
@@ -81,7 +81,7 @@ def tables(profile: Profile) -> list[dict[str, object]]:
 
 
 def advice(profile: Profile) -> list[dict[str, object]]:
-    """One row per reason for which time has no op: reason, kernels, time (ns), share, how to close it."""
+    """Return one row per reason why time has no op: reason, kernels, time (ns), share, advice."""
     return [
         {**row, "advice": ADVICE[str(row["reason"])]}
         for row in profile.unattributed().cast({"reason": str}).to_dicts()

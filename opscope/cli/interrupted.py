@@ -1,4 +1,4 @@
-"""From the program's end to the profile: a signal loses nothing, and is answered by a line."""
+"""Handle signals while the profile is made: end at once, keep the recording, and say where it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.backends import kept
 
 from . import common
 
-#: What ends a command that nobody wants to wait for.
+#: The signals that ask a command to end.
 SIGNALS: Final = frozenset(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
@@ -22,10 +22,10 @@ _CAN_WAIT: Final = hasattr(signal, "sigwait") and hasattr(signal, "pthread_sigma
 
 
 class Interruptible:
-    """While a profile is made of ``folder``: a signal ends this process with the program's ``status``.
+    """End this process with the program's ``status`` on a signal, while a profile is made of ``folder``.
 
-    Python would handle a signal between two of its own instructions, and Polars may be busy for long:
-    so the signals are blocked, and a thread waits for them. Made before they are blocked first.
+    Python handles a signal only between two of its own instructions, and a call of Polars may take long.
+    So the signals are blocked, and a thread waits for them. Create it before the signals are first blocked.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,13 +34,14 @@ class Interruptible:
         self._lock = threading.Lock()
         self._over = self._stands = False
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, ()) if _CAN_WAIT else set()
-        # what was ignored before us (nohup, a shell's background job) stays so; a wait would get it
+        # a signal that was ignored before (nohup, a shell's background job) stays ignored: sigwait would
+        # receive it
         self._signals = {one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
         self._thread: threading.Thread | None = None
         self._ends = threading.Event()
 
     def begin(self, status: int) -> None:
-        """The program has ended with ``status``."""
+        """Start waiting for signals: the program has ended with ``status``."""
         self._status = status
         if _CAN_WAIT and self._signals:
             signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
@@ -48,14 +49,14 @@ class Interruptible:
             self._thread.start()
 
     def stands(self, deed: Callable[[], object]) -> None:
-        """The profile stands, or there is none to make: ``deed`` deletes what it was made of."""
+        """Call ``deed``, which deletes the parts: the profile is complete, or there is none to make."""
         with self._lock:
             self._stands = True
             deed()
 
     def line(self, name: str) -> str:
-        """What is said of an end by the signal ``name``."""
-        return f"{name} while the profile was made; {kept.left(self._folder)}"
+        """Return the message for an end by the signal ``name``."""
+        return f"{name} while the profile was written; {kept.left(self._folder)}"
 
     def __enter__(self) -> Interruptible:
         return self
@@ -69,7 +70,7 @@ class Interruptible:
         self._over = True
         thread = self._thread
         if thread is not None and thread.ident is not None:
-            signal.pthread_kill(thread.ident, next(iter(self._signals)))  # wakes it
+            signal.pthread_kill(thread.ident, next(iter(self._signals)))  # wake the thread
             self._ends.set()
             thread.join()
         if _CAN_WAIT:
@@ -79,7 +80,7 @@ class Interruptible:
     def _wait(self) -> None:
         number = signal.sigwait(self._signals)
         if self._over:
-            self._ends.wait()  # its id is good until then
+            self._ends.wait()  # the thread's id stays valid until the kill has returned
             return
         with self._lock:
             if not self._stands:

@@ -1,4 +1,4 @@
-"""``opscope kernels``: the GPU kernels and the ops they belong to."""
+"""``opscope kernels``: list the GPU kernels and the ops that launched them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def kernels(
     strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
-    """List the kernels by the time they took.
+    """List the GPU kernels by time, the longest first.
 
-    With --each every execution is a row, with the operator that launched it.
+    With --each every execution is a row, with the op that launched it.
     """
     common.one_form(csv, json)
     profile = common.load(file, gpu, strict)
     frame = profile.kernels(categories=True) if each else profile.kernel_totals()
     sort = sort or ("duration" if each else "total")
-    empty = "no kernels in this profile: it was taken without a GPU, or kernels were not captured"
+    empty = "no kernels in this profile: no GPU was used, or kernels were not captured"
     listing = common.Listing("Kernels", _EACH if each else _SHOWN, empty)
     listing.write(frame, sort, top, columns, csv, json, width)

@@ -1,4 +1,4 @@
-"""Start the user's command and stand out of its way: streams, exit status and signals pass through."""
+"""Run the user's command as a shell would: streams, exit status and signals pass through."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import signal
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 
-#: Signals that somebody may send to stop or steer a program by the id of the process they see.
+#: Signals that a user may send to opscope's process id to stop or steer the program.
 _FORWARDED = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
     if hasattr(signal, name)
 )
-#: ``si_code`` of a signal that the kernel sent: a key pressed at the terminal.
+#: ``si_code`` of a signal that the operating system sent: a key pressed at the terminal.
 _SI_KERNEL = 0x80
 
 
@@ -23,12 +23,12 @@ def run(
     env: Mapping[str, str],
     held: Collection[signal.Signals] = (),
 ) -> int:
-    """Run ``command`` to its end and return its status as a shell gives it (128 + signal number).
+    """Run ``command`` to its end and return its status as a shell does (128 + signal number).
 
-    The child shares our process group, as it would its shell's, so what the terminal sends reaches
-    it without us; what is sent to us alone is passed on to it, and it alone, as it would have been
-    without us. The signals ``held`` stay blocked, so that none comes between the command's end and
-    what is done after it. Raises OSError where the command cannot be started.
+    The child is in opscope's process group, so a signal from the terminal reaches it directly. A signal
+    sent to opscope's process alone is passed on to the child alone. The signals ``held`` stay blocked
+    after the command ends, so that none arrives before the caller handles them. Raises OSError if the
+    command cannot be started.
     """
     waits = hasattr(signal, "sigwaitinfo")
     status = _posix(command, env, held) if waits else _portable(command, env)
@@ -36,11 +36,11 @@ def run(
 
 
 def _posix(command: Sequence[str], env: Mapping[str, str], held: Collection[signal.Signals]) -> int:
-    # Blocked and waited for rather than handled: nothing is lost between the fork and the wait, and
-    # siginfo tells who sent it, which a handler does not learn.
+    # Signals are blocked and waited for, not handled: none is lost between the fork and the wait, and
+    # siginfo names the sender, which a handler does not learn.
     awaited = {*_FORWARDED, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
-    # a child whose end is ignored by inheritance is reaped by the kernel, its status lost
+    # if an inherited SIGCHLD is ignored, the operating system reaps the child and its status is lost
     ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         child = subprocess.Popen(
@@ -63,13 +63,13 @@ def _posix(command: Sequence[str], env: Mapping[str, str], held: Collection[sign
 
 
 def _drain(awaited: set[signal.Signals]) -> None:
-    """Take what is still pending: it was meant for the child, which has ended."""
+    """Discard the signals still pending: they were meant for the child, which has ended."""
     while signal.sigtimedwait(awaited, 0) is not None:
         pass
 
 
 def _portable(command: Sequence[str], env: Mapping[str, str]) -> int:
-    # no siginfo here: a key press reaches the child by itself, and a SIGTERM is passed on
+    # no siginfo on this platform: a key press reaches the child directly, and a SIGTERM is passed on
     child = subprocess.Popen(list(command), env=dict(env))
     ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
     terminated = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
@@ -83,27 +83,27 @@ def _portable(command: Sequence[str], env: Mapping[str, str]) -> int:
 def hooked_environment(
     env: Mapping[str, str], hook: str, settings: Mapping[str, str]
 ) -> dict[str, str]:
-    """``env`` with ``settings``, and with the folder ``hook`` first on Python's path.
+    """Return ``env`` with ``settings``, and with the folder ``hook`` first on Python's path.
 
-    Where opscope itself is not an installed package but lies in a folder (a source tree), that
-    folder comes second, so that the child finds the same opscope.
+    If opscope is not installed but imported from a source tree, that folder comes second, so that the
+    child imports the same opscope.
     """
     path = [hook]
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if os.path.basename(home) not in ("site-packages", "dist-packages"):
         path.append(home)
     if env.get("PYTHONPATH"):
-        path.append(env["PYTHONPATH"])  # as it is: an empty entry in it means the working folder
+        path.append(env["PYTHONPATH"])  # unchanged: an empty entry means the working folder
     return {**env, **settings, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def name_of(command: Sequence[str]) -> str:
-    """What to call the profile of ``command``: its script, its module, or the program's own name."""
+    """Return a name for the profile of ``command``: its script's, its module's, or the program's."""
     for number, word in enumerate(command[1:], start=1):
         if word.endswith(".py"):
             return os.path.splitext(os.path.basename(word))[0]
         if word == "-m" and number + 1 < len(command):
-            # ``python -m torch.distributed.run train.py`` is about train.py
+            # the script of ``python -m torch.distributed.run train.py`` is train.py
             scripts = [rest for rest in command[number + 2 :] if rest.endswith(".py")]
             return name_of(["", scripts[0]]) if scripts else command[number + 1].split(".")[-1]
     name = os.path.basename(command[0])
@@ -111,25 +111,25 @@ def name_of(command: Sequence[str]) -> str:
 
 
 def explain_start_failure(error: OSError, command: Sequence[str]) -> tuple[str, int]:
-    """One line about a command that did not start, and the status that a shell would give."""
+    """Return one line about a command that did not start, and the status that a shell would return."""
     if not command[0]:
         return "'': command not found", 127
     if isinstance(error, FileNotFoundError):
-        found = "its interpreter (its first line, or its loader) is not found"
+        found = "its interpreter (named in its first line) or its loader was not found"
         return f"{command[0]}: {found if shutil.which(command[0]) else 'command not found'}", 127
     return f"{command[0]}: {error.strerror or error}", 126
 
 
-#: Options of Python that take the next word with them.
+#: Options of Python whose value is the next word.
 _TAKES_NEXT = ("-W", "-X", "--check-hash-based-pycs")
-#: A few modules found or not found: enough for any disk.
+#: Seconds to look for a module: enough on any disk.
 _LOOKING_S = 10
 
 
 def never_began(command: Sequence[str], status: int) -> bool:
-    """Whether the program itself never ran: a command that is not there, a Python without its script.
+    """Return whether the program itself never ran: the command, or Python's script or module, is missing.
 
-    Who was to start it has said so by then.
+    The shell or Python has printed an error by then.
     """
     if status in (126, 127):
         return True
@@ -149,7 +149,7 @@ def never_began(command: Sequence[str], status: int) -> bool:
 
 
 def _has_module(python: str, module: str) -> bool:
-    """Whether ``python`` finds the module's package; True where that cannot be told."""
+    """Return whether ``python`` finds the module's package; True if that cannot be found out."""
     look = (
         "import importlib.util, sys; sys.path[0] = ''; "
         "sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"

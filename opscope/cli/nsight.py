@@ -1,4 +1,4 @@
-"""Nsight Systems around a run, within it, or begun by it: where its report lies, and how it is read."""
+"""Nsight Systems and ``opscope run``: the nsys command, the path of its report, and how to read that."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-#: By each process that leaves its ranges to a tool, in the run's folder.
+#: In the run's folder: the file of each process whose ranges a tool records.
 _WORD: Final = "told-{}.json"
 SUFFIX: Final = ".nsys-rep"
-#: Forked workers are traced only where Nsight Systems is asked for it; sampling the CPU needs rights
-#: that containers lack, and is of no use here.
+#: nsys traces forked workers only with its option for that. CPU sampling needs rights that containers
+#: lack, and opscope does not use it.
 _OPTIONS: Final = (
     "-t",
     "nvtx,cuda",
@@ -23,33 +23,33 @@ _OPTIONS: Final = (
     "--trace-fork-before-exec=true",
 )
 _OUTPUT: Final = ("-o", "--output")
-#: No process is deeper in others.
+#: The most ancestors to look at; no process has more.
 _MOST: Final = 64
 
 
 def command(program: Sequence[str], target: Path, *, force: bool) -> list[str]:
-    """``nsys profile … program``, whose report is ``target`` with Nsight's ending.
+    """Return the command ``nsys profile … program``; its report is ``target`` with Nsight's suffix.
 
-    Raises ValueError where that cannot be.
+    Raises ValueError if nsys is missing or already runs this process, or if the report exists.
     """
     nsys = shutil.which("nsys")
     if nsys is None:
         raise ValueError(
-            "--backend nsys: there is no nsys on PATH; with Nsight Systems elsewhere, type: "
+            "--backend nsys: nsys is not on PATH; if Nsight Systems is installed elsewhere, type: "
             "/path/to/nsys profile -t nvtx,cuda -o NAME opscope run -- COMMAND"
         )
     if "NSYS_PROFILING_SESSION_ID" in os.environ:
-        raise ValueError("--backend nsys: Nsight Systems runs this already; leave it out")
+        raise ValueError("Nsight Systems already profiles this process: leave out --backend nsys")
     report = target.with_suffix(SUFFIX)
     if report.exists() and not force:
-        raise ValueError(f"{report}: exists; --force replaces it")
+        raise ValueError(f"{report} exists; --force replaces it")
     overwrite = "true" if force else "false"
     output = report.absolute().with_suffix("")
     return [nsys, "profile", *_OPTIONS, "-f", overwrite, "-o", str(output), *program]
 
 
 def leave_word(folder: str, env: Mapping[str, str]) -> None:
-    """In a child of the run: that a tool is to record it, whether one hears it, and where it writes."""
+    """Write, in a child of the run: whether an NVTX tool is attached, and the path of its report."""
     from opscope.backends import under_nsys
     from opscope.core.capture.nvtx_sink import attached
 
@@ -64,35 +64,35 @@ def leave_word(folder: str, env: Mapping[str, str]) -> None:
 
 
 def last_words(parts: Path) -> list[str]:
-    """In the run, at its end: where the ranges are that tools have recorded, a line each."""
+    """Return, at the run's end, one line per place in which a tool has recorded ranges."""
     told = [json.loads(path.read_text("utf-8")) for path in sorted(parts.glob(_WORD.format("*")))]
     lines = []
     if any(not one["heard"] for one in told):
         lines.append(
-            "nothing was recorded of a process that no NVTX tool heard; with Nsight Systems: "
+            "a process was not recorded, because no NVTX tool was attached to it; with Nsight Systems: "
             "nsys profile -t nvtx,cuda opscope run -- COMMAND"
         )
     heard = [one for one in told if one["heard"]]
     reports = sorted({one["report"] for one in heard if one["report"]})
     for report in reports:
         lines.append(
-            f"Nsight Systems has the ranges, in {report}; once it has written that: opscope report {report}"
+            f"Nsight Systems writes the ranges to {report}; once it has ended: opscope report {report}"
         )
     if heard and not reports:
         tool = "Nsight Systems" if any(one["nsight"] for one in heard) else "the NVTX tool"
         lines.append(
-            f"{tool} has the ranges, in the report that it names when it ends; then: "
+            f"{tool} writes the ranges to its own report, which it names when it ends; then: "
             f"opscope report NAME{SUFFIX if tool.startswith('Nsight') else ''}"
         )
     return lines
 
 
 def report_of_ancestor() -> Path | None:
-    """Where the ``nsys profile`` that this process runs under writes; None where its command does not
-    tell (it numbers its reports itself, or fills in a pattern)."""
+    """Return the path of the report of the ``nsys profile`` that runs this process; None if its command
+    does not show it (nsys numbers its reports itself, or fills in a pattern)."""
     for pid, words in _ancestors():
         if Path(words[0]).name != "nsys":
-            words = words[1:]  # an interpreter, where nsys is a script
+            words = words[1:]  # the first word is an interpreter if nsys is a script
         if not words or Path(words[0]).name != "nsys" or "profile" not in words[1:3]:
             continue
         name = _output(words)
@@ -108,7 +108,7 @@ def report_of_ancestor() -> Path | None:
 
 
 def _output(words: Sequence[str]) -> str | None:
-    """The value of nsys's own option ``-o``."""
+    """Return the value of nsys's option ``-o``."""
     for number, word in enumerate(words[2:], start=2):
         name, equals, value = word.partition("=")
         if name in _OUTPUT:
@@ -119,7 +119,7 @@ def _output(words: Sequence[str]) -> str | None:
 
 
 def _ancestors() -> Iterator[tuple[int, list[str]]]:
-    """The processes that this one was started by, innermost first, with their command lines."""
+    """Yield the ancestors of this process with their command lines, the parent first."""
     pid = os.getpid()
     for _ in range(_MOST):
         try:

@@ -1,4 +1,4 @@
-"""``opscope ops``: the operators, each distinct call a row, or each single call."""
+"""``opscope ops``: list the ops, one row per distinct call or one row per execution."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def ops(
     strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
-    """List the operators by the time they took.
+    """List the ops by time, the longest first.
 
-    That is the time on the device; on a CPU-only profile, the operator's self time.
+    The time is the time on the device; in a profile without a GPU, the op's self time.
     """
     common.one_form(csv, json)
     profile = common.load(file, gpu, strict)

@@ -1,4 +1,4 @@
-"""``opscope redact``: a copy of a profile that may be sent to others."""
+"""``opscope redact``: write a copy of a profile that can be sent to others."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ def redact(
         bool,
         typer.Option(
             "--private",
-            help="Leave out arguments, host names, serial numbers and folders of paths too.",
+            help="Also remove arguments, host names, serial numbers and the folders of paths.",
         ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("-f", "--force", help="Replace the profile where it exists.")
+        bool, typer.Option("-f", "--force", help="Replace the profile if it exists.")
     ] = False,
 ) -> None:
-    """Write a copy of FILE with passwords, tokens and keys taken out of its texts.
+    """Write a copy of FILE without passwords, tokens and keys.
 
-    What is known by its form or by the name before it is found; a secret that looks like any other word
-    is not. Look at what you send.
+    It finds a secret by its form or by the name before it. It does not find a secret that looks like an
+    ordinary word: look at what you send.
     """
     from opscope.core.tables.redacted import redacted
     from opscope.profile import Profile
 
     target = _target(file, output)
     if target.exists() and not force:
-        common.fail(f"{target}: exists; --force replaces it")
+        common.fail(f"{target} exists; --force replaces it")
     profile = Profile(redacted(common.load([file]).trace, private))
     try:
         profile.save(target, force=force)
     except OSError as error:
-        common.fail(f"{target}: not written: {error.strerror or error}")
+        common.fail(f"{target} was not written: {error.strerror or error}")
     common.say(f"wrote {target}")
 
 
@@ -53,5 +53,5 @@ def _target(file: str, output: Path | None) -> Path:
         stem = Path(file).name.partition(".")[0] or "profile"
         return Path(file).parent / f"{stem}-redacted.opscope"
     if not output.name:
-        common.fail(f"--output {str(output)!r}: names no profile")
+        common.fail(f"--output {str(output)!r} is not a file name")
     return output if output.suffix == ".opscope" else output.with_name(output.name + ".opscope")

@@ -1,4 +1,4 @@
-"""``opscope report``: the summary, the ops and the kernels, to read or as files."""
+"""``opscope report``: print the reports as tables or JSON, or write them to files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from . import common
 
 
 class Command(TyperCommand):
-    """The command, whose help names the reports. They are looked up when the help is shown: every command
-    of the application is built at every start."""
+    """The command, whose help lists the reports.
+
+    It looks the reports up only when the help is shown, because every start builds every command.
+    """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, the names of the reports in it."""
+        """Write the help with the names of the reports."""
         from opscope.reports.registry import divisions, reports
 
         *words, last = divisions()
         named = {
-            "reports": f"Comma-separated: {', '.join(reports())}.",
-            "by": f"The summary, and the time by {', '.join(words)} or {last}.",
+            "reports": f"Reports to give, comma-separated: {', '.join(reports())}.",
+            "by": f"Give the summary, and divide the time by {', '.join(words)} or {last}.",
         }
         for option in self.params:
             if option.name in named:
@@ -37,21 +39,21 @@ def report(
         str | None,
         typer.Option(
             "--reports",
-            help="The reports, comma-separated.",
+            help="Reports to give, comma-separated.",
         ),
     ] = None,
     by: Annotated[
         str | None,
         typer.Option(
             "--by",
-            help="The summary, and the time divided so.",
+            help="Give the summary, and divide the time.",
             metavar="WHAT",
             show_default=False,
         ),
     ] = None,
     formats: Annotated[
         str | None,
-        typer.Option("--formats", help="Write files: csv, json, parquet, comma-separated."),
+        typer.Option("--formats", help="Write files, comma-separated: csv, json, parquet."),
     ] = None,
     output_path: Annotated[
         Path | None,
@@ -59,10 +61,10 @@ def report(
     ] = None,
     base_name: Annotated[
         str | None,
-        typer.Option("--base-name", "--base_name", help="First part of the files' names."),
+        typer.Option("--base-name", "--base_name", help="First part of each file's name."),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on stdout, a key a report.")
+        bool, typer.Option("--json", help="Print one JSON object with a key per report.")
     ] = False,
     top: common.Top = None,
     gpu: common.Gpu = None,
@@ -71,19 +73,19 @@ def report(
 ) -> None:
     """Print where the time went, or write it to files.
 
-    In CSV, JSON and Parquet times are nanoseconds, sizes bytes, and what is not known is null.
+    CSV, JSON and Parquet have times in nanoseconds and sizes in bytes; an unknown value is null.
     """
     from opscope.reports import console, files, registry
 
     if by is not None and reports is not None:
-        common.fail("--by and --reports: both say which reports are given, and one can")
+        common.fail("--by and --reports cannot be combined: each chooses the reports")
     default = reports is None and by is None
     try:
         if by is not None:
             names = registry.resolve(["summary", *registry.divided(by)])
         elif reports is not None:
             names = registry.resolve(common.split(reports))
-        else:  # the tables have a first screen of their own
+        else:  # as tables, the first screen is shown instead
             names = [one.name for one in registry.reports().values() if one.written]
         kinds = files.resolve(common.split(formats or ""))
     except (registry.UnknownReport, files.UnknownFormat) as error:
@@ -103,7 +105,9 @@ def report(
             empty = [name for name, frame in frames.items() if frame.is_empty()]
             frames = {name: frame for name, frame in frames.items() if name not in empty}
             if empty:
-                common.say(f"nothing in {', '.join(empty)}: not written (--reports writes them)")
+                common.say(
+                    f"empty, so not written: {', '.join(empty)} (--reports NAME writes them)"
+                )
         if "csv" in kinds:
             common.warn_of_formulas(*frames.values())
         try:

@@ -1,4 +1,4 @@
-"""``opscope run``: profile a command without a change to it, and say where the time went."""
+"""``opscope run``: profile an unchanged command, and print where the time went."""
 
 from __future__ import annotations
 
@@ -29,25 +29,27 @@ _HOOK = Path(__file__).parent / "_child"
 def run(
     command: Annotated[
         list[str],
-        typer.Argument(metavar="[--] COMMAND [ARGS]...", help="What to run, as you would without."),
+        typer.Argument(
+            metavar="[--] COMMAND [ARGS]...", help="The command, as you usually type it."
+        ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
-            help="The profile to write.  [the script's name, numbered where it exists]",
+            help="The profile to write.  [the script's name, with a number if it exists]",
             show_default=False,
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("-f", "--force", help="Replace the profile where it exists.")
+        bool, typer.Option("-f", "--force", help="Replace the profile if it exists.")
     ] = False,
     steps: Annotated[
-        str | None, typer.Option("--steps", help="Record only these steps: 3:6 is 3, 4 and 5.")
+        str | None, typer.Option("--steps", help="Record only these steps: 3:6 means 3, 4 and 5.")
     ] = None,
     delay: Annotated[
-        float, typer.Option("--delay", min=0, help="Record from this many seconds after the start.")
+        float, typer.Option("--delay", min=0, help="Start recording after this many seconds.")
     ] = 0,
     duration: Annotated[
         float | None, typer.Option("--duration", min=0, help="Record for this many seconds.")
@@ -56,20 +58,21 @@ def run(
         bool,
         typer.Option(
             "--whole",
-            help="Kernels of the whole run, kept in its memory until it ends, not of a window.",
+            help="Record kernels of the whole run, not of a window; the program keeps them in memory until "
+            "it ends.",
         ),
     ] = False,
     backend: Annotated[
         str,
         typer.Option(
             "--backend",
-            help="How: auto, recorder, kineto (GPU kernels by PyTorch), xplane (JAX), nsys (Nsight "
-            "Systems), or emit (for the NVTX tool that runs this).",
+            help="How to record: auto, recorder (ops only), kineto (GPU kernels by PyTorch's profiler), "
+            "xplane (JAX's profiler), nsys (Nsight Systems), or emit (an NVTX tool around opscope records).",
         ),
     ] = "auto",
     memory: Annotated[
         bool,
-        typer.Option("--memory", help="Record each allocation of a tensor's memory too (PyTorch)."),
+        typer.Option("--memory", help="Also record each allocation of tensor memory (PyTorch)."),
     ] = False,
     private: Annotated[
         bool,
@@ -78,15 +81,15 @@ def run(
         ),
     ] = False,
     report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Print the report at the end, on stderr.")
+        bool, typer.Option("--report/--no-report", help="Print the report on stderr at the end.")
     ] = True,
     top: common.Top = None,
     width: common.Width = None,
 ) -> None:
-    """Run COMMAND and profile every Python process of it.
+    """Run COMMAND and profile each of its Python processes.
 
-    The program's input, output, exit status and signals pass through; what opscope has to say goes
-    to stderr. Processes that it starts, torchrun's ranks among them, go into the same profile.
+    The program's input, output, exit status and signals pass through; opscope prints to stderr.
+    Processes that the program starts, such as torchrun's ranks, go into the same profile.
     """
     from opscope.core.process_specs import PRIVATE
 
@@ -116,11 +119,11 @@ def run(
             why = "" if launch.never_began(command, status) else _nothing(steps, delay, duration)
             found = _collect(task, why)
             watch.stands(lambda: kept.discard(parts))
-        except KeyboardInterrupt:  # where signals cannot be waited for
+        except KeyboardInterrupt:  # on platforms without sigwait
             common.say(watch.line("interrupted"))
             raise typer.Exit(status) from None
-        except Exception as error:  # noqa: BLE001  whatever fails, the status is the program's
-            common.say(f"{target}: not written: {kept.reason(error)}; {kept.left(parts)}")
+        except Exception as error:  # noqa: BLE001  whatever fails, the exit status is the program's
+            common.say(f"{target} was not written: {kept.reason(error)}; {kept.left(parts)}")
             raise typer.Exit(status) from None
         try:
             if found is None and backend == "nsys" and report and target.exists():
@@ -128,20 +131,20 @@ def run(
             if found is not None and report and found[0] is not None:
                 _report(found[0], found[1], top, width)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  likewise
-            common.say(f"not reported: {kept.reason(error)}")
+            common.say(f"the report was not printed: {kept.reason(error)}")
     raise typer.Exit(status)
 
 
 def _settings(
     steps: str | None, delay: float, duration: float | None, backend: str, whole: bool
 ) -> dict[str, str]:
-    """What the child's hook needs to know, as environment variables; refuses what makes no sense."""
+    """Return the plan as environment variables for the child's hook; ends the command on bad options."""
     from opscope.backends import has_gpu
 
     from .child import Plan
 
     if backend == "kineto" and not has_gpu():
-        common.fail("--backend kineto: no GPU is visible here; recorder needs none")
+        common.fail("--backend kineto: no GPU is visible here; --backend recorder needs none")
     try:
         plan = Plan.of(steps, delay, duration, backend, whole)
         return plan.environment()
@@ -152,10 +155,10 @@ def _settings(
 def _under_nsight(
     target: Path, command: list[str], settings: dict[str, str], force: bool
 ) -> tuple[Path, list[str]]:
-    """Nsight's report in place of the profile, and the command that has it written."""
+    """Return the path of Nsight's report, written instead of the profile, and the command that writes it."""
     if any(settings.get(name) for name in (STEPS, FROM, UNTIL)):
         common.fail(
-            "--backend nsys records all of the run; for a part of it type: nsys profile --delay S "
+            "--backend nsys records the whole run; for a part of it, type: nsys profile --delay S "
             "--duration S -t nvtx,cuda -o NAME opscope run -- COMMAND"
         )
     try:
@@ -165,7 +168,7 @@ def _under_nsight(
 
 
 def _runnable(command: list[str]) -> list[str]:
-    """The command; a Python file that is no program of its own is run by this Python."""
+    """Return the command; this Python runs a Python file that cannot be executed directly."""
     script = Path(command[0])
     if script.suffix == ".py" and script.is_file() and shutil.which(command[0]) is None:
         return [sys.executable, *command]
@@ -173,7 +176,7 @@ def _runnable(command: list[str]) -> list[str]:
 
 
 def _target(output: Path | None, command: list[str], force: bool) -> Path:
-    """Where the profile goes; ends the command where that is impossible, before anything is run."""
+    """Return the profile's path; ends the command, before the program runs, if it cannot be written."""
     if output is None:
         base = launch.name_of(command)
         target, number = Path(base + _SUFFIX), 1
@@ -181,43 +184,41 @@ def _target(output: Path | None, command: list[str], force: bool) -> Path:
             number += 1
             target = Path(f"{base}-{number}{_SUFFIX}")
     elif not output.name:
-        common.fail(f"--output {str(output)!r}: names no profile")
+        common.fail(f"--output {str(output)!r} is not a file name")
     else:
         target = output if output.suffix == _SUFFIX else output.with_name(output.name + _SUFFIX)
     if target.exists() and not force:
-        common.fail(f"{target}: exists; --force replaces it")
+        common.fail(f"{target} exists; --force replaces it")
     if target.exists() and not (target / "meta.json").is_file():
-        common.fail(f"{target}: is no profile, so --force does not replace it")
+        common.fail(f"{target} is not a profile, so --force does not replace it")
     try:
         os.fspath(target).encode()
     except UnicodeEncodeError:
         common.fail(
-            f"{target}: is not UTF-8, which Polars does not write to; --output names another"
+            f"{target}: the name is not UTF-8, and Polars cannot write to it; choose another with --output"
         )
     if not target.parent.is_dir():
-        common.fail(f"{target.parent}: no such directory")
+        common.fail(f"{target.parent}: no such folder")
     if not os.access(target.parent, os.W_OK):
-        common.fail(f"{target.parent}: cannot be written to")
+        common.fail(f"{target.parent}: cannot write to this folder")
     return target
 
 
 def _nothing(steps: str | None, delay: float, duration: float | None) -> str:
-    """Why there may be nothing in a recording, as far as the options tell."""
+    """Return why a recording may be empty, as far as the options show it."""
     if steps is not None:
-        return (
-            f"no process came to the steps {steps}; optimizers tell steps, and opscope.step() does"
-        )
+        return f"no process reached the steps {steps}; optimizers mark steps, and so does opscope.step()"
     if delay or duration is not None:
-        return "no framework that opscope knows ran in the time asked for"
+        return "no framework that opscope supports ran in the time of --delay and --duration"
     return (
-        "no Python process in which opscope is installed ran a framework that it knows"
-        " (opscope doctor), or one was killed before anything of it was written"
+        "no Python process in which opscope is installed ran a framework that it supports"
+        " (see opscope doctor), or the process was killed before it wrote anything"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What becomes of a run's recording: ``parts`` are to be ``target``, or the first free of ``names``."""
+    """How to write a run's profile: from ``parts`` to ``target``, or to the first free one of ``names``."""
 
     parts: Path
     target: Path
@@ -228,7 +229,7 @@ class _Task:
 
 
 def _names(output: Path | None, command: list[str], target: Path) -> Iterator[Path]:
-    """What else to call the profile, should another run have taken the name by then."""
+    """Yield other names for the profile, for when another run has taken its name meanwhile."""
     from opscope.readers.profile.profile_folder import numbered
 
     base = target if output is not None else Path(launch.name_of(command) + _SUFFIX)
@@ -236,11 +237,11 @@ def _names(output: Path | None, command: list[str], target: Path) -> Iterator[Pa
 
 
 def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
-    """Turn what the processes left into a profile, and say where it is; None where there is nothing,
-    a profile of None where it cannot be analysed. Raises what reading and writing do.
+    """Make a profile of the processes' parts, and print where it is.
 
-    ``nothing`` is why there may be nothing; without it that needs no words, as the program's own error
-    says it.
+    Returns the profile and its path; None if nothing was recorded; None in place of the profile if it
+    cannot be analysed. Raises what reading and writing raise. ``nothing`` is the reason to print if nothing
+    was recorded; it is empty where the program's own error explains it.
     """
     from opscope.core import redaction
     from opscope.core.job.clocks import aligned
@@ -253,25 +254,25 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     words = nsight.last_words(parts)
     if not kept.parts(parts):
         if not parts.is_dir():
-            nothing = f"the folder {parts.parent} went away meanwhile, and with it the recording"
+            nothing = f"the recording in {parts.parent} was deleted during the run"
         for line in words or ([f"nothing was recorded: {nothing}"] if nothing else ()):
             common.say(line)
         return None
     trace = aligned(_readable(parts))
     if private:
         trace = redacted(trace, private=True)
-    # where the parts lay is of no use once they are gone
+    # the parts' paths are of no use once the parts are deleted
     trace.origin = {
         "format": "opscope",
         "tool": f"opscope {opscope.__version__}",
         "command": list(redaction.private(command) if private else redaction.redact(command)),
     }
-    # on a GPU without a source of kernels, device time is not known: CPU time never stands for it
+    # on a GPU without recorded kernels, device time is not known: CPU time is never used in its place
     if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):
         trace.origin["gpu"] = True
     profile: Profile | None = Profile(trace)
     assert profile is not None
-    names = iter(task.names)  # names once found taken are not asked for again
+    names = iter(task.names)  # one iterator for both calls: a name found taken is not tried again
     try:
         written = profile.save_as(task.target, force=task.force, others=names, scratch=parts)
     except OSError:
@@ -280,10 +281,10 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
         written = profile_folder.write(
             task.target, trace, force=task.force, others=names, scratch=parts
         )
-        common.say(f"not analysed: {kept.reason(error)}")
+        common.say(f"the profile was saved but cannot be analysed: {kept.reason(error)}")
         profile = None
     if written != task.target:
-        common.say(f"{task.target} exists by now, so this run has another name")
+        common.say(f"{task.target} was created meanwhile, so this profile has another name")
     common.say(f"wrote {written}")
     for line in words if profile is not None else ():
         common.say(line)
@@ -291,7 +292,7 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
 
 
 def _readable(parts: Path) -> Trace:
-    """The trace of all parts that can be read; what one process left damaged is said."""
+    """Return the trace of all readable parts; print a line for each part that cannot be read."""
     from opscope.readers.recording.reader import collect
 
     trace = collect(parts)
@@ -302,7 +303,7 @@ def _readable(parts: Path) -> Trace:
 
 
 def _tell_unrecorded(parts: Path) -> None:
-    """Say why Python processes that met our hook could not be recorded, each reason once."""
+    """Print why Python processes that loaded opscope's hook were not recorded, each reason once."""
     reasons: dict[tuple[str, ...], int] = {}
     for path in sorted(parts.glob("unrecorded-*.txt")):
         key = tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()[:2])
@@ -325,5 +326,5 @@ def _report(profile: Profile, target: Path, top: int | None, width: int | None) 
             made[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
         write(made, sys.stderr, width)
         common.say(f"more: opscope report {target}")
-    except OSError:  # nobody can be told, and the status is the program's
+    except OSError:  # nobody can read it, and the exit status is the program's
         common.discard(sys.stderr)

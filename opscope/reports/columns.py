@@ -1,4 +1,4 @@
-"""How each column is shown on a terminal: heading, number format, what may be shortened, and how."""
+"""How each column is shown on a terminal: its heading, its number format, and how it may be shortened."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _flex = partial(Column, flexible=True)
 
 
 def short_region(name: object) -> str:
-    """``0/1`` of ``Torch-Compiled Region: 0/1``."""
+    """Return ``0/1`` for ``Torch-Compiled Region: 0/1``."""
     return units.text(name).removeprefix("Torch-Compiled Region: ")
 
 
 def device_name(number: object) -> str:
-    """``cpu`` or the device's number."""
+    """Return ``cpu`` for -1, else the device's number."""
     return "cpu" if number == -1 else str(number)
 
 
@@ -29,7 +29,7 @@ def _short_number(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else units.UNKNOWN
 
 
-#: How each column of a frame is shown; the frames' own units are ns, bytes and FLOP.
+#: How each column of a frame is shown; the values in the frames are in ns, bytes and FLOP.
 KNOWN: Final[Mapping[str, Column]] = {
     column.key: column
     for column in (
@@ -109,11 +109,11 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("tensor_core", "TC"),
     )
 }
-#: Shown as they are, not by their unit.
+#: Columns shown as text, not by their unit.
 _PLAIN: Final = frozenset(
     {"kernel_time", "copies", "size", "collectives", "world_size", "processes"}
 )
-#: How a number of each unit is written; text, identifiers, yes and no are shown as text.
+#: The function that writes a number of each unit; text, identifiers, yes and no are shown as text.
 _WRITTEN: Final[Mapping[str, Callable[[object], str]]] = {
     "ns": units.time,
     "bytes": units.size,
@@ -130,10 +130,10 @@ _WRITTEN: Final[Mapping[str, Callable[[object], str]]] = {
 def columns(
     keys: Sequence[str], documented: Iterable[frames.Column] = (), forms: Iterable[Column] = ()
 ) -> list[Column]:
-    """The columns named, as people read them.
+    """Return the columns of ``keys`` for a table.
 
-    The form of a column is the one in ``forms``, else the one in ``KNOWN``, else what the unit of its
-    documentation asks for; without any of these it is shown as text.
+    A column's form is the one in ``forms``, else the one in ``KNOWN``, else the one for its documented
+    unit; without any of these it is shown as text.
     """
     own = {column.key: column for column in forms}
     about = {column.name: column.unit for column in documented}

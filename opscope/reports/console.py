@@ -1,4 +1,4 @@
-"""Reports as tables for a terminal: those that were chosen, or a first look."""
+"""Reports as tables for a terminal: the chosen reports, or the first screen."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 
 def tables(profile: Profile, names: Iterable[str], top: int | None = 20) -> list[Table]:
-    """The named reports as tables of at most ``top`` rows (None: all)."""
+    """Return the named reports as tables of at most ``top`` rows (None: all)."""
     return [made_of.table(reports()[name], profile, View(top)) for name in names]
 
 
 def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) -> list[Table]:
-    """The tables of a first look, of the ops what makes up nearly all of the time (``enough``), and what
-    to ask next."""
-    profile.kinds()  # the ops' sums before the kernels are there: at their sides they take more memory
+    """Return the tables of the first screen, the last with the commands to try next.
+
+    ``enough``: end the table of ops once its rows make up 99 % of the time.
+    """
+    profile.kinds()  # sum the ops before the kernels are loaded: both at once take more memory
     view = View(top, first=True, enough=enough)
     shown = [made_of.table(one, profile, view) for one in reports().values() if one.first]
     steps = next_steps(profile)

@@ -1,4 +1,4 @@
-"""Reports as files and as JSON: raw nanoseconds and bytes, null where a value is not known."""
+"""Reports as files and as JSON: in nanoseconds and bytes; an unknown value is null."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FORMATS: Final = ("csv", "json", "parquet")
 
 
 class UnknownFormat(ValueError):
-    """A file format was asked for that is not written; the message lists those that are."""
+    """The format is not one that opscope writes; the message lists the known formats."""
 
 
 def resolve(names: Iterable[str]) -> list[str]:
-    """The formats as ``FORMATS`` has them, in its order. Raises UnknownFormat."""
+    """Return the named formats as spelled in ``FORMATS``, in its order. Raises UnknownFormat."""
     wanted = {name.strip().lower() for name in names}
     for name in sorted(wanted - set(FORMATS)):
         raise UnknownFormat(unknown("format", name, FORMATS))
@@ -32,22 +32,22 @@ def resolve(names: Iterable[str]) -> list[str]:
 
 
 def as_json(frames: Mapping[str, pl.DataFrame]) -> str:
-    """The reports as one JSON object with a key each, in the order given."""
+    """Return the reports as one JSON object with one key per report, in the order given."""
     return _dump({name: _value(name, frame) for name, frame in frames.items()})
 
 
 def rows_as_json(frame: pl.DataFrame) -> str:
-    """One frame as a JSON list of objects."""
+    """Return one frame as a JSON list of objects."""
     return _dump(_value("", frame))
 
 
 def as_csv(frame: pl.DataFrame) -> str:
-    """One frame as CSV, a field that is null left empty."""
+    """Return one frame as CSV; a null field is empty."""
     return flat(frame).write_csv()
 
 
 def formulas(frame: pl.DataFrame) -> int:
-    """How many texts of the frame a spreadsheet that opens it as CSV takes for formulas."""
+    """Count the texts of the frame that a spreadsheet runs as formulas when it opens them as CSV."""
     import polars as pl
 
     texts = frame.select(pl.col(pl.String, pl.Categorical).cast(pl.String))
@@ -58,13 +58,14 @@ def formulas(frame: pl.DataFrame) -> int:
 
 
 def flat(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with lists and structs as JSON text, since CSV holds only scalars."""
+    """Return the frame with lists and structs as JSON text, since a CSV field is a scalar."""
     nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
     if not nested:
         return frame
     import polars as pl
 
-    # a report has few rows (one per distinct op or kernel), and Polars writes no nested JSON
+    # a loop is fast enough: a report has few rows (one per distinct op or kernel), and Polars writes no
+    # nested JSON
     return frame.with_columns(
         pl.Series(name, [None if v is None else _dump(_clean(v)) for v in frame[name]], pl.String)
         for name in nested
@@ -74,9 +75,9 @@ def flat(frame: pl.DataFrame) -> pl.DataFrame:
 def write(
     frames: Mapping[str, pl.DataFrame], formats: Iterable[str], folder: Path, base: str
 ) -> list[Path]:
-    """Write ``base_report.format`` for each report and format; all of them, or on an error none.
+    """Write a file ``base_report.format`` for each report and format; on an error while writing, none.
 
-    Returns the paths. Raises UnknownFormat, and OSError where the folder cannot be written.
+    Returns the paths. Raises UnknownFormat, and OSError if the folder cannot be written.
     """
     wanted = resolve(formats)
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +108,7 @@ def _value(name: str, frame: pl.DataFrame) -> Any:
 
 
 def _clean(value: Any) -> Any:
-    """JSON has no NaN: what is not a number is not known."""
+    """Return ``value`` with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {key: _clean(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Reports that add up ops by op, layer, source line or dtype: one table for all of them."""
+"""The table of the reports that add up time by op, layer, source line or dtype."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from .report import Report, View
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: Where a row is of several of these, the column that counts them.
+#: The column that counts the distinct values of each of these in a row.
 _COUNTED: Final = {"inputs": "shapes", "layer": "layers", "source": "sources", "op": "ops"}
-#: The first to go where there is no room.
+#: Columns with a high rank are dropped first if the table is too wide.
 _RANKS: Final = {"source": 9, "kind": 8, "layer": 7, "flops": 5, "calls": 4, "running": 3}  # fmt: skip
-#: Shares of the time that are nearly all, and rows that are shown whatever their share.
+#: The share of the time at which a table may end, and the rows that it always has.
 _ENOUGH: Final = 0.99
 _FEW: Final = 5
-#: Texts that say less than they take room where they are shorter.
+#: Widths, in characters, below which these texts are not worth their room.
 _LEAST: Final = {"inputs": 34, "layer": 30, "op": 32, "source": 34}
 
-#: A share of the time from which on a remark is worth its line.
+#: The least share of the time that is worth a remark.
 WORTH: Final = 0.05
 
-EMPTY: Final = "no ops in this profile: nothing annotated the program (opscope doctor FILE)"
+EMPTY: Final = "no ops in this profile: the program was not annotated (opscope doctor FILE)"
 
 
 def grouped(report: Report, profile: Profile, view: View) -> Table:
-    """The largest by time, with the share of all that they have so far; where the view shows ``enough``
-    no more of them than make up 99 %.
+    """Return the largest rows by time, each with the share of all rows up to it.
 
-    Layers that differ in a number alone, such as the blocks of a transformer, are one.
+    If ``view.enough``, the table ends once its rows make up 99 % of the time. Layers that differ only in
+    a number, such as the blocks of a transformer, share one row.
     """
     by, top, key = str(report.by), view.top, report.holds.columns[0].name
     patterns = layer_patterns(profile.distinct("layer"))
@@ -67,19 +67,19 @@ def grouped(report: Report, profile: Profile, view: View) -> Table:
 
 
 def and_others(text: str, many: object) -> str:
-    """``text and 3 others``, where there are 4 in all."""
+    """Return ``text and 3 others`` if ``many`` is 4; the text alone if it is 1."""
     others = many - 1 if isinstance(many, int) else 0
     return f"{text} and {others:,} {'other' if others == 1 else 'others'}" if others > 0 else text
 
 
 def _row(row: dict[str, Any], by: str, key: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """A row as it is read: what it is of several of, with their number."""
+    """Return a row as shown: its usual values, each with the number of others."""
     if row["reason"] is not None:
         return row | {key: f"({row['reason']})"}
     if row[key] is None:
         row = row | {key: f"(no {'dtypes' if by == 'dtype' else by})"}
     elif by == "op" and row["direction"] not in ("forward", "communication", None):
-        if str(row["direction"]) not in str(row["op"]).lower():  # its name may say so
+        if str(row["direction"]) not in str(row["op"]).lower():  # the op's name may contain it
             row = row | {"op": f"{row['op']}, {row['direction']}"}
     elif by == "layer" and sizes.get(row["layer"], 1) > 1:
         row = row | {"layer": f"{row['layer']} ({sizes[row['layer']]:,})"}

@@ -1,4 +1,4 @@
-"""Tables for people: the same cells and widths coloured on a terminal and plain in a pipe."""
+"""Lay out tables as text: styled on a terminal, plain in a pipe, with the same cells."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final, Literal, TextIO
 from . import units
 from .names import Cut, Parts, shortened
 
-#: Columns of a piped table: fixed, so that the same profile gives the same lines everywhere.
+#: Width of a piped table in characters: fixed, so that the same profile gives the same lines everywhere.
 PIPED_WIDTH: Final = 160
 _GAP: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its key in the rows, its heading, how a value is written.
+    """A column: its key in the rows, its heading, and the function that writes a value.
 
-    ``flexible`` columns hold text that may be shortened, not below ``least`` characters, where its rows
-    are alike and rather at the ``cut`` side, by whole ``parts``; numbers never are. Where the
-    width does not hold them all, the columns with the highest ``rank`` go first.
+    The text of a ``flexible`` column may be shortened, to at least ``least`` characters: by whole
+    ``parts``, first those that its rows share, and rather at the ``cut`` side. Numbers are never shortened.
+    If the table is too wide, the columns with the highest ``rank`` are dropped first.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table of rows (mappings from column keys), with lines that explain it below."""
+    """A titled table of rows (mappings from column keys to values), with explaining lines below it."""
 
     title: str
     columns: Sequence[Column]
@@ -53,7 +53,7 @@ class _Fitted:
 
 
 def _fit(table: Table, width: int) -> _Fitted:
-    """Which columns fit in ``width`` characters (0: no limit), and how wide each is."""
+    """Return the columns that fit in ``width`` characters (0: no limit), and how wide each is."""
     columns = list(table.columns)
     cells = {c.key: [c.show(row.get(c.key)) for row in table.rows] for c in columns}
 
@@ -62,7 +62,7 @@ def _fit(table: Table, width: int) -> _Fitted:
 
     def least(column: Column) -> int:
         wide = natural(column)
-        # on a screen so narrow that it would fill it, text gives way before numbers are left out
+        # on a screen so narrow that the column would fill it, shorten text before dropping numbers
         short = max(min(column.least, width // 2), len(column.title))
         return min(wide, short) if column.flexible else wide
 
@@ -73,8 +73,8 @@ def _fit(table: Table, width: int) -> _Fitted:
             columns.remove(last)
             dropped.append(last.title or last.key)
     widths = [least(c) if width else natural(c) for c in columns]
-    # what is left goes to the flexible columns, a character at a time to the one cut most; none gets
-    # more than a quarter of the line before the others have what they want
+    # give the remaining width to the flexible columns, a character at a time to the one cut most; none
+    # gets more than a quarter of the line before the others have their full width
     room = width - sum(widths) - _GAP * (len(columns) - 1)
     for most in (width // 4, width):
         wanted = [min(natural(c), most) for c in columns]
@@ -96,7 +96,10 @@ Style = Literal["title", "heading", "row", "note"]
 
 
 def lines(table: Table, width: int = PIPED_WIDTH) -> Iterable[tuple[Style, str]]:
-    """The table line by line, at most ``width`` characters each (0: no limit), and what each line is."""
+    """Yield each line of the table, of at most ``width`` characters (0: no limit), with its style.
+
+    A title and a footnote may be longer.
+    """
     fitted = _fit(table, width)
     if table.title:
         yield "title", table.title
@@ -119,7 +122,10 @@ def _line(cells: Sequence[str], fitted: _Fitted) -> str:
 
 
 def write(tables: Sequence[Table], file: TextIO, width: int | None = None) -> None:
-    """Write the tables to ``file``: styled by Rich on a terminal, else plain and of a fixed width."""
+    """Write the tables to ``file``: styled by Rich on a terminal, else plain and of a fixed width.
+
+    ``width`` overrides the width in characters; 0 means no limit.
+    """
     if not file.isatty():
         for number, table in enumerate(tables):
             if number:
@@ -136,5 +142,5 @@ def write(tables: Sequence[Table], file: TextIO, width: int | None = None) -> No
         if number:
             console.print()
         for kind, line in lines(table, console.width if width is None else width):
-            # the lines are as wide as they shall be: Rich colours them and lays nothing out
+            # the lines already have their final width: Rich only colours them
             console.print(Text(line, style=styles[kind]), soft_wrap=True)

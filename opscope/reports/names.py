@@ -1,7 +1,7 @@
-"""Names in a narrow column: shortened where they are alike, never where that would make two the same.
+"""Shorten names for a narrow column, so that different names stay different.
 
-A name is taken apart into words. What other names of the column share goes first, an ellipsis in its
-place; the words in which it parts from others stay to the last.
+A name is split into words. The words that it shares with other names of the column are replaced first, by
+an ellipsis; the words that distinguish it are kept longest.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from opscope.core.dialects.demangle import demangled
 from . import units
 
 Cut = Literal["end", "start"]
-#: What is left out whole: the words of a name, arguments (``f32[64,3], i64[64]``), frames (``a.py:1 <
-#: b.py:2``); of a text letters.
+#: The unit that is left out as a whole: a word of a name, an argument (``f32[64,3], i64[64]``), a frame
+#: (``a.py:1 < b.py:2``); of a text a letter.
 Parts = Literal["text", "words", "arguments", "frames"]
 
-#: Characters of a name that are looked at: the longest real ones have 6,000.
+#: The most characters of a name that are read: the longest real names have 6,000.
 _READ: Final = 8_192
-#: Words of a name that are told apart; the rest is one more.
+#: The most words into which a name is split; the rest is one more word.
 _WORDS: Final = 400
-#: A word longer than that is taken apart, into parts no shorter than this.
+#: A word longer than ``_LONG`` is split into parts of at least ``_SHORT`` characters.
 _LONG: Final = 24
 _SHORT: Final = 4
 _WORD: Final = re.compile(r"[\w#]+[^\w#]*|[^\w#]+")
-#: Words that say least of what a kernel does.
+#: Words that say least about what a kernel does.
 _PLAIN: Final = re.compile(
     r"(?:float|double|half|__half|BFloat16|bfloat16_t|__nv_bfloat16|Half|int|unsigned|long|bool|char|void|true|false"
     r"|[aA]rray|OpaqueType|binary_internal|memory|T\d*|[\d#]+)\W*\Z"
@@ -47,10 +47,10 @@ _ENDING: Final = re.compile(
 def shortened(
     texts: Sequence[str], width: int, cut: Cut = "end", parts: Parts = "text"
 ) -> list[str]:
-    """Each text in at most ``width`` characters; different ones stay different where they can.
+    """Return each text in at most ``width`` characters; different texts stay different where possible.
 
-    Of what is equally telling the end goes first, or the start. What stands at a text's end (``, backward
-    and 3 others``) stays.
+    Of parts that distinguish equally well, those at the end go first (``cut`` "start": at the start). A
+    suffix such as ``, backward and 3 others`` stays.
     """
     if width <= 0 or all(len(text) <= width for text in texts):
         return list(texts)
@@ -89,7 +89,7 @@ def _words(text: str, parts: Parts) -> list[str]:
 
 
 def _syllables(word: str) -> list[str]:
-    """A long word at its underscores; what is too short to be told by itself is with what is before."""
+    """Split a long word after its underscores; a part that is too short joins the part before it."""
     parts: list[str] = []
     for part in _PART.findall(word):
         if parts and len(part.rstrip("_")) < _SHORT:
@@ -100,7 +100,7 @@ def _syllables(word: str) -> list[str]:
 
 
 def _together(texts: list[str], width: int, cut: Cut, parts: Parts) -> dict[str, str]:
-    """The texts shortened: words that many share first, words in which one parts from another last."""
+    """Shorten the texts: drop first the words that many share, last the words that distinguish a text."""
     words, ends = {}, {}
     for text in texts:
         end = _ENDING.search(text)
@@ -120,7 +120,7 @@ def _together(texts: list[str], width: int, cut: Cut, parts: Parts) -> dict[str,
             continue
         telling, node = [], tree
         for word in found:
-            # how names begin parts the unlike: what follows does too
+            # the first word is no branch: names that begin differently differ in later words too
             apart = parts == "words" and len(node) > 1
             telling.append(apart and node is not tree and word[-2:] != "::")
             node = node[word]
@@ -132,9 +132,9 @@ def _together(texts: list[str], width: int, cut: Cut, parts: Parts) -> dict[str,
 def _without(
     words: list[str], telling: list[bool], shared: Counter[str], room: int, cut: Cut
 ) -> str:
-    """The words without as many as it takes, an ellipsis for each gap."""
+    """Join the words that fit in ``room`` characters, with an ellipsis for each gap."""
     last = len(words) - 1
-    # what a name begins with says what it is, but for namespaces; a path's end which one
+    # a name's first word, after its namespaces, says what it is; of a path the last word says that
     head = last if cut == "start" else next((n for n in range(last) if words[n][-2:] != "::"), 0)
     sooner = 1 if cut == "start" else -1
     order = sorted(
@@ -150,7 +150,7 @@ def _without(
     kept = [True] * len(words)
 
     def more(n: int) -> int:
-        """How much longer it is with the word ``n`` than without, whose place an ellipsis may take."""
+        """Return how many characters the word ``n`` adds, given that an ellipsis may replace it."""
         gaps = (n > 0 and not kept[n - 1]) + (n < last and not kept[n + 1])
         return len(words[n]) + gaps - 1
 
@@ -161,7 +161,7 @@ def _without(
         turn += 1
     if length > room:
         return _plain("".join(words), room, cut)
-    for n in reversed(order[:turn]):  # what finds room after all
+    for n in reversed(order[:turn]):  # restore dropped words that still fit
         if length + more(n) <= room:
             length += more(n)
             kept[n] = True
@@ -176,7 +176,7 @@ def _without(
 
 
 def _apart(texts: list[str], width: int) -> dict[str, str]:
-    """Texts that came out the same: each from where they part; what is still the same is numbered."""
+    """Distinguish texts that were shortened to the same: show where they differ, else number them."""
     part = 0
     while all(len(text) > part for text in texts) and len({text[part] for text in texts}) == 1:
         part += 1
@@ -201,7 +201,7 @@ def _apart(texts: list[str], width: int) -> dict[str, str]:
 _SPACES: Final = re.compile(
     r"(?:\(anonymous namespace\)|<unnamed>|at::native|at::detail|at::cuda|c10|std)::|\bvoid "
 )
-#: ``{lambda(int)#2}`` of GCC, ``[lambda(int) (instance 2)]`` of NVCC: a number tells which.
+#: ``{lambda(int)#2}`` of GCC, ``[lambda(int) (instance 2)]`` of NVCC: the number identifies the lambda.
 _LAMBDA: Final = re.compile(
     r"(?:::)?[{\[]\s*lambda\([^(){}\[\]]*\)\s*(?:#|\(instance )(\d+)\)?\s*[}\]]"
 )
@@ -213,9 +213,9 @@ _SUFFIX: Final = re.compile(r"\b(\d+)(?:u|ul|l|ull)\b")
 
 
 def kernel(name: object) -> str:
-    """A kernel's name as people say it: without signatures and the namespaces that all have.
+    """Return a kernel's name in short form: without signatures and the common namespaces.
 
-    Its template arguments stay, as they tell what it does.
+    Its template arguments stay, because they show what the kernel does.
     """
     text = units.text(name if not isinstance(name, str) else demangled(name))[:_READ]
     text = _SPACES.sub("", text)
@@ -230,7 +230,7 @@ def kernel(name: object) -> str:
 
 
 def _without_signatures(text: str) -> str:
-    """The text without what stands in parentheses right after a name or a ``>``."""
+    """Return the text without the parentheses, and their content, that follow a name or a ``>`` directly."""
     kept: list[str] = []
     depth = 0
     for at, letter in enumerate(text):
@@ -251,9 +251,10 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 def layer_patterns(layers: Sequence[str]) -> dict[str, str]:
-    """Each layer with ``*`` for the numbers in which those like it differ: ``h.0.mlp``, ``h.1.mlp`` are ``h.*.mlp``.
+    """Map each layer to its pattern, with ``*`` for each number in which similar layers differ.
 
-    A number that all of them have stays: ``Qwen2MLP`` is no ``Qwen*MLP``.
+    ``h.0.mlp`` and ``h.1.mlp`` become ``h.*.mlp``. A number that all of them share stays: ``Qwen2MLP`` does
+    not become ``Qwen*MLP``.
     """
     alike: dict[str, list[str]] = {}
     for layer in layers:
@@ -275,7 +276,7 @@ def layer_patterns(layers: Sequence[str]) -> dict[str, str]:
 
 
 def short_source(frames: object) -> str:
-    """The innermost line without its folders, and the next where that is in another file:
+    """Return the innermost source line without its folders, and the next one if it is in another file:
     ``train.py:42``, ``bert.py:364 < train.py:42``."""
     places = [
         place.strip('"').replace("\\", "/").rpartition("/")[2]

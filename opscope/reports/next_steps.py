@@ -1,4 +1,4 @@
-"""What to ask next, from what the summary and the kinds of work show."""
+"""Suggest the next commands, from the summary and the kinds of work."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .registry import divisions
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: The device waits so much of the time that it is worth a line.
+#: The least idle share of the device that is worth a line.
 _IDLE: Final = 0.2
 
 
 def next_steps(profile: Profile) -> list[str]:
-    """What to ask next, from what the summary and the kinds of work show."""
+    """Return the lines of the first screen's last table: the findings and commands to look at next."""
     row = profile.summary().to_dicts()[0]
     kinds = {one["kind"]: one["share"] for one in profile.totals_by("kind").to_dicts()}
     lines: list[str] = []
@@ -34,17 +34,19 @@ def next_steps(profile: Profile) -> list[str]:
         idle = 1 - busy / (wall * devices)
         if idle >= _IDLE:
             lines.append(
-                f"the device is idle {units.share(idle)} of the time, as the program gives it nothing to do:"
+                f"the device is idle {units.share(idle)} of the time, because the program gives it no work:"
                 " faster kernels alone will not help"
             )
     if kinds.get("communication", 0) >= WORTH:
-        lines.append("--reports communication: how much of the communication other work hides")
+        lines.append(
+            "--reports communication: how much of the communication is hidden by other work"
+        )
     if {"matrix products", "attention", "convolution", "elementwise", "normalisation"} & set(kinds):
-        lines.append("--reports roofline: how near each op comes to what the device can do")
+        lines.append("--reports roofline: how near each op comes to the device's limits")
     more = [
         word
         for word, report in divisions().items()
         if not report.first and not (report.gpu_only and profile.cpu_only)
     ]
-    lines.append(f"--by {', '.join(more)}: the same time, divided so")
+    lines.append(f"--by {', '.join(more)}: the same time, divided by one of these")
     return lines

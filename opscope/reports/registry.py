@@ -1,4 +1,4 @@
-"""Finds the reports: every module of ``catalogue`` is one, and their order stands in the records."""
+"""Find the reports: every module of ``catalogue`` is one; the records contain their order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 
 class UnknownReport(ValueError):
-    """A report was asked for that does not exist; the message lists those that do."""
+    """The named report does not exist; the message lists the reports."""
 
 
 @cache
 def reports() -> Mapping[str, Report]:
-    """Every report by its name, in the order of output. Raises TypeError for a module that is none."""
+    """Return every report by its name, in the order of output.
+
+    Raises TypeError for a module that defines no report, and if two reports share a name.
+    """
     found = []
     for module in pkgutil.iter_modules(catalogue.__path__):
         place = f"{catalogue.__name__}.{module.name}"
@@ -39,7 +42,7 @@ def reports() -> Mapping[str, Report]:
 
 
 def _refuse_twice(found: Iterable[Report]) -> None:
-    """Raise TypeError where two reports have the same name, alias or word of --by."""
+    """Raise TypeError if two reports have the same name, alias or word of --by."""
     names: dict[str, str] = {}
     words: dict[str, str] = {}
     for one in found:
@@ -49,26 +52,26 @@ def _refuse_twice(found: Iterable[Report]) -> None:
         for known, text in taken:
             if known.setdefault(text, one.name) != one.name:
                 raise TypeError(
-                    f"{text!r} is a name of the reports {known[text]!r} and {one.name!r}"
+                    f"{text!r} is a name of two reports: {known[text]!r} and {one.name!r}"
                 )
 
 
 @cache
 def divisions() -> Mapping[str, Report]:
-    """The words of --by, in their order, each with the report that divides the time so."""
+    """Return the words of --by in their order, each with the report that divides the time by it."""
     found = [one for one in reports().values() if one.by is not None]
     found.sort(key=lambda one: one.order if one.by_order is None else one.by_order)
     return MappingProxyType({str(one.by): one for one in found})
 
 
 def forget() -> None:
-    """Look for the reports anew when they are next asked for."""
+    """Clear the caches, so that the next call looks for the reports again."""
     reports.cache_clear()
     divisions.cache_clear()
 
 
 def divided(by: str) -> list[str]:
-    """The reports that divide the time by each of these words, comma-separated. Raises UnknownReport."""
+    """Return the reports that divide the time by these comma-separated words. Raises UnknownReport."""
     made = []
     for word in filter(None, map(str.strip, by.split(","))):
         if word not in divisions():
@@ -78,7 +81,7 @@ def divided(by: str) -> list[str]:
 
 
 def resolve(names: Iterable[str]) -> list[str]:
-    """The reports' own names for these names and aliases, in order of output. Raises UnknownReport."""
+    """Return the reports' own names for these names and aliases, in order of output. Raises UnknownReport."""
     aliases = {alias: one.name for one in reports().values() for alias in one.aliases}
     wanted: set[str] = set()
     for name in names:
@@ -93,6 +96,6 @@ def resolve(names: Iterable[str]) -> list[str]:
 def frames(
     profile: Profile, names: Iterable[str], top: int | None = None
 ) -> dict[str, pl.DataFrame]:
-    """Each named report's frame, the first ``top`` rows of it (None: all), in the order of output."""
+    """Return the first ``top`` rows (None: all) of each named report's frame, in the order of output."""
     made = {name: reports()[name].frame(profile) for name in resolve(names)}
     return made if top is None else {name: frame.head(top) for name, frame in made.items()}

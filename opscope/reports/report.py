@@ -1,4 +1,4 @@
-"""What a report is: one record, from which terminal, files, JSON, help and documentation derive."""
+"""The record of a report, from which terminal, files, JSON, help and documentation are made."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How much of a report is shown: the first ``top`` rows (None: all).
+    """How much of a report to show: the first ``top`` rows (None: all).
 
-    ``first`` is the first look, where nobody chose reports; ``enough`` then ends a table where its rows
-    make up nearly all of the time.
+    ``first``: it is part of the first screen, shown if the user chose no reports; ``enough`` then ends a
+    table once its rows make up nearly all of the time.
     """
 
     top: int | None = 20
@@ -31,39 +31,39 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One report. A module of ``reports/catalogue`` defines one as ``REPORT``; nothing else lists it."""
+    """One report. A module of ``reports/catalogue`` defines it as ``REPORT``; no other place lists it."""
 
-    #: Its name: for ``--reports``, the key in JSON, the end of a file's name, and the module's.
+    #: Its name: used by ``--reports``, as key in JSON, in the names of files, and as name of the module.
     name: str
-    #: Its place among the reports: the lowest first. The reports in the catalogue are ten apart.
+    #: Its position in the output: the lowest first. The catalogue's numbers are ten apart.
     order: int
     #: The heading of its table.
     title: str
-    #: Its rows and columns, with units and meanings: one of ``frames.FRAMES``, or a Frame of its own.
+    #: Its rows and columns, with units and meanings: one of ``frames.FRAMES``, or a new Frame.
     holds: Frame
-    #: The frame, with exactly these columns.
+    #: Returns the report's frame, with exactly the columns of ``holds``.
     frame: Callable[[Profile], pl.DataFrame]
-    #: What the table says where it has no rows.
+    #: The text shown if the table has no rows.
     empty: str
-    #: Columns that the terminal shows, in this order; none named: all.
+    #: Columns that the terminal shows, in this order; if empty, all.
     shown: Sequence[str] = ()
-    #: How columns are shown whose unit alone does not say it.
+    #: How to show the columns whose unit alone does not define it.
     forms: Sequence[Column] = ()
-    #: Makes the terminal's table where the frame's rows and columns are not enough.
+    #: Makes the terminal's table, if the frame's rows and columns alone are not enough.
     table: Callable[[Report, Profile, View], Table] | None = None
-    #: Whether ``opscope report FILE`` shows it.
+    #: Whether ``opscope report FILE`` shows it on the first screen.
     first: bool = False
-    #: Whether ``--json`` and ``--formats`` write it where no reports are named.
+    #: Whether ``--json`` and ``--formats`` write it if no reports are named.
     written: bool = True
-    #: Whether it is one row: an object in JSON, not a list.
+    #: Whether it has one row: an object in JSON, not a list.
     single: bool = False
-    #: The word of ``--by`` for which it is the answer.
+    #: The word of ``--by`` that chooses it.
     by: str | None = None
-    #: The place of that word among the others, where it is not the report's.
+    #: The position of that word among the others; None: the report's ``order``.
     by_order: int | None = None
-    #: Whether its rows exist only where a GPU was used.
+    #: Whether it has rows only if a GPU was used.
     gpu_only: bool = False
-    #: Whether it needs none of what a lean reading leaves out (``opscope.load``), which takes less time.
+    #: Whether a lean profile (``opscope.load``) has all that it needs; such a profile loads faster.
     lean: bool = False
-    #: Other names that people know it by.
+    #: Other names that ``--reports`` accepts.
     aliases: Sequence[str] = ()

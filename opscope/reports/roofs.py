@@ -1,4 +1,4 @@
-"""Rooflines as tables, with what a reader must know of the device below them."""
+"""Roofline tables, with notes on the device's peaks and on doubtful values below them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opscope.core.perf.devices.peaks import Device
     from opscope.profile import Profile
 
-#: What is shown; the files have the sums of FLOPs and bytes as well.
+#: The columns shown; the files also have the sums of FLOPs and bytes.
 SHOWN: Final = (
     "calls",
     "duration",
@@ -29,13 +29,13 @@ SHOWN: Final = (
     "over",
     "over_reason",
 )
-EMPTY: Final = "no op that launched work has a known cost, such as where the trace has no shapes"
-#: Dtypes whose peaks are printed, where the device has them.
+EMPTY: Final = "no op that launched work has known FLOPs or bytes; the trace may have no shapes"
+#: Dtypes whose peaks are printed, if the device has them.
 _DTYPES: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f6", "f4", "i8")
 
 
 def roofline(report: Report, profile: Profile, view: View) -> Table:
-    """The rows by time, of steps in their order, and the device's peaks and doubts below them."""
+    """Return the rows by time (steps in their order), with the device's peaks and doubts below."""
     device, why = profile.device
     against = f"against {device.name}" if device is not None else f"no roof: {why}"
     frame = report.frame(profile)
@@ -51,7 +51,7 @@ def roofline(report: Report, profile: Profile, view: View) -> Table:
 
 
 def about(device: Device) -> list[str]:
-    """The device's peaks, where they are from, and what does not fit."""
+    """Return lines with the device's peaks, their source, and a warning if they may not apply."""
     told = []
     for unit, table in (("tensor", device.tensor), ("vector", device.vector)):
         known = [f"{dtype} {units.flop_rate(table[dtype])}" for dtype in _DTYPES if dtype in table]
@@ -60,11 +60,11 @@ def about(device: Device) -> list[str]:
     memory = (
         f"memory {units.bandwidth(device.bandwidth)}"
         if device.bandwidth is not None
-        else "the memory's bandwidth is not known, so that nothing has a roof"
+        else "the memory's bandwidth is not known, so no op has a roof"
     )
     lines = [
         f"peaks (dense): {'; '.join([*told, memory])}",
-        f"from: {device.source}{_checked(device)}",
+        f"source: {device.source}{_checked(device)}",
     ]
     return [*lines, f"warning: {device.note}"] if device.note else lines
 
@@ -74,8 +74,8 @@ def _checked(device: Device) -> str:
         return ""
     again = [name for name in ("peaks", "memory", "units") if name in device.checked]
     if not again:
-        return " (not looked up again, checked by arithmetic: docs/devices.md)"
-    return f" ({', '.join(again)} looked up again: docs/devices.md)"
+        return " (not looked up a second time, checked by arithmetic: docs/devices.md)"
+    return f" ({', '.join(again)} looked up a second time: docs/devices.md)"
 
 
 def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:
@@ -85,15 +85,15 @@ def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:
     if 0 < rated < 0.9995 * whole:
         lines.append(
             f"{units.share(1 - rated / whole)} of this time has no roof: the bytes or the dtype's peak are "
-            "not known, or the bytes cross a link; what has no cost at all is in --reports missing"
+            "not known, or the bytes cross a link; --reports missing lists the ops without any known cost"
         )
     if incomplete:
         lines.append(
-            f"{incomplete} calls have no roof as kernels of theirs are missing from the trace, as if sampled"
+            f"{incomplete} calls have no roof: some of their kernels are missing, as in a sampled trace"
         )
     if (frame["over"].fill_null(0) > 0).any():
         lines.append(
-            "above: the share of the rated time in calls above their roof, and why most of them are: their "
-            "data was in cache, the timer is too coarse, or the algorithm needs fewer multiplications"
+            "above: the share of the rated time in calls above their roof, and the usual reason: data "
+            "was in cache, the timer is too coarse, or the algorithm needs fewer multiplications"
         )
     return lines

@@ -1,4 +1,4 @@
-"""What was probably meant by a name that does not exist."""
+"""The error message for an unknown name, with the most similar known name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> str:
-    """``no KIND named NAME``, the name that is like it, and all that there are."""
+    """Return ``no KIND named NAME``, with the most similar name, if any, and all known names."""
     known = list(names)
     close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.75)
-    listed = f"there are {', '.join(known)}"
+    listed = f"choose from: {', '.join(known)}"
     if close:
         return f"no {kind} named {name!r}; did you mean {close[0]!r}? ({listed})"
     return f"no {kind} named {name!r}; {listed}"

@@ -1,4 +1,4 @@
-"""Frames as tables: the first rows, the columns that are shown, and which of these give way first."""
+"""Frames as tables: the first rows, the columns to show, and the order in which columns are dropped."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def table(report: Report, profile: Profile, view: View) -> Table:
-    """The report as the terminal shows it."""
+    """Return the report as the table that the terminal shows."""
     if report.table is not None:
         return report.table(report, profile, view)
     return listed(report, report.frame(profile), view)
 
 
 def listed(report: Report, frame: pl.DataFrame, view: View, title: str | None = None) -> Table:
-    """``frame``, which is the report's, with the columns that the report shows."""
+    """Return the report's ``frame`` as a table of the columns that the report shows."""
     return totals(
         report.title if title is None else title,
         frame,
@@ -48,9 +48,10 @@ def totals(
     documented: Iterable[frames.Column] = (),
     forms: Iterable[Column] = (),
 ) -> Table:
-    """The first ``top`` rows of a frame (None: all) with the columns named, in that order.
+    """Return the first ``top`` rows of a frame (None: all) as a table of the columns ``keys``, in that order.
 
-    ``documented`` and ``forms`` say how to show columns, as ``columns.columns`` takes them.
+    ``empty`` is the text shown if the frame has no rows. ``documented`` and ``forms`` define how to show
+    columns, as in ``columns.columns``.
     """
     if frame.is_empty():
         return Table(title, columns(keys, documented, forms), (), (empty,))
@@ -65,7 +66,9 @@ def totals(
     ranks |= {"rated": 9, "intensity": 8, "attained_bandwidth": 7, "over_reason": 6}
     if keys[0] != "layer":
         ranks["layer"] = 5
-    ranks |= {next((key for key in ("name", "op") if key in keys), ""): -1}  # what a row is about
+    ranks |= {
+        next((key for key in ("name", "op") if key in keys), ""): -1
+    }  # the row's subject stays
     shown_columns = [
         replace(column, rank=ranks.get(column.key, 0))
         for column in columns(keys, documented, forms)
@@ -75,6 +78,6 @@ def totals(
 
 
 def running(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the shares of each row and all above it added up, as ``running``."""
+    """Return the frame with a column ``running``: the sum of the shares of the row and all rows above it."""
     share = frame["share"].fill_null(0).cum_sum().clip(upper_bound=1.0)
     return frame.with_columns(share.set(frame["share"].is_null(), None).alias("running"))

@@ -1,11 +1,11 @@
-"""Numbers as a person reads them: three digits and a unit; what is not known is a dash, never 0."""
+"""Numbers as text for people: three digits and a unit; an unknown value is a dash, never 0."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
-#: What stands for a value that is not known.
+#: The text for an unknown value.
 UNKNOWN: Final = "–"
 
 _DECIMAL: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -18,13 +18,13 @@ def _known(value: object) -> float | None:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, no exponent."""
+    """Return three significant digits, without an exponent."""
     size = abs(value)
     return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
 
 
 def time(ns: object) -> str:
-    """Nanoseconds as ``812 ns``, ``12.3 µs``, ``4.56 ms``, ``78.9 s``."""
+    """Return nanoseconds as ``812 ns``, ``12.3 µs``, ``4.56 ms``, ``78.9 s``."""
     value = _known(ns)
     if value is None:
         return UNKNOWN
@@ -45,27 +45,27 @@ def _decimal(value: object, unit: str) -> str:
 
 
 def flop(count: object) -> str:
-    """Floating-point operations as ``1.23 GFLOP``."""
+    """Return floating-point operations as ``1.23 GFLOP``."""
     return _decimal(count, "FLOP")
 
 
 def size(count: object) -> str:
-    """Bytes as ``1.23 MB`` (decimal)."""
+    """Return bytes as ``1.23 MB`` (decimal)."""
     return _decimal(count, "B")
 
 
 def flop_rate(rate: object) -> str:
-    """Floating-point operations a second as ``1.23 TFLOP/s``."""
+    """Return floating-point operations per second as ``1.23 TFLOP/s``."""
     return _decimal(rate, "FLOP/s")
 
 
 def bandwidth(rate: object) -> str:
-    """Bytes a second as ``1.23 TB/s`` (decimal)."""
+    """Return bytes per second as ``1.23 TB/s`` (decimal)."""
     return _decimal(rate, "B/s")
 
 
 def ratio(value: object) -> str:
-    """A number without a unit, three digits: ``0.083``, ``12.3``, ``4,560``."""
+    """Return a number without a unit, to three digits: ``0.083``, ``12.3``, ``4,560``."""
     number = _known(value)
     if number is None:
         return UNKNOWN
@@ -73,7 +73,7 @@ def ratio(value: object) -> str:
 
 
 def count(number: object) -> str:
-    """A whole number with its thousands apart, and all its digits: ``12,345``."""
+    """Return a whole number with all digits and a comma after the thousands: ``12,345``."""
     if isinstance(number, int):
         return f"{number:,}"
     value = _known(number)
@@ -81,7 +81,7 @@ def count(number: object) -> str:
 
 
 def share(part: object) -> str:
-    """A fraction of one as ``12.3 %``; never rounded up to all, nor down to nothing."""
+    """Return a fraction of 1 as ``12.3 %``; never rounded up to 100 % nor down to 0 %."""
     value = _known(part)
     if value is None:
         return UNKNOWN
@@ -93,7 +93,7 @@ def share(part: object) -> str:
 
 
 def text(value: object) -> str:
-    """Any other value; control characters made visible, so that no name can drive a terminal."""
+    """Return any other value as text, with control characters escaped so that no name controls a terminal."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -104,7 +104,7 @@ def text(value: object) -> str:
 
 
 def visible(line: str, kept: str = "") -> str:
-    """``line`` with every control character but those ``kept`` written as its escape."""
+    """Return ``line`` with every control character, except those in ``kept``, written as its escape."""
     if line.isprintable():
         return line
     return "".join(

@@ -196,7 +196,9 @@ def test_doctor_explains_a_file_s_gaps(opscope, saved):
 
 def test_doctor_says_how_to_close_each_gap(opscope, saved):
     done = opscope("doctor", saved)
-    assert "no launch record: Work launched before the capture began" in " ".join(done.out.split())
+    assert "no launch record: The work was launched before the capture began" in " ".join(
+        done.out.split()
+    )
     rows = json.loads(opscope("doctor", saved, "--json").out)["advice"]
     assert [(row["reason"], row["kernels"], row["time"]) for row in rows] == [
         ("no launch record", 1, 1000)
@@ -295,11 +297,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(command, name, opscope, tmp_pa
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (("report", "--reports", "nonsense"), "no report named 'nonsense'; there are summary"),
+        (("report", "--reports", "nonsense"), "no report named 'nonsense'; choose from: summary"),
         (("report", "--reports", "detial"), "no report named 'detial'; did you mean 'detail'?"),
         (("ops", "--sort", "self-tim"), "no column named 'self-tim'; did you mean 'self_time'?"),
-        (("report", "--formats", "xlsx"), "no format named 'xlsx'; there are csv"),
-        (("ops", "--sort", "beauty"), "no column named 'beauty'; there are "),
+        (("report", "--formats", "xlsx"), "no format named 'xlsx'; choose from: csv"),
+        (("ops", "--sort", "beauty"), "no column named 'beauty'; choose from: "),
         (("kernels", "-c", "name,beauty"), "no column named 'beauty'"),
     ],
 )
@@ -387,7 +389,7 @@ def test_files_hold_as_many_rows_as_top_says(opscope, saved, tmp_path):
 def test_two_forms_on_one_stdout_are_an_error(opscope, saved, command):
     done = opscope(command, saved, "--csv", "--json")
     assert (done.status, done.out) == (2, "")
-    assert done.err == "opscope: --csv and --json: stdout can be one of them\n"
+    assert done.err == "opscope: --csv and --json cannot be combined: choose one\n"
 
 
 def test_an_empty_report_is_a_file_only_where_it_is_asked_for(opscope, saved, tmp_path):
@@ -396,7 +398,7 @@ def test_an_empty_report_is_a_file_only_where_it_is_asked_for(opscope, saved, tm
     names = {path.name for path in (tmp_path / "all").iterdir()}
     assert {"run_summary.csv", "run_detail.csv", "run_by_kind.csv"} <= names
     assert "run_memory.csv" not in names
-    assert "nothing in " in done.err
+    assert "empty, so not written: " in done.err
     assert "memory" in done.err
     asked = opscope(
         "report",
@@ -409,4 +411,4 @@ def test_an_empty_report_is_a_file_only_where_it_is_asked_for(opscope, saved, tm
         "memory",
     )
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["run_memory.csv"]
-    assert "nothing in" not in asked.err
+    assert "not written" not in asked.err

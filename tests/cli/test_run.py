@@ -90,7 +90,7 @@ def test_a_second_run_has_a_profile_of_its_own_unless_a_name_is_given(script, tm
     before = (tmp_path / "mine.opscope" / "meta.json").read_bytes()
     refused = cli(tmp_path, *named)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "opscope: mine.opscope: exists; --force replaces it\n"
+    assert refused.stderr == "opscope: mine.opscope exists; --force replaces it\n"
     assert (tmp_path / "mine.opscope" / "meta.json").read_bytes() == before
     assert cli(tmp_path, "run", "--force", "-o", "mine", *command).returncode == 0
 
@@ -274,8 +274,11 @@ def test_only_the_steps_asked_for_are_recorded(option, kept, script, tmp_path):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--steps", "50:"), "no process came to the steps 50:"),
-        (("--delay", "3600"), "no framework that opscope knows ran in the time asked for"),
+        (("--steps", "50:"), "no process reached the steps 50:"),
+        (
+            ("--delay", "3600"),
+            "no framework that opscope supports ran in the time of --delay and --duration",
+        ),
     ],
 )
 def test_a_window_that_nothing_fell_into_is_said(options, why, script, tmp_path):
@@ -291,11 +294,14 @@ def test_a_window_that_nothing_fell_into_is_said(options, why, script, tmp_path)
     [
         (("--steps", "6:3"), "not a range of steps: '6:3'"),
         (("--steps", "x"), "not a range of steps"),
-        (("--steps", "1:2", "--delay", "1"), "--steps excludes"),
-        (("--backend", "magic"), "no backend 'magic'"),
-        (("-o", "nowhere/x"), "nowhere: no such directory"),
-        (("-o", ""), "names no profile"),
-        (("-o", "/"), "names no profile"),
+        (
+            ("--steps", "1:2", "--delay", "1"),
+            "--steps cannot be combined with --delay or --duration",
+        ),
+        (("--backend", "magic"), "no backend named 'magic'"),
+        (("-o", "nowhere/x"), "nowhere: no such folder"),
+        (("-o", ""), "is not a file name"),
+        (("-o", "/"), "is not a file name"),
         (("--backend", "kineto"), "no GPU is visible"),
     ],
 )
@@ -314,7 +320,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_runs(
 def test_a_folder_that_turns_out_to_take_nothing_is_told_before_anything_runs(tmp_path):
     done = cli(tmp_path, "run", "-o", "/proc/self/x", "--", "sh", "-c", "echo ran")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("opscope: /proc/self: cannot be written to")
+    assert done.stderr.startswith("opscope: /proc/self: cannot write to this folder")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -338,7 +344,7 @@ def test_a_python_without_opscope_is_named_with_the_reason(script, tmp_path):
     )
     done = cli(tmp_path, "run", sys.executable, "train.py")
     assert (done.returncode, done.stdout) == (0, "1\n")
-    assert f"not recorded: {sys.executable}: opscope cannot be imported there" in done.stderr
+    assert f"not recorded: {sys.executable}: this Python cannot import opscope" in done.stderr
 
 
 def test_secrets_on_the_command_line_do_not_reach_the_profile(script, tmp_path):

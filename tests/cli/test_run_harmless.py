@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_while_the_profile_is_written_costs_no_recording(
     assert (done.returncode, done.stdout) == (status, "out\n")
     (line,) = done.stderr.splitlines()
     assert re.fullmatch(
-        r"opscope: train\.opscope: not written: File too large; what was recorded is kept: "
+        r"opscope: train\.opscope was not written: File too large; what was recorded is kept: "
         r"opscope report \S+",
         line,
     )
@@ -119,7 +119,10 @@ def test_a_folder_that_the_program_removes_takes_the_recording_with_it_and_nothi
     done = cli(tmp_path, "run", "-o", "out/x", sys.executable, "train.py")
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
-    assert "went away meanwhile, and with it the recording" in done.stderr
+    assert (
+        f"nothing was recorded: the recording in {tmp_path / 'out'} was deleted during the run"
+        in done.stderr
+    )
     assert not (tmp_path / "out").exists(), "what the program removed stays removed"
 
 
@@ -162,7 +165,7 @@ def test_a_signal_while_the_profile_is_made_leaves_the_recording_and_says_how_to
     else:
         assert process.returncode == 4, "the program's own"
         assert err == (
-            f"opscope: {name} while the profile was made; what was recorded is kept: "
+            f"opscope: {name} while the profile was written; what was recorded is kept: "
             f"opscope report {left}\n"
         )
     assert len(collect(left)["ranges"]) == 3
@@ -183,7 +186,7 @@ def test_of_two_runs_at_once_the_later_has_a_number(options, script, tmp_path):
     assert done.returncode == 0, done.stderr
     assert f"opscope: wrote {name}.opscope\n" in done.stderr
     assert done.stderr.endswith(
-        f"opscope: {name}.opscope exists by now, so this run has another name\n"
+        f"opscope: {name}.opscope was created meanwhile, so this profile has another name\n"
         f"opscope: wrote {name}-2.opscope\n"
     )
     assert texts(tmp_path / f"{name}.opscope") == ["outer"]
@@ -228,7 +231,7 @@ def test_a_signal_that_is_ignored_stays_so_while_the_profile_is_made(script, tmp
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=50)
-    assert err.startswith("opscope: SIGTERM while the profile was made")
+    assert err.startswith("opscope: SIGTERM while the profile was written")
 
 
 def test_what_a_private_run_leaves_is_read_as_private(script, tmp_path):

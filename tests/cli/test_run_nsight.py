@@ -71,9 +71,10 @@ def test_the_last_line_names_the_report(
     done = run(tmp_path, nsys, *command)
     assert done.returncode == 3
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("opscope: Nsight Systems has the ranges")
+    assert last.startswith("opscope: Nsight Systems writes the ranges to")
     assert Path(last.split("opscope report ")[1]).resolve() == (tmp_path / "x.nsys-rep").resolve()
     assert "nothing was recorded" not in done.stderr
+    assert "no NVTX tool was attached" not in done.stderr
     assert not list(tmp_path.glob("*.opscope"))
     assert b"work".hex() in (tmp_path / "nvtx.log").read_text()
 
@@ -98,7 +99,7 @@ def test_nsys_is_run_where_it_is_asked_for(nsys: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--backend", "nsys", "--steps", "3:6"), "--backend nsys records all of the run"),
+        (("--backend", "nsys", "--steps", "3:6"), "--backend nsys records the whole run"),
         (("--backend", "nsys", "--duration", "3"), "nsys profile --delay"),
     ],
 )
@@ -119,7 +120,7 @@ def test_without_nsys_on_path_it_is_said_what_to_type(tmp_path: Path) -> None:
 def test_emit_that_no_tool_hears_is_said(tmp_path: Path) -> None:
     done = run(tmp_path, tmp_path / "nsys", *OPSCOPE, "--backend", "emit", "--", *PROGRAM)
     assert done.returncode == 3
-    assert "no NVTX tool heard" in done.stderr.splitlines()[-1]
+    assert "no NVTX tool was attached to it" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

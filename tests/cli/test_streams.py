@@ -37,7 +37,7 @@ def test_a_full_disk_is_one_line(command, saved):
     with open("/dev/full", "w") as full:
         done = cli(command[0], saved, *command[1:], stdout=full)
     assert done.returncode == 2
-    assert done.stderr == "opscope: stdout: No space left on device\n"
+    assert done.stderr == "opscope: cannot write to stdout: No space left on device\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -274,14 +274,14 @@ def test_the_libraries_can_be_built_ahead_and_doctor_shows_them(capsys, tmp_path
     shown = {check.what: check for check in checks()}
     for what in whats:
         assert not shown[what].works
-        assert shown[what].found.startswith("not built, ")
+        assert shown[what].found.startswith("not built yet; ")
         assert "opscope build tensorflow" in shown[what].advice
     monkeypatch.setenv("CC", str(tmp_path / "none"))
     monkeypatch.setenv("CXX", str(tmp_path / "none"))
     shown = {check.what: check for check in checks()}
     assert [shown[what].found for what in whats] == [
-        "not built, no C compiler",
-        "not built, no C++ compiler",
+        "not built: no C compiler was found",
+        "not built: no C++ compiler was found",
     ]
     assert [path.name.partition("-")[0] for path in made] == ["annotations", "inputs"]
     assert all(path.is_file() for path in made)

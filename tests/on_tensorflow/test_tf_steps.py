@@ -107,7 +107,7 @@ def test_an_eager_loop_has_no_steps_until_it_tells_them(recorded):
     profile = recorded(lambda: [program() for _ in range(2)])
     assert steps(profile) == []
     (told,) = [one for one in summary(profile).footnotes if "step" in one]
-    assert told.startswith("no steps were told: opscope.step()")
+    assert told.startswith("no steps were recorded: call opscope.step()")
     looked = recorded(lambda: tf.matmul(tf.constant(X), w), "looked.opscope")  # no training
     assert not any("step" in one for one in summary(looked).footnotes)
 

@@ -87,4 +87,5 @@ def test_the_last_line_of_a_run_says_where_the_data_is(nsys: str, tmp_path: Path
     line = f"opscope report {around.report}"
     assert line in around.stderr + around.stdout
     assert "nothing was recorded" not in around.stderr + around.stdout
+    assert "no NVTX tool was attached" not in around.stderr + around.stdout
     assert opscope.load(around.sqlite).summary()["steps"].item() == 5

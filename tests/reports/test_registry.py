@@ -186,9 +186,9 @@ def test_a_report_may_stand_on_the_first_screen_or_be_written_on_request_alone(a
     [
         ("empty", "", "catalogue.empty defines no REPORT named 'empty'"),
         ("other", REPORT, "catalogue.other defines no REPORT named 'other'"),
-        ("waste", REPORT.replace("rubbish", "gaps"), "'gaps' is a name of the reports 'gaps' and 'waste'"),
-        ("waste", REPORT.replace("rubbish", "mfu"), "'mfu' is a name of the reports"),
-        ("waste", REPORT.replace('by="waste"', 'by="op"'), "'op' is a name of the reports"),
+        ("waste", REPORT.replace("rubbish", "gaps"), "'gaps' is a name of two reports: 'gaps' and 'waste'"),
+        ("waste", REPORT.replace("rubbish", "mfu"), "'mfu' is a name of two reports:"),
+        ("waste", REPORT.replace('by="waste"', 'by="op"'), "'op' is a name of two reports:"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_report_is_refused_by_name(add, name, source, complaint):

@@ -83,7 +83,7 @@ def test_missing_kernels_are_told(trace_of):
     found = profile.efficiency().row(0, named=True)
     assert found["incomplete"]
     assert found["efficiency"] is None
-    assert "1 calls have no roof as kernels" in notes(profile)
+    assert "1 calls have no roof: some of their kernels" in notes(profile)
 
 
 def test_what_is_above_is_explained(trace_of):
@@ -119,7 +119,7 @@ def test_utilization_says_what_it_is_of(trace_of):
     table = table_of(profile, "utilization")
     said = " | ".join(table.footnotes)
     assert "MFU: model FLOPs" in said
-    assert "f32 is held against TF32's peak" in said
+    assert "f32 is compared with TF32's peak" in said
     row = profile.utilization().row(0, named=True)
     assert row["peak"] == pytest.approx(156e12, rel=0.01)
     assert row["mfu"] == pytest.approx(2 * 1024**3 / (156e12 * 900_000 / 1e9), rel=0.01)

@@ -1,1 +1,1 @@
-"""Advice: detectors that say what to change in the program and what that would save, one a file."""
+"""Detectors that propose a change and estimate the time it saves, one per file."""

@@ -1,1 +1,1 @@
-"""Questions asked of a profile, one a file; tables in, tables out."""
+"""The analyses of a profile, one per file: each takes tables and returns tables."""

@@ -1,4 +1,4 @@
-"""The threads that are autograd's own, on which all is backward work."""
+"""Find the threads of autograd's engine, on which all work is backward work."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from opscope.core.attribution.attribute import Attribution
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.intervals import NONE, Ints
 
-#: What PyTorch calls its nodes. Threads of TensorFlow's pool take whatever is next, forward or backward.
+#: Names of PyTorch's autograd nodes. (Threads of TensorFlow's pool run forward and backward ops alike.)
 _NODE: Final = re.compile(r"Backward(?:[0-9]+)?\Z|autograd::")
 _BACKWARD: Final = DIRECTIONS.index("backward")
 
 
 class AutogradThreads:
-    """The threads on which autograd's engine alone works: what it does between its nodes, such as adding
-    up gradients, is backward work though nothing says so.
+    """The threads on which only autograd's engine works.
 
-    Such a thread has backward nodes, and outside them no op that autograd has numbered, as it numbers
-    what it may have to differentiate, nor one that says it is another direction's. (``emit_nvtx`` writes
-    0, the number of the first, where a thread has made none yet.)
+    What the engine does there between its nodes, such as adding up gradients, is backward work, although
+    its text has no direction. Such a thread has backward nodes; outside them it has no op with a sequence
+    number (autograd numbers the ops that it may have to differentiate) and no op whose text has another
+    direction. (``emit_nvtx`` writes 0, the number of the first op, if a thread has made none yet.)
     """
 
     def __init__(self, attribution: Attribution, codes: NDArray[np.int8]) -> None:
@@ -45,13 +45,13 @@ class AutogradThreads:
             self.lanes -= self._of(np.flatnonzero(np.isin(codes, said)))
 
     def without(self, rows: Ints) -> None:
-        """Hear of ops that nothing tells the direction of: a thread on which one is numbered is not one."""
+        """Remove the threads of those op ``rows`` that have a sequence number but no direction."""
         if self.lanes and len(rows):
             numbered = self._numbered.gather(rows).to_numpy()
             self.lanes -= self._of(rows[numbered])
 
     def has(self, rows: Ints) -> NDArray[np.bool_]:
-        """Whether each row is on such a thread."""
+        """Return whether each row is on a thread of autograd's engine."""
         process, thread = self._places(rows)
         found = np.isin(thread, [thread for _, thread in self.lanes])
         mine = np.flatnonzero(found)

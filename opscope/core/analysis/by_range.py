@@ -1,4 +1,4 @@
-"""Time by the user's own ranges: what ran in each, and what ran in none."""
+"""Add up device time by the user's own ranges, and the time outside all of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SUMS: Final = ("matrix_flops", "vector_flops", "flops", "bytes")
 
 
 def range_totals(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -> pl.DataFrame:
-    """One row per innermost user range (null: none), by time: range, device_time (ns), share, calls,
+    """Return one row per innermost user range (null: none), by time: range, device_time (ns), share, calls,
     kernels, copies, matrix_flops, vector_flops, flops, bytes.
 
-    ``calls`` are kernels, copies and sets; without a GPU, where ``frame`` is the profile's ops, they
-    are ops and ``device_time`` is their self time. Sums are null where nothing is known.
+    ``calls`` counts kernels, copies and sets. Without a GPU, ``frame`` is the profile's ops: ``calls``
+    counts ops, and ``device_time`` is their self time. A sum is null if none of its values is known.
     """
     if frame is not None:
         ran = frame.select(
@@ -55,7 +55,7 @@ def range_totals(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -
 
 
 def _ran(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
-    """Sums of what ran on a device by range, ``many`` of them; worked out a piece at a time."""
+    """Return the sums of kernels, copies and sets by range, ``many`` counting them; a piece at a time."""
     attribution = ops.attribution
     copies = attribution.trace["memops"].select((pl.col("end") - pl.col("start")).alias("duration"))
     executed = executed.select("duration", "matrix_flops", "vector_flops", ALL_FLOPS, "bytes")
@@ -85,7 +85,7 @@ def _or_none(name: str) -> pl.Expr:
 
 
 def _range_of(ops: Ops, launched: Launched) -> pl.Series:
-    """The user range around the launch, else around the op, of each row of a device's table."""
+    """Return the user range around the launch, else around the op, of each row of a device's table."""
     rows = launched.op
     distinct = rows[rows >= 0]
     inside = launched_in(ops, launched.call)

@@ -1,4 +1,4 @@
-"""The distinct calls of a trace as a table: what the columns of an op say, once per reading."""
+"""The distinct readings of a trace as a table: the columns that describe an op, once per reading."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SCHEMA = {
 
 
 def readings_table(meaning: Meaning) -> pl.DataFrame:
-    """One row per reading: op, op_type, direction, source, inputs, outputs, dtypes, params, device.
+    """Return one row per reading: op, op_type, direction, source, inputs, outputs, dtypes, params, device.
 
-    Shapes are in the range text's own form (``f32[64,3], f32[8,3]``); ``shaped`` tells whether the
-    text had inputs or outputs at all. A column is null where the text does not say.
+    Shapes are written as in the range text (``f32[64,3], f32[8,3]``); ``shaped`` is whether the text has
+    inputs or outputs. A column is null if the text does not contain it.
     """
     rows = [_row(meaning, number) for number in range(len(meaning.readings))]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
@@ -59,8 +59,10 @@ def _row(meaning: Meaning, number: int) -> tuple[object, ...]:
 
 
 def _inputs(call: OpCall) -> str:
-    """The inputs, a number that stands for a tensor (``x * 2``) in its place; the call has it among
-    its parameters, under the argument's name."""
+    """Return the inputs as text, with each number that replaces a tensor (``x * 2``) at its position.
+
+    The call has such a number among its parameters, under the argument's name.
+    """
     given = dict(call.params)
     if None in call.inputs and given:
         names = tensor_arguments(call.name, len(call.inputs), frozenset(given))
@@ -80,13 +82,15 @@ def _source(reading: Reading) -> tuple[str | None]:
 
 
 def args_text(args: tuple[Arg, ...]) -> str:
-    """``f32[64,3], [f32[3]]*2, _``."""
+    """Return arguments as text: ``f32[64,3], [f32[3]]*2, _``."""
     return format_call(OpCall("_", args), None)[len("_(") : -1]
 
 
 def _dtypes(call: OpCall) -> str | None:
-    """The distinct dtypes of the inputs (else the outputs), in order of appearance; arguments that say
-    a size or an axis are no data."""
+    """Return the distinct dtypes of the inputs (else the outputs), in order of appearance.
+
+    Arguments that give a size or an axis do not count as data.
+    """
     for args in (data_arguments(call), call.outputs or (), call.inputs):
         found = [leaf.dtype for leaf in leaves(args) if isinstance(leaf, TensorSpec)]
         if found:

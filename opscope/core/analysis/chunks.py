@@ -1,10 +1,10 @@
-"""What kernels over lists of tensors can have touched at most, by their grids.
+"""Upper bounds, from their grids, of the elements and bytes of kernels over lists of tensors.
 
-PyTorch's foreach and fused optimizers, and Apex's, DeepSpeed's and Transformer Engine's, cut every
+PyTorch's foreach and fused optimizers, and those of Apex, DeepSpeed and Transformer Engine, cut every
 tensor into chunks of at most 65,536 elements and give each chunk a block
 (``aten/src/ATen/native/cuda/MultiTensorApply.cuh``, ``kChunkSize``; the others' ``multi_tensor_applier``
-is made with 2048 · 32). Where a trace has no shapes of the lists, the blocks still bound their
-elements, and the kernel's name says how many lists there are and of what type.
+is made with 2048 · 32). If a trace has no shapes of the lists, the number of blocks still bounds their
+elements, and the kernel's name gives the number of lists and their type.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SCHEMA: Final = {"elements": pl.Int64, "moved": pl.Int64}
 
 
 def at_most(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Per row of ``kernels`` (name, grid): ``elements`` of one list and ``moved`` bytes, both upper bounds.
+    """Return, per row of ``kernels`` (name, grid), upper bounds: ``elements`` of one list, ``moved`` bytes.
 
-    Every list is taken to be read and written, its elements to be of 4 bytes (8 where the name has
-    such a type: states are as wide as f32, whatever the parameters are). Null for other kernels.
+    It assumes that every list is read and written, with elements of 4 bytes (8 if the name contains a
+    type of 8 bytes: states are as wide as f32, whatever the parameters are). Null for other kernels.
     """
     codes, names = compact(kernels["name"].cast(pl.Categorical))
     widths = pl.Series(
@@ -57,7 +57,9 @@ def _bytes_an_element(name: str) -> int | None:
 
 
 def bound(elements: int | None, moved: int | None) -> str:
-    """The bound as words to follow a reason; empty where there is none."""
+    """Return the bound as text to append to a reason; empty if there is none."""
     if elements is None or moved is None:
         return ""
-    return f"; by its grids at most {elements / 1e6:,.1f} million elements, {moved / 1e9:,.2f} GB"
+    return (
+        f"; by its grids at most {elements / 1e6:,.1f} million elements and {moved / 1e9:,.2f} GB"
+    )

@@ -1,11 +1,10 @@
-"""The cost of each op of a trace: the model's figures once per distinct call, and which op counts.
+"""The cost of each op of a trace: FLOPs and bytes once per distinct call, and which op of a nest counts.
 
 In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only one level counts:
 
 1. of matrix ops (gemm, convolution, attention, recurrent) the innermost whose cost is known;
-2. of the others those whose cost is known and not nothing that are innermost, or that launched
-   kernels themselves, unless a counting matrix op encloses them: what a matrix op does inside
-   itself is its own business.
+2. of the others those whose cost is known and not zero, and that are innermost or launched kernels
+   themselves, unless a matrix op that counts encloses them: its cost covers the ops inside it.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _NO_CALL: Final = OpCall("")
 
 @dataclass(slots=True)
 class Costs:
-    """Costs of the ops of a trace.
+    """The costs of the ops of a trace.
 
-    ``catalogue``: one row per reading, the columns of ``perf.columns``, then one per call that its
-    other side of autograd completed. ``place``: per range row its row there. ``canonical``: per range
-    row, whether this op counts. ``free``: per range row, whether this op is known to cost nothing
-    (a view, an allocation).
+    ``catalogue``: the columns of ``perf.columns``; one row per reading, then one per call that was
+    completed from its forward or backward op. ``place``: for each range row its row in the catalogue.
+    ``canonical``: for each range row, whether this op counts. ``free``: for each range row, whether this
+    op is known to cost nothing (a view, an allocation).
     """
 
     catalogue: pl.DataFrame
@@ -45,7 +44,7 @@ class Costs:
     _attribution: Attribution
 
     def costing(self, rows: Ints) -> Ints:
-        """For each op row the op whose cost its kernels share, or -1 where none is known."""
+        """Return for each op row the op whose cost its kernels share, or -1 if none is known."""
         found = self._attribution.climb(rows, self.canonical)
         free = (found < 0) & (rows >= 0)
         free[free] = self.free[rows[free]]
@@ -53,9 +52,9 @@ class Costs:
 
 
 def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
-    """The cost model's figures for every distinct call, and the ops that count.
+    """Return the FLOPs and bytes of every distinct call, and the ops that count.
 
-    ``forward_of`` gives for backward op rows the op row that each differentiates (-1: none).
+    ``forward_of`` returns for backward op rows the op row that each differentiates (-1: none).
     """
     meaning = attribution.meaning
     calls = [reading.call or _NO_CALL for reading in meaning.readings]
@@ -63,7 +62,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     catalogue = perf.columns(calls, target=target)
     catalogue, place = linked_costs(attribution, catalogue, forward_of, target)
     if np.array_equal(place, meaning.reading):
-        place = meaning.reading  # none was completed: held once
+        place = meaning.reading  # no call was completed: share the array to save memory
     known = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
         pl.sum_horizontal(
@@ -94,10 +93,10 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
 
 
 class Sharing:
-    """Totals of groups split over their rows by duration, in integers that sum to the total.
+    """Splits the totals of groups over their rows by duration, into integers that sum to the total.
 
-    ``group``: per row a number, -1 for none. ``duration``: per row, ns; a group without any
-    duration is split evenly.
+    ``group``: a number per row, -1 for none. ``duration``: ns per row; the total of a group whose
+    durations are all 0 is split evenly.
     """
 
     def __init__(self, group: NDArray[np.signedinteger[Any]], duration: Ints) -> None:
@@ -118,13 +117,13 @@ class Sharing:
             self._whole = whole
 
     def split(self, total: pl.Series) -> pl.Series:
-        """Each row's part of its group's ``total`` (equal within a group); null where that is."""
-        # most ops launch one kernel, which has all of it
+        """Return each row's part of its group's ``total`` (equal within a group); null if that is null."""
+        # most ops launch one kernel, which gets the whole total
         column: pl.Series = total.set(pl.Series(self._none), None) if self._none.any() else total
         if not len(self._order):
             return column
         amount = total.gather(self._order).fill_null(NONE).to_numpy()
-        # rounding of the running sum: the last row of a group brings it to the total exactly
+        # round the running sum: the last row of a group then reaches the total exactly
         upto = np.where(
             self._done == self._whole,
             amount,
@@ -136,7 +135,7 @@ class Sharing:
 
 
 def _of_several(group: NDArray[np.signedinteger[Any]]) -> Ints:
-    """The rows, in order, of the groups that have more than one; a table for all groups, and no sort."""
+    """Return, in order, the rows of the groups with more than one row, by a table of groups, not a sort."""
     rows = np.flatnonzero(group >= 0).astype(np.int32)
     held = group[rows]
     last = np.empty(int(held.max(initial=NONE)) + 1, np.int32)
@@ -148,5 +147,5 @@ def _of_several(group: NDArray[np.signedinteger[Any]]) -> Ints:
 
 
 def cost_column(costs: Costs, name: str, rows: NDArray[np.signedinteger[Any]]) -> pl.Series:
-    """One column of the catalogue for op rows (-1: null)."""
+    """Return one column of the catalogue for op rows (-1: null)."""
     return gather(costs.catalogue[name], at(costs.place, rows))

@@ -1,4 +1,4 @@
-"""What the cost model does not know, ranked by the time it takes: the rest of both coverage shares."""
+"""The ops without known FLOPs or bytes, by time: what ``flops_share`` and ``bytes_share`` leave out."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from opscope.core.tables.columns import at, gather, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints
 
 BOTH, FLOPS, BYTES = "FLOPs, bytes", "FLOPs", "bytes"
-#: A kernel whose op has a cost that does not count, because an op around it does.
+#: The reason for a kernel whose op has a cost that does not count, because an op around it counts.
 _INSIDE = "its cost counts in an op around it"
 
 
 def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
-    """One row per op name without known FLOPs or bytes: op, op_type, lacks, calls, time (ns), share, why.
+    """Return one row per op name without known FLOPs or bytes: op, op_type, lacks, calls, time (ns), share,
+    why.
 
-    ``lacks`` is ``FLOPs, bytes``, ``FLOPs`` or ``bytes``. Where the trace has kernels, these are the
+    ``lacks`` is ``FLOPs, bytes``, ``FLOPs`` or ``bytes``. If the trace has kernels, the rows are the
     kernels and copies that the summary's ``flops_share`` and ``bytes_share`` leave out: a compiled
-    region under the region's name, a kernel that no op launched under its own; ``calls`` are kernels.
-    ``share`` is of the device time that has a launch record, as in the summary: of what lacks FLOPs
-    it adds up to 1 − ``flops_share``, the kernels without a launch record left out, which are listed
-    besides (``why`` says so). Elsewhere time is the ops' self time. What took no time is left out.
-    ``why`` of kernels over lists of tensors ends with what their grids bound (``chunks``).
+    region under the region's name, a kernel that no op launched under its own name; ``calls`` counts
+    kernels. ``share`` is of the device time with a launch record, as in the summary: over the rows that
+    lack FLOPs it adds up to 1 − ``flops_share``, apart from the kernels without a launch record, which
+    are listed too (``why`` says so). Without kernels, time is the ops' self time. Ops that took no time
+    are left out. For kernels over lists of tensors ``why`` ends with the bounds of their grids (``chunks``).
     """
     if not ops.on_device:
         times = ops.times
@@ -50,13 +51,13 @@ def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
     return _read(ops, kinds).with_columns(
         pl.coalesce(pl.col("op"), kinds["name"].cast(pl.String)).alias("op"),
         pl.coalesce(gap, pl.col("why")).alias("why"),
-        # why a kernel has no op is one of a closed list, as it is
+        # the reason why a kernel has no op is from a closed list: append no bound to it
         *(pl.when(gap.is_null()).then(kinds[name]).alias(name) for name in SCHEMA),
     )
 
 
 def _lacking(ops: Ops, executed: pl.DataFrame, places: Ints) -> pl.DataFrame:
-    """The kinds of the kernels at ``places``."""
+    """Return the kinds of the kernels at ``places``."""
     launched = ops.attribution.kernels
     rows = launched.op[places].astype(np.int64)
     name = executed["name"].gather(places)
@@ -73,7 +74,7 @@ def _lacking(ops: Ops, executed: pl.DataFrame, places: Ints) -> pl.DataFrame:
 
 
 def _of_memops(ops: Ops, memops: pl.DataFrame) -> pl.DataFrame:
-    """Copies and sets compute nothing; their bytes are measured, where the trace has them."""
+    """Return a row per copy or set: its FLOPs are known to be 0; the trace may have its bytes."""
     table = ops.attribution.trace["memops"]
     bare = pl.lit(None, pl.String)
     return memops.select(
@@ -107,9 +108,9 @@ def _of_ops(ops: Ops) -> pl.DataFrame:
 
 
 def _alike(ops: Ops, rows: Ints, *columns: pl.Series) -> pl.DataFrame:
-    """One row per kind of op row (-1: none) and value of ``columns``: calls, and the sum of ``time``.
+    """Return one row per kind of op row (-1: none) and value of ``columns``: calls, the sum of ``time``.
 
-    Texts are looked at once for each kind, never for each kernel.
+    So texts are read once per kind, not once per kernel.
     """
     return (
         pl.DataFrame(
@@ -130,12 +131,12 @@ def _alike(ops: Ops, rows: Ints, *columns: pl.Series) -> pl.DataFrame:
 
 
 def _of_all(name: str) -> pl.Expr:
-    """The sum of a bound; of one kernel without one, and there is none of all."""
+    """Return the sum of a bound; null if any kernel has none."""
     return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
 
 
 def _read(ops: Ops, kinds: pl.DataFrame) -> pl.DataFrame:
-    """op, op_type and why its FLOPs and its bytes are not known, for each of the ``kinds``."""
+    """Return op, op_type, and why the FLOPs and the bytes are not known, for each of the ``kinds``."""
     reading, place, priced = (kinds[name].to_numpy() for name in ("reading", "place", "priced"))
     catalogue = ops.costs.catalogue
     return pl.DataFrame(
@@ -150,7 +151,7 @@ def _read(ops: Ops, kinds: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ranked(found: pl.DataFrame, whole: int) -> pl.DataFrame:
-    """The table of ``missing_costs`` from one row per kind of kernel, copy or op."""
+    """Return the table of ``missing_costs`` from one row per kind of kernel, copy or op."""
     if "elements" not in found.columns:
         found = found.with_columns(
             pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items()

@@ -1,4 +1,4 @@
-"""The device that a trace was taken on, of its ``devices`` table."""
+"""Identify the device on which a trace was made, from its ``devices`` table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FACTS: Final = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth
 
 
 def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | None, str | None]:
-    """The device of a trace's ``devices`` table, or why it is not known.
+    """Return the device of a trace's ``devices`` table, or the reason why it is not known.
 
-    ``on_gpu``: something in the trace ran on a GPU, so that a name helps where the table is empty.
-    Where there are several models the first that is known is taken, and its note says so.
+    ``on_gpu``: work in the trace ran on a GPU, so if the table is empty the reason asks for a name. If
+    there are several models, the first known one is returned, and its note says so.
     """
     told = devices.select(_FACTS).unique(maintain_order=True).rows()
     found = [find(*facts) for facts in told]
@@ -27,7 +27,7 @@ def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | N
     if not found and not on_gpu:
         return (
             None,
-            f"the trace has nothing that ran on a GPU (--gpu {CPU_EXAMPLE!r} describes the CPU)",
+            f"nothing in the trace ran on a GPU (--gpu {CPU_EXAMPLE!r} describes the CPU)",
         )
     if not known:
         return None, found[0][1] if found else "the trace names no device (--gpu gives it a name)"
@@ -38,19 +38,19 @@ def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | N
     said = [f"also {', '.join(sorted(others))}"] if others else []
     said += [f"{unknown} that are not known"] if unknown else []
     note = (
-        f"the trace has several models of device ({' and '.join(said)}): all is held against "
+        f"the trace has several models of device ({' and '.join(said)}): all work is compared with "
         f"{known[0].name}"
     )
     return replace(known[0], note="; ".join(filter(None, (known[0].note, note)))), None
 
 
 def trace_target(trace: Trace) -> tensorcore.Target:
-    """What the trace's ops ran on, for ``tensorcore.ready``."""
+    """Return the hardware and the cuBLAS version of the trace's ops, for ``tensorcore.ready``."""
     return tensorcore.Target(_units(trace["devices"]), _cublas(trace["processes"]["versions"]))
 
 
 def no_matrix_units(devices: pl.DataFrame) -> bool:
-    """Whether it is known of every device of the trace that it has no Tensor Cores."""
+    """Return whether every device of the trace is known to have no Tensor Cores."""
     found = [find(*facts)[0] for facts in devices.select(_FACTS).unique().rows()]
     return bool(found) and all(one is not None and not one.tensor for one in found)
 
@@ -66,7 +66,7 @@ def _units(devices: pl.DataFrame) -> tensorcore.Units:
 
 
 def _cublas(versions: pl.Series) -> tuple[int, ...] | None:
-    """The major version of cuBLAS, which is CUDA's since 10.0; None where processes differ."""
+    """Return the major version of cuBLAS, which is CUDA's since 10.0; None if processes differ."""
     runtime = versions.cast(pl.String).str.json_path_match("$.cuda_runtime_version")
     distinct = runtime.cast(pl.Int64, strict=False).drop_nulls().unique().to_list()
     return (distinct[0] // 1000,) if len(distinct) == 1 else None

@@ -1,4 +1,4 @@
-"""Communication: how much of the time it takes, how much of it computation hides, who waits for whom."""
+"""Communication: the time it takes, the part that computation hides, and the time that ranks wait."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ _COLLECTIVES: Final = {
 
 
 def one_clock(trace: Trace) -> bool:
-    """Whether the times of all processes are on one clock."""
+    """Return whether the times of all processes are on one clock."""
     on = machines(trace)
     clocks = trace["clocks"].filter(pl.col("clock_domain").is_in(on["clock_domain"].implode()))
     return on["machine"].n_unique() < 2 or bool(clocks["method"].is_not_null().all())
 
 
 def exchanged(attribution: Attribution) -> pl.DataFrame:
-    """``exchanges`` matched across processes, with ``duration`` and ``waiting`` (ns).
+    """Return ``exchanges`` matched across processes, with ``duration`` and ``waiting`` (ns).
 
-    ``waiting``: what a rank spent in a collective beyond the rank that spent least; null where no
-    other rank's part in it is known.
+    ``waiting``: a rank's time in a collective minus the shortest time of any rank; null if no other
+    rank's time in it is known.
     """
     found = matched(exchanges(attribution), one_clock(attribution.trace))
     duration = pl.col("end") - pl.col("start")
@@ -69,16 +69,17 @@ def exchanged(attribution: Attribution) -> pl.DataFrame:
 
 
 def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
-    """One row per process that ran kernels or collectives: how these and computation share the time.
+    """Return one row per process that ran kernels or collectives: how communication and computation share
+    the time, in ns.
 
-    Times are those inside the window, [first step start, last step end] of the steps whose kernels were
-    captured, else that of all kernels or ops: ``communication_time`` is union(communication),
-    ``communication_share`` that over the window. ``overlap``: the part of union(communication) during
-    which something else is computed, over the whole trace; null without communication. On a GPU both are
-    kernels. On a CPU communication is what the backend ran, and null where only the calls were seen,
-    computation what all other ops did. In ns.
-    Definitions as Holistic Trace Analysis gives them, without its trimming of steps.
-    ``found``: what ``exchanged`` returns; ``message_bytes`` and ``waiting_time`` are its sums.
+    Times are inside the window: [first step start, last step end] of the steps whose kernels were
+    captured, else the span of all kernels or ops. ``communication_time`` is union(communication),
+    ``communication_share`` that time over the window. ``overlap``: the share of union(communication)
+    during which other work is computed, over the whole trace; null without communication. On a GPU both
+    are kernels. On a CPU communication is what the backend ran (null if only the calls were seen), and
+    computation is all other ops. The definitions are those of Holistic Trace Analysis, without its
+    trimming of steps. ``found`` is the result of ``exchanged``; ``message_bytes`` and ``waiting_time``
+    are its sums.
     """
     trace = attribution.trace
     rows = []
@@ -127,7 +128,7 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
 
 
 def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int) -> pl.DataFrame:
-    """start, end, communicates: the collectives of a process, and its outermost other ops."""
+    """Return start, end, communicates: the collectives of a process, and its outermost other ops."""
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
     mine = (ranges["process"] == process).fill_null(False).to_numpy()
@@ -144,11 +145,11 @@ def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int) -> pl.D
 
 
 def collectives(found: pl.DataFrame) -> pl.DataFrame:
-    """One row per group, kind of collective, dtype and reduction, over all ranks, by time; times in ns.
+    """Return one row per group, kind of collective, dtype and reduction, over all ranks, by time, in ns.
 
-    ``time`` and ``waiting_time`` add up all ranks' parts. ``bus_bandwidth`` (bytes/s): what must
-    cross each rank's link at least, as nccl-tests defines it, by the shortest time that a rank spent,
-    over the collectives of which several ranks are known; null where there are none.
+    ``time`` and ``waiting_time`` add up the times of all ranks. ``bus_bandwidth`` (bytes/s): the bytes
+    that at least must cross each rank's link, as nccl-tests defines it, divided by the shortest time of a
+    rank, over the collectives of which several ranks are known; null if there are none.
     """
     if found.is_empty():
         return pl.DataFrame(schema=_COLLECTIVES)
@@ -182,9 +183,9 @@ def collectives(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def clocks(trace: Trace) -> pl.DataFrame:
-    """One row per clock that processes used: which, how it was put on the first, how far it may be off.
+    """Return one row per machine: how its times were moved to the first machine's clock, and the error.
 
-    ``method`` is ``same clock`` where there is one machine. Times in ns.
+    ``method`` is ``same clock`` if there is one machine. Times in ns.
     """
     on = machines(trace)
     alone = on["machine"].n_unique() < 2

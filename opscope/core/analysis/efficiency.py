@@ -1,7 +1,7 @@
-"""How near each op, kernel, layer or step comes to its roof: the roofline of every op that counts.
+"""The roofline of every op that counts: how near each op, kernel, layer or step comes to its roof.
 
-An op is rated as a whole, its kernels together against its FLOPs and bytes: what one of several
-kernels did of it, no trace tells. A kernel's roof is its share, by time, of its op's.
+An op is rated as a whole: the time of all its kernels against its FLOPs and bytes, because no trace shows
+which of the kernels did which part. A kernel's roof is its share, by time, of its op's roof.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import compact, gather, known_sum, matching
 from opscope.core.tables.trace import range_ids
 
-#: What the roofline needs of the cost model's catalogue.
+#: The columns of the cost model's catalogue that the roofline needs.
 _PRICED: Final = (
     "matrix_flops",
     "vector_flops",
@@ -33,9 +33,9 @@ _PRICED: Final = (
     "note",
 )
 _ABOUT: Final = ("op_id", "op", "inputs", "direction", "layer", "step", "range")
-#: What is not known of an op of which kernels are missing.
+#: The columns that are null for an op with missing kernels.
 _ROOF: Final = ("ideal_time", "efficiency", "attainable_flops", "bound", "over_reason")
-#: Ops that wait for other devices: what they move crosses a link, whose bandwidth nothing tells.
+#: Ops that wait for other devices: their bytes cross a link, whose bandwidth is not known.
 _COLLECTIVE: Final = "communication"
 #: Copies that leave the device's memory.
 _LINKS: Final = ("HtoD", "DtoH", "PtoP", "HtoH")
@@ -45,14 +45,14 @@ _SUMS: Final = ("matrix_flops", "vector_flops", "bytes")
 def op_efficiency(
     ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame, device: Device | None
 ) -> pl.DataFrame:
-    """One row per time that an op which counts ran: op_id, op, inputs, direction, layer, step, range,
-    duration (ns), the cost's columns, and the roofline.
+    """Return one row per execution of an op that counts: op_id, op, inputs, direction, layer, step, range,
+    duration (ns), the columns of its cost, and the roofline.
 
-    ``frame`` is ``ops_frame(ops)``, ``kernels`` the profile's kernels. An op that a CUDA graph
-    replays has a row for each replay (``replay``, -1 for every other). ``tensor_core`` is whether
-    any of its kernels is on Tensor Cores. ``incomplete`` marks those of whose kernels the trace lacks
-    some, as sampled traces do: it has none that could be its product, or its greater part, or beats its
-    roof with fewer kernels than other calls alike. They have no roof.
+    ``frame`` is ``ops_frame(ops)``, ``kernels`` the profile's kernels. An op that a CUDA graph replays
+    has a row for each replay (``replay``; -1 for every other op). ``tensor_core`` is whether any of its
+    kernels uses Tensor Cores. ``incomplete`` marks executions of which the trace lacks kernels, as sampled
+    traces do: no kernel could be the op's product or its main part, or the op beats its roof with fewer
+    kernels than equal calls have. They have no roof.
     """
     ran = executions(ops, frame, kernels)
     place = ran["place"].to_numpy()
@@ -76,12 +76,12 @@ def op_efficiency(
 
 
 def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """One row per time that an op which counts took device time.
+    """Return one row per execution of an op that counts and took device time.
 
-    place (in ``ops.rows``), replay, duration (ns), tensor_core (null where a kernel's name hides it),
-    fast_algorithm, over_link (most of the time went by collectives, or copies to or from the host or
-    another device), kernels (copies and sets among them), serving (those of them that only serve another),
-    main (all others but copies and sets).
+    Its columns: place (in ``ops.rows``), replay, duration (ns), tensor_core (null if a kernel's name does
+    not show it), fast_algorithm, over_link (most of the time was collectives, or copies to or from the
+    host or another device), kernels (including copies and sets), serving (the kernels that only help
+    another), main (all other kernels, without copies and sets).
     """
     if not ops.on_device:
         return _on_the_cpu(frame)
@@ -100,7 +100,7 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
     )
     ran = ran.filter(pl.col("row") >= 0)
     within = captured(trace, ran["row"].to_numpy())
-    if within is not None:  # of an op that is partly in the window some kernels are missing
+    if within is not None:  # an op that is partly in the window lacks some of its kernels
         ran = ran.filter(pl.Series(within))
     ran = ran.filter(pl.Series(ops.costs.canonical[ran["row"].to_numpy()]))
     done = (
@@ -123,7 +123,7 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
 
 
 def _on_the_cpu(frame: pl.DataFrame) -> pl.DataFrame:
-    """Where the CPU is the device an op runs once, as one kernel would."""
+    """Return the executions if the CPU is the device: each op is one, like an op of one kernel."""
     counted = frame.with_row_index("place").filter(
         pl.col("canonical") & (pl.col("device_time") > 0)
     )
@@ -141,7 +141,7 @@ def _on_the_cpu(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_name(kernels: pl.DataFrame) -> list[pl.Series]:
-    """What each kernel's name tells of it, each distinct name read once."""
+    """Return what each kernel's name shows; each distinct name is read once."""
     codes, names = compact(kernels["name"])
     fast = pl.Series([kernel_names.fast_algorithm(name or "") for name in names], dtype=pl.Boolean)
     serving = pl.Series([kernel_names.helps(name or "") for name in names], dtype=pl.Boolean)
@@ -156,7 +156,7 @@ def _by_name(kernels: pl.DataFrame) -> list[pl.Series]:
 
 
 def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
-    """What ran, with the row of the op whose cost it shares, and its replay."""
+    """Return per kernel or copy the row of the op whose cost it shares, its replay and its duration."""
     return pl.DataFrame(
         {
             "row": ops.costs.costing(launched.op.astype(np.int64)),
@@ -167,7 +167,7 @@ def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
 
 
 def replays(ops: Ops) -> pl.DataFrame:
-    """One row per replay of an op that counts in a CUDA graph: op_id, time (ns) of the call."""
+    """Return one row per replay of an op that counts in a CUDA graph: op_id, time (ns) of the call."""
     launched = ops.attribution.kernels
     costing = ops.costs.costing(launched.op.astype(np.int64))
     again = np.flatnonzero((launched.replay >= 0) & (costing >= 0))
@@ -182,7 +182,7 @@ def replays(ops: Ops) -> pl.DataFrame:
 
 
 def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    """The roofline by kernel name, the columns of ``group_efficiency``; ``op`` is the commonest.
+    """Return the roofline by kernel name: the columns of ``group_efficiency``, and the most frequent ``op``.
 
     ``found`` is ``op_efficiency``. A kernel has its op's efficiency, and its share of the ideal time.
     """
@@ -210,20 +210,19 @@ def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> p
 
 
 def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
-    """``op_efficiency`` by op name, layer, direction, step or user range: sums, and their ratios.
+    """Return ``op_efficiency`` by op name, layer, direction, step or user range: sums and their ratios.
 
-    Adds calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes, ``attained_flops``
-    (FLOP/s) and ``attained_bandwidth`` (bytes/s) of the calls where they are known and none is missing
-    or crosses a link, ``intensity``
-    (FLOP/byte, of the calls where both are), ``efficiency`` (the time at the roof over the time
-    taken), ``rated`` (the share of the group's time that has a roof), ``bound`` (what binds most of
-    its time), ``over`` (the share of the rated time in calls above their roof) and ``over_reason``
-    (that of most of them).
+    The columns: calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes; ``attained_flops``
+    (FLOP/s) and ``attained_bandwidth`` (bytes/s) of the calls whose FLOPs or bytes are known, that lack no
+    kernel and cross no link; ``intensity`` (FLOP/byte, of such calls where both are known);
+    ``efficiency`` (the time at the roof over the time taken); ``rated`` (the share of the group's time
+    that has a roof); ``bound`` (the bound of most of its time); ``over`` (the share of the rated time in
+    calls above their roof) and ``over_reason`` (the reason of most of that time).
     """
     keys = list(by)
     rated = pl.col("efficiency").is_not_null()
     above = pl.col("over_reason").is_not_null()
-    # no rate can be told of some of the kernels' time, and a link's is not the memory's
+    # the time of some of the kernels gives no rate, and a link's bandwidth is not the memory's
     whole = pl.when(~pl.col("incomplete") & ~pl.col("over_link"))
     work = whole.then(pl.col("matrix_flops") + pl.col("vector_flops"))
     moved = whole.then(pl.col("bytes"))
@@ -248,7 +247,7 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
         .alias("over"),
     )
     groups = groups.with_columns(
-        pl.when(pl.col(name).is_finite()).then(name).alias(name)  # nothing known is 0 / 0
+        pl.when(pl.col(name).is_finite()).then(name).alias(name)  # 0 / 0 if nothing is known
         for name in ("attained_flops", "attained_bandwidth", "intensity")
     )
     for name in ("bound", "over_reason"):

@@ -1,4 +1,4 @@
-"""What ran on the device in the few columns that totals need: ten million kernels fit in memory."""
+"""The kernels and copies with only the columns that totals need: ten million kernels fit in memory."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from opscope.core.perf.devices.kernel_names import used_by
 from opscope.core.tables.columns import ahead, at, compact, gather, matching, pairs, spread
 from opscope.core.tables.intervals import NONE
 
-#: The column ``flops`` of ``executed_kernels``: not held, 8 bytes a kernel.
+#: The column ``flops`` of ``executed_kernels``: computed when needed, to save 8 bytes per kernel.
 ALL_FLOPS: Final = (pl.col("matrix_flops") + pl.col("vector_flops")).alias("flops")
 
 
 def executed_kernels(ops: Ops) -> pl.DataFrame:
-    """One row per kernel: process, device, start, end, duration (ns), name, launched, op, op_type, reason,
-    matrix_flops, vector_flops, bytes, tensor_core; ALL_FLOPS is what adds up the two.
+    """Return one row per kernel: process, device, start, end, duration (ns), name, launched, op, op_type,
+    reason, matrix_flops, vector_flops, bytes, tensor_core; ALL_FLOPS adds up the two kinds of FLOPs.
 
-    FLOPs and bytes are the op's, split over its kernels by duration; the parts of an op sum to it.
-    ``launched`` tells whether the kernel has a launch record.
+    FLOPs and bytes are the op's, split over its kernels by duration; the parts sum to the op's total.
+    ``launched`` is whether the kernel has a launch record.
     """
     table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
     frame = _where(table, launched).with_columns(
@@ -50,9 +50,10 @@ def executed_kernels(ops: Ops) -> pl.DataFrame:
 
 
 def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFrame:
-    """Costs that Inductor wrote beside its kernels (``kernel_flop``, ``kernel_num_gb``: 10^9 bytes).
+    """Return the frame with the costs that Inductor wrote for its kernels (``kernel_flop``,
+    ``kernel_num_gb``: 10^9 bytes).
 
-    They count before the model's: the compiler knows what it fused.
+    They replace the model's costs: the compiler knows what it fused.
     """
     told = attrs.str.contains('"kernel_(flop|num_gb)"').fill_null(False)
     if not told.any():
@@ -78,7 +79,7 @@ def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFram
 
 
 def executed_memops(ops: Ops) -> pl.DataFrame:
-    """One row per copy or set: process, device, start, end, duration (ns), launched, bytes, reason."""
+    """Return one row per copy or set: process, device, start, end, duration (ns), launched, bytes, reason."""
     table, launched = ops.attribution.trace["memops"], ops.attribution.memops
     return _where(table, launched).with_columns(
         table["bytes"], spread("reason", list(REASONS), launched.reason)
@@ -102,7 +103,7 @@ def _named(ops: Ops, launched: Launched) -> list[pl.Series]:
 
 
 def _costing(ops: Ops, op: NDArray[np.int32]) -> NDArray[np.int32]:
-    """``Costs.costing`` of op rows, a piece at a time: ten million at once take half a GiB."""
+    """Return ``Costs.costing`` of op rows, a piece at a time: ten million at once take half a GiB."""
     costs, found = ops.costs, np.empty(len(op), np.int32)
     for part, rows in ahead(lambda part: costs.costing(op[part].astype(np.int64)), len(op)):
         found[part] = rows
@@ -110,15 +111,18 @@ def _costing(ops: Ops, op: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _executions(costing: NDArray[np.int32], replay: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Per kernel a number for each time that its op ran: each replay of a graph is one more."""
+    """Return per kernel a number for the execution of its op: each replay of a CUDA graph is another."""
     if not (replay >= 0).any():
         return costing
     return np.where(costing >= 0, pairs(costing, replay)[2], NONE)
 
 
 def _tensor_core(frame: pl.DataFrame, without: bool) -> pl.Series:
-    """Whether each kernel computes on Tensor Cores: by its name, else by its op or its device, which
-    can only prove that it does not. Null where nothing proves it. ``without``: no device has any."""
+    """Return whether each kernel computes on Tensor Cores; null if it cannot be proved.
+
+    The kernel's name may prove either; its op or its device can only prove that it does not. ``without``:
+    no device has Tensor Cores.
+    """
     codes, distinct = compact(frame["name"])
     named = gather(pl.Series(used_by(distinct), dtype=pl.Boolean), codes)
     if without:

@@ -1,4 +1,4 @@
-"""Time that no op has, by what the user's ranges, the phase and the thread's state say of it."""
+"""Time without an op, by reason, user range, phase and the thread's state."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _BY: Final = ("reason", "range", "phase", "state")
 
 
 def gaps(ops: Ops) -> pl.DataFrame:
-    """One row per reason, user range and phase in which kernels and copies without an op were launched:
-    reason, range, phase, state (null), kernels, copies, time (ns), share of all device time.
+    """Return one row per reason, user range and phase in which kernels and copies without an op were
+    launched: reason, range, phase, state (null), kernels, copies, time (ns), share of all device time.
 
     ``time`` adds up to the summary's ``device_unattributed_time``.
     """
@@ -71,10 +71,11 @@ def _launched_in(ops: Ops, launched: Launched, rows: Ints) -> dict[str, pl.Serie
 
 
 def gaps_on_cpu(ops: Ops, frame: pl.DataFrame, whole: int) -> pl.DataFrame:
-    """The same for a CPU-only profile: time of the steps' threads inside steps, outside any op.
+    """Return the same columns for a CPU-only profile: time of the steps' threads inside steps, outside any
+    op.
 
-    ``frame`` is the profile's ops, ``whole`` its ``device_time`` (ns). ``state``: what the thread did,
-    where the scheduler recorded it. kernels and copies are null.
+    ``frame`` is the profile's ops, ``whole`` its ``device_time`` (ns). ``state``: what the thread did, if
+    the scheduler's records are in the trace. kernels and copies are null.
     """
     trace, role = ops.attribution.trace, ops.attribution.meaning.role
     telling = trace["ranges"].filter(pl.Series((role == ROLE["user"]) | (role == ROLE["phase"])))
@@ -119,7 +120,7 @@ def _by_label(found: pl.DataFrame, whole: int, *counted: pl.Expr) -> pl.DataFram
 
 
 def _cut(outside: tuple[Ints, Ints], spans: list[pl.DataFrame]) -> tuple[Ints, Ints]:
-    """The intervals ``outside``, cut wherever one of ``spans`` begins or ends."""
+    """Return the intervals ``outside``, cut wherever one of ``spans`` begins or ends."""
     first, last = outside
     edges = [one[name].to_numpy() for one in spans for name in ("start", "end")]
     cuts = np.unique(np.concatenate([first, last, *edges]).astype(np.int64))

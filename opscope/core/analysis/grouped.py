@@ -1,4 +1,4 @@
-"""Totals of ops added up by one of their columns, beside what has no op, with a running share."""
+"""Add up the totals of ops by one of their columns, with the time without an op and a running share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 
 from opscope.core.tables.columns import known_sum
 
-#: By what totals can be added up, and the columns of ``totals.op_totals`` that it is.
+#: The words by which totals can be added up, each with its columns of ``totals.op_totals``.
 BY: Final = {
     "kind": ("kind",),
     "op": ("op", "direction"),
@@ -16,7 +16,7 @@ BY: Final = {
     "source": ("source",),
     "dtype": ("dtypes",),
 }
-#: Of these a row has the value of most of its time, and how many there are in all.
+#: The columns of which a row has the value with most of its time, and the number of distinct values.
 _USUAL: Final = {
     "kind": (),
     "op": ("inputs", "layer", "source"),
@@ -28,10 +28,10 @@ _SUMS: Final = ("device_time", "calls", "kernels", "self_time", "cpu_time", "flo
 
 
 def kind_totals(kinds: pl.DataFrame) -> pl.DataFrame:
-    """One row per kind of work, by time: kind, device_time (ns), share, running, calls, op, ops.
+    """Return one row per kind of work, by time: kind, device_time (ns), share, running, calls, op, ops.
 
-    ``op`` has most of the kind's time (a kernel's name where no op is known), ``ops`` is how many there
-    are. ``kinds`` is ``kinds.op_kinds``.
+    ``op`` is the op with most of the kind's time (a kernel's name if no op is known), ``ops`` the number
+    of distinct ones. ``kinds`` is the result of ``kinds.op_kinds``.
     """
     work = kinds.lazy().with_columns(pl.col("kind", "op", "name", "reason").cast(pl.String))
     what = pl.coalesce("op", "name", "reason").alias("op")
@@ -55,17 +55,17 @@ def kind_totals(kinds: pl.DataFrame) -> pl.DataFrame:
 def totals_by(
     totals: pl.DataFrame, gaps: pl.DataFrame, kinds: pl.DataFrame, by: str
 ) -> pl.DataFrame:
-    """``totals`` (``totals.op_totals``) added up by ``op`` (and direction), ``layer``, ``source`` or
-    ``dtype``; what has no op is a row for each ``reason`` (``gaps``: ``totals.unattributed``).
+    """Return ``totals`` (``totals.op_totals``) added up by ``op`` (and direction), ``layer``, ``source`` or
+    ``dtype``; time without an op is a row for each ``reason`` (``gaps``: ``totals.unattributed``).
 
-    Of what is added up (an op's inputs, layers and source lines; else ops) a row has the one with most
-    time, and in ``shapes``, ``layers``, ``sources``, ``ops`` how many there are. ``kind`` is that of most
-    of its time. ``share`` is of all device time, ``running`` the shares so far. Raises KeyError for
-    another ``by``.
+    For the other columns (an op's inputs, layers and source lines; else ops) a row has the value with most
+    of its time, and in ``shapes``, ``layers``, ``sources``, ``ops`` the number of distinct values.
+    ``kind`` is the kind of most of its time. ``share`` is of all device time, ``running`` the sum of the
+    shares so far. Raises KeyError for another ``by``.
     """
     keys, usual = BY[by], _USUAL[by]
     texts = list(dict.fromkeys((*keys, *usual, "op", "direction")))
-    # what is alike in these first: of a million ops in as many layers there are a few thousand
+    # add up rows with equal texts first: a million ops in as many layers become a few thousand rows
     alike = totals.lazy().group_by(texts).agg(map(known_sum, _SUMS)).collect()
     rows = alike.lazy().with_columns(pl.col(texts).cast(pl.String))
     rows = rows.join(_kind_of_ops(kinds), on=["op", "direction"], how="left", nulls_equal=True)
@@ -104,13 +104,13 @@ _MANY: Final = {
 
 
 def _launched(gaps: pl.DataFrame) -> list[pl.Expr]:
-    """How many kernels and copies what has no op is."""
+    """Return the numbers of kernels and copies, and of kernels, without an op."""
     kernels, copies = pl.col("kernels").cast(pl.Int64), pl.col("copies").cast(pl.Int64)
     return [(kernels + copies).alias("calls"), kernels]
 
 
 def _kind_of_ops(kinds: pl.DataFrame) -> pl.LazyFrame:
-    """The kind of most of the time of each op and direction."""
+    """Return the kind of most of the time of each op and direction."""
     return (
         kinds.lazy()
         .select(pl.col("op", "direction", "kind").cast(pl.String), "device_time")
@@ -124,7 +124,7 @@ def _kind_of_ops(kinds: pl.DataFrame) -> pl.LazyFrame:
 
 
 def _shared(frame: pl.LazyFrame, keys: tuple[str, ...]) -> pl.DataFrame:
-    """By time, with each row's share of it and the shares so far; null where no time is known."""
+    """Return the rows by time, each with its share and the sum of shares so far; null if no time is known."""
     made = frame.sort(
         "device_time", *keys, descending=[True, *[False] * len(keys)], nulls_last=True
     ).collect()
@@ -133,7 +133,7 @@ def _shared(frame: pl.LazyFrame, keys: tuple[str, ...]) -> pl.DataFrame:
     known = pl.lit(whole > 0) & time.is_not_null()
     return made.with_columns(
         pl.when(known).then(time / max(whole, 1)).alias("share"),
-        # of the sum, not of shares, and all of it is 1 exactly
+        # from the sum of times, not of shares; exactly 1 for the last row
         pl.when(known & (time.cum_sum() == whole))
         .then(1.0)
         .when(known)

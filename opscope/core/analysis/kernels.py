@@ -1,4 +1,4 @@
-"""The kernels and copies of a trace, each with the op that launched it, what encloses it, its cost."""
+"""The kernels and copies of a trace, each with the op that launched it, its layer and step, and its cost."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ MEMOP_COLUMNS: Final = (
 )
 
 
-#: Kernels of one piece: all their columns take 200 bytes for each while they are made.
+#: Kernels per piece: all columns together take 200 bytes per kernel while they are computed.
 _ROWS: Final = 500_000
 _TENSOR_CORE = ("tc_eligible", "tc_ready", "tc_reason", "tc_unused")
 
 
 def kernels_frame(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
-    """One row per kernel execution, the columns of ``Profile.kernels``. Times in ns, bytes, FLOP.
+    """Return one row per kernel, with the columns of ``Profile.kernels``. Times in ns, bytes, FLOP.
 
     ``executed`` is ``executed_kernels(ops)``.
     """
@@ -67,9 +67,9 @@ def kernels_frame(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
 
 
 def kernel_pieces(ops: Ops, executed: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """``kernels_frame`` in pieces that fit in memory, in order; one at least."""
+    """Yield ``kernels_frame`` in pieces that fit in memory, in order; at least one piece."""
     table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
-    # a kernel that ran on them settles it for its op; where none did, the likeliest reason
+    # one kernel on Tensor Cores proves that its op used them; if none is, give the most likely reason
     used, hidden = (np.zeros(len(ops.attribution.is_op), bool) for _ in range(2))
     for marks, which in (
         (used, executed["tensor_core"].fill_null(False)),
@@ -111,7 +111,7 @@ def _piece(
         pl.Series("inferred", launched.inferred),
     )
     used = pl.lit(pl.Series(at(on_tensor_cores, launched.op, False)))
-    # why none was used is told only of an op of which it is known that none was
+    # give the reason why Tensor Cores were not used only if they are known not to have been used
     unused = pl.when(~pl.lit(pl.Series(at(hidden, launched.op, False)))).then("tc_unused")
     why = pl.when(pl.col("tc_ready").is_null()).then(pl.coalesce(unused, "tc_reason"))
     frame = frame.with_columns(
@@ -127,7 +127,7 @@ def _piece(
 
 
 def memops_frame(ops: Ops) -> pl.DataFrame:
-    """One row per copy or set: where, when (ns), kind, bytes, and the op that asked for it."""
+    """Return one row per copy or set: its device and stream, times (ns), kind, bytes, and its op."""
     table, launched = ops.attribution.trace["memops"], ops.attribution.memops
     duration = (table["end"] - table["start"]).alias("duration")
     reason = spread("reason", list(REASONS), launched.reason)
@@ -136,7 +136,7 @@ def memops_frame(ops: Ops) -> pl.DataFrame:
 
 
 def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
-    """The launch's times and the op's columns, in the order of ``_ABOUT``; each op described once."""
+    """Return the launch's times and the op's columns, in the order of ``_ABOUT``; each op described once."""
     ranges, calls = ops.attribution.trace["ranges"], ops.attribution.trace["calls"]
     distinct, place = np.unique(launched.op[launched.op >= 0], return_inverse=True)
     code = np.full(len(launched.op), NONE, np.int32)
@@ -145,11 +145,11 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
     step = gather(about.step, code)
     inside = first(launched_in(ops, launched.call), gather(about.range, code))
     again = np.flatnonzero(launched.replay >= 0)
-    if len(again):  # the op was captured in one step, its kernels run in others
+    if len(again):  # an op in a CUDA graph is captured in one step, and its kernels run in others
         step = step.scatter(again, ops.context.step(*_called(calls, launched.replay[again])))
     layer = gather(about.layer, code)
     bare = np.flatnonzero((launched.op < 0) & (launched.call >= 0))
-    if len(bare):  # no op tells where it is; its launch does
+    if len(bare):  # without an op, the launch gives the step and the layer
         where = _called(calls, launched.call[bare])
         step = step.scatter(bare, ops.context.step(*where))
         layer = layer.scatter(bare, ops.context.layer(*where))
@@ -173,12 +173,12 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
 
 
 def launched_in(ops: Ops, call: NDArray[np.int32]) -> pl.Series:
-    """The innermost user range open at each of the calls' start (-1: null), Categorical."""
+    """Return the innermost user range open at the start of each call (-1: null), Categorical."""
     return ops.context.user(*_called(ops.attribution.trace["calls"], call)).alias("range")
 
 
 def _called(calls: pl.DataFrame, call: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
-    """Process, thread and start (ns) of calls; what no range has for -1."""
+    """Return process, thread and start (ns) of calls; for -1, values that no range has."""
     process, thread, time = (
         gather(calls[name].fill_null(NONE), call).fill_null(NONE - 1).to_numpy()
         for name in ("process", "thread", "start")

@@ -1,4 +1,4 @@
-"""Device time by kind of work: matrix products, attention, copies …; made of totals, never of every op."""
+"""Device time by kind of work (matrix products, attention, copies …), computed from totals, not per op."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _CALL: Final = ("op", "op_type", "direction", "params")
 
 
 def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
-    """One row per kind of work, op and direction: device_time (ns), calls.
+    """Return one row per kind of work, op and direction: device_time (ns), calls.
 
-    ``calls`` are the kernels; without a GPU the calls of the op, null where there is none. Where the op does not
-    tell its kind each kernel does, and is a row by its ``name``; so does a kernel without an op, with the
-    ``reason`` for that. ``totals`` is ``totals.op_totals``, ``gaps`` ``totals.unattributed``. The times
-    add up to the device's; where that is not known there is no row.
+    ``calls`` counts kernels; without a GPU it counts calls of the op, and is null if there is no op. If
+    the op does not determine the kind, each kernel's name does, and the row has that ``name``; a kernel
+    without an op likewise, with the ``reason``. ``totals`` is ``totals.op_totals``, ``gaps`` is
+    ``totals.unattributed``. The times add up to the device time; if that is not known there are no rows.
     """
     on_device = ops.on_device
     if totals["device_time"].null_count() == len(totals) and not len(gaps):
@@ -65,8 +65,9 @@ def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame
 
 
 def _told(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
-    """The totals by kind, op and direction; null is the kind of what only kernels tell, unless ``whole``."""
-    # of parameters only a fusion's are looked at
+    """Return the totals by kind, op and direction; the kind is null if only kernels show it, but never null
+    with ``whole``."""
+    # only a fusion's parameters are needed
     params = pl.when(pl.col("op_type").cast(pl.String) == "fusion").then("params")
     calls = pl.col("calls" if whole else "kernels").sum().alias("calls")
     sums = (
@@ -93,7 +94,7 @@ def _told(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
 
 
 def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
-    """What has no op, or one that does not tell its kind: by the kernel's name; all copies are copies."""
+    """Return the kinds, by name, of kernels without an op or whose op has no kind; copies have their own."""
     trace = ops.attribution.trace
     launched: Launched = getattr(ops.attribution, table)
     told = _readings_told(ops)
@@ -105,7 +106,7 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
         owner[rows >= 0] = ops.counting(rows[rows >= 0])
         reading = at(ops.attribution.meaning.reading, owner)
         direction = ops.direction(owner).astype(np.int64)
-        # one row for each reading, the last for none; one column for each direction, the last for none
+        # ``told``: rows are readings, the last is none; columns are directions, the last is none
         left = np.flatnonzero(~told[reading, direction])
         if not len(left):
             continue
@@ -143,7 +144,8 @@ _NO_NAME: Final = pl.lit(None, pl.Categorical)
 
 
 def _readings_told(ops: Ops) -> NDArray[np.bool_]:
-    """Whether an op tells its kind, by its reading (the last row: no op) and direction (the last: none)."""
+    """Return whether an op determines its kind, by reading (row) and direction (column); the last of each
+    is for none."""
     readings = ops.readings.select(pl.col("op", "op_type", "params").cast(pl.String))
     params = pl.when(pl.col("op_type") == "fusion").then("params").alias("params")
     op = pl.when(pl.col("op_type") == "fused").then("op").alias("op")

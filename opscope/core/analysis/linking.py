@@ -1,4 +1,4 @@
-"""Calls completed by the other side of autograd, where their own text does not tell their cost.
+"""Compute the costs of calls whose own text is not enough, with the help of their forward or backward op.
 
 A weight gradient's size is in its forward's call; a forward's result is as large as the gradient that
 its backward node takes. Each distinct pair of readings is costed once.
@@ -25,15 +25,15 @@ from opscope.core.tables.columns import at, compact
 from opscope.core.tables.intervals import NONE, Ints
 
 ForwardOf = Callable[[Ints], Ints]
-#: From distinct calls and a number that goes with each to their rows of the catalogue.
+#: Returns the catalogue rows of distinct calls, each given with the number of what completes it.
 Costing: TypeAlias = "Callable[[list[OpCall], list[int]], pl.DataFrame]"
 Numbers: TypeAlias = NDArray[np.int32]
 _NO_CALL: Final = OpCall("")
 _LOOKUP_NODE: Final = "torch::autograd::CppNode<SplitLookup"
 _EVALUATE: Final = "autograd::engine::evaluate_function: "
-#: Ops over lists of tensors, of which Kineto records the sizes and not the element types.
+#: Ops over lists of tensors: Kineto records the sizes of the tensors, but not their element types.
 _OVER_LISTS: Final = re.compile(r"aten::(?:_?cat$|_foreach_|_fused_(?:adam|adamw|sgd|adagrad)_?$)")
-#: What ATen's kernels of them are made for: an element's size alone, or its C++ type.
+#: The template argument of ATen's kernels of these ops: an element's size, or its C++ type.
 _OPAQUE: Final = re.compile(r"CatArrayBatchedCopy\w*<[^,]*OpaqueType<(?:\(unsigned int\))?(\d+)u?>")
 _TYPED: Final = (
     re.compile(r"CatArrayBatchedCopy\w*<([\w: ]+),"),
@@ -46,7 +46,7 @@ _TYPES: Final = {
     "signed char": "i8", "unsigned char": "u8", "c10::Half": "f16", "c10::BFloat16": "bf16",
 }  # fmt: skip
 _DTYPES: Final = tuple(_TYPES.values())
-#: Sizes of elements (bytes) are below it, places in _DTYPES begin there.
+#: Smaller numbers are sizes of elements (bytes); larger ones are places in _DTYPES plus this.
 _FIRST_TYPE: Final = 1 << 16
 
 
@@ -56,9 +56,9 @@ def linked_costs(
     forward_of: ForwardOf,
     target: tensorcore.Target | None = None,
 ) -> tuple[pl.DataFrame, Numbers]:
-    """The catalogue with a row for each completed call, and each range row's place in it.
+    """Return the catalogue with a row for each completed call, and each range row's place in it.
 
-    Only ops whose own FLOPs or bytes are not known are completed, and only where that makes them so.
+    It completes only ops whose own FLOPs or bytes are not known, and only if they are known afterwards.
     """
     ops = _Ops.of(attribution, catalogue, forward_of, target)
     place = ops.reading.copy()
@@ -74,7 +74,7 @@ def linked_costs(
 class _Ops:
     """The ops of a trace.
 
-    ``calls``: each reading's; ``unknown``: whether its FLOPs or bytes are not known.
+    ``calls``: the call of each reading; ``unknown``: whether its FLOPs or bytes are not known.
     """
 
     attribution: Attribution
@@ -100,21 +100,21 @@ class _Ops:
         return self.attribution.meaning.reading
 
     def that(self, wanted: Iterable[bool]) -> Ints:
-        """The rows of the ops whose readings are ``wanted``."""
+        """Return the rows of the ops whose readings are ``wanted``."""
         chosen = np.array(list(wanted), bool)
-        if not chosen.any():  # the rule: not all ops are looked at for each kind of call
+        if not chosen.any():  # the usual case: skip the pass over all ops
             return np.empty(0, np.int64)
         return np.flatnonzero(self.attribution.is_op & chosen[self.reading])
 
     def wanting(self, wanted: Callable[[str], bool]) -> Ints:
-        """The rows of the ops whose cost is not known and whose name is ``wanted``."""
+        """Return the rows of the ops whose cost is not known and whose name is ``wanted``."""
         each = zip(self.calls, self.unknown, strict=True)
         return self.that(
             bool(gone) and call is not _NO_CALL and wanted(call.name) for call, gone in each
         )
 
     def costs(self, change: Callable[[OpCall, OpCall], OpCall]) -> Costing:
-        """The costs of calls as the call that completes each changes them."""
+        """Return a function that costs calls after ``change(call, completing call)``."""
 
         def changed(one: OpCall, other: OpCall) -> OpCall:
             return replace(change(one, other), truncated=one.truncated or other.truncated)
@@ -127,7 +127,8 @@ class _Ops:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Op rows, what completes each (a reading or another number, -1: nothing), and what the two cost."""
+    """Op rows, what completes each (a reading or another number, -1: nothing), and the function that costs
+    the pairs."""
 
     rows: Ints
     others: Ints | Numbers
@@ -135,7 +136,7 @@ class _Pairs:
 
 
 def _by_forward(ops: _Ops) -> _Pairs:
-    """A gradient whose cost needs its forward's call."""
+    """Return the gradients whose cost needs their forward's call."""
     rows = ops.wanting(perf.wants_forward)
     forward = _lookups(ops.attribution, ops.calls, rows, ops.forward_of(rows))
     forward = _shaped_around(ops.attribution, ops.calls, forward)
@@ -148,7 +149,7 @@ def _by_forward(ops: _Ops) -> _Pairs:
 
 
 def _by_gradient(ops: _Ops) -> _Pairs:
-    """A forward whose results are as large as what its backward node takes."""
+    """Return the forward ops whose results are as large as the gradients that their backward node takes."""
     nodes = ops.that(map(_gives_outputs, ops.attribution.meaning.readings))
     origin = _lookups(ops.attribution, ops.calls, nodes, ops.forward_of(nodes))
     lacks = at(ops.unknown, at(ops.reading, origin), False) & (origin >= 0)
@@ -156,7 +157,7 @@ def _by_gradient(ops: _Ops) -> _Pairs:
 
 
 def _by_mean(ops: _Ops) -> _Pairs:
-    """A division within a mean's backward node."""
+    """Return the divisions inside a mean's backward node."""
     rows = ops.that(call.name == "aten::div" for call in ops.calls)
     means = np.array([call.name.startswith("MeanBackward") for call in ops.calls], bool)
     node = ops.attribution.climb(rows, ops.attribution.is_op & means[ops.reading])
@@ -164,14 +165,14 @@ def _by_mean(ops: _Ops) -> _Pairs:
 
 
 def _by_engine(ops: _Ops) -> _Pairs:
-    """A sum by which autograd brings a gradient to the shape of its forward's input."""
+    """Return the sums by which autograd reduces a gradient to the shape of its forward's input."""
     rows = ops.wanting(lambda name: name == "aten::sum")
     forward = ops.forward_of(_returning(ops.attribution, ops.calls, rows))
     return _Pairs(rows, at(ops.reading, forward), ops.costs(_summed_gradient))
 
 
 def _by_kernels(ops: _Ops) -> _Pairs:
-    """An op over lists whose kernels' names tell the type of their elements."""
+    """Return the ops over lists whose kernels' names contain the type of the elements."""
     rows = ops.wanting(lambda name: _OVER_LISTS.match(name) is not None)
 
     def cost(own: list[OpCall], kinds: list[int]) -> pl.DataFrame:
@@ -181,12 +182,12 @@ def _by_kernels(ops: _Ops) -> _Pairs:
     return _Pairs(rows, _elements(ops.attribution, rows), cost)
 
 
-#: In this order: where two complete one op, the later counts.
+#: In this order: if two ways complete one op, the later one counts.
 _WAYS: Final = (_by_forward, _by_gradient, _by_mean, _by_engine, _by_kernels)
 
 
 def _priced(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, Ints, pl.DataFrame]:
-    """The op rows whose cost becomes known, each one's place in the catalogue, and what that is longer by.
+    """Return the op rows whose cost becomes known, their places in the catalogue, and its additional rows.
 
     Each distinct pair of a reading and what completes it is costed once.
     """
@@ -194,13 +195,13 @@ def _priced(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, In
     rows, others = pairs.rows[kept], pairs.others[kept]
     if not len(rows):
         return rows, rows, catalogue.clear()
-    # one number for a pair: rows of two columns sort at a fraction of the speed
+    # one number per pair: sorting rows of two columns is several times slower
     span = int(others.max()) + 1
     keys = ops.reading[rows].astype(np.int64) * span + others
     distinct, which = np.unique(keys, return_inverse=True)
     own, completing = np.divmod(distinct, span)
     found = pairs.cost([ops.calls[number] for number in own.tolist()], completing.tolist())
-    # what had its FLOPs already has gained only if its bytes are known now
+    # an op whose FLOPs were known before gains only if its bytes are known now
     bare = catalogue["matrix_flops"].is_null().gather(own)
     better = found["matrix_flops"].is_not_null() & (bare | found["bytes"].is_not_null())
     known = better.to_numpy()
@@ -210,11 +211,11 @@ def _priced(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, In
 
 
 def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints) -> Ints:
-    """``forward`` with the marker around an op in its place where the op itself has no shapes.
+    """Return ``forward`` with each op without shapes replaced by the marker around it.
 
-    PyProf's and DLProf's markers give shapes at the API's level. One stands in for an op of its own
-    family, and only where no other of these ops is inside it: what several of them share of its sizes,
-    it does not tell.
+    PyProf's and DLProf's markers give shapes at the API's level. A marker replaces an op only if both are
+    of one family and no other op of ``forward`` is inside it: its sizes do not show how several ops share
+    them.
     """
     distinct, which = np.unique(forward[forward >= 0], return_inverse=True)
     reading = attribution.meaning.reading
@@ -241,14 +242,15 @@ def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints)
 
 
 def _with_outputs(call: OpCall, node: OpCall) -> OpCall:
-    """A forward whose results are as large as the gradients that its node takes."""
+    """Return a forward call whose outputs are as large as the gradients that its node takes."""
     return replace(call, outputs=node.inputs)
 
 
 def _divided_gradient(call: OpCall, node: OpCall) -> OpCall:
-    """A mean's gradient is its result's, expanded and divided: traces without strides hide that.
+    """Return the division with its gradient marked as expanded, which traces without strides do not show.
 
-    The dimensions that the expansion repeats are read once.
+    A mean's gradient is the gradient of its result, expanded and divided. The dimensions that the
+    expansion repeats are read once.
     """
     grad, *rest = call.inputs or (None,)
     kept = node.inputs[0] if node.inputs else None
@@ -264,9 +266,9 @@ def _divided_gradient(call: OpCall, node: OpCall) -> OpCall:
 
 
 def _returning(attribution: Attribution, calls: list[OpCall], rows: Ints) -> Ints:
-    """The autograd engine's range that each op is right inside of, in no node's own work; -1: none.
+    """Return the autograd engine's range directly around each op, outside any node's own work; -1: none.
 
-    What the engine does there is to bring a node's gradients to the shapes of the forward's inputs.
+    There the engine reduces a node's gradients to the shapes of the forward's inputs.
     """
     reading = attribution.meaning.reading
     engine = np.array([call.name.startswith(_EVALUATE) for call in calls], bool)[reading]
@@ -276,9 +278,10 @@ def _returning(attribution: Attribution, calls: list[OpCall], rows: Ints) -> Int
 
 
 def _summed_gradient(call: OpCall, forward: OpCall) -> OpCall:
-    """A gradient summed over what its forward input was broadcast over, as sum_to_size does.
+    """Return the sum of a gradient over the dimensions that its forward input was broadcast over, as in
+    sum_to_size.
 
-    Where inputs of two shapes may be meant the call stays as it is.
+    If inputs of two shapes are possible the call is unchanged.
     """
     grad = call.inputs[0] if call.inputs else None
     if not isinstance(grad, TensorSpec):
@@ -294,7 +297,7 @@ def _summed_gradient(call: OpCall, forward: OpCall) -> OpCall:
 
 
 def _broadcasts(small: tuple[Dim, ...], large: tuple[Dim, ...]) -> bool:
-    """Whether a tensor of the one shape is repeated to make one of the other."""
+    """Return whether broadcasting repeats a tensor of shape ``small`` to get the shape ``large``."""
     if small == large or len(small) > len(large):
         return False
     ends = large[len(large) - len(small) :]
@@ -302,7 +305,7 @@ def _broadcasts(small: tuple[Dim, ...], large: tuple[Dim, ...]) -> bool:
 
 
 def _elements(attribution: Attribution, rows: Ints) -> Ints:
-    """For each op row what the name of a kernel of its tells of its elements (``_kind``); -1: nothing."""
+    """Return for each op row the kind of its elements (``_kind``), from a kernel's name; -1: not known."""
     kernels = attribution.trace["kernels"]
     if not len(rows) or not len(kernels):
         return np.full(len(rows), NONE, np.int64)
@@ -315,7 +318,7 @@ def _elements(attribution: Attribution, rows: Ints) -> Ints:
 
 
 def _kind(kernel: str) -> int:
-    """An element's size, or its type's place in _DTYPES after _FIRST_TYPE; -1: not told, or two types."""
+    """Return an element's size, or _FIRST_TYPE plus its type's place in _DTYPES; -1: unknown or two types."""
     opaque = _OPAQUE.search(kernel)
     if opaque:
         return int(opaque.group(1))
@@ -327,7 +330,7 @@ def _kind(kernel: str) -> int:
 
 
 def _of_elements(call: OpCall, kind: int) -> OpCall:
-    """The call whose lists' elements are of that kind, where they are of none yet."""
+    """Return the call with that kind for the elements of its lists whose type is not known."""
     if kind < _FIRST_TYPE:
         return replace(call, params=(*call.params, ("element_size", kind)))
     dtype = _DTYPES[kind - _FIRST_TYPE]
@@ -337,7 +340,7 @@ def _of_elements(call: OpCall, kind: int) -> OpCall:
             return tuple(map(typed, arg))
         if not isinstance(arg, TensorSpec) or arg.dtype != "?":
             return arg
-        # a fused optimizer's step counts are f32 whatever its parameters are
+        # a fused optimizer's step counts are f32, whatever the dtype of its parameters
         counts = not arg.shape and call.name.startswith("aten::_fused")
         return replace(arg, dtype="f32" if counts else dtype)
 
@@ -346,7 +349,7 @@ def _of_elements(call: OpCall, kind: int) -> OpCall:
 
 
 def _gives_outputs(reading: Reading) -> bool:
-    """An autograd node with shapes: what comes in are the gradients of its forward's results."""
+    """Return whether a reading is an autograd node with shapes: its inputs are its forward's gradients."""
     call = reading.call
     return (
         reading.role == "op"
@@ -359,11 +362,11 @@ def _gives_outputs(reading: Reading) -> bool:
 
 
 def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward: Ints) -> Ints:
-    """``forward`` with embedding lookups in the place of the ops that stood in for them.
+    """Return ``forward`` with the right embedding lookup for the node of each C++ autograd function.
 
-    A C++ autograd function has no sequence number of its own in old traces. The latest op that has
-    its node's number ran just before it; the next lookup on that thread is the one, unless an op of
-    a later number came first.
+    In old traces such a function has no sequence number of its own, so ``forward`` is the latest op with
+    its node's number, which ran just before it. The next lookup on that thread is the right one, unless an
+    op with a later number comes first.
     """
     meaning = attribution.meaning
     named = np.array(
@@ -384,7 +387,7 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
     numbered = numbered[np.lexsort((start[numbered], lane[numbered]))]
     here = forward[asking]
     after = _next(order, lane, start, here)
-    # the last numbered op before the lookup must still have the node's number
+    # the last op with a number before the lookup must still have the node's number
     before = _last(numbered, lane, start, after)
     fits = (after >= 0) & (at(seq, before) == seq[here])
     forward = forward.copy()
@@ -393,7 +396,7 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
 
 
 def _next(order: Ints, lane: Ints, start: Ints, rows: Ints) -> Ints:
-    """For each row the first of ``order`` (sorted by lane and start) at or after it on its lane."""
+    """Return for each row the first of ``order`` (sorted by lane and start) at or after it on its lane."""
     base = int(start.min())
     span = int(start.max()) - base + 1
     keys = lane[order] * span + (start[order] - base)
@@ -403,7 +406,7 @@ def _next(order: Ints, lane: Ints, start: Ints, rows: Ints) -> Ints:
 
 
 def _last(order: Ints, lane: Ints, start: Ints, rows: Ints) -> Ints:
-    """For each row (-1: none) the last of ``order`` before it on its lane."""
+    """Return for each row (-1: none) the last of ``order`` before it on its lane."""
     base = int(start.min())
     span = int(start.max()) - base + 1
     keys = lane[order] * span + (start[order] - base)

@@ -1,4 +1,4 @@
-"""Memory: the most that was in use, when, and which ops had allocated what was in use then."""
+"""Memory: the peak of each device, its time, and the ops that had allocated the memory in use then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.trace import Trace
 
 _PLACE: Final = ("process", "device")
-#: Why what was in use at the peak has no op.
+#: Reasons why memory in use at the peak has no op.
 OUTSIDE, BEFORE = "allocated outside any op", "in use before the first event"
 PEAKS: Final = {
     "process": pl.Int32,
@@ -43,12 +43,12 @@ _OP: Final = ("op", "direction", "layer", "source")
 
 
 def memory_peaks(trace: Trace) -> pl.DataFrame:
-    """One row per process and device (-1: the CPU), sizes in bytes; no row where nobody looked.
+    """Return one row per process and device (-1: the CPU) whose memory was recorded, sizes in bytes.
 
-    ``peak_memory``: the largest ``total``, at ``peak_time`` (ns) for the first time; ``reserved``: the most
-    that the allocator held; ``in_use``: the ``total`` at the end; ``allocated`` and ``released``: sums of
-    what was seen, whose difference is what ``total`` grew by. What was in use before the first event
-    is in a GPU's ``total``; the CPU's of a recording counts from its begin.
+    ``peak_memory``: the largest ``total``, first reached at ``peak_time`` (ns); ``reserved``: the most
+    that the allocator had reserved; ``in_use``: the ``total`` at the end; ``allocated`` and ``released``:
+    sums of the recorded events, whose difference is the growth of ``total``. Memory in use before the
+    first event is part of a GPU's ``total``; the CPU's ``total`` in a recording counts from its start.
     """
     events = _ordered(trace)
     gained = pl.col("bytes") > 0
@@ -70,13 +70,13 @@ def memory_peaks(trace: Trace) -> pl.DataFrame:
 
 
 def memory_by_op(ops: Ops) -> pl.DataFrame:
-    """One row per process, device and op that allocated, the most at the peak first; sizes in bytes.
+    """Return one row per process, device and op that allocated, the most at the peak first; sizes in bytes.
 
-    ``at_peak``: of its blocks, what was in use at the device's peak; over all rows of a device that
-    is the peak, exactly. ``bytes``: all that it allocated, in ``allocations``. The op is the innermost
-    open on the thread that allocated; where the source names no thread (a GPU's history), the one
-    that is open on the only thread with an open op. ``reason`` says why there is none. ``at_peak`` is
-    null where the source gives no addresses or no number of the device.
+    ``at_peak``: the bytes of its blocks that were in use at the device's peak; the rows of a device add up
+    to the peak exactly. ``bytes``: all bytes that it allocated, in ``allocations`` allocations. The op is
+    the innermost open on the thread that allocated; if the source names no thread (a GPU's history), the
+    innermost on the only thread with an open op. ``reason`` says why there is no op. ``at_peak`` is null
+    if the source gives no addresses or no number of the device.
     """
     events = _ordered(ops.attribution.trace).with_row_index("row")
     if events.is_empty():
@@ -112,10 +112,10 @@ def memory_by_op(ops: Ops) -> pl.DataFrame:
 
 
 def _with_held(events: pl.DataFrame) -> pl.DataFrame:
-    """The changes with ``held``: whether the block that it begins was in use at its device's peak."""
+    """Return the events with ``held``: whether the block that starts there was in use at the peak."""
     first = pl.col("row").get(pl.col("total").arg_max()).over(_PLACE)
     until = pl.col("row").shift(-1).over(*_PLACE, "address")
-    # without a device's number several allocators may be in one list
+    # without a device number one list may contain the events of several allocators
     known = pl.col("address").is_not_null() & pl.col("device").is_not_null()
     return events.with_columns(first.alias("peak_row")).with_columns(
         pl.when(known)
@@ -128,7 +128,7 @@ def _with_held(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_ops(ops: Ops, blocks: pl.DataFrame) -> pl.DataFrame:
-    """The blocks with what is shown of the op that allocated each, or the reason why there is none."""
+    """Return the blocks with the columns of the op that allocated each, or the reason why it has none."""
     found = _open_ops(ops, blocks)
     distinct, place = np.unique(found[found >= 0], return_inverse=True)
     code = np.full(len(found), NONE, np.int32)
@@ -142,7 +142,7 @@ def _with_ops(ops: Ops, blocks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _from_before(rows: pl.DataFrame, peak: pl.DataFrame) -> pl.DataFrame:
-    """Per device what of the peak no row has: it was in use before the recording began."""
+    """Return per device the part of the peak that no row has: memory in use before the recording began."""
     seen = rows.group_by(_PLACE).agg(
         pl.col("at_peak").sum().alias("seen"), pl.col("at_peak").is_null().any().alias("unknown")
     )
@@ -159,7 +159,7 @@ def _from_before(rows: pl.DataFrame, peak: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ordered(trace: Trace) -> pl.DataFrame:
-    """The changes by process, device and time; a running total where the source has none."""
+    """Return the events by process, device and time, with a running total if the source has no total."""
     changes = trace["allocations"].filter(pl.col("bytes").is_not_null())
     ordered = changes.sort(*_PLACE, "time", maintain_order=True)
     return ordered.with_columns(
@@ -171,7 +171,7 @@ def _ordered(trace: Trace) -> pl.DataFrame:
 
 
 def _open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
-    """The row of the innermost op that is open where each block is allocated; -1 where none is."""
+    """Return the row of the innermost op that is open when each block is allocated; -1 if none is."""
     ranges = ops.attribution.trace["ranges"]
     columns = [
         ranges[name].fill_null(NONE).gather(ops.rows).to_numpy() for name in ("process", "thread")

@@ -1,4 +1,4 @@
-"""The frame of op instances, and the columns that tell one op from another."""
+"""The frame of op instances, and the columns that identify an op."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ COST_COLUMNS = ("matrix_flops", "vector_flops", "flops", "bytes")
 
 
 def ops_frame(ops: Ops) -> pl.DataFrame:
-    """One row per op instance; times in ns, bytes, FLOP.
+    """Return one row per op instance; times in ns, bytes, FLOP.
 
-    ``device_time`` is the summed duration of the kernels and copies that the op and the ops inside
-    it launched; on a CPU-only profile it is the op's self time; ``reason`` is why it is null.
-    ``kernels`` counts likewise. FLOPs
-    and bytes stand at the op that counts (``canonical``), so that they may be summed.
+    ``device_time`` is the summed duration of the kernels and copies that the op and the ops inside it
+    launched; on a CPU-only profile it is the op's self time; ``reason`` is why it is null. ``kernels``
+    counts the kernels of the op and the ops inside it. Of nested ops only the one that counts
+    (``canonical``) has FLOPs and bytes, so that they can be summed.
     """
     rows, times = ops.rows, ops.times
     ranges = ops.attribution.trace["ranges"]
@@ -69,19 +69,19 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
 
 
 def costs_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
-    """The columns of COST_COLUMNS for op rows: at the op that counts, or that costs nothing."""
+    """Return the columns of COST_COLUMNS for op rows: null but for ops that count or cost nothing."""
     places = priced(ops, rows)
     return {name: gather(ops.costs.catalogue[name], places) for name in COST_COLUMNS}
 
 
 def priced(ops: Ops, rows: Ints) -> NDArray[np.int32]:
-    """Where in the catalogue of costs op rows are that count, or that cost nothing; -1 for others."""
+    """Return the place in the catalogue of costs of op rows that count or cost nothing; -1 for others."""
     counted = np.where(ops.costs.canonical[rows] | ops.costs.free[rows], rows, NONE)
     return at(ops.costs.place, counted)
 
 
 def identity_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
-    """What makes two op instances the same op, for op rows: the columns of ``totals.SAME_OP``."""
+    """Return the columns that identify an op (``totals.SAME_OP``) for op rows."""
     told = ops.identify(rows)
     return {
         "op": told.call["op"],

@@ -17,12 +17,12 @@ from opscope.core.tables.intervals import NONE, Ints
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """For each op of ``rows``, in that order; times in ns.
+    """The times (ns) of the ops ``rows``, in that order.
 
-    ``parent``: the place of the op around it, -1 for none. ``self_time``: without the ops inside.
-    ``device_time``: of the kernels and copies that it launched itself, None where they were not
-    captured; on a CPU-only profile its self time. ``kernels``: how many it launched itself.
-    ``seen``: whether it lies in a window in which these were captured, None where all do.
+    ``parent``: the place of the op around it, -1 for none. ``self_time``: its time without the ops inside.
+    ``device_time``: the time of the kernels and copies that it launched itself, None if they were not
+    captured; on a CPU-only profile its self time. ``kernels``: how many it launched itself. ``seen``:
+    whether it is inside a window in which kernels were captured; None if all ops are.
     """
 
     rows: Ints
@@ -34,7 +34,7 @@ class Times:
 
 
 def times(attribution: Attribution) -> Times:
-    """The times of every op of an attributed trace."""
+    """Return the times of every op of an attributed trace."""
     trace = attribution.trace
     rows = np.flatnonzero(attribution.is_op)
     place = np.full(len(attribution.is_op), NONE, np.int32)
@@ -52,8 +52,8 @@ def times(attribution: Attribution) -> Times:
 
 
 def self_time(lasted: Callable[[slice], Ints], parent: NDArray[np.signedinteger]) -> Ints:
-    """The time (ns) of each node of a forest that none of its children covers; ``lasted`` tells that of
-    the nodes of a slice."""
+    """Return the time (ns) of each node of a forest without its children; ``lasted`` returns the durations
+    of a slice of nodes."""
     alone: Ints = np.zeros(len(parent), np.int64)
     for part in pieces(len(parent)):
         whole = lasted(part)
@@ -70,10 +70,10 @@ def launched(
     many: int,
     owner: Callable[[Ints], Ints] | None = None,
 ) -> tuple[Ints, Ints]:
-    """Per place the time (ns) of what its op launched, and how many kernels that was.
+    """Return per place the time (ns) of the work that its op launched, and the number of kernels.
 
-    ``place`` is that of each range row, ``many`` how many there are; ops may share one. ``owner``
-    gives for op rows that launched something the row that is to have it (themselves).
+    ``place`` is the place of each range row, ``many`` the number of places; ops may share one. ``owner``
+    returns for op rows that launched work the rows that get its time (default: the same rows).
     """
     time, count = np.zeros(many, np.int64), np.zeros(many, np.int64)
     for name, executed in (("kernels", attribution.kernels), ("memops", attribution.memops)):
@@ -90,7 +90,7 @@ def launched(
 
 
 def with_descendants(values: Ints, parent: NDArray[np.signedinteger]) -> Ints:
-    """Each node's value plus those of all nodes inside it."""
+    """Return each node's value plus the values of all nodes inside it."""
     total: Ints = values.astype(np.int64)
     above, moving = parent, values
     while True:
@@ -105,7 +105,7 @@ def with_descendants(values: Ints, parent: NDArray[np.signedinteger]) -> Ints:
 def device_column(
     name: str, values: Ints | None, many: int, seen: NDArray[np.bool_] | None = None
 ) -> pl.Series:
-    """A column of device times, null where a GPU's kernels were not captured (``seen`` is false)."""
+    """Return a column of device times, null where a GPU's kernels were not captured (``seen`` is false)."""
     column: pl.Series = pl.Series(name, [None], dtype=pl.Int64)
     if values is None:
         unknown: pl.Series = column.new_from_index(0, many)

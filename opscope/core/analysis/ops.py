@@ -1,4 +1,4 @@
-"""The ops of a trace: one row per op instance, and what encloses and follows each."""
+"""The ops of a trace: direction, forward op, layer, step, source and user range of each op instance."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from opscope.core.tables.intervals import NONE, Ints, merge
 
 _BACKWARD: Final = DIRECTIONS.index("backward")
 _FORWARD: Final = DIRECTIONS.index("forward")
-#: What an op without shapes of its own may take from another.
+#: The columns that an op without shapes may take from another op.
 _INHERITED: Final = ("inputs", "dtypes", "params")
 
 
 @dataclass(slots=True)
 class Described:
-    """Columns that describe op rows: what ``Ops.describe`` returns, one entry per row asked for."""
+    """The columns that describe op rows, from ``Ops.describe``: one entry per requested row."""
 
     direction: pl.Series
     seq: pl.Series
@@ -43,7 +43,7 @@ class Described:
 
 @dataclass(slots=True)
 class Identified:
-    """What tells one op from another: of ``Described`` what it does not share with its next call."""
+    """The columns that identify an op: those of ``Described`` that its next call has too."""
 
     direction: pl.Series
     forward: Ints
@@ -53,7 +53,7 @@ class Identified:
 
 
 class Ops:
-    """The op rows of an attributed trace; every part is worked out when it is first asked for."""
+    """The ops of an attributed trace; every property is computed when it is first used."""
 
     def __init__(self, attribution: Attribution) -> None:
         self.attribution = attribution
@@ -70,18 +70,18 @@ class Ops:
 
     @cached_property
     def readings(self) -> pl.DataFrame:
-        """One row per distinct reading (``readings_table``)."""
+        """A frame with one row per distinct reading (``readings_table``)."""
         return readings_table(self.attribution.meaning)
 
     @cached_property
     def times(self) -> Times:
-        """The ops' own times and those of what they launched."""
+        """The times of the ops and of the work that they launched."""
         return times(self.attribution)
 
     def counting(self, rows: Ints) -> Ints:
-        """For op rows the op around each that counts, if one does, else the op itself.
+        """Return for each op row the op around it that counts, if one does, else the op itself.
 
-        The op that has the shapes and the FLOPs is to have the time: a marker's ``conv2d``, not the
+        The op with the shapes and the FLOPs gets the time: a marker's ``conv2d``, not the
         ``aten::cudnn_convolution`` without shapes inside it.
         """
         found = self.costs.costing(rows)
@@ -89,13 +89,13 @@ class Ops:
 
     @property
     def on_device(self) -> bool:
-        """Whether the trace has what ran on a device, so that the CPU is not the device."""
+        """Whether the trace has kernels or copies, so that the CPU is not the device."""
         trace = self.attribution.trace
         return trace.has("kernels") or trace.has("memops")
 
     @cached_property
     def costs(self) -> Costs:
-        """The cost model's figures and the ops that count."""
+        """The costs of the ops, and the ops that count."""
         return costs(self.attribution, self.forward_of)
 
     @cached_property
@@ -107,8 +107,11 @@ class Ops:
         return np.array(codes, np.int8)
 
     def direction(self, rows: Ints) -> NDArray[np.int8]:
-        """Rule 4: the op's own, else that of the nearest op around it, else forward, or backward on a
-        thread of autograd's own (codes)."""
+        """Return the direction of op rows (codes), by rule 4.
+
+        It is the op's own, else that of the nearest op around it, else forward, or backward on a thread of
+        autograd's engine.
+        """
         return at(self._directions, rows)
 
     @cached_property
@@ -136,10 +139,10 @@ class Ops:
         return codes
 
     def forward_of(self, rows: Ints) -> Ints:
-        """For backward op rows the op row that each differentiates, -1 where there is none.
+        """Return for backward op rows the op row that each differentiates, -1 if there is none.
 
-        The key is that of the op itself or of the autograd node around it, whichever is nearer; of
-        several forward ops with one key the latest to start is it.
+        The key is that of the op itself or of the autograd node around it, whichever is nearer; of several
+        forward ops with one key the result is the latest to start.
         """
         return at(self._forwards, rows).astype(np.int64)
 
@@ -149,7 +152,7 @@ class Ops:
         meaning = self.attribution.meaning
         backward = self._directions == _BACKWARD
         if not backward.any():
-            return np.broadcast_to(np.int32(NONE), len(backward))  # takes no memory
+            return np.broadcast_to(np.int32(NONE), len(backward))  # allocates one number only
         found = np.full(len(meaning.reading), NONE, np.int32)
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading]
         told = (meaning.fwd_thread > 0).fill_null(False).to_numpy()
@@ -166,15 +169,17 @@ class Ops:
             if given is None:
                 given = self._givers(self.attribution.is_op & numbered & ~backward)
             wanted = meaning.seq.gather(node).to_numpy()
-            for lane, ours in grouped(self._lanes(node)):  # processes' forward threads, not events
+            for lane, ours in grouped(
+                self._lanes(node)
+            ):  # a loop over forward threads, not over events
                 if lane in given:
                     giver = given[lane](wanted[ours])
-                    # what is around a backward op is not what that differentiates
+                    # an op around a backward op is not its forward op
                     found[rows[ours]] = np.where(giver == node[ours], NONE, giver)
         return found
 
     def _givers(self, chosen: NDArray[np.bool_]) -> dict[int, LookUp]:
-        """By lane the row of the latest of the ``chosen`` ops of each sequence number."""
+        """Return per lane a lookup from sequence number to the row of the latest ``chosen`` op with it."""
         given = np.flatnonzero(chosen)
         found = {}
         for lane, places in grouped(self._lanes(given)):
@@ -186,12 +191,12 @@ class Ops:
         return found
 
     def recomputed(self, rows: Ints) -> NDArray[np.bool_]:
-        """Whether each op computes an activation again (checkpointing): a forward op in backward.
+        """Return whether each op recomputes an activation (checkpointing): a forward op in backward.
 
-        It has a sequence number of its own, because autograd is on for it; what a backward node is
-        made of has none, or says itself that it is backward. It is inside a backward
-        node, or runs while its process is in the phase of that name. (A backward that is itself
-        differentiated looks the same.)
+        Such an op has a sequence number of its own, because autograd is on for it; an op that is part of a
+        backward node has none, or its own text says that it is backward. It is inside a backward node, or
+        runs while its process is in the backward phase. (An op of a backward that is itself differentiated
+        looks the same.)
         """
         meaning = self.attribution.meaning
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading[rows]]
@@ -203,7 +208,7 @@ class Ops:
         return found
 
     def _in_backward_phase(self, rows: Ints) -> NDArray[np.bool_]:
-        """Whether each op starts while its process is in a backward phase, on whatever thread."""
+        """Return whether each op starts while its process is in a backward phase, on any thread."""
         ranges = self.attribution.trace["ranges"]
         phases = ranges.filter((pl.col("category") == "phase") & (pl.col("text") == "backward"))
         found = np.zeros(len(rows), bool)
@@ -232,14 +237,14 @@ class Ops:
         return fwd_thread, many
 
     def _lanes(self, rows: Ints) -> Ints:
-        """A number for each (process, forward thread)."""
+        """Return for each row the number of its (process, forward thread)."""
         fwd_thread, many = self._forward_thread
         thread = fwd_thread.gather(rows).fill_null(NONE).to_numpy()
         lane: Ints = self._process.gather(rows).cast(pl.Int64).to_numpy() * many + thread
         return lane
 
     def shapes_around(self, rows: Ints) -> pl.DataFrame:
-        """``inputs``, ``dtypes`` and ``params`` of the nearest op around that has shapes.
+        """Return ``inputs``, ``dtypes`` and ``params`` of the nearest op around each row that has shapes.
 
         Markers give shapes at the API's level (``conv2d``) around ops that have none
         (``aten::cudnn_convolution``).
@@ -251,11 +256,11 @@ class Ops:
         return pl.DataFrame([gather(self.readings[name], code) for name in _INHERITED])
 
     def describe(self, rows: Ints, *, inherit: bool = False) -> Described:
-        """Direction, layer, step, source, user range and call of op rows (-1: all null).
+        """Return direction, layer, step, source, user range and call of op rows (-1: all null).
 
-        An op that names its layer itself has that one. A backward op has the layer, the source and,
-        where its own text gives none, the shapes of its forward op. With ``inherit`` an op without
-        shapes first takes those of the nearest op around it that has some.
+        An op whose text names its layer has that layer. A backward op has the layer and the source of its
+        forward op, and also its shapes if its own text gives none. With ``inherit`` an op without shapes
+        first takes the shapes of the nearest op around it that has some.
         """
         told = self.identify(rows, inherit=inherit)
         return Described(
@@ -270,7 +275,7 @@ class Ops:
         )
 
     def identify(self, rows: Ints, *, inherit: bool = False) -> Identified:
-        """What of ``describe`` tells one op from another."""
+        """Return the columns of ``describe`` that identify an op."""
         meaning = self.attribution.meaning
         code = at(meaning.reading, rows)
         call = pl.DataFrame([gather(self.readings[name], code) for name in self.readings.columns])
@@ -292,9 +297,10 @@ class Ops:
         return Identified(direction, forward, layer, source, call)
 
     def outline(self, rows: Ints) -> list[NDArray[Any]]:
-        """Numbers (-1: none) for what ``describe`` says: where all are alike, so is all that it says.
+        """Return numbers (-1: none) such that rows with equal numbers have equal columns in ``identify``.
 
-        Of the reading, the forward op's reading where that gives the shapes, direction, layer, source.
+        They are the numbers of the reading, the forward op's reading if that gives the shapes, the
+        direction, the layer, and the source.
         """
         reading = at(self.attribution.meaning.reading, rows)
         forward = self.forward_of(rows)
@@ -318,22 +324,25 @@ class Ops:
 
     @cached_property
     def _names_line(self) -> dict[str, NDArray[np.bool_]]:
-        """Which readings name their layer, and their source, themselves."""
+        """Whether the text of each reading names its layer, and its source."""
         readings = self.attribution.meaning.readings
         layer = np.array([r.layer is not None and r.role != "layer" for r in readings], bool)
         return {"layer": layer, "source": self.readings["source"].is_not_null().to_numpy()}
 
     def _line_numbers(self, rows: Ints, kind: str = "layer") -> Ints:
-        """What ``_own_lines`` says of op rows as numbers, -1 for none; a text may have several."""
+        """Return the texts of ``_own_lines`` for op rows as numbers, -1 for none; a text may have several."""
         reading = at(self.attribution.meaning.reading, rows)
         around = self.context.numbers(kind, *self._places(rows))
-        named = reading.astype(np.int64) + self.context.many(kind)  # numbers beside those
+        named = reading.astype(np.int64) + self.context.many(
+            kind
+        )  # above the numbers of ``around``
         return np.where(at(self._names_line[kind], reading, False), named, around)
 
     def user_range(self, rows: Ints, forward: Ints) -> pl.Series:
-        """The innermost user range around op rows; of a backward op that on its forward op's thread.
+        """Return the innermost user range around op rows; for a backward op without one, that on its forward
+        op's thread.
 
-        Autograd works on threads of its own while the user's waits, inside the user's ranges.
+        Autograd works on its own threads while the user's thread waits inside the user's ranges.
         """
         process, thread, time = self._places(rows)
         found = self.context.user(process, thread, time)
@@ -344,14 +353,14 @@ class Ops:
         meaning = self.attribution.meaning
         user = np.array([is_user_range(one) for one in meaning.readings], bool)
         own = np.flatnonzero(at(user, at(meaning.reading, rows), False))
-        if len(own):  # an op that is one itself lies in the next
+        if len(own):  # an op that is a user range itself gets the next one around it
             around = at(self.attribution.parent, rows[own]).astype(np.int64)
             around = self.attribution.climb(around, user[meaning.reading])
             found = found.scatter(own, spread("", meaning.texts, at(meaning.reading, around)))
         return found.alias("range")
 
     def _lines(self, rows: Ints, forward: Ints) -> tuple[pl.Series, pl.Series]:
-        """Layer and source of op rows, those of ``forward`` (-1: none) among them."""
+        """Return layer and source of op rows, also from their ``forward`` ops (-1: none)."""
         layer, source = self._own_lines(rows)
         paired = np.flatnonzero(forward >= 0)
         if len(paired):
@@ -359,7 +368,7 @@ class Ops:
             place[paired] = np.arange(len(paired))
             their_layer, their_source = self._own_lines(forward[paired])
             theirs = gather(their_layer, place)
-            # of a kernel that does several nodes' work the layer is that of one: another tells its own
+            # a kernel that does the work of several nodes has the layer of one: other nodes keep their own
             fused = at(self._of_several, at(self.attribution.meaning.reading, forward), False)
             if fused.any():
                 own, around = layer.cast(pl.String), theirs.cast(pl.String)
@@ -372,7 +381,7 @@ class Ops:
 
     @cached_property
     def _of_several(self) -> NDArray[np.bool_]:
-        """Whether each reading is of a kernel that does the work of several nodes."""
+        """Whether each reading is a kernel that does the work of several nodes."""
         return np.array(
             [
                 one.call is not None and one.call.param("fused") is not None
@@ -382,7 +391,7 @@ class Ops:
         )
 
     def _own_lines(self, rows: Ints) -> tuple[pl.Series, pl.Series]:
-        """Layer and source that op rows name themselves, else those open around them."""
+        """Return layer and source from the texts of op rows, else those open around them."""
         places = self._places(rows)
         meaning = self.attribution.meaning
         code = at(meaning.reading, rows)
@@ -395,7 +404,7 @@ class Ops:
         )
 
     def _places(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
-        """Process, thread and start (ns) of op rows; what no op has for -1."""
+        """Return process, thread and start (ns) of op rows; for -1, values that no op has."""
         process, thread, time = (
             at(column.to_numpy(), rows, NONE - 1)
             for column in (self._process, self._thread, self._start)
@@ -404,7 +413,8 @@ class Ops:
 
 
 def _own(call: pl.DataFrame, name: str) -> pl.Series:
-    """Where a row keeps its own value: it has shapes, or (a collective's size and peers) parameters."""
+    """Return whether each row keeps its own value: it has shapes, or (a collective's size and peers)
+    parameters."""
     kept: pl.Series = call["shaped"].fill_null(False)
     return kept | call["params"].is_not_null() if name == "params" else kept
 
@@ -414,6 +424,6 @@ def _is_node(reading: Reading) -> bool:
 
 
 def first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
-    """Each row's preferred value, the other where it has none."""
+    """Return each row's preferred value, or the other if that is null."""
     column: pl.Series = preferred.zip_with(preferred.is_not_null(), otherwise)
     return column

@@ -1,4 +1,4 @@
-"""Compiled regions: what each runs, what its kernels fuse, and where the time in it goes."""
+"""The regions that torch.compile made: their kernels or ops, the ops that these fuse, and their time."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _KEYS: Final = ("region", "direction", "name", "fused", "source")
 
 
 def compiled_regions(ops: Ops) -> pl.DataFrame:
-    """One row per region, direction and what ran in it; of a region the most time first.
+    """Return one row per region, direction and kernel or op; in each region the longest first.
 
-    ``region`` is the outermost that torch.compile made around it. With kernels in the trace ``name`` is
-    the kernel's and ``time`` its device time (ns). Without, it is the op that the region's code called,
-    ``time`` the op's on the host, and a row with the region's own name has what is left: Python and the
-    allocator. ``share`` is of the region's time in that direction. ``fused`` are the ops that a generated
-    kernel does: as the compiler told, else (``add_gelu``) as the kernel's name has them.
+    ``region`` is the outermost that torch.compile made around it. If the trace has kernels, ``name`` is
+    the kernel's and ``time`` its device time (ns). If not, ``name`` is the op that the region's code
+    called, ``time`` the op's time on the host, and a row with the region's own name has the rest: Python
+    and the allocator. ``share`` is of the region's time in that direction. ``fused`` names the ops of a
+    generated kernel: as recorded from the compiler, else as in the kernel's name (``add_gelu``).
     """
     attribution = ops.attribution
     readings = attribution.meaning.readings
@@ -52,7 +52,7 @@ def compiled_regions(ops: Ops) -> pl.DataFrame:
     else:
         rows, outer = _within(ops, ops.rows, is_region)
         found = ops.rows[rows]
-        # what the region's code calls itself, and the regions
+        # the ops that the region's code calls directly, and the regions themselves
         direct = (found == outer) | (at(attribution.parent, found) == outer)
         found, outer = found[direct], outer[direct]
         own = np.full(len(attribution.is_op), 0, np.int64)
@@ -92,7 +92,7 @@ def compiled_regions(ops: Ops) -> pl.DataFrame:
 
 
 def _within(ops: Ops, rows: Ints, is_region: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """The places of the op rows that are within a region, and the outermost region of each."""
+    """Return the places of the op rows inside a region, and the outermost region of each."""
     parent = ops.attribution.parent
     outer = ops.attribution.climb(rows, is_region)
     inside = np.flatnonzero(outer >= 0)

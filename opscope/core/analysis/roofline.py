@@ -1,8 +1,8 @@
-"""Roofline: how near each kernel, op, layer or step comes to what its device can do, and what binds it.
+"""The roofline: how near each kernel, op, layer or step comes to its device's limits, and which one binds.
 
-The time that the work must take at least is the longest of three: matrix FLOPs at the tensor peak,
-vector FLOPs at the vector peak, bytes at the bandwidth. Efficiency is that time over the time taken,
-which is attained over attainable (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
+The least time that the work can take is the longest of three: matrix FLOPs at the tensor peak, vector
+FLOPs at the vector peak, bytes at the bandwidth. Efficiency is that time over the time taken, which is
+attained over attainable (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import polars as pl
 
 from opscope.core.perf.devices.peaks import Device
 
-#: A kernel's start, its ramp and its drain take of this order (ns); work that ideally takes less
-#: and is far from its roof is bound by latency, not by a unit.
+#: The order of magnitude (ns) of a kernel's start, ramp and drain: work whose ideal time is shorter, and
+#: that is far from its roof, is bound by latency, not by a unit.
 LATENCY_NS: Final = 2_000
 LATENCY_EFFICIENCY: Final = 0.5
-#: Fewer clock ticks than this and the measured time itself is too coarse to judge by.
+#: A duration of fewer clock ticks than this is too coarse to judge by.
 COARSE_TICKS: Final = 10
-#: A working set of up to so many times the last cache (L2, or what is behind it) may come from
-#: there in part.
+#: A working set of up to this many times the size of the last cache (L2, or a cache behind it) may
+#: partly be in it.
 CACHE_FACTOR: Final = 2
 
-#: Dtypes that libraries compute on vector units where they choose no tensor kernel.
+#: Dtypes that libraries compute on vector units if they choose no tensor kernel.
 _PLAIN: Final = ("f32", "f64", "c64", "c128")
 #: Columns that ``roofline`` adds.
 ADDED: Final = (
@@ -40,24 +40,24 @@ ADDED: Final = (
 
 
 def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl.DataFrame:
-    """The frame with its roofline columns; rows of unknown FLOPs and bytes get nulls.
+    """Return the frame with its roofline columns; rows with unknown FLOPs or bytes get nulls.
 
-    Needs ``duration`` (ns), ``matrix_flops``, ``vector_flops``, ``bytes``, ``dtype`` (in which most
-    FLOPs are), and takes ``masked_flops``, ``tensor_core`` (null: not known), ``fast_algorithm`` and
-    ``over_link`` (its bytes cross a link to the host or another device, whose bandwidth no row holds:
-    no roof) where there. Adds ``intensity`` (FLOP/byte), ``attained_flops`` (FLOP/s), ``attained_bandwidth``
-    (bytes/s), ``attainable_flops`` (FLOP/s), ``ideal_time`` (ns), ``efficiency`` (1 is the roof),
-    ``bound`` (``tensor``, ``vector``, ``memory``, ``latency``) and ``over_reason`` (null unless the
-    efficiency is above 1: ``cache-resident``, ``timer resolution``, ``fast algorithm``, else
-    ``modelling error``). ``tick_ns`` is the resolution of the durations, ``kernels`` (1 where absent)
-    how many were added up.
+    The frame needs ``duration`` (ns), ``matrix_flops``, ``vector_flops``, ``bytes``, ``dtype`` (of most
+    FLOPs). It may have ``masked_flops``, ``tensor_core`` (null: not known), ``fast_algorithm``,
+    ``over_link`` (its bytes cross a link to the host or another device, whose bandwidth is in no column:
+    no roof) and ``kernels`` (how many durations were added up; 1 if absent). Adds ``intensity``
+    (FLOP/byte), ``attained_flops`` (FLOP/s), ``attained_bandwidth`` (bytes/s), ``attainable_flops``
+    (FLOP/s), ``ideal_time`` (ns), ``efficiency`` (1 is the roof), ``bound`` (``tensor``, ``vector``,
+    ``memory``, ``latency``) and ``over_reason`` (null unless the efficiency is above 1:
+    ``cache-resident``, ``timer resolution``, ``fast algorithm``, else ``modelling error``). ``tick_ns`` is
+    the resolution of the durations.
     """
     timed = frame.with_columns(
         *_ideal_times(frame, device),
         *_attained(frame.columns),
         _working_set_fits(device, frame.columns).alias("_cached"),
     )
-    # an unknown part of the roof leaves the whole unknown: a null in a maximum must not vanish
+    # if one part of the roof is unknown the roof is: max_horizontal would ignore a null
     known = pl.all_horizontal(pl.col("_tensor", "_vector", "_memory").is_not_null())
     ideal = pl.when(known & pl.col("matrix_flops").is_not_null()).then(
         pl.max_horizontal("_tensor", "_vector", "_memory")
@@ -79,12 +79,12 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
 
 
 def _given(columns: Sequence[str], name: str, otherwise: int | bool | None) -> pl.Expr:
-    """The column, or that value where the frame has none."""
+    """Return the column, or the value ``otherwise`` if the frame does not have it."""
     return pl.col(name) if name in columns else pl.lit(otherwise)
 
 
 def _matrix(columns: Sequence[str]) -> pl.Expr:
-    """The matrix FLOPs that a mask does not spare."""
+    """Return the matrix FLOPs without those that a mask saves."""
     return pl.col("matrix_flops") - _given(columns, "masked_flops", 0)
 
 
@@ -93,10 +93,7 @@ def _work(columns: Sequence[str]) -> pl.Expr:
 
 
 def _ideal_times(frame: pl.DataFrame, device: Device | None) -> tuple[pl.Expr, ...]:
-    """The least time (ns) that each unit must take (``_tensor``, ``_vector``, ``_memory``).
-
-    Null: not known.
-    """
+    """Return the least time (ns) of each unit (``_tensor``, ``_vector``, ``_memory``); null: not known."""
     on_tensor = _given(frame.columns, "tensor_core", None).cast(pl.Boolean)
     dtypes = frame["dtype"].unique().drop_nulls().cast(pl.String).to_list()
     matrix, vector, moved = _matrix(frame.columns), pl.col("vector_flops"), pl.col("bytes")
@@ -107,7 +104,7 @@ def _ideal_times(frame: pl.DataFrame, device: Device | None) -> tuple[pl.Expr, .
     off_tensor = _on_vector_units(device, dtypes, on_tensor) & (matrix > 0)
     bandwidth = pl.lit(device.bandwidth if device is not None else None, pl.Float64)
     return (
-        # what is no work for the tensor units is the vector units', after their own
+        # matrix work off the tensor units is added to the vector units' own work
         pl.when((matrix > 0) & ~off_tensor).then(ideal_matrix).otherwise(0.0).alias("_tensor"),
         pl.when(off_tensor)
         .then(ideal_matrix + ideal_vector)
@@ -123,7 +120,7 @@ def _ideal_times(frame: pl.DataFrame, device: Device | None) -> tuple[pl.Expr, .
 
 
 def _attained(columns: Sequence[str]) -> tuple[pl.Expr, ...]:
-    """What the work came to in the time that it took."""
+    """Return the intensity, the attained FLOP/s and the attained bytes/s."""
     work, moved, seconds = _work(columns), pl.col("bytes"), pl.col("duration") / 1e9
     return (
         (work / moved).alias("intensity"),
@@ -133,7 +130,7 @@ def _attained(columns: Sequence[str]) -> tuple[pl.Expr, ...]:
 
 
 def _bound() -> pl.Expr:
-    """The unit whose ideal time is the longest, or latency."""
+    """Return the unit whose ideal time is the longest, or latency."""
     latency = (pl.col("ideal_time") < LATENCY_NS) & (pl.col("efficiency") < LATENCY_EFFICIENCY)
     return (
         pl.when(pl.col("efficiency").is_null())
@@ -149,7 +146,7 @@ def _bound() -> pl.Expr:
 
 
 def _why_over(columns: Sequence[str], tick_ns: int) -> pl.Expr:
-    """Why an efficiency is above 1; null where it is not."""
+    """Return why an efficiency is above 1; null if it is not."""
     # each kernel's duration was rounded once
     longest = pl.col("duration") + _given(columns, "kernels", 1) * tick_ns
     return (
@@ -166,11 +163,11 @@ def _why_over(columns: Sequence[str], tick_ns: int) -> pl.Expr:
 
 
 def _working_set_fits(device: Device | None, columns: Sequence[str]) -> pl.Expr:
-    """Whether the larger of what is read and what is written is within twice the largest cache.
+    """Return whether the larger of the bytes read and the bytes written is within twice the largest cache.
 
-    Reads may be what the op before left there, writes may stay there, and an op in place has one
-    tensor for both. Where the two are not told apart, their sum is taken. A cache whose size is not
-    known (a CPU's, a computed device's) may hold anything.
+    The previous op may have left the bytes read in the cache, the bytes written may stay there, and an
+    op in place has one tensor for both. If reads and writes are not known apart, their sum counts. A cache
+    of unknown size (a CPU's, a computed device's) is assumed to fit any working set.
     """
     cache = device.cache() if device is not None else None
     if cache is None:
@@ -192,12 +189,12 @@ def _by_dtype(rates: Mapping[str, float | None]) -> pl.Expr:
 
 
 def _peak(device: Device | None, dtypes: list[str], on_tensor: pl.Expr) -> pl.Expr:
-    """The matrix peak: the tensor units' where the dtype has one, the vector units' where it has none.
+    """Return the matrix peak: the tensor units' if the dtype has one there, else the vector units'.
 
-    f32 is TF32 on tensor units and plain f32 off them, so it follows the kernel; where that is not
-    known the higher roof is taken. A narrower dtype that ran on vector units keeps the tensor roof:
-    that is what it could have attained. A kernel on tensor units whose rate for the dtype is not
-    known (f32 cast to f16 on Volta) has no known roof.
+    f32 is TF32 on tensor units and plain f32 off them, so its peak depends on the kernel; if that is not
+    known the higher peak counts. A narrower dtype that ran on vector units keeps the tensor peak, which it
+    could have attained. A kernel on tensor units whose rate for the dtype is not known (f32 cast to f16 on
+    Volta) has no known roof.
     """
     if device is None:
         return pl.lit(None, pl.Float64)
@@ -219,7 +216,7 @@ def _peak(device: Device | None, dtypes: list[str], on_tensor: pl.Expr) -> pl.Ex
 
 
 def _on_vector_units(device: Device | None, dtypes: list[str], on_tensor: pl.Expr) -> pl.Expr:
-    """Whether the matrix FLOPs' roof (``_peak``) is that of the vector units."""
+    """Return whether the peak of the matrix FLOPs (``_peak``) is that of the vector units."""
     if device is None:
         return pl.lit(False)
     without = [dtype for dtype in dtypes if device.peak(dtype, True) is None]
@@ -231,7 +228,7 @@ def _on_vector_units(device: Device | None, dtypes: list[str], on_tensor: pl.Exp
 def _vector_peak(device: Device | None, dtypes: list[str]) -> pl.Expr:
     if device is None:
         return pl.lit(None, pl.Float64)
-    # reduced-precision vector work is done in f32 registers, at no less than f32's rate
+    # vector work in reduced precision uses f32 registers, at f32's rate or more
     rates: dict[str, float | None] = {}
     for dtype in dtypes:
         own, single = device.peak(dtype, False), device.peak("f32", False)
@@ -242,9 +239,9 @@ def _vector_peak(device: Device | None, dtypes: list[str]) -> pl.Expr:
 
 
 def tick(durations: pl.Series) -> int:
-    """The resolution of the durations in ns: 1000 where all are whole µs, else 1.
+    """Return the resolution of the durations in ns: 1000 if all are whole µs, else 1.
 
-    Sources that rounded to µs before writing leave nothing finer; an empty column is taken as exact.
+    Some sources round to µs before they write. An empty column counts as exact.
     """
     kept = durations.drop_nulls()
     return 1000 if len(kept) and bool((kept % 1000 == 0).all()) else 1

@@ -1,4 +1,4 @@
-"""The summary: wall time, busy time, what was attributed and what was not, and what is known of it."""
+"""The summary: wall time, busy time, time with and without an op, and the shares with known costs."""
 
 from __future__ import annotations
 
@@ -48,29 +48,32 @@ SCHEMA: Final = {
     "own_steps_share": pl.Float64,
 }
 _SPAN: Final = ("start", "end")
-#: Op types whose FLOPs are known to be none, so that they never count as a gap.
+#: Op types whose FLOPs are known to be 0, so that they never count as unknown.
 FREE: Final = ("communication", "copy", "view")
 
 
 def summary(
     trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame, ops: pl.DataFrame | None
 ) -> pl.DataFrame:
-    """One row: times in ns, shares in 0 … 1, null where the trace cannot tell.
+    """Return one row: times in ns, shares in 0 … 1; null if the trace does not show it.
 
     ``device_time`` = ``device_attributed_time`` + ``device_unattributed_time``, exactly: on a GPU the
     summed duration of the kernels, copies and sets. ``kernel_time`` = ``attributed_time`` +
-    ``unattributed_time`` likewise, of the kernels alone. ``ops`` is given for a CPU-only profile,
-    where both are the self time of the ops and, unattributed, thread time inside steps outside any op.
-    ``window_time`` is how long kernels were captured, ``window_steps`` how many steps lie in that; null
-    where all was. All times of kernels, and on a CPU all of ops, are then of the window.
-    ``launched_share``: device time (kernels, copies, sets) that has a launch record over all;
-    ``flops_share``: device time with known FLOPs over that with a launch record, copies among it,
-    whose FLOPs are known to be none; ``kernel_flops_share``: the same among kernels alone;
-    ``bytes_share``: the first of known bytes. ``tensor_core_undetermined_time``: kernels of which neither
-    name nor op tells whether they use Tensor Cores. What the shares leave out is in
-    ``coverage.missing_costs``. ``own_time`` is
-    opscope's own, all parts and processes; ``own_share`` that over the time that they recorded,
-    ``own_steps_share`` what of it fell into steps over the steps' time.
+    ``unattributed_time`` likewise, of the kernels alone. ``ops`` is given for a CPU-only profile, where
+    both are the self time of the ops plus, unattributed, thread time inside steps outside any op.
+    ``window_time`` is how long kernels were captured, ``window_steps`` the number of steps in that window;
+    null if the whole run was captured. With a window all times of kernels, and on a CPU all times of ops,
+    are those of the window.
+
+    ``launched_share``: device time (kernels, copies, sets) with a launch record over all device time.
+    ``flops_share``: device time with known FLOPs over device time with a launch record; copies count in
+    both, since their FLOPs are known to be 0. ``kernel_flops_share``: the same among kernels alone.
+    ``bytes_share``: like ``flops_share``, for known bytes. ``tensor_core_undetermined_time``: time of
+    kernels for which neither name nor op shows whether they use Tensor Cores.
+    ``coverage.missing_costs`` lists what the shares leave out.
+
+    ``own_time`` is opscope's own time, of all parts and processes; ``own_share`` is that time over the
+    time that the processes recorded, ``own_steps_share`` its part inside steps over the steps' time.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     apart = only_captured(trace)
@@ -134,7 +137,7 @@ def _gpu(
 
 
 def _joined(parts: list[pl.DataFrame], name: str) -> Ints:
-    """A column of all the parts; of one part as it is."""
+    """Return a column of all parts joined; of a single part without a copy."""
     columns = [part[name].to_numpy() for part in parts]
     joined: Ints = columns[0] if len(columns) == 1 else np.concatenate(columns)
     return joined
@@ -154,20 +157,21 @@ def _own(costs: pl.DataFrame) -> dict[str, Any]:
 
 
 def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
-    sums = pl.col("duration").filter(chosen).sum()  # a piece at a time: the filter copies
+    sums = pl.col("duration").filter(chosen).sum()  # a piece at a time, because the filter copies
     return sum(int(frame[part].select(sums).item()) for part in pieces(len(frame)))
 
 
 def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
-    """Op self time, and the time of the steps' own threads inside steps but outside any op.
+    """Return the summary of a CPU-only profile: op self time, and the time of the steps' own threads inside
+    steps but outside any op.
 
-    Threads without steps of their own (XLA's pool) work for those that have: while an op runs on
-    one of them, a thread that waits is not outside any op.
+    Threads without steps of their own (XLA's pool) work for the threads with steps: while an op runs on
+    such a thread, a thread that waits does not count as outside any op.
     """
     if "device_time" in ops.columns:
         ops = ops.filter(pl.col("device_time").is_not_null())
     if ops.is_empty() and ended_steps(trace["ranges"]).is_empty():
-        return {}  # nobody recorded what the CPU did: not known, which is not 0
+        return {}  # the CPU's work was not recorded: unknown, which is not 0
     attributed = int(ops["self_time"].sum())
     outside = sum(int((last - first).sum()) for _, _, (first, last) in outside_ops(trace, ops))
     top = ops.filter(pl.col("parent_id").is_null())
@@ -200,7 +204,7 @@ def _time_of(ops: pl.DataFrame) -> int:
 
 
 def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
-    """(process, thread, intervals): time of the steps' own threads inside steps, outside any op."""
+    """Yield (process, thread, intervals): time of the steps' own threads inside steps, outside any op."""
     steps = captured_steps(trace, ended_steps(trace["ranges"]))
     top = ops.filter(pl.col("parent_id").is_null())
     stepping = steps.select("process", "thread").unique()
@@ -214,19 +218,19 @@ def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tup
 
 
 def ended_steps(ranges: pl.DataFrame) -> pl.DataFrame:
-    """The step ranges that something ended: the one that a last optimizer step began is none."""
+    """Return the step ranges that have ended: the last optimizer step begins a range that does not end."""
     unclosed = pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
     return ranges.filter((pl.col("category") == "step") & ~unclosed)
 
 
 def compiles(trace: Trace) -> pl.DataFrame:
-    """The ranges in which a program was compiled."""
+    """Return the ranges in which a program was compiled."""
     phases = trace["ranges"].filter(pl.col("category") == "phase")
     return phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
 
 
 def _wall_time(trace: Trace, counted: pl.Expr | None = None) -> int | None:
-    """From the first event to the last, host and device; of the rows that are ``counted``."""
+    """Return the time from the first event to the last, on host and device, of the ``counted`` rows."""
     low: list[int] = []
     high: list[int] = []
     for name in ("ranges", "calls", "kernels", "memops"):
@@ -249,10 +253,10 @@ def _distinct(trace: Trace, column: str) -> int:
 def on_devices(
     trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame
 ) -> dict[tuple[object, ...], list[pl.DataFrame]]:
-    """What ran on each device: its start and end, by a key that no other device has.
+    """Return the start and end of the kernels, copies and sets of each device, by a unique key per device.
 
-    A device is its UUID where the trace tells it, else its number on the machine of the process that
-    used it: every machine has a device 0. The key's last is None where no device is told.
+    The key is the device's UUID if the trace has it, else the machine of the process that used it and its
+    number there: every machine has a device 0. The key's last part is None if no device is recorded.
     """
     machine = dict(machines(trace).select("process", "machine").rows())
     uuids: dict[tuple[int, int], str] = {
@@ -269,14 +273,14 @@ def on_devices(
     return found
 
 
-#: No number of a process or device, which have 32 bits.
+#: A number that no process or device has: their numbers have 32 bits.
 _NOBODY: Final = -(1 << 40)
 
 
 def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl.DataFrame]]:
-    """The times of each process and device.
+    """Yield the times of each process and device.
 
-    Of ten million rows ``partition_by`` takes three times as long.
+    For ten million rows ``partition_by`` takes three times as long.
     """
     owner = [table[name] for name in ("process", "device")]
     if len(table) and all(one.min() == one.max() and not one.null_count() for one in owner):
@@ -297,19 +301,19 @@ def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl
         yield *key, mine  # type: ignore[misc]
 
 
-#: What the time inside steps, outside any op, is spent on, as far as ranges tell.
+#: The reasons for time inside steps, outside any op: compiling, if a range shows it, else unknown.
 CPU_REASONS: Final = ("inside steps, compiling a program", "inside steps, outside any op")
 
 
 def unattributed_on_cpu(
     trace: Trace, summary: pl.DataFrame, ops: Callable[[], pl.DataFrame]
 ) -> pl.DataFrame:
-    """The columns of ``totals.unattributed`` for a CPU-only profile; ``ops`` gives its ops.
+    """Return the columns of ``totals.unattributed`` for a CPU-only profile; ``ops`` returns its ops.
 
-    Time in which a program was compiled has a reason of its own.
+    Time in which a program was compiled has its own reason.
     """
     whole, known = summary["kernel_time"].item(), summary["unattributed_time"].item()
-    rest = known or 0  # where it is not known there is no row
+    rest = known or 0  # if it is not known there is no row
     compiling = 0
     compiled = compiles(trace)
     if len(compiled):

@@ -1,4 +1,4 @@
-"""Totals: kernels by name, ops by what they are, unattributed time by reason."""
+"""Totals: kernels by name, ops by name, shapes, layer and source, unattributed time by reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opscope.core.tables.columns import ahead, compact, gather, known_sum, piece
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.row_numbers import Numbering
 
-#: What makes two op instances the same op in a table of totals.
+#: Two op instances are the same op in a table of totals if these columns are equal.
 SAME_OP: Final = (
     "op",
     "op_type",
@@ -31,14 +31,14 @@ SAME_OP: Final = (
     "dtypes",
     "params",
 )
-#: Sums that are null where nothing is known.
+#: Sums that are null if none of their values is known.
 _PARTIAL: Final = ("device_time", *COST_COLUMNS)
 _SUMMED: Final = ("calls", "kernels", "cpu_time", "self_time")
 
 
 def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
-    """One row per kernel name: calls, total/mean/min/max time (ns), share of all kernel time,
-    the op it most often belongs to, whether it uses Tensor Cores (null where that is not known), FLOPs and bytes (sums)."""
+    """Return one row per kernel name: calls, total/mean/min/max time (ns), share of all kernel time, the op
+    it most often belongs to, whether it uses Tensor Cores (null: not known), sums of FLOPs and bytes."""
     duration = pl.col("duration")
     return (
         kernels.lazy()
@@ -75,13 +75,13 @@ def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def op_totals(sums: pl.DataFrame) -> pl.DataFrame:
-    """One row per distinct op (name, direction, layer, source, shapes, params): calls, kernels,
-    cpu_time, self_time, own device_time (ns), FLOPs, bytes, share, reason; by time, the most first.
+    """Return one row per distinct op (name, direction, layer, source, shapes, params): calls, kernels,
+    cpu_time, self_time, own device_time (ns), FLOPs, bytes, share, reason; the longest time first.
 
-    Calls outside the windows in which kernels were captured are rows of their own: their device time
-    is null, ``reason`` says why, and no rate is ever made of other calls' FLOPs.
-    ``share`` is of the summed device time; a nest's time is counted once: at the op that counts
-    (``canonical``) around the op that launched, else at the latter. ``sums`` is ``op_sums``.
+    Calls outside the windows in which kernels were captured have their own rows: their device time is
+    null, ``reason`` says why, and their FLOPs are never divided by the time of other calls. ``share`` is
+    of the summed device time. The time of nested ops is counted once: at the op that counts
+    (``canonical``) around the op that launched, else at the op that launched. ``sums`` is ``op_sums``.
     """
     return pl.concat(op_total_pieces(sums))
 
@@ -118,10 +118,11 @@ def op_total_pieces(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def op_sums(ops: Ops) -> pl.DataFrame:
-    """What ``op_totals`` adds up, in no order, one op in one row or more: enough for what adds up further.
+    """Return the rows that ``op_totals`` adds up: unordered, one op in one row or more.
 
-    Of a million distinct ops to add up equal ones and to order them takes as long as all else here.
-    Ops are told apart by numbers, and one of each kind is described.
+    A caller that adds them up further uses these: for a million distinct ops, adding up equal ones and
+    ordering them takes as long as all other work here. Ops are distinguished by numbers, and one op of
+    each kind is described.
     """
     kinds = _kinds(ops)
     places = kinds["priced"].to_numpy()
@@ -129,14 +130,15 @@ def op_sums(ops: Ops) -> pl.DataFrame:
         *identity_of(ops, kinds["row"].to_numpy()).values(),
         *_SUMMED,
         "device_time",
-        # what costs alike costs as much each time
+        # calls of one kind have equal costs
         *(gather(ops.costs.catalogue[name], places) * kinds["calls"] for name in COST_COLUMNS),
         "reason",
     )
 
 
 def _order(found: pl.DataFrame, names: list[str]) -> Ints:
-    """By device time, then self time, the most first and the unknown last; then by texts, A first.
+    """Return the order of the rows by device time, then self time, the longest first and null last; then by
+    texts, A first.
 
     ``names`` are the columns that number the texts in their order. Ranks are packed into a few integers: a
     sort by each of eleven columns takes several times as long.
@@ -146,13 +148,13 @@ def _order(found: pl.DataFrame, names: list[str]) -> Ints:
     order = np.argsort(keys[0], kind="stable")
     same = np.diff(keys[0][order]) == 0
     tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
-    if len(keys) > 1 and len(tied):  # the others decide between equal ones alone
+    if len(keys) > 1 and len(tied):  # the other keys only order rows with equal first keys
         rows = order[tied]
         order[tied] = rows[np.lexsort([key[rows] for key in keys[::-1]])]
     return order
 
 
-#: A packed key is less: 64 bits with a sign.
+#: A packed key is smaller than this: it fits in 64 bits with a sign.
 _WIDEST: Final = 1 << 62
 
 
@@ -173,7 +175,7 @@ def _packed(ranks: Iterable[NDArray[Any]]) -> list[Ints]:
 
 
 def _from_most(times: pl.Series) -> Ints:
-    """Numbers in the order from the longest time to the shortest; null's is after all others'."""
+    """Return numbers that order the times from the longest to the shortest, null last."""
     top: Any = times.max()
     if top is None:
         return np.zeros(len(times), np.int64)
@@ -182,7 +184,7 @@ def _from_most(times: pl.Series) -> Ints:
 
 
 def _ranks(column: pl.Series) -> NDArray[np.uint32]:
-    """For each row the place of its text in the alphabet, null's after all others."""
+    """Return for each row the alphabetical rank of its text, null last."""
     codes, texts = compact(column.cast(pl.Categorical))
     order = sorted(
         range(len(texts)), key=lambda number: (texts[number] is None, texts[number] or "")
@@ -194,12 +196,15 @@ def _ranks(column: pl.Series) -> NDArray[np.uint32]:
 
 
 def _kinds(ops: Ops) -> pl.DataFrame:
-    """One row per kind of op: the ``row`` of one, ``priced`` its place in the catalogue, the sums."""
+    """Return one row per kind of op: the ``row`` of one such op, its place in the catalogue (``priced``),
+    and the sums."""
     attribution = ops.attribution
     ranges, parent = attribution.trace["ranges"], attribution.parent
     numbering = Numbering(7)
     seen, inside = np.ones(len(parent), np.int8), None
-    if len(attribution.trace["windows"]):  # else the rows of all ops are not held, 8 bytes each
+    if len(
+        attribution.trace["windows"]
+    ):  # without windows ``ops.rows``, 8 bytes per op, is not needed
         inside = captured(attribution.trace, ops.rows)
     if inside is not None:
         seen[ops.rows] = inside
@@ -209,14 +214,16 @@ def _kinds(ops: Ops) -> pl.DataFrame:
         rows = part.start + np.flatnonzero(attribution.is_op[part])
         reading, *others = ops.outline(rows)
         places = priced(ops, rows)
-        own = np.where(places == reading, len(ops.costs.catalogue), places)  # the rule: one value
+        own = np.where(
+            places == reading, len(ops.costs.catalogue), places
+        )  # one value in most rows
         return rows, [reading, own, *others, seen[rows]]
 
-    told(slice(0, 0))  # what all pieces rest on is worked out before threads ask for it
+    told(slice(0, 0))  # compute the cached properties that all pieces need before threads use them
     for _, (rows, columns) in ahead(told, len(parent)):
         kind[rows] = numbering.of(*columns)
 
-    def lasted(rows: slice) -> Ints:  # the lengths of all ranges at once are 8 bytes for each
+    def lasted(rows: slice) -> Ints:  # of a slice: the lengths of all ranges take 8 bytes each
         lengths: Ints = (ranges["end"][rows] - ranges["start"][rows]).fill_null(0).to_numpy()
         return lengths
 
@@ -249,8 +256,8 @@ def _kinds(ops: Ops) -> pl.DataFrame:
 
 
 def unattributed(kernels: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
-    """One row per reason for which kernels or copies have no op: reason, kernels, copies,
-    kernel_time, time (ns, both), share of all device time.
+    """Return one row per reason why kernels or copies have no op: reason, kernels, copies, kernel_time,
+    time (ns, both), share of all device time.
 
     ``time`` adds up to the summary's ``device_unattributed_time``, ``kernel_time`` to its
     ``unattributed_time``.

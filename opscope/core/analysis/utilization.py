@@ -1,8 +1,9 @@
-"""Model FLOPs utilisation and hardware FLOPs utilisation of each step.
+"""Model FLOPs utilisation (MFU) and hardware FLOPs utilisation (HFU) of each step.
 
-MFU counts what the model needs, forward and backward once; HFU counts what was done, recomputation
-included (A. Chowdhery et al., "PaLM", 2022, appendix B; V. Korthikanti et al., "Reducing Activation
-Recomputation", 2022). Both over the dense peak of the dtype that most of the step's FLOPs are in.
+MFU counts the FLOPs that the model needs, forward and backward once; HFU counts those that were computed,
+recomputation included (A. Chowdhery et al., "PaLM", 2022, appendix B; V. Korthikanti et al., "Reducing
+Activation Recomputation", 2022). Both are divided by the dense peak of the dtype of most of the step's
+FLOPs.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from opscope.core.perf.devices.peaks import Device
 
 from .summary import FREE, ended_steps
 
-#: Forward ops that no backward is made of: seen in backward, they compute an activation again.
+#: Forward ops that are part of no backward: if one runs in backward, it recomputes an activation.
 RECOMPUTED: Final = (
     r"^aten::(addmm|baddbmm|linear|convolution|_convolution|cudnn_convolution|mkldnn_convolution|"
     r"_flash_attention_forward|_efficient_attention_forward|_scaled_dot_product_\w+_attention)"
     r"(\.\w+)?$"
 )
-#: A fused attention's backward makes the scores again: one of its five products (equal head sizes).
+#: A fused attention's backward recomputes the scores: one of its five products (equal head sizes).
 _SCORES_AGAIN: Final = (1, 5)
 COLUMNS: Final = (
     *("step", "process", "time", "done_flops", "model_flops", "dtype", "peak"),
@@ -39,17 +40,16 @@ def step_utilization(
     kernels: pl.DataFrame | None = None,
     replays: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """One row per step and process: step, process, time (ns), done_flops, model_flops, dtype, peak
+    """Return one row per step and process: step, process, time (ns), done_flops, model_flops, dtype, peak
     (FLOP/s of the process's devices together), mfu, hfu, known.
 
     ``ranges`` is the trace's table, ``ops`` the profile's ops (``op_id``, ``step``, ``process``,
-    ``canonical``, ``op``, ``op_type``, ``direction``, ``dtypes``, ``matrix_flops``). ``again`` marks
-    the ops that ``Ops.recomputed`` tells, beside those whose name does. ``kernels`` is the profile's
-    frame: how many devices a process used (else ``devices``), and ``known``, the share of the step's
-    device time whose FLOPs are known; below 1, MFU and HFU are at least what they say. ``replays``
-    has a row per replay of an op in a CUDA graph: op_id, time; such an op counts in the steps of its
-    replays. Matrix FLOPs alone count, as in both papers; mfu and hfu are null where the peak is not
-    known or no FLOPs are.
+    ``canonical``, ``op``, ``op_type``, ``direction``, ``dtypes``, ``matrix_flops``). ``again`` marks the
+    ops that ``Ops.recomputed`` found; ops whose name shows it count too. ``kernels`` is the profile's
+    frame: it gives the number of devices of a process (else ``devices``), and ``known``, the share of the
+    step's device time whose FLOPs are known; below 1, MFU and HFU are lower bounds. ``replays`` has a row
+    per replay of an op in a CUDA graph: op_id, time; such an op counts in the steps of its replays. Only
+    matrix FLOPs count, as in both papers; mfu and hfu are null if the peak or all FLOPs are unknown.
     """
     steps = _steps(ranges)
     counted = _placed(_counted(ops, again), replays, steps)
@@ -95,7 +95,7 @@ def _peak(device: Device | None, dtype: str) -> float | None:
 
 def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
     text = pl.col("text").cast(pl.String)
-    # more digits than 64 bits hold are no number
+    # at most 18 digits: more do not fit in 64 bits
     others = text.str.extract(r"(?:^|[^0-9])([0-9]{1,18})$")
     number = pl.coalesce(text.str.extract(r"^step (-[0-9]{1,18})$"), others)
     return (
@@ -107,7 +107,7 @@ def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counted(ops: pl.DataFrame, again: pl.Series | None) -> pl.DataFrame:
-    """The ops whose matrix FLOPs count, and how many of them only compute something again."""
+    """Return the ops whose matrix FLOPs count, with the FLOPs that recompute something in ``again``."""
     name = pl.col("op").cast(pl.String)
     backward = pl.col("direction").cast(pl.String) == "backward"
     over, under = _SCORES_AGAIN
@@ -134,7 +134,7 @@ def _counted(ops: pl.DataFrame, again: pl.Series | None) -> pl.DataFrame:
 def _placed(
     counted: pl.DataFrame, replays: pl.DataFrame | None, steps: pl.DataFrame
 ) -> pl.DataFrame:
-    """The ops, those of CUDA graphs once per replay, in the step in which it was launched."""
+    """Return the ops; an op of a CUDA graph once per replay, in the step in which that was launched."""
     if replays is None or replays.is_empty():
         return counted
     again = replays.join(counted.drop("step"), on="op_id", how="inner")
@@ -146,7 +146,7 @@ def _placed(
 
 
 def _in_steps(frame: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFrame:
-    """The rows with the ``step`` of their process that is open at ``time``; null outside steps."""
+    """Return the rows with the ``step`` of their process that is open at ``time``; null outside steps."""
     placed = frame.filter(pl.col(time).is_not_null()).sort(time)
     if steps.is_empty() or placed.is_empty():
         return placed.with_columns(pl.lit(None, pl.Int64).alias("step"))
@@ -162,7 +162,7 @@ def _in_steps(frame: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFra
 
 
 def _known(kernels: pl.DataFrame | None, steps: pl.DataFrame) -> pl.DataFrame:
-    """Per process and step the share of launched kernel time whose FLOPs are known."""
+    """Return per process and step the share of launched kernel time whose FLOPs are known."""
     empty = {"process": pl.Int32, "step": pl.Int64, "known": pl.Float64}
     if kernels is None or kernels.is_empty() or steps.is_empty():
         return pl.DataFrame(schema=empty)

@@ -1,1 +1,1 @@
-"""The reports, a module each: its name is the report's, its ``REPORT`` the record (``reports/report.py``)."""
+"""The reports, one module each: named like the report, with its record ``REPORT`` (``reports/report.py``)."""

@@ -1,4 +1,4 @@
-"""The time by the dtypes of inputs and outputs."""
+"""The report of the time by the dtypes of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opscope.reports.report import Report
 REPORT = Report(
     name="by_dtype",
     order=80,
-    title="By dtypes",
+    title="Top dtypes",
     holds=FRAMES['totals_by("dtype")'],
     frame=lambda profile: profile.totals_by("dtype"),
     empty=EMPTY,

@@ -1,4 +1,4 @@
-"""The time by kind of work: matrix products, attention, copies …"""
+"""The report of the time by kind of work: matrix products, attention, copies …"""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from opscope.reports.report import Report, View
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: Characters of the bar of what took all of the time.
+#: Length, in characters, of the bar of a share of 1.
 _BAR: Final = 24
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
 
 def bar(share: object) -> str:
-    """A share of one as a bar of at most 24 characters, to an eighth of one."""
+    """Return a share (a fraction of 1) as a bar of at most 24 characters, to an eighth of a character."""
     if not isinstance(share, float) or share <= 0:
         return ""
     whole, rest = divmod(round(min(share, 1.0) * _BAR * 8), 8)
@@ -28,7 +28,7 @@ def bar(share: object) -> str:
 
 
 def kinds(report: Report, profile: Profile, view: View) -> Table:
-    """The kinds of work by their share of the time, each with the op that has most of it."""
+    """Return the kinds of work by their share of the time, each with the op that took most of its time."""
     frame = report.frame(profile)
     of = "CPU time" if profile.cpu_only else "device time"
     whole = int(frame["device_time"].sum())
@@ -51,7 +51,7 @@ def kinds(report: Report, profile: Profile, view: View) -> Table:
 
 
 def _means(rows: list[dict[str, Any]]) -> list[str]:
-    """What the kinds are that a name alone does not explain."""
+    """Return a line for each kind in ``rows`` whose name alone does not explain it."""
     # loads Polars
     from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNKNOWN
     from opscope.core.perf.kinds import kinds as known
@@ -67,7 +67,7 @@ REPORT = Report(
     title="Where the time went",
     holds=FRAMES['totals_by("kind")'],
     frame=lambda profile: profile.totals_by("kind"),
-    empty="not known: no time of any op was recorded",
+    empty="not known: no kernels and no ops were recorded",
     table=kinds,
     first=True,
     by="kind",

@@ -1,4 +1,4 @@
-"""The time by layer."""
+"""The report of the time by layer."""
 
 from __future__ import annotations
 

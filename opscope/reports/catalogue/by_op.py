@@ -1,4 +1,4 @@
-"""The time by op, all shapes of each together."""
+"""The report of the time by op, all shapes of each op together."""
 
 from __future__ import annotations
 

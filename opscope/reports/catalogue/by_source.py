@@ -1,4 +1,4 @@
-"""The time by source line."""
+"""The report of the time by source line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each machine's clock was put on the first one's."""
+"""The report of clocks: how the times of each machine were moved to the first machine's clock."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ REPORT = Report(
     title="Clocks",
     holds=FRAMES["clocks()"],
     frame=lambda profile: profile.clocks(),
-    empty="this format does not tell",
+    empty="not known: this file format does not record the machines' clocks",
 )

@@ -1,4 +1,4 @@
-"""The collectives of each process group: sizes, times, bandwidth."""
+"""The report of the collectives of each process group: sizes, times, bandwidth."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ REPORT = Report(
     title="Collectives",
     holds=FRAMES["collectives()"],
     frame=lambda profile: profile.collectives(),
-    empty="none",
+    empty="no collectives in this profile",
 )

@@ -1,4 +1,4 @@
-"""How much of the time ranks exchange messages, and how much of that is hidden."""
+"""The report of communication: how long each rank communicates, and how much of that other work hides."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ REPORT = Report(
     title="Communication",
     holds=FRAMES["communication()"],
     frame=lambda profile: profile.communication(),
-    empty="neither collectives nor kernels in this profile",
+    empty="no collectives and no kernels in this profile",
 )

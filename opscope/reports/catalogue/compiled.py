@@ -1,4 +1,4 @@
-"""What torch.compile made: regions, their kernels, what these fuse, graphs and breaks."""
+"""The report of what torch.compile made: regions, their kernels, the fused ops, graphs and graph breaks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
     from opscope.reports.layout import Table
 
-#: How notes of the adapter begin that tell what the compiler counted.
+#: The beginning of the adapter's notes about what the compiler counted.
 _COUNTED: Final = "torch.compile: "
 
 
 def regions(report: Report, profile: Profile, view: View) -> Table:
-    """The compiled regions, and below them what the compiler counted."""
+    """Return the compiled regions, and below them what the compiler counted."""
     table = listed(report, report.frame(profile), view)
     told = [
         f"{units.text(row['what']).removeprefix(_COUNTED)}: {units.count(row['how_many'])}"
@@ -35,7 +35,7 @@ REPORT = Report(
     title="Compiled regions",
     holds=FRAMES["compiled()"],
     frame=lambda profile: profile.compiled(),
-    empty="nothing that torch.compile made ran in this profile",
+    empty="no compiled region in this profile: torch.compile was not used, or nothing it made ran",
     shown=["region", "direction", "share", "time", "calls", "name", "fused", "source"],
     table=regions,
 )

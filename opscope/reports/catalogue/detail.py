@@ -1,4 +1,4 @@
-"""The ops by device time, each distinct call apart."""
+"""The report of ops by device time, one row per distinct call."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def ops(report: Report, profile: Profile, view: View) -> Table:
-    """The ops by device time, most first (self time where the device is the CPU).
+    """Return the ops by device time (self time if the device is the CPU), the longest first.
 
-    Layers that differ in a number alone, such as the blocks of a transformer, are one row.
+    Layers that differ only in a number, such as the blocks of a transformer, share one row.
     """
     from opscope.core.analysis.windows import OUTSIDE_WINDOW  # loads Polars
 
@@ -34,20 +34,22 @@ def ops(report: Report, profile: Profile, view: View) -> Table:
     notes = list(table.footnotes)
     without = sum(profile.summary()["device_unattributed_time"].drop_nulls())
     if without and len(frame) and not profile.cpu_only:
-        notes.append(f"shares are of the ops' time; {units.time(without)} have no op (--by op)")
+        notes.append(
+            f"shares are of the time with an op; {units.time(without)} have no op (--by op)"
+        )
     if outside:
         notes.append(f"{outside:,} recorded calls are not in this table: {OUTSIDE_WINDOW}")
     return replace(table, footnotes=notes)
 
 
 def _captured(frame: pl.DataFrame, reason: str) -> tuple[pl.DataFrame, int]:
-    """The totals of ops without those of this ``reason``, and how many calls these are."""
+    """Return the totals without the rows of this ``reason``, and how many calls these rows have."""
     outside = (frame["reason"].cast(str) == reason).fill_null(False)
     return frame.filter(~outside), int(frame["calls"].filter(outside).sum())
 
 
 def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
-    """Equal calls of layers that differ only in a number, added up; ``h.*.mlp (24)`` is 24 of them."""
+    """Add up equal calls of layers that differ only in a number; ``h.*.mlp (24)`` is 24 layers."""
     import polars as pl
 
     from opscope.core.tables.columns import known_sum
@@ -77,7 +79,7 @@ def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
 REPORT = Report(
     name="detail",
     order=100,
-    title="Top ops, each shape apart",
+    title="Top ops, one row per shape",
     holds=FRAMES["op_totals()"],
     frame=lambda profile: profile.op_totals(),
     empty=EMPTY,

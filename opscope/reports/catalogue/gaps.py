@@ -1,4 +1,4 @@
-"""Time without an op, by the user's range, the phase and the thread's state."""
+"""The report of time without an op, by reason, user range, phase and the thread's state."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from opscope.reports.report import Report
 REPORT = Report(
     name="gaps",
     order=30,
-    title="Outside any op",
+    title="Time without an op, in detail",
     holds=FRAMES["gaps()"],
     frame=lambda profile: profile.gaps(),
-    empty="nothing: all has its op",
+    empty="none: all time has an op",
 )

@@ -1,4 +1,4 @@
-"""Which ranks make up each process group."""
+"""The report of process groups and their ranks."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ REPORT = Report(
     title="Process groups",
     holds=FRAMES["groups()"],
     frame=lambda profile: profile.groups(),
-    empty="none: no rank told of one while it was recorded",
+    empty="no process groups were recorded",
 )

@@ -1,4 +1,4 @@
-"""The kernels by total time, most first."""
+"""The report of kernels by total time, the longest first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def kernels(report: Report, profile: Profile, view: View) -> Table:
-    """The kernels, with the shares of each row and all above it."""
+    """Return the kernels, each with the share of its row and of all rows up to it."""
     frame = report.frame(profile).sort("total", descending=True, nulls_last=True)
     return listed(report, running(frame), view)
 
@@ -25,7 +25,7 @@ REPORT = Report(
     title="Top kernels",
     holds=FRAMES["kernel_totals()"],
     frame=lambda profile: profile.kernel_totals(),
-    empty="no kernels in this profile: it was taken without a GPU, or kernels were not captured",
+    empty="no kernels in this profile: no GPU was used, or kernels were not captured",
     shown=[
         "share",
         "running",

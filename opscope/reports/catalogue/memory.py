@@ -1,4 +1,4 @@
-"""The most memory in use, by process and device."""
+"""The report of the most memory in use, by process and device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPORT = Report(
     title="Memory",
     holds=FRAMES["memory()"],
     frame=lambda profile: profile.memory(),
-    empty="memory was not recorded (opscope run --memory)",
+    empty="memory was not recorded (opscope run --memory records it)",
     shown=[
         "process",
         "device",

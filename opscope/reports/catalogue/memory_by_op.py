@@ -1,4 +1,4 @@
-"""Which ops had allocated what was in use at the peak."""
+"""The report of the ops that had allocated the memory in use at the peak."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from opscope.reports.report import Report
 REPORT = Report(
     name="memory_by_op",
     order=190,
-    title="Memory by op, as it was at the peak",
+    title="Memory in use at the peak, by op",
     holds=FRAMES["memory_by_op()"],
     frame=lambda profile: profile.memory_by_op(),
-    empty="memory was not recorded (opscope run --memory)",
+    empty="memory was not recorded (opscope run --memory records it)",
     shown=[
         "process",
         "device",

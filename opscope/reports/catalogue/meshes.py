@@ -1,4 +1,4 @@
-"""The dimensions of each DeviceMesh."""
+"""The report of the dimensions of each DeviceMesh."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ REPORT = Report(
     title="Device meshes",
     holds=FRAMES["meshes()"],
     frame=lambda profile: profile.meshes(),
-    empty="none",
+    empty="no DeviceMesh was recorded",
 )

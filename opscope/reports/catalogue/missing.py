@@ -1,4 +1,4 @@
-"""The ops whose FLOPs or bytes are not known, and why."""
+"""The report of the ops whose FLOPs or bytes are not known, and why."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from opscope.reports.report import Report
 REPORT = Report(
     name="missing",
     order=250,
-    title="Without known cost",
+    title="Ops without known FLOPs or bytes",
     holds=FRAMES["missing_costs()"],
     frame=lambda profile: profile.missing_costs(),
-    empty="nothing: all is known",
+    empty="none: the FLOPs and bytes of every op are known",
     aliases=("missing_costs",),
 )

@@ -1,4 +1,4 @@
-"""What the reader of the trace remarked."""
+"""The report of the notes that the trace's reader and recorder made."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ REPORT = Report(
     title="Notes",
     holds=FRAMES["notes()"],
     frame=lambda profile: profile.notes(),
-    empty="none",
+    empty="no notes",
 )

@@ -1,4 +1,4 @@
-"""What opscope itself took while it recorded."""
+"""The report of the time that opscope itself took while it recorded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from opscope.reports.report import Report
 REPORT = Report(
     name="own_costs",
     order=260,
-    title="opscope itself",
+    title="Time of opscope itself",
     holds=FRAMES["own_costs()"],
     frame=lambda profile: profile.own_costs(),
-    empty="not timed",
+    empty="not known: opscope did not record this profile, or did not time itself",
 )

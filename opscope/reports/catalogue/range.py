@@ -1,4 +1,4 @@
-"""The user's own ranges, by the time of what ran in them."""
+"""The report of the user's own ranges, by the time of the work in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPORT = Report(
     title="User ranges",
     holds=FRAMES["range_totals()"],
     frame=lambda profile: profile.range_totals(),
-    empty="nothing ran",
+    empty="no work in this profile",
     shown=["range", "device_time", "share", "calls", "kernels", "copies", "flops", "bytes"],
     by="range",
     aliases=("ranges",),

@@ -1,4 +1,4 @@
-"""How near each op comes to what the device can do."""
+"""The roofline report by op: how near each op comes to the device's limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How near each kernel comes to what the device can do."""
+"""The roofline report by kernel: how near each kernel comes to the device's limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How near each layer comes to what the device can do."""
+"""The roofline report by layer: how near each layer comes to the device's limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How near each step comes to what the device can do."""
+"""The roofline report by step: how near each step comes to the device's limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures that every report begins with, attributed and unattributed time among them."""
+"""The summary: the numbers that every report begins with, such as attributed and unattributed time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def summary(profile: Profile) -> Table:
-    """The figures that every report begins with, attributed and unattributed time among them."""
+    """Return the summary of a profile as a table."""
     row = _first(profile.summary())
     on_cpu = profile.cpu_only
     lines: list[tuple[str, str, str]] = []
@@ -35,7 +35,7 @@ def summary(profile: Profile) -> Table:
         line("  captured", units.time(row["window_time"]), _window(profile, row))
     if on_cpu:
         told = row.get("kernel_time") is not None
-        what = "ops, and steps outside any op" if told else "neither ops nor steps"
+        what = "time of ops, and of steps outside any op" if told else "no ops and no steps either"
         line("CPU time", units.time(row.get("kernel_time")), f"no GPU was recorded: {what}")
     else:
         line("device busy", units.time(row.get("device_busy")), _of_wall(row))
@@ -79,7 +79,7 @@ def summary(profile: Profile) -> Table:
 
 
 def _stepless(profile: Profile, row: Mapping[str, Any]) -> list[str]:
-    """What to do where a training was recorded whose steps nothing tells."""
+    """Return what to do if a training was recorded without steps."""
     if row.get("steps"):
         return []
     ours = any(
@@ -87,31 +87,33 @@ def _stepless(profile: Profile, row: Mapping[str, Any]) -> list[str]:
     )
     if not ours or {"backward", "optimizer"}.isdisjoint(profile.distinct("direction")):
         return []
-    return ["no steps were told: opscope.step() at the beginning of each iteration tells them"]
+    return ["no steps were recorded: call opscope.step() at the beginning of each iteration"]
 
 
 def _left_out(row: Mapping[str, Any]) -> list[str]:
-    """What no clock of ours sees; benchmarks/torch_overhead.py measures the whole."""
+    """Return what opscope's own clock does not measure; benchmarks/torch_overhead.py measures all of it."""
     if row.get("own_time") is None:
         return []
-    return ["opscope itself leaves out what the framework takes to call it"]
+    return ["opscope itself: without the time that the framework takes to call it"]
 
 
 def _own(row: Mapping[str, Any]) -> str:
     if row.get("own_steps_share") is not None:
-        return f"in all, by its own clock; {units.share(row['own_steps_share'])} of the steps' time"
+        return (
+            f"in total, by its own clock; {units.share(row['own_steps_share'])} of the steps' time"
+        )
     return f"{units.share(row.get('own_share'))} of the time recorded, by its own clock"
 
 
 def _peaks(profile: Profile) -> list[tuple[str, str, str]]:
-    """For the summary: of each device that any process used, the highest peak of a process."""
+    """Return a summary line for each device: the highest peak of any process."""
     frame = profile.memory().sort("device", "peak_memory", descending=[False, True])
     made = []
     for rows in frame.partition_by("device", maintain_order=True):
         row = rows.row(0, named=True)
         number = row["device"]
         what = "CPU" if number == -1 else "GPU" if number is None else f"GPU {number}"
-        # what was there before a recording began is not in it
+        # memory from before the recording is not included
         remark = "of tensors made while it was recorded" if row["device"] == -1 else ""
         if row["reserved"]:
             remark = f"{units.size(row['reserved'])} reserved"
@@ -122,7 +124,7 @@ def _peaks(profile: Profile) -> list[tuple[str, str, str]]:
 
 
 def _window(profile: Profile, row: Mapping[str, Any]) -> str:
-    """Of which steps there are kernels (operations), and why of no others."""
+    """Return which steps have kernels (without a GPU: ops), and why the others have none."""
     windows = profile.trace["windows"].filter(profile.trace["windows"]["source"].is_not_null())
     gives = "ops" if profile.cpu_only else "kernels"
     told = windows.select("first_step", "last_step", "ended").drop_nulls().unique().rows()
@@ -165,28 +167,28 @@ def _file(path: object) -> str:
 
 
 def _capture(one: Mapping[str, Any]) -> str:
-    """Which file was loaded for its shapes, and which one replays the CUDA graphs that it captures."""
+    """Return which file was loaded for its shapes, and which file replays the CUDA graphs captured in it."""
     own = [_plural(one["kernels"], "kernel")]
     if one["copies"]:
         own.append(_plural(one["copies"], "copy or set", "copies and sets"))
     counted = f"its own {' and '.join(own)} are not counted"
-    return f"{_file(one['path'])}, whose graphs {_file(one['of'])} replays; {counted}"
+    return f"{_file(one['path'])}, whose CUDA graphs {_file(one['of'])} replays; {counted}"
 
 
 def _of(part: int | None, whole: int | None) -> str:
-    """A share, from the times: one minus another share would round."""
+    """Return a share, computed from the times: 1 minus the other share would add a rounding error."""
     return units.share(part / whole) if part is not None and whole else ""
 
 
 def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The lines that say what the device's time is made of: kernels, and copies and sets."""
+    """Return the lines of device time, kernel time, and time of copies and sets."""
     whole, kernels = row.get("device_time"), row.get("kernel_time")
     if kernels is None or whole is None:
         return [("kernel time", units.UNKNOWN, "kernels were not captured")]
     lines = [("device time", units.time(whole), "kernels, copies and sets")]
     named = {"kernel": "  kernel time", "copy or set": "  copy time"}
     of_kernels, of_all = row.get("attributed_time"), row.get("device_attributed_time")
-    # null in what a stranger's profile stored
+    # null in a profile that another version or tool stored
     others = None if of_kernels is None or of_all is None else of_all - of_kernels
     attributed = (of_kernels, others)
     counts = (row.get("kernels"), row.get("copies"))
@@ -202,7 +204,7 @@ def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _among_kernels(row: Mapping[str, Any]) -> str:
-    """The share among kernels, where copies, whose FLOPs are known to be none, make it another."""
+    """Return the share among kernels alone, if there are copies too: their FLOPs are known to be 0."""
     share = row.get("kernel_flops_share")
     if share is None or not row.get("copies"):
         return ""
@@ -218,19 +220,19 @@ def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:
     return ", ".join(filter(None, (share, kernels, copies)))
 
 
-#: Parts of a gap that the summary names.
+#: The number of parts of a gap that the summary names.
 _PARTS: Final = 3
 
 
 def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The largest parts of what has one reason and the rest in one, where something tells them apart."""
+    """Return the largest parts of the time with one reason, and the rest as one; [] if no part has a name."""
     parts = [row for row in gaps.to_dicts() if row["reason"] == gap["reason"]]
     named = [(_part(row), row) for row in parts]
     if not any(name for name, _ in named):
         return []
     most = (
         len(named) if len(named) <= _PARTS + 1 else _PARTS
-    )  # a line for one more names it as well
+    )  # a fourth part takes the line that "1 more" would
     shown: list[tuple[str, Mapping[str, Any]]] = [
         (name or "no phase, no range", row) for name, row in named[:most]
     ]
@@ -247,7 +249,7 @@ def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Map
 
 
 def _part(row: Mapping[str, Any]) -> str:
-    """``in 'evaluate', backward, off the CPU: futex``; nothing where nothing is told."""
+    """Return a part's name, such as ``in 'evaluate', backward, off the CPU: futex``; "" if it has none."""
     inside = [f"in {units.text(row['range'])!r}" if row["range"] else ""]
     told = (units.text(row[key]) if row[key] else "" for key in ("phase", "state"))
     return ", ".join(filter(None, (*inside, *told)))
@@ -259,16 +261,16 @@ def _tensor_share(row: Mapping[str, Any]) -> str:
 
 
 def _tensor_remark(row: Mapping[str, Any]) -> str:
-    """What the share is of, and how much more it may be."""
+    """Return what the share refers to, and for how much time the use of Tensor Cores is not known."""
     said = "of kernel time is in kernels that use them"
     rest, whole = row.get("tensor_core_undetermined_time"), row.get("kernel_time")
     if not rest or not whole:
         return said
-    return f"{said}; of {units.share(rest / whole)} ({units.time(rest)}) nothing tells"
+    return f"{said}; for {units.share(rest / whole)} ({units.time(rest)}) it is not known"
 
 
 def _told(profile: Profile) -> list[str]:
-    """The warnings of whoever read the trace, equal ones once; ``opscope doctor FILE`` has them all."""
+    """Return the warnings about the trace, equal ones once; ``opscope doctor FILE`` shows all notes."""
     counts: dict[tuple[str, str], int] = {}
     for row in profile.notes().to_dicts():
         if row["severity"] != "info":
@@ -286,7 +288,7 @@ REPORT = Report(
     title="Summary",
     holds=FRAMES["summary()"],
     frame=lambda profile: profile.summary(),
-    empty="nothing is known",
+    empty="the profile is empty",
     table=lambda report, profile, view: summary(profile),
     first=True,
     single=True,

@@ -1,4 +1,4 @@
-"""Time without an op, by the reason."""
+"""The report of time without an op, by reason."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from opscope.reports.report import Report
 REPORT = Report(
     name="unattributed",
     order=20,
-    title="Unattributed",
+    title="Time without an op, by reason",
     holds=FRAMES["unattributed()"],
     frame=lambda profile: profile.unattributed(),
-    empty="nothing: all has its op",
+    empty="none: all time has an op",
 )

@@ -58,7 +58,7 @@ def test_what_nothing_tells_is_null_and_its_time_is_told(ran):
     assert by_name[SECRET] is None
     lines = {line["what"]: line for line in summary(profile).rows}
     assert lines["Tensor Cores"]["value"] == "50.0 %"
-    assert lines["Tensor Cores"]["remark"].endswith("of 45.0 % (45 ns) nothing tells")
+    assert lines["Tensor Cores"]["remark"].endswith("; for 45.0 % (45 ns) it is not known")
 
 
 def test_an_op_without_a_product_proves_that_none_is_used(ran):

@@ -157,9 +157,9 @@ def test_the_share_is_of_the_time_that_all_processes_recorded():
     stepping = [(*one[:6], 100 * (one[0] + 1), 30) for one in rows]
     profile = made(pl.DataFrame(stepping, schema=names, orient="row"))
     assert profile.summary()["own_steps_share"].item() == pytest.approx(60 / 300)
-    assert told(profile) == "in all, by its own clock; 20.0 % of the steps' time"
+    assert told(profile) == "in total, by its own clock; 20.0 % of the steps' time"
     assert summary(profile).footnotes == [
-        "opscope itself leaves out what the framework takes to call it"
+        "opscope itself: without the time that the framework takes to call it"
     ]
 
 
