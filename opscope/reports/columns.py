@@ -109,10 +109,6 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("tensor_core", "TC"),
     )
 }
-#: Columns shown as text, not by their unit.
-_PLAIN: Final = frozenset(
-    {"kernel_time", "copies", "size", "collectives", "world_size", "processes"}
-)
 #: The function that writes a number of each unit; text, identifiers, yes and no are shown as text.
 _WRITTEN: Final[Mapping[str, Callable[[object], str]]] = {
     "ns": units.time,
@@ -142,5 +138,5 @@ def columns(
 
 def _by_unit(key: str, unit: str) -> Column:
     title = key.replace("_", " ")
-    written = None if key in _PLAIN else _WRITTEN.get(unit)
+    written = _WRITTEN.get(unit)
     return _flex(key, title) if written is None else Column(key, title, written)
