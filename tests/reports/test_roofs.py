@@ -83,7 +83,7 @@ def test_missing_kernels_are_told(trace_of):
     found = profile.efficiency().row(0, named=True)
     assert found["incomplete"]
     assert found["efficiency"] is None
-    assert "1 calls have no roof: some of their kernels" in notes(profile)
+    assert "1 call has no roof: kernels are missing" in notes(profile)
 
 
 def test_what_is_above_is_explained(trace_of):
