@@ -20,7 +20,26 @@ from opscope.core.perf.shapes import (
     span,
     tensors,
 )
-from opscope.core.schema import FLOATS, OpCall, TensorSpec
+from opscope.core.schema import FLOATS, INTEGERS, OpCall, TensorSpec
+
+
+def _table_and_indices(call: OpCall) -> tuple[TensorSpec, TensorSpec]:
+    """The first two operands: ATen has the table first, torch.nn.functional the indices."""
+    first, second = need(call, 0, "table"), need(call, 1, "indices")
+    return (
+        (second, first) if first.dtype in INTEGERS and second.dtype in FLOATS else (first, second)
+    )
+
+
+def _mode(call: OpCall) -> str:
+    """How a bag's rows are brought together; absent, torch.nn.functional's mean or ATen's sum."""
+    mode = call.param("mode")
+    if mode is None:
+        return "mean" if "functional." in call.name or call.name.startswith("F.") else "sum"
+    found = {0: "sum", 1: "mean", 2: "max"}.get(mode, mode) if isinstance(mode, int) else mode
+    if found not in ("sum", "mean", "max"):
+        raise CannotKnow(f"the mode of the bags is not known: {mode}")
+    return str(found)
 
 
 @op(
@@ -30,7 +49,7 @@ from opscope.core.schema import FLOATS, OpCall, TensorSpec
 )
 def embedding(call: OpCall) -> Cost:
     """Read and write a row per index; no FLOPs."""
-    weight, indices = need(call, 0, "table"), need(call, 1, "indices")
+    weight, indices = _table_and_indices(call)
     rows, width = numel(indices), sizes(weight)[-1]
     out = output(call) or TensorSpec(weight.dtype, (*sizes(indices), width))
     return cost([span(weight, min(rows, sizes(weight)[0]) * width), indices], [out])
@@ -76,7 +95,7 @@ def _into_table(
 )
 def embedding_bag(call: OpCall) -> Cost:
     """Add the rows of each bag (or compare them; a mean also divides), weighted if there are weights."""
-    weight, indices = need(call, 0, "table"), need(call, 1, "indices")
+    weight, indices = _table_and_indices(call)
     more = tensors(call)[2:]
     width, count = sizes(weight)[-1], numel(indices)
     weights = next((t for t in more if t.dtype in FLOATS and numel(t) == count), None)
@@ -93,8 +112,8 @@ def embedding_bag(call: OpCall) -> Cost:
         raise CannotKnow("the trace does not record the number of bags")
     padding = call.param("padding_idx")
     padded = isinstance(padding, int) and not isinstance(padding, bool) and padding >= 0
-    mean = call.param("mode", 0) in (1, "mean")
-    rows, note = by_group(count, bags, "bags", mean=mean, even=square, unused=padded)
+    mode = _mode(call)
+    rows, note = by_group(count, bags, "bags", mean=mode == "mean", even=square, unused=padded)
     flops = rows * width
     if weights is not None:
         flops += count * width
@@ -102,7 +121,7 @@ def embedding_bag(call: OpCall) -> Cost:
     if outputs(call) is None and variant(
         call, "with_positions"
     ):  # offset2bag, bag_size, max_indices
-        largest = bags * width if call.param("mode", 0) in (2, "max") else bags
+        largest = bags * width if mode == "max" else bags
         writes += [TensorSpec("i64", (n,)) for n in (count, bags, largest)]
     touched = span(weight, min(count, sizes(weight)[0]) * width)
     return cost(
@@ -124,12 +143,12 @@ def embedding_bag_backward(call: OpCall) -> Cost:
     width = sizes(grad)[-1]
     found = tensors(call)[2 if variant(call, "dense") else 3 :]  # after the offsets
     bag_of, bag_sizes, largest, *more = [*found, None, None, None][: max(len(found), 3)]
-    mode = call.param("mode", 0)
-    if mode in (2, "max"):
+    mode = _mode(call)
+    if mode == "max":
         reads, flops = [grad, largest], numel(grad)
     else:
         weights = next((t for t in more if t is not None and t.dtype in FLOATS), None)
-        mean = mode in (1, "mean")
+        mean = mode == "mean"
         each = 1 if weights is None else 2
         reads = [grad, indices, bag_of, weights, bag_sizes if mean else None]
         flops = each * numel(indices) * width + (numel(grad) if mean else 0)
@@ -172,7 +191,7 @@ def sparse_gradient(call: OpCall) -> Cost:
 @backward_of("aten::embedding")
 def embedding_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """The dense gradient of the table."""
-    weight, indices = need(call, 0, "table"), need(call, 1, "indices")
+    weight, indices = _table_and_indices(call)
     elements = product((numel(indices), sizes(weight)[-1]))
     grad = span(weight, elements)
     return Cost(), cost([grad, indices], [weight], vector=elements, dtype=weight.dtype)
