@@ -477,6 +477,33 @@ def test_an_rms_norm_s_gradient_without_a_weight(rows, width):
     assert (bare.flops, whole.flops) == (6 * rows * width, 9 * rows * width)
 
 
+@given(SMALL, SMALL, st.booleans())
+def test_the_gates_of_a_cell_write_its_states_and_gradients(batch, hidden, bias):
+    state, units = f32(batch, hidden), batch * hidden
+    kept = f32(batch, 4 * hidden)
+    operands = {"grad_hy": state, "cx": state, "cy": state, "workspace": kept}
+    lstm = known(called("_thnn_fused_lstm_cell_backward_impl", operands, {"has_bias": bias}))
+    assert lstm.bytes_written == 4 * (4 * units + units + bias * 4 * hidden)
+    operands = {"grad_hy": state, "workspace": f32(batch, 5 * hidden)}
+    gru = known(called("_thnn_fused_gru_cell_backward", operands, {"has_bias": bias}))
+    assert gru.bytes_written == 4 * (2 * 3 * units + units + bias * 2 * 3 * hidden)
+    gates = f32(batch, 4 * hidden)
+    operands = {"input_gates": gates, "hidden_gates": gates, "cx": state}
+    forward = known(called("_thnn_fused_lstm_cell", operands))
+    assert forward.bytes_written == 4 * (2 * units + 4 * units)
+
+
+def test_a_packed_sequence_s_gradient_has_the_padded_input_s_size():
+    operands = {"grad": f32(7, 16), "batch_sizes": i64(4)}
+    params = {"input_size": (4, 3, 16), "batch_first": False}
+    found = known(called("_pack_padded_sequence_backward", operands, params))
+    assert (found.flops, found.bytes_written) == (0, 4 * 4 * 3 * 16)
+    packed = {"data": f32(7, 16), "batch_sizes": i64(4)}
+    padded = known(called("_pad_packed_sequence", packed, {"total_length": -1}))
+    assert padded.bytes_written is None
+    assert "padding" in padded.bytes_reason
+
+
 # ------------------------------------------------------------------------------- interpolation
 
 
