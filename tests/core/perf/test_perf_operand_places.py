@@ -200,6 +200,35 @@ def test_a_scan_s_gradient_from_the_forward_alone_is_the_backward_op_s(shape, da
     assert (alone.flops, alone.bytes) == (whole.flops, whole.bytes)
 
 
+# ------------------------------------------------------------------------------------ variances
+
+
+def counted_variance(row):
+    """The variance of a row by its definition, and the operations that it takes."""
+    steps, total = 0, row[0]
+    for value in row[1:]:
+        total, steps = total + value, steps + 1
+    mean, steps = total / len(row), steps + 1
+    squares = []
+    for value in row:
+        squares.append((value - mean) ** 2)
+        steps += 2
+    total = squares[0]
+    for value in squares[1:]:
+        total, steps = total + value, steps + 1
+    return total / max(len(row) - 1, 1), steps + 1
+
+
+@given(SMALL, SMALL, st.sampled_from(["", "_mean"]))
+def test_variances_and_deviations(rows, width, more):
+    value, steps = counted_variance([3.0, 5.0, 7.0])
+    assert value == 4.0
+    steps = counted_variance([1.0] * width)[1]
+    for word, root in (("var", 0), ("std", 1)):
+        call = called(f"{word}{more}", {"self": f32(rows, width)}, {"dim": (1,), "unbiased": True})
+        assert known(call).flops == rows * (steps + root)
+
+
 # ------------------------------------------------------------------------------ rows with rows
 
 
@@ -386,6 +415,19 @@ def test_a_bag_s_gradient(count, bags, width, mode):
 
 
 # -------------------------------------------------------------------- operands in other places
+
+
+def counted_substitution(n):
+    """The operations of one triangular system of n unknowns, to the leading term's exactness: n²."""
+    return sum(2 * known_ones + 1 for known_ones in range(n))  # multiply, subtract … divide
+
+
+@given(SMALL, SMALL)
+def test_a_triangular_system_from_the_right_has_a_system_per_row(n, k):
+    a, right, left = f32(n, n), f32(n, k), f32(k, n)
+    there = called("linalg_solve_triangular", {"self": a, "B": right}, {"left": True})
+    back = called("linalg_solve_triangular", {"self": a, "B": left}, {"left": False})
+    assert known(there).flops == known(back).flops == k * counted_substitution(n)
 
 
 @given(SMALL, SMALL, SMALL, st.integers(2, 3))

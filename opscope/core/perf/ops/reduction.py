@@ -32,7 +32,7 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import INTEGERS, OpCall, ParamValue, TensorSpec
 
-#: (FLOPs per input element, FLOPs per output element) of a reduction; −1: one fewer per output.
+#: (FLOPs per input element, FLOPs per output element) of a reduction; −1: one fewer per output, 1: one more.
 FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -46,10 +46,13 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         ),
         "mean": (1, 0),
         "nanmean": (1, 0),
-        "var": (4, -1),  # mean n, subtract n, square n, add n − 1 … divide
-        "std": (4, 0),
-        "var_mean": (4, -1),
-        "std_mean": (4, 0),
+        "var": (
+            4,
+            0,
+        ),  # mean n (n − 1 additions, a division), subtract n, square n, add n − 1, divide
+        "std": (4, 1),  # and the root
+        "var_mean": (4, 0),
+        "std_mean": (4, 1),
         "norm": (2, 0),  # square, add, root
         "linalg_norm": (2, 0),
         "linalg_vector_norm": (2, 0),
