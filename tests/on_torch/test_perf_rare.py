@@ -414,3 +414,87 @@ def test_an_encoder_layer_in_one_op_does_what_its_parts_do(batch, length, heads,
     )  # fmt: skip
     whole = cost_of("aten::_transformer_encoder_layer_fwd", x, *weights, num_heads=heads)
     assert whole.matrix_flops == counter.get_total_flops()
+
+
+# ------------------------------------------------------------ gradients of selections and scans
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.booleans(), st.integers(0, 1))
+@settings(max_examples=20, deadline=None)
+def test_gradients_of_selections_write_what_pytorch_returns(rows, columns, keepdim, dim):
+    x = torch.randn(rows, columns)
+    values, places = x.max(dim, keepdim)
+    grad = torch.randn_like(values)
+    told = {"dim": dim, "sizes": tuple(x.shape), "keepdim": keepdim}
+    result = aten.value_selecting_reduction_backward(grad, dim, places, x.shape, keepdim)
+    assert result.count_nonzero() == grad.count_nonzero()  # each is moved to a place of its own
+    found = cost_of("aten::value_selecting_reduction_backward", grad, places, **told)
+    assert (found.flops, found.bytes_written) == (0, size_of(result))
+    assert found.bytes_read == size_of(grad) + size_of(places)
+
+    running, places = x.cummax(dim)
+    grad = torch.randn_like(running)
+    result = aten.cummaxmin_backward(grad, x, places, dim)
+    assert torch.allclose(result, torch.zeros_like(x).scatter_add(dim, places, grad))
+    found = cost_of("aten::cummaxmin_backward", grad, x, places, dim=dim)
+    assert (found.flops, found.bytes_written) == (grad.numel(), size_of(result))
+
+    index = torch.randint(rows, (3,))
+    grad = torch.randn(3, columns)
+    result = aten.index_select_backward(grad, x.shape, 0, index)
+    found = cost_of("aten::index_select_backward", grad, index, self_sizes=tuple(x.shape), dim=0)
+    assert (found.flops, found.bytes_written) == (grad.numel(), size_of(result))
+    index = torch.randint(rows, (3, columns))
+    result = aten.gather_backward(grad, x, 0, index, False)
+    found = cost_of("aten::gather_backward", grad, x, index, dim=0, sparse_grad=False)
+    assert (found.flops, found.bytes_written) == (grad.numel(), size_of(result))
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 1))
+@settings(max_examples=20, deadline=None)
+def test_a_cumulative_product_s_gradient_is_a_product_a_reversed_sum_and_a_quotient(
+    rows, columns, dim
+):
+    x = torch.rand(rows, columns, dtype=torch.float64) + 0.5
+    y, grad = x.cumprod(dim), torch.randn(rows, columns, dtype=torch.float64)
+    result = aten.cumprod_backward(grad, x, dim, y)
+    w = grad * y
+    assert torch.allclose(result, w.flip(dim).cumsum(dim).flip(dim) / x)
+    scan = cost_of("aten::cumsum", w, dim=dim).flops
+    found = cost_of("aten::cumprod_backward", grad, x, y, dim=dim)
+    # a row of one element gives its gradient back
+    assert found.flops == (0 if x.shape[dim] == 1 else w.numel() + scan + x.numel())
+
+
+def test_a_cosine_s_rows_are_along_its_dimension_and_a_distance_s_along_the_last():
+    a, b = torch.randn(5, 1, 8), torch.randn(1, 7, 8)
+    for dim in range(3):
+        result = torch.cosine_similarity(a, b, dim)
+        found = cost_of("aten::cosine_similarity", a, b, dim=dim, eps=1e-8)
+        assert found.bytes_written == size_of(result)
+        assert found.flops == 6 * 5 * 7 * 8 + 3 * result.numel()
+    assert torch.pairwise_distance(a, a, eps=0.25).sub(math.sqrt(8) * 0.25).abs().max() < 1e-5
+    found = cost_of("aten::pairwise_distance", a, b, p=2.0, eps=1e-6, keepdim=False)
+    assert found.bytes_written == size_of(torch.pairwise_distance(a, b))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_empty_bags_of_pytorch_are_within_the_bounds(mode, last):
+    table, indices = torch.randn(10, 1), torch.arange(4)
+    offsets = torch.tensor([0, 0, 0, 3, 4, 4][: 5 + last])
+    result, *_ = torch._embedding_bag(table, indices, offsets, mode=mode, include_last_offset=last)
+    lengths = [0, 0, 3, 1, 0]
+    assert result.flatten().count_nonzero() == sum(length > 0 for length in lengths)
+    told = {"mode": mode, "include_last_offset": last, "padding_idx": -1}
+    found = cost_of("aten::_embedding_bag", table, indices, offsets, **told)
+    truth = sum(lengths) if mode == 1 else sum(max(length - 1, 0) for length in lengths)
+    if mode == 1:
+        assert (found.flops, found.note) == (truth, "")
+    else:
+        assert found.flops == 0 <= truth <= 3
+        assert "0 to 3 operations" in found.note

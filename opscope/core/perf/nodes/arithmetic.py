@@ -7,6 +7,7 @@ decide the layout where no parameter does. Results are usually recorded, so most
 
 from __future__ import annotations
 
+from opscope.core.perf.groups import by_group
 from opscope.core.perf.ops.fft import transform_flops
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
@@ -128,9 +129,11 @@ def segments(call: OpCall) -> Cost:
     """The rows of each segment are reduced to one row."""
     x = need(call, 0, "data")
     out = need_output(call, "the number of segments is data that no trace records")
-    divided = numel(out) if variant(call, "mean") else 0
-    flops = max(numel(x) - numel(out), 0) + divided
-    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
+    shape = sizes(x)
+    rows, groups = (shape[0], sizes(out)[0]) if shape and sizes(out) else (numel(x), numel(out))
+    each, note = by_group(rows, groups, "segments", mean=variant(call, "mean"))
+    flops = each * (numel(x) // max(rows, 1))
+    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype, note=note)
 
 
 @op(
@@ -148,13 +151,19 @@ def sparse_segments(call: OpCall) -> Cost:
     width = product(sizes(x)[1:])
     gathered = numel(indices) * width
     back = variant(call, "grad")
-    added = gathered if back else max(gathered - numel(out), 0)
-    scaled = 0 if variant(call, "sum") else gathered if back else numel(out)
+    plain = variant(call, "sum")
+    if back:
+        flops, note = gathered * (1 if plain else 2), ""
+    else:
+        groups = sizes(out)[0] if sizes(out) else 1
+        each, note = by_group(numel(indices), groups, "segments", mean=not plain)
+        flops = each * width
     return cost(
         [span(x, min(gathered, numel(x))), *tensors(call)[1:3]],
         [out],
-        vector=added + scaled,
+        vector=flops,
         dtype=x.dtype,
+        note=note,
     )
 
 

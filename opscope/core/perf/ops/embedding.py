@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from opscope.core.perf.groups import by_group
 from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant, words
 from opscope.core.perf.shapes import (
     Part,
@@ -17,7 +20,26 @@ from opscope.core.perf.shapes import (
     span,
     tensors,
 )
-from opscope.core.schema import FLOATS, OpCall, TensorSpec
+from opscope.core.schema import FLOATS, INTEGERS, OpCall, TensorSpec
+
+
+def _table_and_indices(call: OpCall) -> tuple[TensorSpec, TensorSpec]:
+    """The first two operands: ATen has the table first, torch.nn.functional the indices."""
+    first, second = need(call, 0, "table"), need(call, 1, "indices")
+    return (
+        (second, first) if first.dtype in INTEGERS and second.dtype in FLOATS else (first, second)
+    )
+
+
+def _mode(call: OpCall) -> str:
+    """How a bag's rows are brought together; absent, torch.nn.functional's mean or ATen's sum."""
+    mode = call.param("mode")
+    if mode is None:
+        return "mean" if "functional." in call.name or call.name.startswith("F.") else "sum"
+    found = {0: "sum", 1: "mean", 2: "max"}.get(mode, mode) if isinstance(mode, int) else mode
+    if found not in ("sum", "mean", "max"):
+        raise CannotKnow(f"the mode of the bags is not known: {mode}")
+    return str(found)
 
 
 @op(
@@ -27,7 +49,7 @@ from opscope.core.schema import FLOATS, OpCall, TensorSpec
 )
 def embedding(call: OpCall) -> Cost:
     """Read and write a row per index; no FLOPs."""
-    weight, indices = need(call, 0, "table"), need(call, 1, "indices")
+    weight, indices = _table_and_indices(call)
     rows, width = numel(indices), sizes(weight)[-1]
     out = output(call) or TensorSpec(weight.dtype, (*sizes(indices), width))
     return cost([span(weight, min(rows, sizes(weight)[0]) * width), indices], [out])
@@ -43,18 +65,18 @@ def embedding_backward(call: OpCall) -> Cost:
     """Add the gradient's rows into a dense table of zeros."""
     grad, indices = need(call, 0, "gradient"), need(call, 1, "indices")
     width = sizes(grad)[-1] if sizes(grad) else 1
-    return _into_table(call, grad, indices, width, numel(grad))
+    return _into_table(call, grad, [grad, indices], width, numel(grad))
 
 
 def _into_table(
-    call: OpCall, grad: TensorSpec, indices: TensorSpec, width: int, added: int
+    call: OpCall, grad: TensorSpec, reads: Sequence[Part], width: int, added: int
 ) -> Cost:
     """The cost of adding the gradient's rows into a new table with rows of ``width`` elements."""
     out = output(call)
     if out is None and call.param("num_weights") is not None:
         out = TensorSpec(grad.dtype, (int_param(call, "num_weights"), width))
     return cost(
-        [grad, indices],
+        reads,
         None if out is None else [out],
         vector=added,
         dtype=grad.dtype,
@@ -67,51 +89,70 @@ def _into_table(
     "aten::_embedding_bag",
     "aten::_embedding_bag_forward_only",
     family="embedding",
-    source="per element: an addition for each row of a bag but the first, a multiplication with weights",
+    source="per element: an operation for each row of a bag but the first, a mean's division, a "
+    "multiplication with weights; which bags are empty is data: the least that the sizes allow",
     variants={"with_positions": "aten::_embedding_bag aten::_embedding_bag_forward_only"},
 )
 def embedding_bag(call: OpCall) -> Cost:
-    """Add the rows of each bag (mean also divides), weighted if there are weights."""
-    weight, indices = need(call, 0, "table"), need(call, 1, "indices")
-    found = tensors(call)
+    """Add the rows of each bag (or compare them; a mean also divides), weighted if there are weights."""
+    weight, indices = _table_and_indices(call)
+    more = tensors(call)[2:]
     width, count = sizes(weight)[-1], numel(indices)
+    weights = next((t for t in more if t.dtype in FLOATS and numel(t) == count), None)
+    offsets = next((t for t in more if t is not weights and len(t.shape) == 1), None)
     out = output(call)
+    square = offsets is None and len(sizes(indices)) == 2  # every bag has as many indices
     if out is not None:
         bags = sizes(out)[0]
-    elif len(found) > 2:
-        offsets = sizes(found[2])[0]
-        bags = offsets - 1 if call.param("include_last_offset") is True else offsets
-    elif len(sizes(indices)) == 2:
+    elif square:
         bags = sizes(indices)[0]
+    elif offsets is not None:
+        bags = sizes(offsets)[0] - (call.param("include_last_offset") is True)
     else:
         raise CannotKnow("the trace does not record the number of bags")
-    weights = next((t for t in found[3:] if t.dtype in FLOATS and numel(t) == count), None)
-    # an empty bag adds nothing, so this formula takes every bag to have a row
-    flops = max(count - bags, 0) * width
+    padding = call.param("padding_idx")
+    padded = isinstance(padding, int) and not isinstance(padding, bool) and padding >= 0
+    mode = _mode(call)
+    rows, note = by_group(count, bags, "bags", mean=mode == "mean", even=square, unused=padded)
+    flops = rows * width
     if weights is not None:
         flops += count * width
-    if call.param("mode", 0) in (1, "mean"):
-        flops += bags * width
     writes = outputs(call) or [TensorSpec(weight.dtype, (bags, width))]
     if outputs(call) is None and variant(
         call, "with_positions"
     ):  # offset2bag, bag_size, max_indices
-        writes += [TensorSpec("i64", (n,)) for n in (count, bags, bags)]
-    rows = span(weight, min(count, sizes(weight)[0]) * width)
-    return cost([rows, *found[1:3], weights], writes, vector=flops, dtype=weight.dtype)
+        largest = bags * width if mode == "max" else bags
+        writes += [TensorSpec("i64", (n,)) for n in (count, bags, largest)]
+    touched = span(weight, min(count, sizes(weight)[0]) * width)
+    return cost(
+        [touched, indices, offsets, weights], writes, vector=flops, dtype=weight.dtype, note=note
+    )
 
 
 @op(
     "aten::_embedding_bag_dense_backward",
     "aten::_embedding_bag_backward",
     family="embedding",
-    source="an addition per element of each index's row",
+    source="an addition per element of each index's row, a multiplication with weights; a mean divides each "
+    "bag's gradient; a maximum adds each element of the gradient once",
+    variants={"dense": "aten::_embedding_bag_dense_backward"},
 )
 def embedding_bag_backward(call: OpCall) -> Cost:
-    """Add each index's bag gradient to the index's row."""
+    """Add each index's bag gradient to the index's row; a maximum's gradient to the row that it came from."""
     grad, indices = need(call, 0, "gradient"), need(call, 1, "indices")
     width = sizes(grad)[-1]
-    return _into_table(call, grad, indices, width, numel(indices) * width)
+    found = tensors(call)[2 if variant(call, "dense") else 3 :]  # after the offsets
+    bag_of, bag_sizes, largest, *more = [*found, None, None, None][: max(len(found), 3)]
+    mode = _mode(call)
+    if mode == "max":
+        reads, flops = [grad, largest], numel(grad)
+    else:
+        weights = next((t for t in more if t is not None and t.dtype in FLOATS), None)
+        mean = mode == "mean"
+        each = 1 if weights is None else 2
+        reads = [grad, indices, bag_of, weights, bag_sizes if mean else None]
+        flops = each * numel(indices) * width + (numel(grad) if mean else 0)
+    return _into_table(call, grad, reads, width, flops)
 
 
 @op("aten::_embedding_bag_per_sample_weights_backward", family="embedding",
@@ -150,7 +191,7 @@ def sparse_gradient(call: OpCall) -> Cost:
 @backward_of("aten::embedding")
 def embedding_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """The dense gradient of the table."""
-    weight, indices = need(call, 0, "table"), need(call, 1, "indices")
+    weight, indices = _table_and_indices(call)
     elements = product((numel(indices), sizes(weight)[-1]))
     grad = span(weight, elements)
     return Cost(), cost([grad, indices], [weight], vector=elements, dtype=weight.dtype)
@@ -165,7 +206,7 @@ def embedding_gradient(call: OpCall) -> tuple[Cost, Cost]:
         """
     ),
     family="embedding",
-    source="dequantise 2 per gathered element, and an addition into its bag",
+    source="dequantise 2 per gathered element, and an addition for each row of a bag but the first",
     variants={"bag": "*bag*", "4bit": "*4bit*", "2bit": "*2bit*"},
 )
 def quantised_bag(call: OpCall) -> Cost:
@@ -174,10 +215,14 @@ def quantised_bag(call: OpCall) -> Cost:
     indices = next((t for t in tensors(call) if t.dtype in ("i32", "i64")), None)
     if out is None or indices is None:
         raise CannotKnow("the packed table has no shape, and the trace has no outputs")
-    gathered = numel(indices) * (sizes(out)[-1] if sizes(out) else 1)
-    added = max(gathered - numel(out), 0) if variant(call, "bag") else 0
+    width = sizes(out)[-1] if sizes(out) else 1
+    gathered = numel(indices) * width
+    rows, note = 0, ""
+    if variant(call, "bag"):
+        bags = numel(out) // max(width, 1)
+        rows, note = by_group(numel(indices), bags, "bags")
     bits = "u4" if variant(call, "4bit") else "u8"
     reads: list[Part] = [Span(bits, gathered), indices]
     if variant(call, "2bit"):
         reads = [Span("u8", gathered // 4), indices]
-    return cost(reads, [out], vector=2 * gathered + added, dtype=out.dtype)
+    return cost(reads, [out], vector=2 * gathered + rows * width, dtype=out.dtype, note=note)

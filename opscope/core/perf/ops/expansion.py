@@ -125,18 +125,17 @@ def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
     "aten::replication_pad2d_backward",
     "aten::replication_pad3d_backward",
     "aten::trace_backward",
-    "aten::_gather_sparse_backward",
-    "aten::masked_select_backward",
     "aten::masked_scatter_backward",
     "aten::_nested_select_backward",
     "aten::_reshape_alias_copy",
     family="copy",
-    source="the gradient is read, a whole tensor written",
+    source="the gradient is read, a whole tensor written; an addition per element that falls on another",
     variants={
         "col2im": "aten::unfold_backward aten::col2im",
         "scatter": "*_scatter*",
         "backward": "*backward*",
         "pad": "*pad*",
+        "nested": "aten::_nested_select_backward",
     },
 )
 def spread_back(call: OpCall) -> Cost:
@@ -149,7 +148,8 @@ def spread_back(call: OpCall) -> Cost:
     size = size or ints_param(call, "sizes")
     if out is None and variant(call, "scatter") and not variant(call, "backward"):
         out = found[0]
-    if out is None and variant(call, "pad") and len(found) > 1:
+    sized = variant(call, "pad") or variant(call, "nested")  # the input gives the size alone
+    if out is None and sized and len(found) > 1:
         out = found[1]
     if out is None and size is not None:
         out = TensorSpec(found[0].dtype, size)
@@ -161,7 +161,7 @@ def spread_back(call: OpCall) -> Cost:
         variant(call, "pad") and out is not None
     ):  # the padding's elements are added to those that they repeat
         added = max(numel(found[0]) - numel(out), 0)
-    reads = distinct_tensors(call)[: 1 if variant(call, "pad") else 2]
+    reads = distinct_tensors(call)[: 1 if sized else 2]
     return cost(
         reads,
         None if out is None else [out],

@@ -9,10 +9,12 @@ from opscope.core.perf.shapes import (
     NO_SHAPES,
     NO_SIZE,
     Part,
+    Span,
     as_ints,
     axes,
     broadcast,
     cost,
+    ints_param,
     lists,
     need,
     numel,
@@ -177,20 +179,55 @@ def scatter(call: OpCall) -> Cost:
 @op(
     "aten::gather_backward",
     "aten::index_select_backward",
+    "aten::cummaxmin_backward",
+    "aten::value_selecting_reduction_backward",
     family="index",
-    source="an addition per element of the gradient",
+    source="the gradient and the indices are read, a whole tensor is written; an addition per element of "
+    "the gradient, none for value_selecting_reduction, which selects each element at most once",
+    variants={
+        "input_second": "aten::gather_backward aten::cummaxmin_backward",
+        "adds": "aten::gather_backward aten::index_select_backward aten::cummaxmin_backward",
+    },
 )
 def gather_backward(call: OpCall) -> Cost:
-    """Add each gradient to the element that was picked."""
+    """Scatter the gradient into zeros; the input is an operand for its sizes alone, and is not read."""
     grad = need(call, 0, "gradient")
+    sized = variant(call, "input_second")
+    index = need(call, 2 if sized else 1, "indices")
     out = output(call)
+    size = ints_param(call, "self_sizes") or ints_param(call, "sizes")
+    if out is None and sized:
+        out = TensorSpec(grad.dtype, need(call, 1, "input").shape)
+    elif out is None and size is not None:
+        out = TensorSpec(grad.dtype, size)
     return cost(
-        tensors(call),
+        [grad, index],
         None if out is None else [out],
-        vector=numel(grad),
+        vector=numel(grad) if variant(call, "adds") else 0,
         dtype=grad.dtype,
         reason=NO_SIZE,
     )
+
+
+@op("aten::_gather_sparse_backward", family="index",
+    source="a coordinate per dimension is written for each index; the values are the gradient itself")  # fmt: skip
+def gather_sparse_backward(call: OpCall) -> Cost:
+    """The gradient becomes a sparse tensor's values as it is; operands are input, index, gradient."""
+    x, index, grad = (need(call, n, "operand") for n in range(3))
+    return cost([index], [Span("i64", len(sizes(x)) * numel(grad))])
+
+
+@op("aten::masked_select_backward", family="index",
+    source="the gradient and the mask are read, a whole tensor is written")  # fmt: skip
+def masked_select_backward(call: OpCall) -> Cost:
+    """Scatter the gradient into zeros of the size to which input and mask broadcast."""
+    grad, x, mask = (need(call, n, "operand") for n in range(3))
+    out = output(call)
+    try:
+        out = out or TensorSpec(x.dtype, broadcast(sizes(x), sizes(mask)))
+    except CannotKnow as why:
+        return cost([grad, mask], None, reason=str(why))
+    return cost([grad, mask], [out])
 
 
 @op(

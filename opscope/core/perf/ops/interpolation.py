@@ -29,6 +29,16 @@ TAPS = {
     "bicubic2d": 35,
     "lanczos2d": 83,
 }
+#: The same by the names that torch.nn.functional.interpolate has for them.
+MODES = {
+    "nearest": 0,
+    "nearest-exact": 0,
+    "linear": 3,
+    "bilinear": 7,
+    "trilinear": 15,
+    "bicubic": 35,
+    "lanczos": 83,
+}
 _NAMES = (
     *(f"upsample_nearest{n}d" for n in "123"),
     *(f"_upsample_nearest_exact{n}d" for n in "123"),
@@ -73,14 +83,16 @@ def _resized(call: OpCall, x: TensorSpec, each: int) -> Cost:
             out = TensorSpec(x.dtype, (*shape[:2], *grown))
     if out is None:
         raise CannotKnow("the trace does not record the output's size")
-    if variant(call, "antialias"):  # when shrinking, antialiasing multiplies the taps by the scale
-        shrink = product(
-            max(a // max(b, 1), 1) for a, b in zip(shape[2:], sizes(out)[2:], strict=True)
-        )
-        each = each * shrink
-    if variant(call, "nearest"):
+    if variant(call, "antialias") or call.param("antialias") is True:
+        each *= _shrunk(shape, sizes(out))
+    if each == 0:
         return cost([span(x, min(numel(x), numel(out)))], [out])
     return cost([x], [out], vector=each * numel(out), dtype=x.dtype)
+
+
+def _shrunk(large: tuple[int, ...], small: tuple[int, ...]) -> int:
+    """By how much antialiasing multiplies the taps: the scale, where the image shrinks."""
+    return product(max(a // max(b, 1), 1) for a, b in zip(large[2:], small[2:], strict=True))
 
 
 @op(
@@ -93,16 +105,15 @@ def interpolate(call: OpCall) -> Cost:
     """torch.nn.functional.interpolate; the mode is a parameter, nearest by default."""
     x = need(call, 0, "input")
     mode = call.param("mode", "nearest")
-    rank = len(sizes(x)) - 2
-    each = {"linear": 3, "bilinear": 7, "trilinear": 15, "bicubic": 35}.get(str(mode), 0)
     if mode == "area":
         raise CannotKnow("area interpolation runs adaptive pooling, an op with its own cost")
-    del rank
-    return _resized(call, x, each)
+    if mode not in MODES:
+        raise CannotKnow(f"the mode of interpolation is not known: {mode}")
+    return _resized(call, x, MODES[str(mode)])
 
 
 @op(*(f"aten::{name}_backward" for name in _NAMES), family="interpolation",
-    source="a product and a sum for each tap of each output gradient",
+    source="a product and a sum for each tap of each output gradient; nearest a sum",
     variants={**_KINDS, "antialias": "*_aa*"})  # fmt: skip
 def upsample_backward(call: OpCall) -> Cost:
     """Spread each gradient over its taps: a product and an addition per tap; nearest only adds."""
@@ -112,6 +123,10 @@ def upsample_backward(call: OpCall) -> Cost:
     size = ints_param(call, "input_size")
     if out is None and size is not None:
         out = TensorSpec(grad.dtype, size)
+    if variant(call, "antialias"):
+        if out is None:
+            raise CannotKnow("the trace does not record the size of the input")
+        taps *= _shrunk(sizes(out), sizes(grad))
     return cost(
         [grad],
         None if out is None else [out],
@@ -156,13 +171,17 @@ def grid_sample(call: OpCall) -> Cost:
 @op("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
     "aten::_grid_sampler_2d_cpu_fallback_backward",
     "aten::cudnn_grid_sampler_backward", family="interpolation",
-    source="gradients of four taps (3-D: eight) to input and grid",
-    variants={"3d": "aten::grid_sampler_3d_backward"})  # fmt: skip
+    source="2 per tap to the input and 2 to the grid: four taps (3-D eight, bicubic 16)",
+    variants={"3d": "aten::grid_sampler_3d_backward",
+              "gradient_last": "aten::cudnn_grid_sampler_backward"})  # fmt: skip
 def grid_sample_backward(call: OpCall) -> Cost:
     """A product and an addition per tap for the input, and as many for the grid."""
     grad, x, grid = (need(call, n, "operand") for n in range(3))
-    nearest = call.param("interpolation_mode") == 1
-    taps = 1 if nearest else 8 if variant(call, "3d") else 4
+    if variant(call, "gradient_last"):
+        x, grid, grad = grad, x, grid
+    mode = call.param("interpolation_mode")
+    nearest = mode == 1
+    taps = 1 if nearest else 8 if variant(call, "3d") else 16 if mode == 2 else 4
     mask = call.param("output_mask")
     wanted = mask if isinstance(mask, tuple) and len(mask) == 2 else (True, True)
     parts = 2 * bool(wanted[0]) + 2 * (bool(wanted[1]) and not nearest)

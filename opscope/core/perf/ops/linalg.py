@@ -215,7 +215,7 @@ def solve(call: OpCall) -> Cost:
     left, right = sizes(a), sizes(b)
     m, n = left[-2], left[-1]
     vector = len(right) == 1 or len(right) == len(left) - 1
-    k = 1 if vector else right[-1]
+    k = 1 if vector else right[-2 if call.param("left") is False else -1]  # X·A = B: B's rows
     batch = max(product(left[:-2]), product(right[:-2]) if not vector else 1)
     if variant(call, "triangular"):
         flops = n * n * k

@@ -140,13 +140,14 @@ def cross_entropy(call: OpCall) -> Cost:
     "aten::triplet_margin_loss",
     "aten::cosine_embedding_loss",
     family="loss",
-    source="distances of the pairs",
+    source="per element: triplet two distances of 4, a cosine 6",
     variants={"margin_loss": "aten::triplet_margin_loss"},
 )
 def embedding_loss(call: OpCall) -> Cost:
-    """6 per element: two distances (triplet) of 3, or one cosine of 6."""
+    """Two distances as ``pairwise_distance`` counts them (4 each), or one cosine of 6."""
     x = need(call, 0, "input")
-    return cost(distinct_tensors(call), [_reduced(call, x)[0]], vector=6 * numel(x), dtype=x.dtype)
+    flops = (8 if variant(call, "margin_loss") else 6) * numel(x)
+    return cost(distinct_tensors(call), [_reduced(call, x)[0]], vector=flops, dtype=x.dtype)
 
 
 @op(
@@ -181,7 +182,9 @@ def ctc_loss(call: OpCall) -> Cost:
 def ctc_loss_backward(call: OpCall) -> Cost:
     """The recursion from the end (7), its product with the forward's, added to the state's label (3), and
     the gradient from that sum and the probability (2)."""
-    log_probs, alpha = need(call, 1, "log probabilities"), need(call, 4, "forward's recursion")
+    # the lengths are two operands more where they are tensors
+    at = 6 if len(tensors(call)) > 6 else 4
+    log_probs, alpha = need(call, 1, "log probabilities"), need(call, at, "forward's recursion")
     flops = 10 * numel(alpha) + 2 * numel(log_probs)
     return cost(
         distinct_tensors(call), [output(call) or log_probs], vector=flops, dtype=log_probs.dtype
@@ -192,7 +195,7 @@ def ctc_loss_backward(call: OpCall) -> Cost:
     "torch_nn::_linear_cross_entropy_batch_chunked",
     "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction",
     family="gemm",
-    source="2·T·V·H, and as much per gradient in the outputs; cross entropy 5 per element",
+    source="2·T·V·H, and as much per gradient in the outputs; cross entropy 5 per element and 2 per row, its gradient 3",
     variants={"no_reduction": "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction"},
 )
 def linear_cross_entropy(call: OpCall) -> Cost:

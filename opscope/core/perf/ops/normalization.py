@@ -6,6 +6,8 @@ subtraction is already counted), then scale and shift if there are a weight and 
 
 from __future__ import annotations
 
+from typing import Final
+
 from opscope.core.perf.registry import Cost, backward_of, op, variant
 from opscope.core.perf.shapes import (
     Part,
@@ -97,25 +99,49 @@ def batch_norm_backward(call: OpCall) -> Cost:
     "aten::batch_norm_elemt",
     "aten::batch_norm_backward_reduce",
     "aten::batch_norm_backward_elemt",
-    "aten::batch_norm_gather_stats",
-    "aten::batch_norm_gather_stats_with_counts",
     "aten::batch_norm_update_stats",
     family="norm",
-    source="the parts of batch norm: 4, 4, 5 and 5 per element",
-    variants={"backward": "*backward*", "gather": "*gather*", "stats": "*stats*"},
+    source="the parts of batch norm, per element: statistics 4, normalise 4, backward's sums 5, its data 5",
+    variants={"backward": "*backward*", "stats": "*stats*", "reduce": "*backward_reduce"},
 )
 def batch_norm_part(call: OpCall) -> Cost:
     """A part of synchronised batch norm, counted as in the whole op."""
     found = tensors(call)
     x = need(call, 0, "input")
     each = 5 if variant(call, "backward") else 4
-    small = variant(call, "gather") or variant(call, "stats")
     recorded = outputs(call)
-    if recorded is None and small:
+    if recorded is None and (variant(call, "stats") or variant(call, "reduce")):
         channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
-        stat = TensorSpec(floating(x.dtype), (channels,))
-        recorded = [stat, stat]
-    return cost(found, recorded or [x], vector=each * numel(x), dtype=x.dtype)
+        kind = "f32" if x.dtype in ("f16", "bf16") else floating(x.dtype)
+        asked = [call.param(key) is not False for key in ("input_g", "weight_g", "bias_g")]
+        # Σdy and Σdy·x̂ for the data's gradient, and the gradients of weight and bias
+        count = 2 * asked[0] + asked[1] + asked[2] if variant(call, "reduce") else 2
+        recorded = [TensorSpec(kind, (channels,))] * count
+    return cost(found, [x] if recorded is None else recorded, vector=each * numel(x), dtype=x.dtype)
+
+
+#: Per process and channel: the variance from 1/σ 4 (quotient, square, subtract ε, times the count), the
+#: difference of the means 1, its square times n·m/(n + m) 5, added up 2, the mean (n·a + m·b)/(n + m) 4.
+GATHERED: Final = 4 + 1 + 5 + 2 + 4
+
+
+@op(
+    "aten::batch_norm_gather_stats",
+    "aten::batch_norm_gather_stats_with_counts",
+    family="norm",
+    source="16 per process and channel: opscope.core.perf.ops.normalization.GATHERED",
+)
+def batch_norm_gather(call: OpCall) -> Cost:
+    """Merge each process's mean and 1/σ, [processes, channels]; the input gives the dtype alone."""
+    mean, *more = tensors(call)[1:] or [need(call, 1, "mean")]
+    channels = sizes(mean)[-1] if sizes(mean) else 1
+    merged = outputs(call)
+    if merged is None:
+        kind = "f32" if mean.dtype in ("f16", "bf16") else floating(mean.dtype)
+        merged = [TensorSpec(kind, (channels,))] * 2
+    running = more[1:3] if len(more) > 2 else []
+    flops = GATHERED * numel(mean)
+    return cost([mean, *more], [*merged, *running], vector=flops, dtype=mean.dtype)
 
 
 @op(
@@ -182,7 +208,7 @@ def layer_norm_backward(call: OpCall) -> Cost:
     "_C::rms_norm",
     "quack::_rmsnorm_fwd",
     family="norm",
-    source="4 per element: square, add, multiply by 1/rms, weight",
+    source="4 per element: square, add, multiply by 1/rms, weight; 3 without a weight",
     variants={"result_first": "vllm::rms_norm _C::rms_norm", "aten_fused": "aten::_fused_rms_norm"},
 )
 def rms_norm(call: OpCall) -> Cost:
@@ -209,12 +235,15 @@ def add_rms_norm(call: OpCall) -> Cost:
     return cost([x, residual, weight], [x, residual], vector=5 * numel(x), dtype=x.dtype)
 
 
-@op("aten::_fused_rms_norm_backward", family="norm", source="9 per element")
+@op("aten::_fused_rms_norm_backward", family="norm",
+    source="9 per element: x̂ recomputed 1, dy·w 1, the sum 2, dx 3, dw 2; 6 without a weight")  # fmt: skip
 def rms_norm_backward(call: OpCall) -> Cost:
-    """x̂ 1, dy·w 1, Σ 2, dx 3, dw 2."""
+    """x̂ 1, dy·w 1, Σ 2, dx 3, dw 2; operands are gradient, input, 1/rms and the weight, if any."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
-    writes = outputs(call) or [x, *tensors(call)[3:4]]
-    return cost(distinct_tensors(call), writes, vector=9 * numel(grad), dtype=x.dtype)
+    weight = tensors(call)[3:4]
+    writes = outputs(call) or [x, *weight]
+    flops = (9 if weight else 6) * numel(grad)
+    return cost(distinct_tensors(call), writes, vector=flops, dtype=x.dtype)
 
 
 @op(

@@ -89,7 +89,7 @@ def max_pool(call: OpCall) -> Cost:
     *(f"aten::avg_pool{n}d" for n in "123"),
     *(f"aten::lp_pool{n}d" for n in "123"),
     family="pooling",
-    source="k − 1 additions and a division per output",
+    source="k − 1 additions and a division per output; a power mean twice as many",
     variants={"lp_pool": "*lp_pool*"},
 )
 def avg_pool(call: OpCall) -> Cost:
@@ -147,10 +147,15 @@ def _pool(call: OpCall, per_window: int) -> Cost:
     "aten::mkldnn_max_pool3d_backward",
     family="pooling",
     source="an addition per output gradient",
+    variants={"output_second": "aten::mkldnn_max_pool*_backward"},
 )
 def max_pool_backward(call: OpCall) -> Cost:
-    """Add each gradient where its maximum was; the input itself is not read."""
-    grad, x = need(call, 0, "gradient"), need(call, 1, "input")
+    """Add each gradient where its maximum was; the input itself is not read.
+
+    oneDNN's operands are gradient, output, input; it keeps the places with the output, unrecorded.
+    """
+    grad = need(call, 0, "gradient")
+    x = need(call, 2 if variant(call, "output_second") else 1, "input")
     indices = next((t for t in tensors(call)[2:] if t.dtype in ("i64", "i32")), None)
     return cost([grad, indices], [x], vector=numel(grad), dtype=grad.dtype)
 

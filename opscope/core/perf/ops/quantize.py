@@ -107,7 +107,7 @@ def onnx_elementwise(call: OpCall) -> Cost:
         """
     ),
     family="quantize",
-    source="3 per element: scale, round, clamp; an observer's minimum and maximum 2 more",
+    source="3 per element: scale, round, clamp; an observer's minimum and maximum 2 more; saturate 1",
     variants={
         "moves": "aten::_make_per_* aten::int_repr",
         "saturates": "aten::_saturate_weight_to_fp16",
@@ -200,7 +200,7 @@ def fake_quantize_backward(call: OpCall) -> Cost:
     "fbgemm::Bfloat16QuantizedToFloat",
     "_C::static_scaled_fp8_quant", "_C::dynamic_scaled_fp8_quant",
     "_C::dynamic_per_token_scaled_fp8_quant", family="quantize",
-    source="3 per element: scale, round, clamp; dequantise 2: subtract, scale",
+    source="3 per element: scale, round, clamp, with a computed scale 4; dequantise 2: subtract, scale",
     variants={
         "result_first": "_C::*",
         "fbgemm": "fbgemm::*",

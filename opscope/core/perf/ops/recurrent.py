@@ -23,7 +23,6 @@ from opscope.core.perf.shapes import (
     lists,
     need,
     numel,
-    output,
     outputs,
     product,
     sizes,
@@ -187,14 +186,30 @@ def gates_only(call: OpCall) -> Cost:
     gates, each = KINDS["lstm" if variant(call, "lstm") else "gru"]
     x = need(call, 0, "gates")
     units = numel(x) if backward else numel(x) // gates
-    out = output(call)
-    writes = outputs(call) or ([x] if out is None else [out])
+    writes = outputs(call) or _gates_written(call, x, units, gates)
     return cost(
         distinct_tensors(call),
         writes,
         vector=each * units * (2 if backward else 1),
         dtype=x.dtype,
     )
+
+
+def _gates_written(call: OpCall, x: TensorSpec, units: int, gates: int) -> list[TensorSpec]:
+    """Return the results of ``gates_only`` by its units.
+
+    Forward: the states, and what is kept for backward (LSTM four per unit, GRU five). Backward: the
+    gradients of the gates (LSTM's are one tensor for both products, GRU's two), of the state and of the
+    biases.
+    """
+    lstm = variant(call, "lstm")
+    if not variant(call, "backward"):
+        parts = [units, units, 4 * units] if lstm else [units, 5 * units]
+    else:
+        parts = [gates * units, units] if lstm else [gates * units, gates * units, units]
+        if call.param("has_bias") is True:
+            parts += [gates * sizes(x)[-1]] * (1 if lstm else 2)
+    return [TensorSpec(x.dtype, (count,)) for count in parts]
 
 
 @op(
@@ -222,13 +237,20 @@ def layer_backward(call: OpCall) -> Cost:
 
 
 @op("aten::_cudnn_rnn_flatten_weight", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence",
-    "aten::_pack_padded_sequence_backward", family="copy", source="weights or time steps moved")  # fmt: skip
+    "aten::_pack_padded_sequence_backward", family="copy", source="weights or time steps moved",
+    variants={"padded": "aten::_pad_packed_sequence aten::_pack_padded_sequence_backward",
+              "packed": "aten::_pack_padded_sequence"})  # fmt: skip
 def repack(call: OpCall) -> Cost:
     """Read and write everything once."""
-    found = distinct_tensors(call)
+    found, made = distinct_tensors(call), outputs(call)
     if not found:
         return cost(None, None, reason=NO_SHAPES)
-    return cost(found, outputs(call) or found)
+    size = as_ints(call.param("input_size")) if variant(call, "padded") else None
+    if made is None and size is not None:
+        made = [TensorSpec(found[0].dtype, size)]
+    if made is None and (variant(call, "padded") or variant(call, "packed")):
+        return cost(found, None, reason="how much is padding is data that no trace records")
+    return cost(found, made or found)
 
 
 @backward_of("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::_cudnn_rnn",

@@ -15,6 +15,7 @@ from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, varian
 from opscope.core.perf.shapes import (
     as_ints,
     axes,
+    broadcast,
     cost,
     dtype_param,
     floating,
@@ -23,6 +24,7 @@ from opscope.core.perf.shapes import (
     numel,
     output,
     product,
+    promote,
     result,
     sizes,
     span,
@@ -30,7 +32,7 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import INTEGERS, OpCall, ParamValue, TensorSpec
 
-#: (FLOPs per input element, FLOPs per output element) of a reduction; −1: one fewer per output.
+#: (FLOPs per input element, FLOPs per output element) of a reduction; −1: one fewer per output, 1: one more.
 FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -44,10 +46,13 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         ),
         "mean": (1, 0),
         "nanmean": (1, 0),
-        "var": (4, -1),  # mean n, subtract n, square n, add n − 1 … divide
-        "std": (4, 0),
-        "var_mean": (4, -1),
-        "std_mean": (4, 0),
+        "var": (
+            4,
+            0,
+        ),  # mean n (n − 1 additions, a division), subtract n, square n, add n − 1, divide
+        "std": (4, 1),  # and the root
+        "var_mean": (4, 0),
+        "std_mean": (4, 1),
         "norm": (2, 0),  # square, add, root
         "linalg_norm": (2, 0),
         "linalg_vector_norm": (2, 0),
@@ -163,51 +168,55 @@ SCANS: Final = words(
 @op(
     *(f"aten::{name}" for name in SCANS),
     family="scan",
-    source="n − 1 operations per row",
+    source="n − 1 operations per row; logcumsumexp 4 (n − 1)",
     variants={"log_sum": "aten::logcumsumexp aten::_logcumsumexp"},
 )
 def scan(call: OpCall) -> Cost:
     """One operation per element except the first of its row (logcumsumexp: 4)."""
     x = need(call, 0, "operand")
     shape = sizes(x)
-    dim = as_ints(call.param("dim"))
-    if dim is None and len(shape) > 1:
-        raise CannotKnow("the trace does not record the dimension of the scan")
-    length = shape[axes(dim, len(shape))[0]] if shape else 1
-    rows = product(shape) // max(length, 1)
+    count, rows = _scanned(call, x)
     each = 4 if variant(call, "log_sum") else 1
     kind = "i64" if x.dtype in _COUNTED and word_of(call.name) in ("cumsum", "cumprod") else x.dtype
     out = result(call, shape, dtype_param(call, kind))
     writes = [out]
     if word_of(call.name) in ("cummax", "cummin"):
         writes.append(output(call, 1) or TensorSpec("i64", shape))
-    return cost([x], writes, vector=each * (product(shape) - rows), dtype=x.dtype)
+    return cost([x], writes, vector=each * (count - rows), dtype=x.dtype)
+
+
+def _scanned(call: OpCall, x: TensorSpec) -> tuple[int, int]:
+    """Return the elements of a scan and its rows. Raises CannotKnow where ``dim`` matters and is absent."""
+    shape = sizes(x)
+    dim = as_ints(call.param("dim"))
+    if dim is None and len(shape) > 1:
+        raise CannotKnow("the trace does not record the dimension of the scan")
+    length = shape[axes(dim, len(shape))[0]] if shape else 1
+    return product(shape), product(shape) // max(length, 1)
+
+
+#: A product by the forward's result, a reversed sum, a quotient by the input.
+_NO_ZEROS: Final = "no element of the input is taken to be zero: zeros need two more scans"
 
 
 @op(
     "aten::cumprod_backward",
-    "aten::cummaxmin_backward",
     family="scan",
-    source="a reversed scan: an addition per element",
+    source="3 per element less 1 per row: product n, reversed sum n − 1, quotient n",
 )
-def scan_backward(call: OpCall) -> Cost:
-    """A reversed scan of the gradient."""
-    grad = need(call, 0, "gradient")
-    found = tensors(call)
-    count = numel(grad)
-    return cost(found, [grad], vector=count * len(found), dtype=grad.dtype)
-
-
-@op(
-    "aten::value_selecting_reduction_backward",
-    family="reduction",
-    source="a division and a multiplication per element",
-)
-def norm_backward(call: OpCall) -> Cost:
-    """x · grad / norm."""
-    found = tensors(call)
-    x = need(call, 1, "input")
-    return cost(found, [x], vector=2 * numel(x), dtype=x.dtype)
+def cumprod_backward(call: OpCall) -> Cost:
+    """Σ_{j ≥ i} grad_j·y_j / x_i; operands are gradient, input, result. Rows of one element do nothing."""
+    grad, x, y = (need(call, n, "operand") for n in range(3))
+    count, rows = _scanned(call, x)
+    if count == rows:
+        return Cost()
+    return cost(
+        [grad, x, y],
+        [output(call) or grad],
+        vector=3 * count - rows,
+        dtype=grad.dtype,
+        note=_NO_ZEROS,
+    )
 
 
 @op(
@@ -215,45 +224,92 @@ def norm_backward(call: OpCall) -> Cost:
     "aten::_cdist_forward",
     "aten::pdist",
     "aten::_pdist_forward",
-    "aten::pairwise_distance",
-    "aten::cosine_similarity",
     "aten::_euclidean_dist",
     family="reduction",
-    source="3 per element of each pair",
+    source="3 per element of each pair: subtract n, square n, add n − 1, root 1",
     variants={"own_pairs": "aten::pdist aten::_pdist_forward"},
 )
 def distances(call: OpCall) -> Cost:
-    """Subtract, square and add per pair and coordinate.
-
-    For pairs of matching rows (``pairwise_distance``; ``cosine_similarity``, 6 per coordinate) also a
-    root per pair.
-    """
+    """Subtract, square and add per coordinate of every pair of rows."""
     a = need(call, 0, "operand")
-    word, left = word_of(call.name), sizes(a)
-    found = tensors(call)
+    left = sizes(a)
     if variant(call, "own_pairs"):
         pairs = left[0] * (left[0] - 1) // 2
         out = TensorSpec(a.dtype, (pairs,))
         return cost([a], [out], vector=pairs * 3 * left[-1], dtype=a.dtype)
-    b = need(call, 1, "operand")
-    right = sizes(b)
-    if word in ("pairwise_distance", "cosine_similarity"):
-        each = 3 if word == "pairwise_distance" else 6
-        rows = numel(a) // max(left[-1], 1)
-        out = output(call) or TensorSpec(a.dtype, left[:-1])
-        return cost([a, b], [out], vector=each * numel(a) + rows, dtype=a.dtype)
+    right = sizes(need(call, 1, "operand"))
     shape = (*left[:-2], left[-2], right[-2])
     pairs = product(shape)
     out = output(call) or TensorSpec(a.dtype, shape)
-    return cost(found[:2], [out], vector=pairs * 3 * left[-1], dtype=a.dtype)
+    return cost(tensors(call)[:2], [out], vector=pairs * 3 * left[-1], dtype=a.dtype)
 
 
-@backward_of("aten::sum", "aten::mean", "aten::cumsum")
+@op(
+    "aten::pairwise_distance",
+    "aten::cosine_similarity",
+    family="reduction",
+    source="pairwise_distance 4 per element (subtract, add ε, square, add … root); cosine_similarity 6 per "
+    "element and 3 per row: two norms 4n, their product 2n − 1, each norm at least ε 2, product and quotient 2",
+    variants={"cosine": "aten::cosine_similarity"},
+)
+def matching_rows(call: OpCall) -> Cost:
+    """Compare each row with the row of the same place; the operands broadcast.
+
+    The rows are along ``dim`` (1 by default) for a cosine, along the last dimension for a distance.
+    """
+    a, b = need(call, 0, "operand"), need(call, 1, "operand")
+    shape = broadcast(sizes(a), sizes(b))
+    if not variant(call, "cosine"):
+        out = output(call) or TensorSpec(a.dtype, shape[:-1])
+        return cost([a, b], [out], vector=4 * product(shape), dtype=promote([a, b]))
+    dim = as_ints(call.param("dim"))
+    if dim is None and len(shape) > 1:
+        if not knows_params(call):
+            raise CannotKnow("the trace does not record the dimension of the rows")
+        dim = (1,)
+    made = reduced_shape(shape, dim, False)
+    flops = 6 * product(shape) + 3 * product(made)
+    return cost(
+        [a, b],
+        [output(call) or TensorSpec(promote([a, b]), made)],
+        vector=flops,
+        dtype=promote([a, b]),
+    )
+
+
+@backward_of("aten::sum", "aten::mean")
 def reduction_backward(call: OpCall) -> tuple[Cost, Cost]:
     """Spread the gradient over the input; a mean's is also divided."""
     x = need(call, 0, "operand")
     flops = numel(x) if word_of(call.name) == "mean" else 0
     return cost([], [x], vector=flops, dtype=floating(x.dtype)), Cost()
+
+
+#: Reversed logcumsumexp (4) of the positive and of the negative part of log|grad|: logarithm of the
+#: magnitude 2, a comparison, − result, + input and exp for each part 8, the difference 1; and the scans' 8.
+LOG_SUM_BACK: Final = 2 + 2 * 4 + 1 + 2 * 4
+
+
+@backward_of(
+    *(f"aten::{name}" for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"))
+)
+def scan_gradient(call: OpCall) -> tuple[Cost, Cost]:
+    """A reversed sum (cumsum), as the backward op (cumprod), a scatter (cummax, cummin), LOG_SUM_BACK."""
+    x, word = need(call, 0, "operand"), word_of(call.name)
+    grad = TensorSpec(dtype_param(call, floating(x.dtype)), x.shape)
+    if word in ("cummax", "cummin"):
+        places = TensorSpec("i64", x.shape)
+        return cost([grad, places], [x], vector=numel(x), dtype=grad.dtype), Cost()
+    count, rows = _scanned(call, x)
+    if count == rows:  # the gradient itself
+        return Cost(), Cost()
+    if word == "cumsum":
+        return cost([grad], [x], vector=count - rows, dtype=grad.dtype), Cost()
+    whole = [grad, x, grad]  # the forward's result is as large as the gradient
+    if word == "cumprod":
+        flops = 3 * count - rows
+        return cost(whole, [x], vector=flops, dtype=grad.dtype, note=_NO_ZEROS), Cost()
+    return cost(whole, [x], vector=LOG_SUM_BACK * count - 8 * rows, dtype=grad.dtype), Cost()
 
 
 @op("aten::sum_to_size", family="reduction", source="inputs − outputs additions")

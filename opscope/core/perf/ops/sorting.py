@@ -46,7 +46,7 @@ def _row(call: OpCall, shape: tuple[int, ...]) -> tuple[int, int]:
     "aten::unique_consecutive",
     "aten::unique_dim_consecutive",
     family="sort",
-    source="n·⌈log2 n⌉ comparisons per row",
+    source="n·⌈log2 n⌉ comparisons per row; n for unique_consecutive",
     variants={
         "unique": "*unique*",
         "consecutive": "aten::unique_consecutive aten::unique_dim_consecutive",
@@ -165,7 +165,7 @@ def search(call: OpCall) -> Cost:
     "aten::_histogramdd_from_bin_tensors",
     "aten::histogramdd",
     family="sort",
-    source="per coordinate 3, or ⌈log2 (bounds + 1)⌉ comparisons; bin edges 2 comparisons",
+    source="per coordinate 3, or ⌈log2 (bounds + 1)⌉ comparisons, 1 per point; bin edges 2 comparisons",
     variants={"bin_edges": "aten::_histogramdd_bin_edges"},
 )
 def histogram(call: OpCall) -> Cost:

@@ -8,10 +8,12 @@ has the half that its pattern makes unnecessary.
 
 from __future__ import annotations
 
+from opscope.core.perf.groups import by_group
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     cost,
     distinct_tensors,
+    int_param,
     need,
     numel,
     output,
@@ -199,16 +201,21 @@ def structured_product(call: OpCall) -> Cost:
     return _structured(call, kept, dense, out, sizes(dense)[0])
 
 
-@op("aten::segment_reduce", family="reduction", source="an operation per element")
+@op("aten::segment_reduce", family="reduction",
+    source="an operation per element but the first of its segment; a mean also divides")  # fmt: skip
 def segment_reduce(call: OpCall) -> Cost:
     """One operation per element except the first of its segment; a mean also divides."""
     x = need(call, 0, "data")
     out = output(call)
     if out is None:
         out = _segments(call, x)
+    axis = int_param(call, "axis", 0)
+    shape = sizes(x) or (1,)
+    rows, segments = shape[axis], (sizes(out) or (1,))[axis]
+    columns = product(shape[:axis]) * product(shape[axis + 1 :])
     mean = call.param("reduce") == "mean"
-    flops = max(numel(x) - numel(out), 0) + (numel(out) if mean else 0)
-    return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
+    each, note = by_group(rows, segments, "segments", mean=mean)
+    return cost(distinct_tensors(call), [out], vector=each * columns, dtype=x.dtype, note=note)
 
 
 def _segments(call: OpCall, x: TensorSpec) -> TensorSpec:

@@ -27,7 +27,7 @@ from opscope.core.schema import OpCall, TensorSpec
     "aten::cov",
     "aten::corrcoef",
     family="gemm",
-    source="2·V²·N, and 2 per element to subtract the mean",
+    source="2·V²·N, 2 per element to subtract the mean, 1 per result (a correlation 3)",
     variants={"corr": "aten::corrcoef"},
 )
 def covariance(call: OpCall) -> Cost:
