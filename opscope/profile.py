@@ -350,7 +350,7 @@ class Profile:
             captured_steps(self.trace, ended_steps(self.attribution.trace["ranges"])),
             self._ops_frame,
             self.device[0],
-            again=pl.Series(self._ops.recomputed(self._ops.rows)),
+            recomputed=pl.Series(self._ops.recomputed(self._ops.rows)),
             kernels=None if self.cpu_only else self.kernels(categories=True),
             replays=replays(self._ops),
         )

@@ -237,7 +237,7 @@ def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:
     if sys.stdout is not None and sys.stdout.isatty():  # a file gets the text unchanged
         from opscope.reports.units import visible
 
-        text = visible(text, kept="\n")
+        text = visible(text, allowed="\n")
     emit(text)
 
 

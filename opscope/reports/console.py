@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from . import tables as made_of
 from .layout import Column, Table
 from .next_steps import next_steps
 from .registry import reports
 from .report import View
+from .tables import table
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def tables(profile: Profile, names: Iterable[str], top: int | None = 20) -> list[Table]:
     """Return the named reports as tables of at most ``top`` rows (None: all)."""
-    return [made_of.table(reports()[name], profile, View(top)) for name in names]
+    return [table(reports()[name], profile, View(top)) for name in names]
 
 
 def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) -> list[Table]:
@@ -27,6 +27,6 @@ def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) ->
     """
     profile.kinds()  # sum the ops before the kernels are loaded: both at once take more memory
     view = View(top, first=True, enough=enough)
-    shown = [made_of.table(one, profile, view) for one in reports().values() if one.first]
+    shown = [table(one, profile, view) for one in reports().values() if one.first]
     steps = next_steps(profile)
     return [*shown, *([Table("Next", [Column("what", "")], (), steps)] if steps else [])]

@@ -61,10 +61,10 @@ def shortened(
         made = _together(distinct, width, cut, parts)
     if width < 8:
         return [made[text] for text in texts]
-    again: dict[str, list[str]] = {}
+    by_short: dict[str, list[str]] = {}
     for text in distinct:
-        again.setdefault(made[text], []).append(text)
-    for group in again.values():
+        by_short.setdefault(made[text], []).append(text)
+    for group in by_short.values():
         if len(group) > 1:
             made |= _apart(group, width)
     return [made[text] for text in texts]
@@ -118,19 +118,19 @@ def _together(texts: list[str], width: int, cut: Cut, parts: Parts) -> dict[str,
         if sum(map(len, found)) <= room:
             made[text] = text
             continue
-        telling, node = [], tree
+        distinguishing, node = [], tree
         for word in found:
             # the first word is no branch: names that begin differently differ in later words too
             apart = parts == "words" and len(node) > 1
-            telling.append(apart and node is not tree and word[-2:] != "::")
+            distinguishing.append(apart and node is not tree and word[-2:] != "::")
             node = node[word]
         weights = shared if parts == "words" else Counter()
-        made[text] = _without(found, telling, weights, room, cut) + ends[text]
+        made[text] = _without(found, distinguishing, weights, room, cut) + ends[text]
     return made
 
 
 def _without(
-    words: list[str], telling: list[bool], shared: Counter[str], room: int, cut: Cut
+    words: list[str], distinguishing: list[bool], shared: Counter[str], room: int, cut: Cut
 ) -> str:
     """Join the words that fit in ``room`` characters, with an ellipsis for each gap."""
     last = len(words) - 1
@@ -140,39 +140,39 @@ def _without(
     order = sorted(
         range(len(words)),
         key=lambda n: (
-            telling[n],
+            distinguishing[n],
             n == head,
             bool(shared) and words[n][-2:] != "::" and _PLAIN.match(words[n]) is None,
             -shared[words[n]],
             sooner * n,
         ),
     )
-    kept = [True] * len(words)
+    included = [True] * len(words)
 
-    def more(n: int) -> int:
+    def added_length(n: int) -> int:
         """Return how many characters the word ``n`` adds, given that an ellipsis may replace it."""
-        gaps = (n > 0 and not kept[n - 1]) + (n < last and not kept[n + 1])
+        gaps = (n > 0 and not included[n - 1]) + (n < last and not included[n + 1])
         return len(words[n]) + gaps - 1
 
     length, turn = sum(map(len, words)), 0
     while length > room and turn < len(order):
-        length -= more(order[turn])
-        kept[order[turn]] = False
+        length -= added_length(order[turn])
+        included[order[turn]] = False
         turn += 1
     if length > room:
         return _plain("".join(words), room, cut)
     for n in reversed(order[:turn]):  # restore dropped words that still fit
-        if length + more(n) <= room:
-            length += more(n)
-            kept[n] = True
+        if length + added_length(n) <= room:
+            length += added_length(n)
+            included[n] = True
     text, gap = "", False
-    for word, keep in zip(words, kept, strict=True):
+    for word, keep in zip(words, included, strict=True):
         if keep:
             text += word
         elif not gap:
             text += "…"
         gap = not keep
-    return text if any(kept) else _plain("".join(words), room, cut)
+    return text if any(included) else _plain("".join(words), room, cut)
 
 
 def _apart(texts: list[str], width: int) -> dict[str, str]:
@@ -231,7 +231,7 @@ def kernel(name: object) -> str:
 
 def _without_signatures(text: str) -> str:
     """Return the text without the parentheses, and their content, that follow a name or a ``>`` directly."""
-    kept: list[str] = []
+    outside: list[str] = []
     depth = 0
     for at, letter in enumerate(text):
         if letter == "(" and (
@@ -241,8 +241,8 @@ def _without_signatures(text: str) -> str:
         elif letter == ")" and depth:
             depth -= 1
         elif not depth:
-            kept.append(letter)
-    return "".join(kept) if not depth else text
+            outside.append(letter)
+    return "".join(outside) if not depth else text
 
 
 # ---------------------------------------------------------------------------------- layers

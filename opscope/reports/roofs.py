@@ -52,18 +52,18 @@ def roofline(report: Report, profile: Profile, view: View) -> Table:
 
 def about(device: Device) -> list[str]:
     """Return lines with the device's peaks, their source, and a warning if they may not apply."""
-    told = []
+    peaks = []
     for unit, table in (("tensor", device.tensor), ("vector", device.vector)):
         known = [f"{dtype} {units.flop_rate(table[dtype])}" for dtype in _DTYPES if dtype in table]
         if known:
-            told.append(f"{unit} {', '.join(known)}")
+            peaks.append(f"{unit} {', '.join(known)}")
     memory = (
         f"memory {units.bandwidth(device.bandwidth)}"
         if device.bandwidth is not None
         else "the memory's bandwidth is not known, so no op has a roof"
     )
     lines = [
-        f"peaks (dense): {'; '.join([*told, memory])}",
+        f"peaks (dense): {'; '.join([*peaks, memory])}",
         f"source: {device.source}{_checked(device)}",
     ]
     return [*lines, f"warning: {device.note}"] if device.note else lines
@@ -72,10 +72,10 @@ def about(device: Device) -> list[str]:
 def _checked(device: Device) -> str:
     if device.computed:
         return ""
-    again = [name for name in ("peaks", "memory", "units") if name in device.checked]
-    if not again:
+    rechecked = [name for name in ("peaks", "memory", "units") if name in device.checked]
+    if not rechecked:
         return " (not looked up a second time, checked by arithmetic: docs/devices.md)"
-    return f" ({', '.join(again)} looked up a second time: docs/devices.md)"
+    return f" ({', '.join(rechecked)} looked up a second time: docs/devices.md)"
 
 
 def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:

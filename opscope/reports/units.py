@@ -103,10 +103,10 @@ def text(value: object) -> str:
     return visible(str(value))
 
 
-def visible(line: str, kept: str = "") -> str:
-    """Return ``line`` with every control character, except those in ``kept``, written as its escape."""
+def visible(line: str, allowed: str = "") -> str:
+    """Return ``line`` with every control character, except those in ``allowed``, written as its escape."""
     if line.isprintable():
         return line
     return "".join(
-        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in line
+        c if c.isprintable() or c in allowed else c.encode("unicode_escape").decode() for c in line
     )

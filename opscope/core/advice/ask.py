@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.advice import detectors as folder
+from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Finding
 
 _log = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
 def detectors() -> Mapping[str, Detector]:
     """Every detector by name. Raises TypeError where a module of ours defines none."""
     found: dict[str, Detector] = {}
-    for module in pkgutil.iter_modules(folder.__path__):
-        place = f"{folder.__name__}.{module.name}"
+    for module in pkgutil.iter_modules(detector_package.__path__):
+        place = f"{detector_package.__name__}.{module.name}"
         one = getattr(import_module(place), "DETECTOR", None)
         if not isinstance(one, Detector) or one.name != module.name:
             raise TypeError(f"{place} defines no DETECTOR named {module.name!r}")

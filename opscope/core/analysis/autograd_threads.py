@@ -41,8 +41,8 @@ class AutogradThreads:
         self._numbered = (seq >= (0 if first else 1)).fill_null(False)
         self.lanes: set[tuple[int, int]] = self._of(nodes)
         if self.lanes:
-            said = [DIRECTIONS.index(name) for name in ("forward", "optimizer", "input")]
-            self.lanes -= self._of(np.flatnonzero(np.isin(codes, said)))
+            others = [DIRECTIONS.index(name) for name in ("forward", "optimizer", "input")]
+            self.lanes -= self._of(np.flatnonzero(np.isin(codes, others)))
 
     def without(self, rows: Ints) -> None:
         """Remove the threads of those op ``rows`` that have a sequence number but no direction."""

@@ -43,7 +43,7 @@ class Costs:
     free: NDArray[np.bool_]
     _attribution: Attribution
 
-    def costing(self, rows: Ints) -> Ints:
+    def cost_owners(self, rows: Ints) -> Ints:
         """Return for each op row the op whose cost its kernels share, or -1 if none is known."""
         found = self._attribution.climb(rows, self.canonical)
         free = (found < 0) & (rows >= 0)

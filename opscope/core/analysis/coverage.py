@@ -95,12 +95,12 @@ def _of_ops(ops: Ops) -> pl.DataFrame:
     if times.seen is not None:
         busy &= times.seen
     rows = times.rows[busy]
-    costing = ops.costs.costing(rows)
-    bytes_known = gather(ops.costs.catalogue["bytes"], at(ops.costs.place, costing)).is_not_null()
+    owners = ops.costs.cost_owners(rows)
+    bytes_known = gather(ops.costs.catalogue["bytes"], at(ops.costs.place, owners)).is_not_null()
     kinds = _alike(
         ops,
         rows,
-        pl.Series("has_flops", costing != NONE),
+        pl.Series("has_flops", owners != NONE),
         bytes_known.alias("has_bytes"),
         pl.Series("time", times.self_time[busy]),
     )
@@ -117,7 +117,7 @@ def _alike(ops: Ops, rows: Ints, *columns: pl.Series) -> pl.DataFrame:
             {
                 "reading": at(ops.attribution.meaning.reading, rows),
                 "place": at(ops.costs.place, rows),
-                "priced": at(ops.costs.place, ops.costs.costing(rows)),
+                "priced": at(ops.costs.place, ops.costs.cost_owners(rows)),
             }
         )
         .with_columns(columns)

@@ -21,8 +21,8 @@ def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | N
     ``on_gpu``: work in the trace ran on a GPU, so if the table is empty the reason asks for a name. If
     there are several models, the first known one is returned, and its note says so.
     """
-    told = devices.select(_FACTS).unique(maintain_order=True).rows()
-    found = [find(*facts) for facts in told]
+    models = devices.select(_FACTS).unique(maintain_order=True).rows()
+    found = [find(*facts) for facts in models]
     known = [device for device, _ in found if device is not None]
     if not found and not on_gpu:
         return (
@@ -35,10 +35,10 @@ def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | N
     if not others and len(known) == len(found):
         return known[0], None
     unknown = len(found) - len(known)
-    said = [f"also {', '.join(sorted(others))}"] if others else []
-    said += [f"{unknown} that are not known"] if unknown else []
+    remarks = [f"also {', '.join(sorted(others))}"] if others else []
+    remarks += [f"{unknown} that are not known"] if unknown else []
     note = (
-        f"the trace has several models of device ({' and '.join(said)}): all work is compared with "
+        f"the trace has several models of device ({' and '.join(remarks)}): all work is compared with "
         f"{known[0].name}"
     )
     return replace(known[0], note="; ".join(filter(None, (known[0].note, note)))), None

@@ -145,12 +145,12 @@ def _by_name(kernels: pl.DataFrame) -> list[pl.Series]:
     codes, names = compact(kernels["name"])
     fast = pl.Series([kernel_names.fast_algorithm(name or "") for name in names], dtype=pl.Boolean)
     serving = pl.Series([kernel_names.helps(name or "") for name in names], dtype=pl.Boolean)
-    serves = gather(serving, codes).alias("serving")
+    is_helper = gather(serving, codes).alias("serving")
     return [
         kernels["tensor_core"],
         gather(fast, codes).alias("fast_algorithm"),
-        serves,
-        (~serves).alias("main"),
+        is_helper,
+        (~is_helper).alias("main"),
         pl.Series("over_link", matching(kernels["name"], COLLECTIVES)),
     ]
 
@@ -159,7 +159,7 @@ def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
     """Return per kernel or copy the row of the op whose cost it shares, its replay and its duration."""
     return pl.DataFrame(
         {
-            "row": ops.costs.costing(launched.op.astype(np.int64)),
+            "row": ops.costs.cost_owners(launched.op.astype(np.int64)),
             "replay": launched.replay,
             "duration": table["end"] - table["start"],
         }
@@ -169,9 +169,9 @@ def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
 def replays(ops: Ops) -> pl.DataFrame:
     """Return one row per replay of an op that counts in a CUDA graph: op_id, time (ns) of the call."""
     launched = ops.attribution.kernels
-    costing = ops.costs.costing(launched.op.astype(np.int64))
-    again = np.flatnonzero((launched.replay >= 0) & (costing >= 0))
-    pairs = np.unique(np.stack((costing[again], launched.replay[again])), axis=1)
+    owners = ops.costs.cost_owners(launched.op.astype(np.int64))
+    replayed = np.flatnonzero((launched.replay >= 0) & (owners >= 0))
+    pairs = np.unique(np.stack((owners[replayed], launched.replay[replayed])), axis=1)
     trace = ops.attribution.trace
     return pl.DataFrame(
         {
@@ -187,8 +187,8 @@ def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> p
     ``found`` is ``op_efficiency``. A kernel has its op's efficiency, and its share of the ideal time.
     """
     launched = ops.attribution.kernels
-    costing = ops.costs.costing(launched.op.astype(np.int64))
-    ids = gather(range_ids(ops.attribution.trace["ranges"]), costing)
+    owners = ops.costs.cost_owners(launched.op.astype(np.int64))
+    ids = gather(range_ids(ops.attribution.trace["ranges"]), owners)
     each = kernels.select("name", "duration", *_SUMS).with_columns(
         ids.alias("op_id"), pl.Series("replay", launched.replay)
     )

@@ -37,10 +37,10 @@ def executed_kernels(ops: Ops) -> pl.DataFrame:
     )
     if matching(table["name"], GENERATED).any():
         frame = name_fused(frame)
-    costing = _costing(ops, launched.op)
-    sharing = Sharing(_executions(costing, launched.replay), frame["duration"].to_numpy())
+    owners = _cost_owners(ops, launched.op)
+    sharing = Sharing(_executions(owners, launched.replay), frame["duration"].to_numpy())
     frame = frame.with_columns(
-        sharing.split(cost_column(ops.costs, name, costing))
+        sharing.split(cost_column(ops.costs, name, owners))
         for name in ("matrix_flops", "vector_flops", "bytes")
     )
     frame = _as_the_compiler_wrote(frame, table["attrs"])
@@ -55,10 +55,10 @@ def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFram
 
     They replace the model's costs: the compiler knows what it fused.
     """
-    told = attrs.str.contains('"kernel_(flop|num_gb)"').fill_null(False)
-    if not told.any():
+    has_cost = attrs.str.contains('"kernel_(flop|num_gb)"').fill_null(False)
+    if not has_cost.any():
         return frame
-    written = attrs.set(~told, None)
+    written = attrs.set(~has_cost, None)
     flop, giga = (
         written.str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
         for name in ("kernel_flop", "kernel_num_gb")
@@ -102,19 +102,19 @@ def _named(ops: Ops, launched: Launched) -> list[pl.Series]:
     return [gather(ops.readings[name], reading) for name in ("op", "op_type")]
 
 
-def _costing(ops: Ops, op: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return ``Costs.costing`` of op rows, a piece at a time: ten million at once take half a GiB."""
+def _cost_owners(ops: Ops, op: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return ``Costs.cost_owners`` of op rows, a piece at a time: ten million at once take half a GiB."""
     costs, found = ops.costs, np.empty(len(op), np.int32)
-    for part, rows in ahead(lambda part: costs.costing(op[part].astype(np.int64)), len(op)):
+    for part, rows in ahead(lambda part: costs.cost_owners(op[part].astype(np.int64)), len(op)):
         found[part] = rows
     return found
 
 
-def _executions(costing: NDArray[np.int32], replay: NDArray[np.int32]) -> NDArray[np.int32]:
+def _executions(owners: NDArray[np.int32], replay: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return per kernel a number for the execution of its op: each replay of a CUDA graph is another."""
     if not (replay >= 0).any():
-        return costing
-    return np.where(costing >= 0, pairs(costing, replay)[2], NONE)
+        return owners
+    return np.where(owners >= 0, pairs(owners, replay)[2], NONE)
 
 
 def _tensor_core(frame: pl.DataFrame, without: bool) -> pl.Series:

@@ -78,13 +78,13 @@ def gaps_on_cpu(ops: Ops, frame: pl.DataFrame, whole: int) -> pl.DataFrame:
     the scheduler's records are in the trace. kernels and copies are null.
     """
     trace, role = ops.attribution.trace, ops.attribution.meaning.role
-    telling = trace["ranges"].filter(pl.Series((role == ROLE["user"]) | (role == ROLE["phase"])))
+    labels = trace["ranges"].filter(pl.Series((role == ROLE["user"]) | (role == ROLE["phase"])))
     compiling = compiles(trace)
     parts = [pl.DataFrame(schema={**dict.fromkeys(_BY, pl.String), "time": pl.Int64})]
     for process, thread, outside in outside_ops(trace, frame):
         here = (pl.col("process") == process) & (pl.col("thread") == thread)
         states = trace["thread_states"].filter(here)
-        spans = [telling.filter(here), compiling.filter(here), states]
+        spans = [labels.filter(here), compiling.filter(here), states]
         start, end = _cut(outside, spans)
         place = (np.full(len(start), process), np.full(len(start), thread), start)
         mine = spans[1]

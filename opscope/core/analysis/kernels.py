@@ -89,7 +89,7 @@ def _piece(
     on_tensor_cores: NDArray[np.bool_],
     hidden: NDArray[np.bool_],
 ) -> pl.DataFrame:
-    costing = ops.costs.costing(launched.op.astype(np.int64))
+    owners = ops.costs.cost_owners(launched.op.astype(np.int64))
     shared = pl.sum_horizontal("shared_static", "shared_dynamic", ignore_nulls=False)
     about = _described(ops, launched)
     frame = table.select(
@@ -107,7 +107,7 @@ def _piece(
         *executed.with_columns(ALL_FLOPS)
         .drop("process", "device", "start", "end", "name", "launched")
         .get_columns(),
-        *(cost_column(ops.costs, n, costing) for n in _TENSOR_CORE),
+        *(cost_column(ops.costs, n, owners) for n in _TENSOR_CORE),
         pl.Series("inferred", launched.inferred),
     )
     used = pl.lit(pl.Series(at(on_tensor_cores, launched.op, False)))
@@ -144,9 +144,9 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
     about = ops.describe(distinct.astype(np.int64), inherit=True)
     step = gather(about.step, code)
     inside = first(launched_in(ops, launched.call), gather(about.range, code))
-    again = np.flatnonzero(launched.replay >= 0)
-    if len(again):  # an op in a CUDA graph is captured in one step, and its kernels run in others
-        step = step.scatter(again, ops.context.step(*_called(calls, launched.replay[again])))
+    replayed = np.flatnonzero(launched.replay >= 0)
+    if len(replayed):  # an op in a CUDA graph is captured in one step and its kernels run in others
+        step = step.scatter(replayed, ops.context.step(*_called(calls, launched.replay[replayed])))
     layer = gather(about.layer, code)
     bare = np.flatnonzero((launched.op < 0) & (launched.call >= 0))
     if len(bare):  # without an op, the launch gives the step and the layer

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribution.attribute import REASONS, Launched
-from opscope.core.perf import kinds as of
+from opscope.core.perf import kinds as perf_kinds
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import at, gather, known_sum, pieces, spread
 
@@ -39,15 +39,15 @@ def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame
     on_device = ops.on_device
     if totals["device_time"].null_count() == len(totals) and not len(gaps):
         return pl.DataFrame(schema=SCHEMA)
-    told = _told(totals, not on_device)
-    parts = [told.filter(pl.col("kind").is_not_null())]
+    by_op = _by_op(totals, not on_device)
+    parts = [by_op.filter(pl.col("kind").is_not_null())]
     if on_device:
         parts += [_by_kernel(ops, name) for name in ("kernels", "memops")]
     else:
         text = pl.lit(None, pl.String)
         parts.append(
             gaps.select(
-                pl.lit(of.NO_OP).alias("kind"),
+                pl.lit(perf_kinds.NO_OP).alias("kind"),
                 *(text.alias(name) for name in ("op", "direction", "name")),
                 pl.col("reason").cast(pl.String),
                 pl.col("time").alias("device_time"),
@@ -64,7 +64,7 @@ def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _told(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
+def _by_op(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
     """Return the totals by kind, op and direction; the kind is null if only kernels show it, but never null
     with ``whole``."""
     # only a fusion's parameters are needed
@@ -79,10 +79,10 @@ def _told(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
         .with_columns(pl.col(_CALL).cast(pl.String))
         .collect()
     )
-    kinds = [of.of_op(*row) for row in sums.select(_CALL).rows()]
+    kinds = [perf_kinds.of_op(*row) for row in sums.select(_CALL).rows()]
     if whole:
         known = zip(kinds, sums.select("op", "op_type").rows(), strict=True)
-        kinds = [kind or of.of_untold_op(op, family) for kind, (op, family) in known]
+        kinds = [kind or perf_kinds.of_untold_op(op, family) for kind, (op, family) in known]
     return sums.select(
         pl.Series("kind", kinds, pl.String),
         "op",
@@ -97,17 +97,17 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
     """Return the kinds, by name, of kernels without an op or whose op has no kind; copies have their own."""
     trace = ops.attribution.trace
     launched: Launched = getattr(ops.attribution, table)
-    told = _readings_told(ops)
+    has_kind = _readings_with_kind(ops)
     frame = trace[table]
     found = []
     for part in pieces(len(frame)):
         rows = launched.op[part].astype(np.int64)
         owner = rows.copy()
-        owner[rows >= 0] = ops.counting(rows[rows >= 0])
+        owner[rows >= 0] = ops.counted_ops(rows[rows >= 0])
         reading = at(ops.attribution.meaning.reading, owner)
         direction = ops.direction(owner).astype(np.int64)
-        # ``told``: rows are readings, the last is none; columns are directions, the last is none
-        left = np.flatnonzero(~told[reading, direction])
+        # ``has_kind``: rows are readings, the last is none; columns are directions, the last is none
+        left = np.flatnonzero(~has_kind[reading, direction])
         if not len(left):
             continue
         mine = frame[part].select(
@@ -132,18 +132,20 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
     sums = pl.concat(found)
     if table == "memops":
         copies = sums.with_columns(pl.lit(0, pl.Int64).alias("calls"))
-        return copies.select(pl.lit(of.COPIES).alias("kind"), *list(SCHEMA)[1:])
+        return copies.select(pl.lit(perf_kinds.COPIES).alias("kind"), *list(SCHEMA)[1:])
     names = sums["name"].unique()
     texts = names.to_list()
-    by_name = dict(zip(texts, of.of_kernels([text or "" for text in texts]), strict=True))
-    kind = pl.col("name").replace_strict(by_name, default=of.UNKNOWN, return_dtype=pl.String)
+    by_name = dict(zip(texts, perf_kinds.of_kernels([text or "" for text in texts]), strict=True))
+    kind = pl.col("name").replace_strict(
+        by_name, default=perf_kinds.UNKNOWN, return_dtype=pl.String
+    )
     return sums.select(kind.alias("kind"), *list(SCHEMA)[1:])
 
 
 _NO_NAME: Final = pl.lit(None, pl.Categorical)
 
 
-def _readings_told(ops: Ops) -> NDArray[np.bool_]:
+def _readings_with_kind(ops: Ops) -> NDArray[np.bool_]:
     """Return whether an op determines its kind, by reading (row) and direction (column); the last of each
     is for none."""
     readings = ops.readings.select(pl.col("op", "op_type", "params").cast(pl.String))
@@ -153,7 +155,7 @@ def _readings_told(ops: Ops) -> NDArray[np.bool_]:
     distinct = rows.unique(maintain_order=True)
     directions = [*DIRECTIONS, None]
     table = [
-        [of.of_op(name, family, direction, held) is not None for direction in directions]
+        [perf_kinds.of_op(name, family, direction, held) is not None for direction in directions]
         for name, family, held in distinct.rows()
     ]
     place = (

@@ -26,7 +26,7 @@ from opscope.core.tables.intervals import NONE, Ints
 
 ForwardOf = Callable[[Ints], Ints]
 #: Returns the catalogue rows of distinct calls, each given with the number of what completes it.
-Costing: TypeAlias = "Callable[[list[OpCall], list[int]], pl.DataFrame]"
+CostFunction: TypeAlias = "Callable[[list[OpCall], list[int]], pl.DataFrame]"
 Numbers: TypeAlias = NDArray[np.int32]
 _NO_CALL: Final = OpCall("")
 _LOOKUP_NODE: Final = "torch::autograd::CppNode<SplitLookup"
@@ -99,21 +99,21 @@ class _Ops:
     def reading(self) -> Numbers:
         return self.attribution.meaning.reading
 
-    def that(self, wanted: Iterable[bool]) -> Ints:
+    def op_rows(self, wanted: Iterable[bool]) -> Ints:
         """Return the rows of the ops whose readings are ``wanted``."""
         chosen = np.array(list(wanted), bool)
         if not chosen.any():  # the usual case: skip the pass over all ops
             return np.empty(0, np.int64)
         return np.flatnonzero(self.attribution.is_op & chosen[self.reading])
 
-    def wanting(self, wanted: Callable[[str], bool]) -> Ints:
+    def uncosted_rows(self, wanted: Callable[[str], bool]) -> Ints:
         """Return the rows of the ops whose cost is not known and whose name is ``wanted``."""
         each = zip(self.calls, self.unknown, strict=True)
-        return self.that(
+        return self.op_rows(
             bool(gone) and call is not _NO_CALL and wanted(call.name) for call, gone in each
         )
 
-    def costs(self, change: Callable[[OpCall, OpCall], OpCall]) -> Costing:
+    def costs(self, change: Callable[[OpCall, OpCall], OpCall]) -> CostFunction:
         """Return a function that costs calls after ``change(call, completing call)``."""
 
         def changed(one: OpCall, other: OpCall) -> OpCall:
@@ -132,12 +132,12 @@ class _Pairs:
 
     rows: Ints
     others: Ints | Numbers
-    cost: Costing
+    cost: CostFunction
 
 
 def _by_forward(ops: _Ops) -> _Pairs:
     """Return the gradients whose cost needs their forward's call."""
-    rows = ops.wanting(perf.wants_forward)
+    rows = ops.uncosted_rows(perf.wants_forward)
     forward = _lookups(ops.attribution, ops.calls, rows, ops.forward_of(rows))
     forward = _shaped_around(ops.attribution, ops.calls, forward)
 
@@ -150,7 +150,7 @@ def _by_forward(ops: _Ops) -> _Pairs:
 
 def _by_gradient(ops: _Ops) -> _Pairs:
     """Return the forward ops whose results are as large as the gradients that their backward node takes."""
-    nodes = ops.that(map(_gives_outputs, ops.attribution.meaning.readings))
+    nodes = ops.op_rows(map(_gives_outputs, ops.attribution.meaning.readings))
     origin = _lookups(ops.attribution, ops.calls, nodes, ops.forward_of(nodes))
     lacks = at(ops.unknown, at(ops.reading, origin), False) & (origin >= 0)
     return _Pairs(origin[lacks], ops.reading[nodes[lacks]], ops.costs(_with_outputs))
@@ -158,7 +158,7 @@ def _by_gradient(ops: _Ops) -> _Pairs:
 
 def _by_mean(ops: _Ops) -> _Pairs:
     """Return the divisions inside a mean's backward node."""
-    rows = ops.that(call.name == "aten::div" for call in ops.calls)
+    rows = ops.op_rows(call.name == "aten::div" for call in ops.calls)
     means = np.array([call.name.startswith("MeanBackward") for call in ops.calls], bool)
     node = ops.attribution.climb(rows, ops.attribution.is_op & means[ops.reading])
     return _Pairs(rows, at(ops.reading, node), ops.costs(_divided_gradient))
@@ -166,14 +166,14 @@ def _by_mean(ops: _Ops) -> _Pairs:
 
 def _by_engine(ops: _Ops) -> _Pairs:
     """Return the sums by which autograd reduces a gradient to the shape of its forward's input."""
-    rows = ops.wanting(lambda name: name == "aten::sum")
+    rows = ops.uncosted_rows(lambda name: name == "aten::sum")
     forward = ops.forward_of(_returning(ops.attribution, ops.calls, rows))
     return _Pairs(rows, at(ops.reading, forward), ops.costs(_summed_gradient))
 
 
 def _by_kernels(ops: _Ops) -> _Pairs:
     """Return the ops over lists whose kernels' names contain the type of the elements."""
-    rows = ops.wanting(lambda name: _OVER_LISTS.match(name) is not None)
+    rows = ops.uncosted_rows(lambda name: _OVER_LISTS.match(name) is not None)
 
     def cost(own: list[OpCall], kinds: list[int]) -> pl.DataFrame:
         typed = [_of_elements(*pair) for pair in zip(own, kinds, strict=True)]
@@ -191,8 +191,8 @@ def _priced(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, In
 
     Each distinct pair of a reading and what completes it is costed once.
     """
-    kept = pairs.others >= 0
-    rows, others = pairs.rows[kept], pairs.others[kept]
+    completed = pairs.others >= 0
+    rows, others = pairs.rows[completed], pairs.others[completed]
     if not len(rows):
         return rows, rows, catalogue.clear()
     # one number per pair: sorting rows of two columns is several times slower
@@ -253,15 +253,15 @@ def _divided_gradient(call: OpCall, node: OpCall) -> OpCall:
     expansion repeats are read once.
     """
     grad, *rest = call.inputs or (None,)
-    kept = node.inputs[0] if node.inputs else None
+    averaged = node.inputs[0] if node.inputs else None
     if (
         isinstance(grad, TensorSpec)
-        and isinstance(kept, TensorSpec)
+        and isinstance(averaged, TensorSpec)
         and grad.strides is None
         and grad.layout is None
-        and len(grad.shape) == len(kept.shape)
+        and len(grad.shape) == len(averaged.shape)
     ):
-        call = replace(call, inputs=(expanded(kept, grad), *rest))
+        call = replace(call, inputs=(expanded(averaged, grad), *rest))
     return call
 
 
@@ -311,9 +311,9 @@ def _elements(attribution: Attribution, rows: Ints) -> Ints:
         return np.full(len(rows), NONE, np.int64)
     codes, names = compact(kernels["name"])
     kinds = np.array([NONE if name is None else _kind(name) for name in names], np.int64)
-    telling = (kinds > 0)[codes] & (attribution.kernels.op >= 0)
+    typed = (kinds > 0)[codes] & (attribution.kernels.op >= 0)
     kind = np.full(len(attribution.parent), NONE, np.int64)
-    kind[attribution.kernels.op[telling]] = kinds[codes[telling]]
+    kind[attribution.kernels.op[typed]] = kinds[codes[typed]]
     return kind[rows]
 
 
@@ -373,9 +373,11 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
         [call.name.startswith("fbgemm::split_embedding_codegen_lookup") for call in calls], bool
     )
     node = np.array([call.name.startswith(_LOOKUP_NODE) for call in calls], bool)
-    asking = np.flatnonzero(node[meaning.reading[rows]] & (forward >= 0)) if len(rows) else rows
+    lookup_nodes = (
+        np.flatnonzero(node[meaning.reading[rows]] & (forward >= 0)) if len(rows) else rows
+    )
     lookups = np.flatnonzero(attribution.is_op & named[meaning.reading])
-    if not len(asking) or not len(lookups):
+    if not len(lookup_nodes) or not len(lookups):
         return forward
     ranges = attribution.trace["ranges"]
     start, thread = ranges["start"].to_numpy(), ranges["thread"].fill_null(NONE).to_numpy()
@@ -385,13 +387,13 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
     seq = meaning.seq.fill_null(NONE).to_numpy()
     numbered = np.flatnonzero(attribution.is_op & (seq >= 0))
     numbered = numbered[np.lexsort((start[numbered], lane[numbered]))]
-    here = forward[asking]
+    here = forward[lookup_nodes]
     after = _next(order, lane, start, here)
     # the last op with a number before the lookup must still have the node's number
     before = _last(numbered, lane, start, after)
     fits = (after >= 0) & (at(seq, before) == seq[here])
     forward = forward.copy()
-    forward[asking] = np.where(fits, after, NONE)
+    forward[lookup_nodes] = np.where(fits, after, NONE)
     return forward
 
 

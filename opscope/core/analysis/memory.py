@@ -178,7 +178,7 @@ def _open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
     ]
     times = [ranges[name].gather(ops.rows).to_numpy() for name in ("start", "end")]
     process = blocks["process"].fill_null(NONE).to_numpy()
-    told = blocks["thread"].is_not_null().to_numpy()
+    has_thread = blocks["thread"].is_not_null().to_numpy()
     thread = blocks["thread"].fill_null(NONE).to_numpy()
     time = blocks["time"].to_numpy()
     found = np.full(len(blocks), NONE, np.int64)
@@ -186,9 +186,9 @@ def _open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
     for key in np.unique(np.stack(columns, axis=1), axis=0).tolist():
         here = np.flatnonzero((columns[0] == key[0]) & (columns[1] == key[1]))
         tree = nest(times[0][here], times[1][here])
-        asked: Any = np.flatnonzero((process == key[0]) & (~told | (thread == key[1])))
-        open_here = at(ops.rows[here], tree.innermost(time[asked]))
-        several[asked] |= (found[asked] >= 0) & (open_here >= 0)
-        found[asked] = np.where(open_here >= 0, open_here, found[asked])
+        block_rows: Any = np.flatnonzero((process == key[0]) & (~has_thread | (thread == key[1])))
+        open_here = at(ops.rows[here], tree.innermost(time[block_rows]))
+        several[block_rows] |= (found[block_rows] >= 0) & (open_here >= 0)
+        found[block_rows] = np.where(open_here >= 0, open_here, found[block_rows])
     found[several] = NONE
     return found

@@ -82,12 +82,12 @@ def priced(ops: Ops, rows: Ints) -> NDArray[np.int32]:
 
 def identity_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
     """Return the columns that identify an op (``totals.SAME_OP``) for op rows."""
-    told = ops.identify(rows)
+    identified = ops.identify(rows)
     return {
-        "op": told.call["op"],
-        "op_type": told.call["op_type"],
-        "direction": told.direction,
-        "layer": told.layer,
-        "source": told.source,
-        **{name: told.call[name] for name in _CALL},
+        "op": identified.call["op"],
+        "op_type": identified.call["op_type"],
+        "direction": identified.direction,
+        "layer": identified.layer,
+        "source": identified.source,
+        **{name: identified.call[name] for name in _CALL},
     }

@@ -78,13 +78,13 @@ class Ops:
         """The times of the ops and of the work that they launched."""
         return times(self.attribution)
 
-    def counting(self, rows: Ints) -> Ints:
+    def counted_ops(self, rows: Ints) -> Ints:
         """Return for each op row the op around it that counts, if one does, else the op itself.
 
         The op with the shapes and the FLOPs gets the time: a marker's ``conv2d``, not the
         ``aten::cudnn_convolution`` without shapes inside it.
         """
-        found = self.costs.costing(rows)
+        found = self.costs.cost_owners(rows)
         return np.where(found >= 0, found, rows)
 
     @property
@@ -119,22 +119,22 @@ class Ops:
         """``direction`` of every range row."""
         reading = self.attribution.meaning.reading
         codes: NDArray[np.int8] = self._own_direction[reading]
-        told = codes != NONE
+        has_own = codes != NONE
         is_call = np.array([r.call is not None for r in self.attribution.meaning.readings], bool)
         engine = AutogradThreads(self.attribution, codes)
-        none_above = not told.any()
+        none_above = not has_own.any()
         for part in pieces(len(reading)):
-            rows = part.start + np.flatnonzero(~told[part])
+            rows = part.start + np.flatnonzero(~has_own[part])
             if none_above:
                 codes[rows] = np.where(is_call[reading[rows]], _FORWARD, NONE)
                 continue
-            found = self.attribution.climb(rows, told)
+            found = self.attribution.climb(rows, has_own)
             otherwise = np.where(is_call[reading[rows]], _FORWARD, NONE)  # a user range has none
             codes[rows] = np.where(found >= 0, at(codes, found), otherwise)
             engine.without(rows[(found < 0) & (otherwise == _FORWARD)])
         if engine.lanes:
             for part in pieces(len(reading)):
-                rows = part.start + np.flatnonzero(~told[part] & (codes[part] == _FORWARD))
+                rows = part.start + np.flatnonzero(~has_own[part] & (codes[part] == _FORWARD))
                 codes[rows[engine.has(rows)]] = _BACKWARD
         return codes
 
@@ -155,10 +155,10 @@ class Ops:
             return np.broadcast_to(np.int32(NONE), len(backward))  # allocates one number only
         found = np.full(len(meaning.reading), NONE, np.int32)
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading]
-        told = (meaning.fwd_thread > 0).fill_null(False).to_numpy()
+        has_thread = (meaning.fwd_thread > 0).fill_null(False).to_numpy()
         numbered = (meaning.seq >= 0).fill_null(False).to_numpy()
-        keyed = numbered & (told | is_node)
-        del told, is_node
+        keyed = numbered & (has_thread | is_node)
+        del has_thread, is_node
         given: dict[int, LookUp] | None = None
         for part in pieces(len(found)):
             rows = part.start + np.flatnonzero(backward[part])
@@ -262,16 +262,16 @@ class Ops:
         forward op, and also its shapes if its own text gives none. With ``inherit`` an op without shapes
         first takes the shapes of the nearest op around it that has some.
         """
-        told = self.identify(rows, inherit=inherit)
+        identified = self.identify(rows, inherit=inherit)
         return Described(
-            told.direction,
+            identified.direction,
             gather(self.attribution.meaning.seq, rows).alias("seq"),
-            told.forward,
-            told.layer,
+            identified.forward,
+            identified.layer,
             self.context.step(*self._places(rows)).alias("step"),
-            told.source,
-            self.user_range(rows, told.forward),
-            told.call,
+            identified.source,
+            self.user_range(rows, identified.forward),
+            identified.call,
         )
 
     def identify(self, rows: Ints, *, inherit: bool = False) -> Identified:
@@ -310,10 +310,10 @@ class Ops:
         paired = np.flatnonzero(forward >= 0)
         if len(paired):
             of = forward[paired]
-            told = self._line_numbers(of)
-            layer[paired] = np.where(told >= 0, told, layer[paired])
-            told = self._line_numbers(of, "source")
-            source[paired] = np.where(source[paired] >= 0, source[paired], told)
+            forward_layer = self._line_numbers(of)
+            layer[paired] = np.where(forward_layer >= 0, forward_layer, layer[paired])
+            forward_source = self._line_numbers(of, "source")
+            source[paired] = np.where(source[paired] >= 0, source[paired], forward_source)
         return [
             reading,
             at(self.attribution.meaning.reading, theirs),
@@ -395,8 +395,8 @@ class Ops:
         places = self._places(rows)
         meaning = self.attribution.meaning
         code = at(meaning.reading, rows)
-        told = [one.layer if one.role != "layer" else None for one in meaning.readings]
-        layer = spread("layer", told, code)
+        layers = [one.layer if one.role != "layer" else None for one in meaning.readings]
+        layer = spread("layer", layers, code)
         source = gather(self.readings["source"], code)
         return (
             first(layer, self.context.layer(*places)),
@@ -415,8 +415,8 @@ class Ops:
 def _own(call: pl.DataFrame, name: str) -> pl.Series:
     """Return whether each row keeps its own value: it has shapes, or (a collective's size and peers)
     parameters."""
-    kept: pl.Series = call["shaped"].fill_null(False)
-    return kept | call["params"].is_not_null() if name == "params" else kept
+    has_own: pl.Series = call["shaped"].fill_null(False)
+    return has_own | call["params"].is_not_null() if name == "params" else has_own
 
 
 def _is_node(reading: Reading) -> bool:

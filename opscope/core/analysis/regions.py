@@ -63,8 +63,8 @@ def compiled_regions(ops: Ops) -> pl.DataFrame:
         name = spread("name", called, at(attribution.meaning.reading, found))
     distinct, place = np.unique(found, return_inverse=True)
     about = ops.describe(distinct)
-    told = [None if r.call is None else r.call.param("fused") for r in readings]
-    fused = [one if isinstance(one, str) else None for one in told]
+    fused_params = [None if r.call is None else r.call.param("fused") for r in readings]
+    fused = [one if isinstance(one, str) else None for one in fused_params]
     frame = pl.DataFrame(
         {
             "region": spread("region", called, at(attribution.meaning.reading, outer)),

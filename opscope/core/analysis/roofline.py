@@ -243,5 +243,5 @@ def tick(durations: pl.Series) -> int:
 
     Some sources round to µs before they write. An empty column counts as exact.
     """
-    kept = durations.drop_nulls()
-    return 1000 if len(kept) and bool((kept % 1000 == 0).all()) else 1
+    known = durations.drop_nulls()
+    return 1000 if len(known) and bool((known % 1000 == 0).all()) else 1

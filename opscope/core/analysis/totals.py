@@ -210,7 +210,7 @@ def _kinds(ops: Ops) -> pl.DataFrame:
         seen[ops.rows] = inside
     kind = np.full(len(parent), NONE, np.int32)
 
-    def told(part: slice) -> tuple[Ints, list[NDArray[Any]]]:
+    def identify_part(part: slice) -> tuple[Ints, list[NDArray[Any]]]:
         rows = part.start + np.flatnonzero(attribution.is_op[part])
         reading, *others = ops.outline(rows)
         places = priced(ops, rows)
@@ -219,8 +219,9 @@ def _kinds(ops: Ops) -> pl.DataFrame:
         )  # one value in most rows
         return rows, [reading, own, *others, seen[rows]]
 
-    told(slice(0, 0))  # compute the cached properties that all pieces need before threads use them
-    for _, (rows, columns) in ahead(told, len(parent)):
+    # compute the cached properties that all pieces need before threads use them
+    identify_part(slice(0, 0))
+    for _, (rows, columns) in ahead(identify_part, len(parent)):
         kind[rows] = numbering.of(*columns)
 
     def lasted(rows: slice) -> Ints:  # of a slice: the lengths of all ranges take 8 bytes each
@@ -239,7 +240,7 @@ def _kinds(ops: Ops) -> pl.DataFrame:
         np.add.at(sums["self_time"], kind[rows], alone[rows])
     device = None
     if ops.on_device:
-        device, sums["kernels"] = launched(attribution, kind, numbering.many, ops.counting)
+        device, sums["kernels"] = launched(attribution, kind, numbering.many, ops.counted_ops)
     elif not attribution.trace.used_gpu:
         device = sums["self_time"]
     within = None if inside is None else seen[row].astype(bool)

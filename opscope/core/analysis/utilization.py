@@ -23,7 +23,7 @@ RECOMPUTED: Final = (
     r"(\.\w+)?$"
 )
 #: A fused attention's backward recomputes the scores: one of its five products (equal head sizes).
-_SCORES_AGAIN: Final = (1, 5)
+_SCORES_RECOMPUTED: Final = (1, 5)
 COLUMNS: Final = (
     *("step", "process", "time", "done_flops", "model_flops", "dtype", "peak"),
     *("mfu", "hfu", "known"),
@@ -36,7 +36,7 @@ def step_utilization(
     device: Device | None,
     devices: int = 1,
     *,
-    again: pl.Series | None = None,
+    recomputed: pl.Series | None = None,
     kernels: pl.DataFrame | None = None,
     replays: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
@@ -44,7 +44,7 @@ def step_utilization(
     (FLOP/s of the process's devices together), mfu, hfu, known.
 
     ``ranges`` is the trace's table, ``ops`` the profile's ops (``op_id``, ``step``, ``process``,
-    ``canonical``, ``op``, ``op_type``, ``direction``, ``dtypes``, ``matrix_flops``). ``again`` marks the
+    ``canonical``, ``op``, ``op_type``, ``direction``, ``dtypes``, ``matrix_flops``). ``recomputed`` marks the
     ops that ``Ops.recomputed`` found; ops whose name shows it count too. ``kernels`` is the profile's
     frame: it gives the number of devices of a process (else ``devices``), and ``known``, the share of the
     step's device time whose FLOPs are known; below 1, MFU and HFU are lower bounds. ``replays`` has a row
@@ -52,7 +52,7 @@ def step_utilization(
     matrix FLOPs count, as in both papers; mfu and hfu are null if the peak or all FLOPs are unknown.
     """
     steps = _steps(ranges)
-    counted = _placed(_counted(ops, again), replays, steps)
+    counted = _placed(_counted(ops, recomputed), replays, steps)
     main = (
         counted.group_by("process", "step", "dtype")
         .agg(pl.col("matrix_flops").sum())
@@ -106,12 +106,12 @@ def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _counted(ops: pl.DataFrame, again: pl.Series | None) -> pl.DataFrame:
+def _counted(ops: pl.DataFrame, recomputed: pl.Series | None) -> pl.DataFrame:
     """Return the ops whose matrix FLOPs count, with the FLOPs that recompute something in ``again``."""
     name = pl.col("op").cast(pl.String)
     backward = pl.col("direction").cast(pl.String) == "backward"
-    over, under = _SCORES_AGAIN
-    marked = pl.lit(False) if again is None else pl.lit(again)
+    over, under = _SCORES_RECOMPUTED
+    marked = pl.lit(False) if recomputed is None else pl.lit(recomputed)
     repeated = (
         pl.when(marked | (backward & name.str.contains(RECOMPUTED)))
         .then(pl.col("matrix_flops"))
@@ -137,10 +137,10 @@ def _placed(
     """Return the ops; an op of a CUDA graph once per replay, in the step in which that was launched."""
     if replays is None or replays.is_empty():
         return counted
-    again = replays.join(counted.drop("step"), on="op_id", how="inner")
+    replayed = replays.join(counted.drop("step"), on="op_id", how="inner")
     captured = counted.join(replays, on="op_id", how="anti")
     return pl.concat(
-        [captured, _in_steps(again, "time", steps).select(captured.columns)],
+        [captured, _in_steps(replayed, "time", steps).select(captured.columns)],
         how="vertical_relaxed",
     )
 

@@ -106,7 +106,7 @@ def attribute(trace: Trace) -> Attribution:
     known = Known.of(trace)
     for rule in RULES:
         known = rule.apply(known)
-    _say(trace, known.notes)
+    _add_notes(trace, known.notes)
     return Attribution(
         known.trace,
         known.meaning,
@@ -117,9 +117,9 @@ def attribute(trace: Trace) -> Attribution:
     )
 
 
-def _say(trace: Trace, notes: tuple[Note, ...]) -> None:
+def _add_notes(trace: Trace, notes: tuple[Note, ...]) -> None:
     """Add ``notes`` to those of ``trace``; a saved profile has them already."""
-    said = set(trace["notes"]["what"].cast(pl.String).to_list()) if notes else set()
+    present = set(trace["notes"]["what"].cast(pl.String).to_list()) if notes else set()
     for note in notes:
-        if note.what not in said:
+        if note.what not in present:
             trace.note(note.severity, note.what, note.how_many)

@@ -19,7 +19,7 @@ from opscope.core.dialects import nccl
 from opscope.core.group_specs import group_size, members_of
 from opscope.core.schema import DTYPE_BITS, ParamValue
 from opscope.core.tables.columns import compact
-from opscope.core.tables.interpret import Meaning, More
+from opscope.core.tables.interpret import ExtendedReadings, Meaning
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.ranks import groups
 from opscope.core.tables.trace import Trace
@@ -75,33 +75,35 @@ def _with_records(
     ranks = _communicators(fields, codes, process)
     keys = np.stack((meaning.reading[rows], codes, process), axis=1)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    made, more = np.empty(len(distinct), np.int32), More(meaning)
+    made, readings = np.empty(len(distinct), np.int32), ExtendedReadings(meaning)
     known_as: dict[tuple[int, _Params], int] = {}  # many records have equal parameters
     for place, (old, code, owner) in enumerate(distinct.tolist()):
-        told = _told(fields[code], owner, ranks)
-        if (old, told) not in known_as:
-            known_as[old, told] = _with(more, old, told) if meaning.readings[old].call else old
-        made[place] = known_as[old, told]
-    return more.meaning(rows, made[inverse.reshape(-1)])
+        params = _params_of(fields[code], owner, ranks)
+        if (old, params) not in known_as:
+            known_as[old, params] = (
+                _with(readings, old, params) if meaning.readings[old].call else old
+            )
+        made[place] = known_as[old, params]
+    return readings.meaning(rows, made[inverse.reshape(-1)])
 
 
 def _with_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
     """Add ``ranks``, the number of participants, to calls that name a process group with a spec."""
-    told = groups(trace).drop_nulls("size").select("process", "group", "size").rows()
-    sizes = {(process, group): size for process, group, size in told}
+    group_rows = groups(trace).drop_nulls("size").select("process", "group", "size").rows()
+    sizes = {(process, group): size for process, group, size in group_rows}
     if not sizes:
         return meaning
     process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
     keys, inverse = np.unique(
         np.stack((meaning.reading[rows], process), axis=1), axis=0, return_inverse=True
     )
-    made, more = np.empty(len(keys), np.int32), More(meaning)
+    made, readings = np.empty(len(keys), np.int32), ExtendedReadings(meaning)
     for place, (old, owner) in enumerate(keys.tolist()):
         call = meaning.readings[old].call
         name = call and next(filter(None, map(call.param, ("process_group", "group_name"))), None)
         size = sizes.get((owner, str(name)))
-        made[place] = old if size is None else _with(more, old, (("ranks", size),))
-    return more.meaning(rows, made[inverse.reshape(-1)])
+        made[place] = old if size is None else _with(readings, old, (("ranks", size),))
+    return readings.meaning(rows, made[inverse.reshape(-1)])
 
 
 def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
@@ -109,8 +111,8 @@ def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
 
     A process gets none if any of its calls has a group of a size other than 1 and the job's.
     """
-    told = trace["processes"].select("process", "world_size").drop_nulls().rows()
-    worlds: dict[int, int] = {process: size for process, size in told if size > 0}
+    process_rows = trace["processes"].select("process", "world_size").drop_nulls().rows()
+    worlds: dict[int, int] = {process: size for process, size in process_rows if size > 0}
     if not worlds:
         return meaning
     process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
@@ -122,11 +124,11 @@ def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
     for owner, size in zip(keys[:, 1].tolist(), sizes, strict=True):
         if size not in (None, 1, worlds.get(owner)):
             worlds.pop(owner, None)
-    made, more = keys[:, 0].astype(np.int32), More(meaning)
+    made, readings = keys[:, 0].astype(np.int32), ExtendedReadings(meaning)
     for place, owner in enumerate(keys[:, 1].tolist()):
         if owner in worlds and calls[place] is not None and sizes[place] is None:
-            made[place] = _with(more, int(made[place]), (("world_size", worlds[owner]),))
-    return more.meaning(rows, made[inverse.reshape(-1)])
+            made[place] = _with(readings, int(made[place]), (("world_size", worlds[owner]),))
+    return readings.meaning(rows, made[inverse.reshape(-1)])
 
 
 def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Series:
@@ -136,8 +138,8 @@ def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Serie
     attrs = trace["kernels"]["attrs"]
     if not len(missing) or attrs.null_count() == len(attrs):
         return own
-    telling = attrs.str.contains('"collective":', literal=True).fill_null(False).to_numpy()
-    kernels = np.flatnonzero(telling & (kernel_op >= 0))
+    has_record = attrs.str.contains('"collective":', literal=True).fill_null(False).to_numpy()
+    kernels = np.flatnonzero(has_record & (kernel_op >= 0))
     op, first = np.unique(kernel_op[kernels], return_index=True)
     found = np.full(len(rows), NONE, np.int64)
     place = np.searchsorted(op, rows[missing])
@@ -163,36 +165,36 @@ def _communicators(
     """Return (process, communicator) → number of ranks, from the payloads of ncclCommInitRank."""
     found: dict[tuple[int, ParamValue], int] = {}
     for code, one in enumerate(fields):
-        told = dict(nccl.parameters(one))
-        ranks, communicator = told.get("ranks"), told.get("communicator")
+        params = dict(nccl.parameters(one))
+        ranks, communicator = params.get("ranks"), params.get("communicator")
         if type(ranks) is int and communicator is not None:
             for owner in np.unique(process[codes == code]).tolist():
                 found[owner, communicator] = ranks
     return found
 
 
-def _told(
+def _params_of(
     fields: dict[str, Any], process: int, ranks_of: Mapping[tuple[int, ParamValue], int]
 ) -> _Params:
     """Return the parameters in the record of a call of ``process``."""
-    told = nccl.parameters(fields) or _kineto(fields)
-    named = dict(told)
+    params = nccl.parameters(fields) or _kineto(fields)
+    named = dict(params)
     ranks = ranks_of.get((process, named.get("communicator")))
     if ranks is not None and "ranks" not in named:
-        told = (*told, ("ranks", ranks))
-    return told
+        params = (*params, ("ranks", ranks))
+    return params
 
 
-def _with(more: More, old: int, told: _Params) -> int:
+def _with(readings: ExtendedReadings, old: int, params: _Params) -> int:
     """Return the number of reading ``old`` with the parameters that its call does not have yet."""
-    reading = more.reading(old)
+    reading = readings.reading(old)
     call = reading.call
     assert call is not None
-    new = tuple((key, value) for key, value in told if call.param(key) is None)
+    new = tuple((key, value) for key, value in params if call.param(key) is None)
     if not new:
         return old
-    told_call = replace(call, params=(*call.params, *new))
-    return more.add(replace(reading, call=told_call), more.text(old))
+    completed = replace(call, params=(*call.params, *new))
+    return readings.add(replace(reading, call=completed), readings.text(old))
 
 
 def _kineto(fields: Mapping[str, Any]) -> _Params:

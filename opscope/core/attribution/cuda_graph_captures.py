@@ -133,8 +133,8 @@ def _once(calls: pl.DataFrame, rows: Ints, kind: Ints) -> Ints:
         }
     ).sort("start", maintain_order=True)
     last = pl.col("row") == pl.col("row").last().over("process", "id", "kind")
-    kept = frame.filter(pl.col("id").is_null() | last)
-    found: Ints = kept["row"].cast(pl.Int64).to_numpy()
+    latest = frame.filter(pl.col("id").is_null() | last)
+    found: Ints = latest["row"].cast(pl.Int64).to_numpy()
     return found
 
 

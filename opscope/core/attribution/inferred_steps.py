@@ -68,15 +68,15 @@ def inferred_steps(
     """
     kinds = _Kinds.of(meaning)
     direction = kinds.direction[meaning.reading]
-    told = np.flatnonzero(direction > 0)
-    if not len(told):
+    directed = np.flatnonzero(direction > 0)
+    if not len(directed):
         return None
     process = ranges["process"].fill_null(NONE).to_numpy()
     stepping = np.unique(process[meaning.role == ROLE["step"]])
     parts = []
-    for number in np.setdiff1d(np.unique(process[told]), stepping).tolist():
+    for number in np.setdiff1d(np.unique(process[directed]), stepping).tolist():
         here = process == number
-        mine = told[here[told]]
+        mine = directed[here[directed]]
         optimizer = mine[direction[mine] == _OPTIMIZER]
         of_functions = kinds.function[meaning.reading[optimizer if len(optimizer) else mine]] >= 0
         compiled = bool(of_functions.mean() > 0.5)
@@ -200,8 +200,8 @@ class _Process:
 
     def by_function(self) -> Found | None:
         function = self._function
-        for told, alone in ((self._is_optimizer, False), (self.is_backward, True)):
-            those = np.unique(function[told & (function >= 0)])
+        for has_direction, alone in ((self._is_optimizer, False), (self.is_backward, True)):
+            those = np.unique(function[has_direction & (function >= 0)])
             runs = [(one, self._runs(function == one)) for one in those.tolist()]
             known = [(one, found) for one, found in runs if found is not None]
             if not known:
@@ -250,8 +250,8 @@ class _Process:
 
     def by_optimizer(self) -> Found | None:
         """Return the steps that end with the optimizer's ops after a backward pass."""
-        told = np.flatnonzero(self.is_backward | self._is_optimizer)
-        works = self._is_optimizer[told]
+        rows = np.flatnonzero(self.is_backward | self._is_optimizer)
+        works = self._is_optimizer[rows]
         if not works.any() or works.all():
             return None
         last = np.flatnonzero(works & ~np.append(works[1:], False))  # of each burst
@@ -260,14 +260,14 @@ class _Process:
             last, begin = last[1:], begin[1:]
         if len(last) < LEAST:
             return None
-        weight = np.where(works, self._kinds.weight[self._reading[told]], 0)
+        weight = np.where(works, self._kinds.weight[self._reading[rows]], 0)
         total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(weight.astype(np.uint64))))
         found = _period(total[last + 1] - total[begin])
         if found is None:
             return None
         many, alike = found
-        ends = np.maximum.accumulate(self._end[told])[last][many - 1 :: many]
-        begun = self._begun(int(self._start[told[begin[0]]]))
+        ends = np.maximum.accumulate(self._end[rows])[last][many - 1 :: many]
+        begun = self._begun(int(self._start[rows[begin[0]]]))
         bounds = ends if begun is None else np.concatenate(([begun], ends))
         return Found(bounds, alike, "optimizer")
 
@@ -283,10 +283,10 @@ class _Process:
     def by_iteration(self) -> Found | None:
         """Return the iterations as steps, if all run the same ops."""
         forward = self._is_op & ~self.is_backward & (self._seq >= 0)
-        told = np.flatnonzero(self.is_backward | forward)
-        backward = self.is_backward[told]
+        rows = np.flatnonzero(self.is_backward | forward)
+        backward = self.is_backward[rows]
         # the first forward op after each backward pass, and the very first
-        begin = told[~backward & np.append(True, backward[:-1])]
+        begin = rows[~backward & np.append(True, backward[:-1])]
         if len(begin) < LEAST + 1 or not backward.any():
             return None
         weight = np.where(self._is_op, self._kinds.weight[self._reading], 0).astype(np.uint64)
@@ -352,7 +352,7 @@ def with_steps(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> tuple[Tra
     all other ranges, and ``meaning`` with the readings of these."""
     ranges = trace["ranges"]
     many, begin = len(found), next_range_id(ranges)
-    told = pl.format(
+    fields = pl.format(
         'inferred":true,"confidence":{},"by":"{}"', pl.col("confidence").round(3), "by"
     )
     added = found.select(
@@ -365,7 +365,7 @@ def with_steps(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> tuple[Tra
         pl.lit("inferred").alias("domain"),
         pl.lit("step").alias("category"),
         pl.format("step {}", "step").alias("text"),
-        pl.concat_str(pl.lit('{"'), told, pl.lit("}")).alias("attrs"),
+        pl.concat_str(pl.lit('{"'), fields, pl.lit("}")).alias("attrs"),
         pl.lit("pushpop").alias("kind"),
     )
     numbers = found["step"].unique().sort().to_list()

@@ -33,8 +33,8 @@ def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps
     """
     kernels, ranges = trace["kernels"], trace["ranges"]
     op = np.full(len(kernels), NONE, np.int32)
-    told = kernels["op_key"].is_not_null().to_numpy()
-    if not told.any():
+    has_key = kernels["op_key"].is_not_null().to_numpy()
+    if not has_key.any():
         return trace, NamedOps(op, np.zeros(len(kernels), bool), len(ranges))
     keyed = _by_name(kernels)
     rows = np.flatnonzero(keyed["op_key"].is_not_null().to_numpy())
@@ -47,7 +47,7 @@ def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps
         .sort("execution")
     )
     whole = pl.concat([ranges, _as_ranges(made, ranges)])
-    return trace.replace(ranges=whole), NamedOps(op, (op >= 0) & ~told, len(ranges))
+    return trace.replace(ranges=whole), NamedOps(op, (op >= 0) & ~has_key, len(ranges))
 
 
 def _spans(

@@ -10,14 +10,18 @@ import numpy as np
 import polars as pl
 
 from opscope.core.attribution.known import Note
-from opscope.core.attribution.node_gradients import forward_graph, pair_gradients, told_backward
+from opscope.core.attribution.node_gradients import (
+    forward_graph,
+    is_marked_backward,
+    pair_gradients,
+)
 from opscope.core.attribution.node_runs import runs_of
 from opscope.core.attribution.specs import Specs, is_hlo
 from opscope.core.dialects import Reading, hlo
 from opscope.core.rangetext import format_call
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.tables.columns import pairs
-from opscope.core.tables.interpret import ROLE, Meaning, More
+from opscope.core.tables.interpret import ROLE, ExtendedReadings, Meaning
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 
@@ -70,22 +74,22 @@ def merge_specs(trace: Trace, meaning: Meaning) -> tuple[Meaning, tuple[Note, ..
     if not len(known):
         return meaning, notes
     meaning = pair_gradients(specs, meaning, ranges, rows[known], spec[known], run[known])
-    which, told, inverse = pairs(own[known], spec[known])
-    each = zip(which.tolist(), told.tolist(), strict=True)
-    more = More(meaning)
-    made = np.array([_explained(more, specs, *pair) for pair in each], np.int32)
+    readings_of, specs_of, inverse = pairs(own[known], spec[known])
+    each = zip(readings_of.tolist(), specs_of.tolist(), strict=True)
+    readings = ExtendedReadings(meaning)
+    made = np.array([_explained(readings, specs, *pair) for pair in each], np.int32)
     if inferred.any():
         notes = (*notes, Note("info", _BY_LATEST_SPEC, int(inferred.sum())))
-    return more.meaning(rows[known], made[inverse]), notes
+    return readings.meaning(rows[known], made[inverse]), notes
 
 
 def _is_bare(reading: Reading) -> bool:
     return reading.key is not None and (reading.call is None or reading.call.outputs is None)
 
 
-def _explained(more: More, specs: Specs, old: int, spec: int) -> int:
+def _explained(readings: ExtendedReadings, specs: Specs, old: int, spec: int) -> int:
     """Add a reading with the spec's call and return its number; ``old`` if the spec has no call."""
-    reading, call = more.reading(old), specs.calls[spec]
+    reading, call = readings.reading(old), specs.calls[spec]
     if call is None:
         return old
     layer, direction = call.param("layer"), reading.direction
@@ -93,14 +97,14 @@ def _explained(more: More, specs: Specs, old: int, spec: int) -> int:
         params = tuple(param for param in call.params if param[0] != "layer")
         call, reading = replace(call, params=params), replace(reading, layer=layer or None)
     if is_hlo(call):  # the operation's path has the direction, the range's name does not
-        told = hlo.reading(call)
-        direction = told.direction
+        hlo_reading = hlo.reading(call)
+        direction = hlo_reading.direction
         if not isinstance(layer, str):
-            reading = replace(reading, layer=told.layer or reading.layer)
+            reading = replace(reading, layer=hlo_reading.layer or reading.layer)
     elif reading.call is not None and not call.truncated:
         # keep the name of what ran: a fused kernel runs as the node of its last op, which has the spec
         call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
-    if not is_hlo(call) and told_backward(call):
+    if not is_hlo(call) and is_marked_backward(call):
         params = tuple(param for param in call.params if param[0] != "direction")
         call, direction = replace(call, params=params), direction or "backward"
     if forward_graph(call) is not None:  # it differentiates a function, or calls an op that does
@@ -108,7 +112,7 @@ def _explained(more: More, specs: Specs, old: int, spec: int) -> int:
     if _DATASET in specs.table["graph"][spec]:
         direction = "input"
     reading = replace(reading, role="op", call=call, direction=direction)
-    return more.add(reading, format_call(call, None))
+    return readings.add(reading, format_call(call, None))
 
 
 def _as_ran(call: OpCall, inputs: tuple[Arg, ...]) -> OpCall:

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.schema import OpCall, ParamValue
-from opscope.core.tables.interpret import Meaning, More
+from opscope.core.tables.interpret import ExtendedReadings, Meaning
 
 _MOST_NAMED = 8
 _MOST_PEERS = 64
@@ -55,42 +55,42 @@ def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
         .filter(pl.col("members") != "")
     )
     ends = groups["end"].to_numpy()
-    more, changed = More(meaning), meaning.reading[ends]
+    readings, changed = ExtendedReadings(meaning), meaning.reading[ends]
     for members in groups["members"].unique():  # a loop over distinct groups, not over events
         mine = (groups["members"] == members).to_numpy()
         calls_of = [meaning.readings[int(number)].call for number in members.split("+")]
         for old in np.unique(meaning.reading[ends[mine]]):
-            new = _group(more, int(old), [call for call in calls_of if call])
+            new = _group(readings, int(old), [call for call in calls_of if call])
             changed[mine & (meaning.reading[ends] == old)] = new
-    return more.meaning(ends, changed)
+    return readings.meaning(ends, changed)
 
 
-def _group(more: More, end: int, members: list[OpCall]) -> int:
+def _group(readings: ExtendedReadings, end: int, members: list[OpCall]) -> int:
     names = [call.name for call in members]
     distinct = list(dict.fromkeys(names))
     cut = "" if len(distinct) <= _MOST_NAMED else "+…"
     counts = tuple((name, names.count(name)) for name in distinct[:_MOST_NAMED])
     call = OpCall("+".join(distinct[:_MOST_NAMED]) + cut, params=(*counts, *_together(members)))
-    reading = replace(more.reading(end), call=call, direction="communication")
-    return more.add(reading, more.text(end))
+    reading = replace(readings.reading(end), call=call, direction="communication")
+    return readings.add(reading, readings.text(end))
 
 
 def _together(members: list[OpCall]) -> tuple[tuple[str, ParamValue], ...]:
     """Return the parameters that a group's calls share, their peers, and the sum of their bytes if all are
     known."""
-    told: list[tuple[str, ParamValue]] = []
+    params: list[tuple[str, ParamValue]] = []
     for key in ("communicator", "ranks", "root", "reduction"):
         values = {call.param(key) for call in members}
         if len(values) == 1 and None not in values:
-            told.append((key, values.pop()))
+            params.append((key, values.pop()))
     peers = sorted({peer for call in members if type(peer := call.param("peer")) is int})
     if peers:
-        told.append(("peers", tuple(peers[:_MOST_PEERS])))
+        params.append(("peers", tuple(peers[:_MOST_PEERS])))
     sizes = [size for call in members if type(size := call.param("bytes")) is int]
     if sizes and len(sizes) == len(members):
-        told.append(("bytes", sum(sizes)))
+        params.append(("bytes", sum(sizes)))
         for key, name in (("sent", "ncclSend"), ("received", "ncclRecv")):
             part = [size for call, size in zip(members, sizes, strict=True) if call.name == name]
             if part:
-                told.append((key, sum(part)))
-    return tuple(told)
+                params.append((key, sum(part)))
+    return tuple(params)

@@ -27,7 +27,7 @@ def pair_gradients(
     backward = np.array([reading.direction == "backward" for reading in meaning.readings], bool)
     differentiates = np.array(
         [
-            hlo.reading(call).direction == "backward" if is_hlo(call) else told_backward(call)
+            hlo.reading(call).direction == "backward" if is_hlo(call) else is_marked_backward(call)
             for call in specs.calls
         ],
         bool,
@@ -86,13 +86,13 @@ def _turn_of_forward(
     for number, backward, forwards in pairs:
         at = runs[(process == number) & ((graph == backward) | (graph == forwards))]
         is_back = np.isin(at, runs[graph == backward])
-        of.update(_pops(at, is_back))
+        of.update(_pair_pops_with_pushes(at, is_back))
     mine = np.flatnonzero(other & np.isin(run, list(of)))
     turn[mine] = [of[one] for one in run[mine].tolist()]
     return turn
 
 
-def _pops(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+def _pair_pops_with_pushes(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     """Yield (pop, push) of ``rows`` in time order: a pop belongs to the latest push not popped yet."""
     depth = np.cumsum(np.where(is_pop, -1, 1)) + is_pop
     order = np.argsort(depth, kind="stable")
@@ -147,8 +147,8 @@ def _of_functions(specs: Specs, names: Ints) -> Ints:
     for row, paths in stands_for.items():
         function = _function(specs.calls[row])
         if function is not None:
-            told = (*graphs[row][:2], function, *sorted(paths))
-            same[names[row]] = numbers.setdefault(told, int(names[row]))
+            key = (*graphs[row][:2], function, *sorted(paths))
+            same[names[row]] = numbers.setdefault(key, int(names[row]))
     return same[names]
 
 
@@ -180,12 +180,14 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
     for row in rows.tolist():
         *where, graph, key = graphs[row]
         call = specs.calls[row]
-        told = None if call is None else call.param("forward")
+        forward_name = None if call is None else call.param("forward")
         place = nodes
         if is_hlo(call):  # the compiler named it; its path is that of the op it was made from
             key, place = str(call.param("op_name")), operations
         graph = forward_graph(call) or graph
-        for name in (told,) if isinstance(told, str) else tsl.forward_keys(str(key)):
+        for name in (
+            (forward_name,) if isinstance(forward_name, str) else tsl.forward_keys(str(key))
+        ):
             forward = place.get((*where, graph, name))
             if forward is not None:
                 found[row] = forward
@@ -203,7 +205,7 @@ def _function(call: OpCall | None) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def told_backward(call: OpCall | None) -> bool:
+def is_marked_backward(call: OpCall | None) -> bool:
     """Return whether a node's spec marks it as backward work; its name does not show that."""
     return _param(call, "direction") == "backward"
 

@@ -135,8 +135,8 @@ def _follow_graphs(known: Known) -> Known:
         by_region += regions
         by_order += int(replay.inferred.sum())
     notes = (Note("warning", GIVEN_TO_REGION, by_region), Note("info", GIVEN_BY_ORDER, by_order))
-    said = tuple(note for note in notes if note.how_many)
-    return replace(known, launched=launched, notes=known.notes + said)
+    counted = tuple(note for note in notes if note.how_many)
+    return replace(known, launched=launched, notes=known.notes + counted)
 
 
 def _take_named(known: Known) -> Known:
@@ -156,14 +156,14 @@ def _infer_steps(known: Known) -> Known:
         return known
     trace, meaning = with_steps(known.trace, known.meaning, steps)
     by = ", ".join(steps["by"].unique().sort())
-    said = STEPS_INFERRED.format(by=by, confidence=float(steps["confidence"].to_numpy().min()))
+    message = STEPS_INFERRED.format(by=by, confidence=float(steps["confidence"].to_numpy().min()))
     return replace(
         known,
         trace=trace,
         meaning=meaning,
         is_op=np.append(known.is_op, np.zeros(len(steps), bool)),
         parent=np.append(known.parent, np.full(len(steps), NONE, known.parent.dtype)),
-        notes=(*known.notes, Note("info", said, len(steps))),
+        notes=(*known.notes, Note("info", message, len(steps))),
     )
 
 

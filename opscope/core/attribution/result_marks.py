@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from opscope.core.rangetext import RangeTextError, format_call, parse_result
 from opscope.core.tables.columns import pairs
-from opscope.core.tables.interpret import ROLE, Meaning, More
+from opscope.core.tables.interpret import ROLE, ExtendedReadings, Meaning
 from opscope.core.tables.intervals import nest
 from opscope.core.tables.lanes import lanes
 
@@ -39,24 +39,24 @@ def merge_results(ranges: pl.DataFrame, meaning: Meaning, ops: NDArray[np.bool_]
     rows, of_mark = np.concatenate(held_row), np.concatenate(held_mark)
     ops_of, marks_of, inverse = pairs(meaning.reading[rows], meaning.reading[of_mark])
     each = zip(ops_of.tolist(), marks_of.tolist(), strict=True)
-    more = More(meaning)
-    made = np.array([_joined(more, op, mark) for op, mark in each], np.int32)
-    return more.meaning(rows, made[inverse])
+    readings = ExtendedReadings(meaning)
+    made = np.array([_joined(readings, op, mark) for op, mark in each], np.int32)
+    return readings.meaning(rows, made[inverse])
 
 
-def _joined(more: More, op: int, mark: int) -> int:
+def _joined(readings: ExtendedReadings, op: int, mark: int) -> int:
     """Add the reading ``op`` with the outputs of ``mark``; return its number (``op`` if unchanged)."""
-    reading = more.reading(op)
+    reading = readings.reading(op)
     if reading.call is None or reading.call.outputs is not None:
         return op
     try:
-        told = parse_result(more.text(mark))
+        result = parse_result(readings.text(mark))
     except RangeTextError:
         return op
     call = replace(
         reading.call,
-        outputs=told.outputs,
-        device=told.device or reading.call.device,
-        truncated=reading.call.truncated or told.truncated,
+        outputs=result.outputs,
+        device=result.device or reading.call.device,
+        truncated=reading.call.truncated or result.truncated,
     )
-    return more.add(replace(reading, call=call), format_call(call, None))
+    return readings.add(replace(reading, call=call), format_call(call, None))

@@ -122,7 +122,7 @@ class Specs:
         else the first after it. If ``graph`` (null: unknown) has none, it is the spec of the latest graph
         of the process with such a key, which is inferred. ``framework`` may be the range's domain.
         """
-        asked = pl.DataFrame(
+        queries = pl.DataFrame(
             {
                 "process": pl.Series(process, dtype=pl.Int32),
                 "family": _mapped(framework, family),
@@ -130,11 +130,11 @@ class Specs:
                 "key": key.cast(pl.String),
                 "time": time,
             }
-        ).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("asked"))
-        found = np.full(len(asked), NONE, np.int64)
-        named = asked.with_columns(_keys(asked["family"], asked["key"]))
-        plain = asked.with_columns(
-            _keys(asked["family"], _mapped(asked["key"], node_names.plain_key))
+        ).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("query"))
+        found = np.full(len(queries), NONE, np.int64)
+        named = queries.with_columns(_keys(queries["family"], queries["key"]))
+        plain = queries.with_columns(
+            _keys(queries["family"], _mapped(queries["key"], node_names.plain_key))
         )
         for graph_known in (True, False):
             unsure = found < 0
@@ -142,7 +142,7 @@ class Specs:
                 for name in ("key", "short"):
                     left = pl.Series(found < 0)
                     if graph_known:
-                        left &= asked["graph"].is_not_null()
+                        left &= queries["graph"].is_not_null()
                     by = [*_WHERE, *(("graph",) if graph_known else ()), name]
                     self._look_up(keys.filter(left), by, found)
         return found, unsure & (found >= 0)
@@ -152,16 +152,16 @@ class Specs:
         mine = self.table.filter((pl.col("process") == process) & (pl.col("graph") == graph))
         return dict(mine.select("key", "text").rows())
 
-    def _look_up(self, asked: pl.DataFrame, by: list[str], found: Ints) -> None:
-        """Write the spec rows for ``asked`` into ``found``."""
-        if asked.is_empty() or self.table.is_empty():
+    def _look_up(self, queries: pl.DataFrame, by: list[str], found: Ints) -> None:
+        """Write the spec rows for ``queries`` into ``found``."""
+        if queries.is_empty() or self.table.is_empty():
             return
         specs = self.table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
         # Mostly a key has one text: then the time does not matter.
         single = specs.group_by(by).agg(pl.col("row").last(), pl.col("text").n_unique())
-        joined = asked.join(single, on=by, how="inner")
+        joined = queries.join(single, on=by, how="inner")
         plain = joined.filter(pl.col("text") == 1)
-        found[plain["asked"].to_numpy()] = plain["row"].to_numpy()
+        found[plain["query"].to_numpy()] = plain["row"].to_numpy()
         several = joined.filter(pl.col("text") > 1).drop("row", "text").sort("time")
         if several.is_empty():
             return
@@ -170,7 +170,7 @@ class Specs:
             hit = several.join_asof(
                 specs, on="time", by=by, strategy=strategy, check_sortedness=False
             )
-            at = hit["asked"].to_numpy()
+            at = hit["query"].to_numpy()
             row = hit["row"].fill_null(NONE).to_numpy()
             found[at] = np.where(found[at] < 0, row, found[at])
 

@@ -36,7 +36,7 @@ ROLE: Final = {name: number for number, name in enumerate(ROLES)}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What the ranges of a trace mean. It is immutable; ``More`` makes another with more readings.
+    """What the ranges of a trace mean. It is immutable; ``ExtendedReadings`` makes another with more readings.
 
     ``reading``: per range row, the place of its reading in ``readings``. ``seq``, ``fwd_thread``: per
     row, from the columns or else from the text; null where unknown.
@@ -55,7 +55,7 @@ class Meaning:
         return roles[self.reading]
 
 
-class More:
+class ExtendedReadings:
     """Collects readings to add to a meaning; their numbers continue those of its readings."""
 
     def __init__(self, meaning: Meaning) -> None:

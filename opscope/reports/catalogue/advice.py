@@ -20,9 +20,9 @@ def advised(report: Report, profile: Profile, view: View) -> Table:
     frame = report.frame(profile)
     below = []
     for row in frame.to_dicts() if view.top is None else frame.head(view.top).to_dicts():
-        said = {"": row["finding"] or row["reason"], "where": row["evidence"]}
-        said |= {"change": row["recommendation"], "saving": row["reasoning"]}
-        for what, text in said.items():
+        sentences = {"": row["finding"] or row["reason"], "where": row["evidence"]}
+        sentences |= {"change": row["recommendation"], "saving": row["reasoning"]}
+        for what, text in sentences.items():
             if text:
                 below.append(
                     f"  {what}: {units.text(text)}"

@@ -54,11 +54,11 @@ def _means(rows: list[dict[str, Any]]) -> list[str]:
     """Return a line for each kind in ``rows`` whose name alone does not explain it."""
     # loads Polars
     from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNKNOWN
-    from opscope.core.perf.kinds import kinds as known
+    from opscope.core.perf.kinds import kinds as all_kinds
 
-    told = {row["kind"] for row in rows if row["share"] >= WORTH}
+    shown_kinds = {row["kind"] for row in rows if row["share"] >= WORTH}
     puzzling = (COPIES, OTHER, UNKNOWN, NO_OP)
-    return [f"{name}: {known()[name].means}" for name in puzzling if name in told]
+    return [f"{name}: {all_kinds()[name].means}" for name in puzzling if name in shown_kinds]
 
 
 REPORT = Report(

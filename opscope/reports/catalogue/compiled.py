@@ -21,12 +21,12 @@ _COUNTED: Final = "torch.compile: "
 def regions(report: Report, profile: Profile, view: View) -> Table:
     """Return the compiled regions, and below them what the compiler counted."""
     table = listed(report, report.frame(profile), view)
-    told = [
+    counted = [
         f"{units.text(row['what']).removeprefix(_COUNTED)}: {units.count(row['how_many'])}"
         for row in profile.notes().to_dicts()
         if units.text(row["what"]).startswith(_COUNTED)
     ]
-    return replace(table, footnotes=[*told, *table.footnotes])
+    return replace(table, footnotes=[*counted, *table.footnotes])
 
 
 REPORT = Report(

@@ -34,8 +34,10 @@ def summary(profile: Profile) -> Table:
     if (on_cpu or row.get("kernel_time") is not None) and row.get("window_time") is not None:
         line("  captured", units.time(row["window_time"]), _window(profile, row))
     if on_cpu:
-        told = row.get("kernel_time") is not None
-        what = "time of ops, and of steps outside any op" if told else "no ops and no steps either"
+        has_time = row.get("kernel_time") is not None
+        what = (
+            "time of ops, and of steps outside any op" if has_time else "no ops and no steps either"
+        )
         line("CPU time", units.time(row.get("kernel_time")), f"no GPU was recorded: {what}")
     else:
         line("device busy", units.time(row.get("device_busy")), _of_wall(row))
@@ -73,7 +75,7 @@ def summary(profile: Profile) -> Table:
             Column("remark", "", _blank, flexible=True, least=24),
         ],
         [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
-        [*_told(profile), *_stepless(profile, row), *_left_out(row)],
+        [*_warnings(profile), *_stepless(profile, row), *_left_out(row)],
         headings=False,
     )
 
@@ -127,9 +129,9 @@ def _window(profile: Profile, row: Mapping[str, Any]) -> str:
     """Return which steps have kernels (without a GPU: ops), and why the others have none."""
     windows = profile.trace["windows"].filter(profile.trace["windows"]["source"].is_not_null())
     gives = "ops" if profile.cpu_only else "kernels"
-    told = windows.select("first_step", "last_step", "ended").drop_nulls().unique().rows()
-    if len(told) == 1 and row.get("steps"):
-        first, last, ended = told[0]
+    bounds = windows.select("first_step", "last_step", "ended").drop_nulls().unique().rows()
+    if len(bounds) == 1 and row.get("steps"):
+        first, last, ended = bounds[0]
         return f"{gives} of steps {first} to {last} only, {ended}"
     steps = f"{row.get('window_steps') or 0:,} of {_plural(row.get('steps'), 'step')}"
     whys = sorted(set(windows["ended"].drop_nulls().to_list()))
@@ -251,8 +253,8 @@ def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Map
 def _part(row: Mapping[str, Any]) -> str:
     """Return a part's name, such as ``in 'evaluate', backward, off the CPU: futex``; "" if it has none."""
     inside = [f"in {units.text(row['range'])!r}" if row["range"] else ""]
-    told = (units.text(row[key]) if row[key] else "" for key in ("phase", "state"))
-    return ", ".join(filter(None, (*inside, *told)))
+    labels = (units.text(row[key]) if row[key] else "" for key in ("phase", "state"))
+    return ", ".join(filter(None, (*inside, *labels)))
 
 
 def _tensor_share(row: Mapping[str, Any]) -> str:
@@ -262,14 +264,14 @@ def _tensor_share(row: Mapping[str, Any]) -> str:
 
 def _tensor_remark(row: Mapping[str, Any]) -> str:
     """Return what the share refers to, and for how much time the use of Tensor Cores is not known."""
-    said = "of kernel time is in kernels that use them"
+    remark = "of kernel time is in kernels that use them"
     rest, whole = row.get("tensor_core_undetermined_time"), row.get("kernel_time")
     if not rest or not whole:
-        return said
-    return f"{said}; for {units.share(rest / whole)} ({units.time(rest)}) it is not known"
+        return remark
+    return f"{remark}; for {units.share(rest / whole)} ({units.time(rest)}) it is not known"
 
 
-def _told(profile: Profile) -> list[str]:
+def _warnings(profile: Profile) -> list[str]:
     """Return the warnings about the trace, equal ones once; ``opscope doctor FILE`` shows all notes."""
     counts: dict[tuple[str, str], int] = {}
     for row in profile.notes().to_dicts():

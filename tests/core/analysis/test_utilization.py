@@ -68,8 +68,8 @@ def test_recomputed_ops_are_hardware_flops_alone():
         {"matrix_flops": 100, "direction": "backward"},
         {"matrix_flops": 200, "direction": "backward"},
     )
-    again = pl.Series([False, True, False])
-    row = step_utilization(steps((0, 9)), table, H100, again=again).row(0, named=True)
+    recomputed = pl.Series([False, True, False])
+    row = step_utilization(steps((0, 9)), table, H100, recomputed=recomputed).row(0, named=True)
     assert (row["done_flops"], row["model_flops"]) == (400, 300)
 
 

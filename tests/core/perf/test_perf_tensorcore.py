@@ -132,7 +132,7 @@ def test_every_matrix_op_as_dlprof_has_it(shared):
     profile = load(shared / "dlprof" / "nsys_profile.sqlite")
     costs, launched = profile._ops.costs, profile.attribution.kernels
     # DLProf's op is the marker, ours the op inside it that launched: they meet in the op that counts
-    counting = pl.Series("counting", costs.costing(launched.op.astype("int64")))
+    counting = pl.Series("counting", costs.cost_owners(launched.op.astype("int64")))
     ours = profile.kernels().with_columns(counting).filter(pl.col("tc_eligible"))
     found = {}
     for row in (
