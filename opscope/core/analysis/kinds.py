@@ -82,7 +82,7 @@ def _told(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
     kinds = [of.of_op(*row) for row in sums.select(_CALL).rows()]
     if whole:
         known = zip(kinds, sums.select("op", "op_type").rows(), strict=True)
-        kinds = [kind or of.of_untold_op(op, family) for kind, (op, family) in known]
+        kinds = [kind or of.of_op_by_name(op, family) for kind, (op, family) in known]
     return sums.select(
         pl.Series("kind", kinds, pl.String),
         "op",
