@@ -235,9 +235,9 @@ class Columns:
 
     def lowered(self, rows: Block) -> Column:
         """The categories in lower case."""
-        used = np.unique(rows.pairs, return_index=True)[1]
+        first_rows = np.unique(rows.pairs, return_index=True)[1]
         written = list(self._pairs)
-        for place in np.sort(used).tolist():  # numbered in order of appearance
+        for place in np.sort(first_rows).tolist():  # numbered in order of appearance
             self.categories[written[rows.pairs[place]][1].lower()]
         code = [self.categories.get(category.lower(), -1) for _, category in written]
         return np.array(code, np.int32)[rows.pairs]

@@ -63,13 +63,13 @@ def op_text(
     sizes = _json(dims) if dims else None
     if not isinstance(sizes, list):
         return format_call(OpCall(name, frames=frames))
-    given = len(sizes)
+    count = len(sizes)
     call = _call(
         name,
         sizes,
-        _list(types, given),
-        _list(strides, given),
-        _list(values, given),
+        _list(types, count),
+        _list(strides, count),
+        _list(values, count),
         frames,
     )
     try:

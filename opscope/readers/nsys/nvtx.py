@@ -384,13 +384,13 @@ def inherited(
         theirs = by_number.get(key % (1 << 32))
         if code in names or not theirs:
             continue
-        process, seen = key >> 32, set()
-        while process not in theirs and process in parents and process not in seen:
-            seen.add(process)
+        process, visited = key >> 32, set()
+        while process not in theirs and process in parents and process not in visited:
+            visited.add(process)
             process = parents[process]
         if process in theirs:
             found[code] = theirs[process]
-        elif not seen and len({names[other] for other in theirs.values()}) == 1:
+        elif not visited and len({names[other] for other in theirs.values()}) == 1:
             found[code] = min(theirs.values())
     return found
 

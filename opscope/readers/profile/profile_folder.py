@@ -151,7 +151,7 @@ def _fill(
             ranks = rank if "process" in TABLES[name] else {}
             tables[name] = _store(pen, folder, name, trace[name], ranks)
         others = {
-            name: _store_extra(pen, folder, f"extra.{name}", given) for name, given in extra.items()
+            name: _store_extra(pen, folder, f"extra.{name}", parts) for name, parts in extra.items()
         }
     origin = _public(trace.origin)
     if isinstance(origin.get("command"), list):
@@ -180,7 +180,6 @@ class _Pen:
         """Have ``job(*arguments)`` done.
 
         It holds ``rows`` that nothing else does: where many wait, wait for them.
-
         Raises what an earlier job raised.
         """
         self._jobs.append((rows, self._thread.submit(job, *arguments)))
