@@ -34,16 +34,16 @@ def open(
     """
     if not isinstance(path, (str, os.PathLike)):
         return _join(list(path), "an empty list of files", strict, lean)
-    place = Path(path)
-    found = find(place)
+    location = Path(path)
+    found = find(location)
     if found is None:
-        return _join(_traces(place), f"{place}: a folder without traces", strict, lean)
+        return _join(_traces(location), f"{location}: a folder without traces", strict, lean)
     # a recording may have several processes, and one of them may be damaged
     if found.name == "recording" and not strict:
         from .recording.reader import collect  # lazy: it loads Polars
 
-        return collect(place)
-    return found.read(place, lean)
+        return collect(location)
+    return found.read(location, lean)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -56,12 +56,12 @@ def format_of(path: str | os.PathLike[str]) -> str:
 def _traces(folder: Path) -> list[Path]:
     """The files and profiles in a folder whose first bytes are a trace's, in order of name."""
     found = []
-    for place in sorted(folder.iterdir()):
-        if place.name.startswith("."):
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("."):
             continue
         try:
-            if format_of(place) != "folder":
-                found.append(place)
+            if format_of(entry) != "folder":
+                found.append(entry)
         except BadInput:  # a log or a README beside the traces
             continue
     return found

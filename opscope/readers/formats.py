@@ -95,10 +95,10 @@ def _head(path: Path) -> bytes:
     return head
 
 
-def _in_profile(place: Path) -> bool:
-    """Whether ``place`` is a file inside an opscope profile."""
-    meta = place.parent / "meta.json"
-    if not meta.is_file() or not (place.suffix == ".parquet" or place == meta):
+def _in_profile(path: Path) -> bool:
+    """Whether ``path`` is a file inside an opscope profile."""
+    meta = path.parent / "meta.json"
+    if not meta.is_file() or not (path.suffix == ".parquet" or path == meta):
         return False
     with meta.open("rb") as file:
         return b'"format": "opscope"' in file.read(64)
@@ -125,7 +125,7 @@ def _others(path: tuple[str, ...]) -> tuple[Found, ...]:
             if not all(callable(getattr(reader, name, None)) for name in ("recognise", "read")):
                 raise TypeError("it lacks recognise(head, path) or read(path)")
         except Exception as error:  # noqa: BLE001 - another package's fault must not block other files
-            _log.warning("opscope: the reader %s is left out: %s", _of(point), _said(error))
+            _log.warning("opscope: the reader %s is left out: %s", _of(point), _describe(error))
         else:
             found.append(Found(point.name, reader, False))
     return tuple(found)
@@ -136,7 +136,7 @@ def _recognises(found: Found, head: bytes, path: Path) -> bool:
         return bool(found.reader.recognise(head, path))
     except Exception as error:  # noqa: BLE001 - the same
         _log.warning("opscope: the reader %s cannot say whether it reads %s: %s",
-                     found.name, os.fspath(path), _said(error))  # fmt: skip
+                     found.name, os.fspath(path), _describe(error))  # fmt: skip
         return False
 
 
@@ -153,7 +153,7 @@ def _read(found: Found, path: Path) -> Trace:
     except BadInput:
         raise
     except Exception as error:
-        what = f"the reader {found.name} of another package failed: {_said(error)}"
+        what = f"the reader {found.name} of another package failed: {_describe(error)}"
         raise BadInput(path, what) from error
 
 
@@ -161,5 +161,5 @@ def _of(point: EntryPoint) -> str:
     return f"{point.name} ({point.value})"
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -114,10 +114,10 @@ def _most(values: list[Any]) -> int:
 def _small(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
     """Cast integers to the column's narrower type, also from text; null where they do not fit."""
     for column, dtype in table_schema(name).items():
-        given = frame.schema.get(column)
-        if given in (None, dtype):
+        recorded_dtype = frame.schema.get(column)
+        if recorded_dtype in (None, dtype):
             continue
-        if given.is_nested() or given == pl.Object:
+        if recorded_dtype.is_nested() or recorded_dtype == pl.Object:
             small = pl.Series(column, [None], dtype=dtype).new_from_index(0, len(frame))
         elif dtype.is_integer():
             small = frame[column].cast(dtype, strict=False)

@@ -274,7 +274,7 @@ class Database:
 
     def faults(self) -> list[tuple[str, str, int]]:
         """Notes on values of the wrong type: (severity, what, how many)."""
-        return told_faults(self._faults)
+        return fault_notes(self._faults)
 
     def _fetch(self, connection: Any, sql: str, what: str) -> pl.DataFrame:
         from adbc_driver_sqlite import StatementOptions
@@ -380,7 +380,7 @@ def _texts(column: pl.Series) -> pl.Series:
         return pl.Series(column.name, mended, pl.String)
 
 
-def told_faults(faults: Mapping[tuple[str, str, Any], int]) -> list[tuple[str, str, int]]:
+def fault_notes(faults: Mapping[tuple[str, str, Any], int]) -> list[tuple[str, str, int]]:
     """Notes on how many values of each (table, column, part of its rows) have the wrong type."""
     counts: Counter[tuple[str, str]] = Counter()
     for (table, column, _), many in faults.items():

@@ -14,7 +14,7 @@ from opscope.core.analysis.ops import Ops
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.compiled_regions import GENERATED, name_fused
 from opscope.core.perf import tensorcore
-from opscope.core.perf.devices.kernel_names import used_by
+from opscope.core.perf.devices.kernel_names import which_use_tensor_cores
 from opscope.core.tables.columns import ahead, at, compact, gather, matching, pairs, spread
 from opscope.core.tables.intervals import NONE
 
@@ -124,7 +124,7 @@ def _tensor_core(frame: pl.DataFrame, without: bool) -> pl.Series:
     no device has Tensor Cores.
     """
     codes, distinct = compact(frame["name"])
-    named = gather(pl.Series(used_by(distinct), dtype=pl.Boolean), codes)
+    named = gather(pl.Series(which_use_tensor_cores(distinct), dtype=pl.Boolean), codes)
     if without:
         return named.fill_null(False).alias("tensor_core")
     families, kinds = compact(frame["op_type"])

@@ -82,7 +82,7 @@ def _by_op(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
     kinds = [perf_kinds.of_op(*row) for row in sums.select(_CALL).rows()]
     if whole:
         known = zip(kinds, sums.select("op", "op_type").rows(), strict=True)
-        kinds = [kind or perf_kinds.of_untold_op(op, family) for kind, (op, family) in known]
+        kinds = [kind or perf_kinds.of_op_by_name(op, family) for kind, (op, family) in known]
     return sums.select(
         pl.Series("kind", kinds, pl.String),
         "op",

@@ -84,7 +84,7 @@ UNKNOWN: Final = kind("unknown", "neither the op nor the kernel's name shows the
 NO_OP: Final = kind("outside any op", "inside steps: Python, and libraries without an adapter")
 
 #: Families that do not show what an op does: its kernels' names or the compiler's parameters show it.
-ASKED: Final = frozenset({"fused", "fusion", "compiled"})
+UNCLEAR_FAMILIES: Final = frozenset({"fused", "fusion", "compiled"})
 #: Roles of ranges that are not ops of a framework.
 _RANGES: Final = frozenset({"user", "layer", "step", "phase", "graph"})
 _BY_DIRECTION: Final = MappingProxyType({"optimizer": OPTIMIZER, "communication": COMMUNICATION})
@@ -121,7 +121,7 @@ def of_op(
     return None
 
 
-def of_untold_op(op: str | None, family: str | None) -> str:
+def of_op_by_name(op: str | None, family: str | None) -> str:
     """Return the kind of an op without kernels for which ``of_op`` is None: by its name, else unknown."""
     return UNKNOWN if op is None or family in _RANGES else of_kernel(op)
 
@@ -138,17 +138,17 @@ _MOVES: Final = frozenset(
 
 def _of_fusion(params: str) -> str | None:
     """Return the kind of an XLA fusion from its list of fused operations; None without the list."""
-    told = _FUSED_OPS.search(params)
-    if told is None:
+    listing = _FUSED_OPS.search(params)
+    if listing is None:
         return None
-    held = set(re.split(r"[\s,]+", told.group(1).strip()))
-    if "convolution" in held:
+    fused = set(re.split(r"[\s,]+", listing.group(1).strip()))
+    if "convolution" in fused:
         return CONVOLUTION
-    if _PRODUCT.search(params) or "dot" in held:
+    if _PRODUCT.search(params) or "dot" in fused:
         return MATRIX
-    if held & {"reduce", "reduce-window", "select-and-scatter"}:
+    if fused & {"reduce", "reduce-window", "select-and-scatter"}:
         return REDUCTIONS
-    return COPIES if held <= _MOVES else ELEMENTWISE
+    return COPIES if fused <= _MOVES else ELEMENTWISE
 
 
 class _Rule(NamedTuple):
@@ -277,14 +277,14 @@ _FUSED_COPY: Final = re.compile(
 def of_kernel(kernel: str) -> str:
     """Return the kind that a kernel's name proves, else ``UNKNOWN``."""
     name = demangled(kernel.strip()) or ""
-    alone = own_name(name)
-    if _FUSED_NORM.search(alone):
+    own = own_name(name)
+    if _FUSED_NORM.search(own):
         return NORMALISATION
-    if _FUSED_COPY.search(alone):
+    if _FUSED_COPY.search(own):
         return COPIES
     name = name[:_READ]
     for rule in _RULES:
-        if rule.pattern.search(name if rule.whole else alone):
+        if rule.pattern.search(name if rule.whole else own):
             return rule.kind
     return UNKNOWN
 

@@ -93,9 +93,9 @@ def data_arguments(call: OpCall) -> tuple[Arg, ...]:
     if places is None:
         return call.inputs
     count = len(call.inputs)
-    said = {place % count for place in places if -count <= place < count}
+    excluded = {place % count for place in places if -count <= place < count}
     return tuple(
         arg
         for number, arg in enumerate(call.inputs)
-        if number not in said or not (isinstance(arg, TensorSpec) and arg.dtype in INTEGERS)
+        if number not in excluded or not (isinstance(arg, TensorSpec) and arg.dtype in INTEGERS)
     )

@@ -78,8 +78,8 @@ def windows(
         out_size(n, k, s, sum(p), d)
         for n, k, s, p, d in zip(in_dims, kernel, stride, pairs, dilation, strict=True)
     )
-    seen = tuple(
+    touched = tuple(
         covered(n, o, k, s, p[0], d)
         for n, o, k, s, p, d in zip(in_dims, out, kernel, stride, pairs, dilation, strict=True)
     )
-    return out, seen
+    return out, touched

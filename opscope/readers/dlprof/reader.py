@@ -201,11 +201,11 @@ def _ranges(database: Database, words: Mapping[int, str]) -> pl.DataFrame:
         pl.Series("layer", [layer for _, _, layer in found], dtype=pl.String),
     )
     joined = frame.join(kinds, on=key, how="left", nulls_equal=True, maintain_order="left")
-    place = ["process_id", "thread_id", "cpu_start", "cpu_stop"]
+    thread_and_times = ["process_id", "thread_id", "cpu_start", "cpu_stop"]
     layers = joined.drop_nulls("layer").select(
-        *place, text="layer", category=pl.lit("layer"), outer=pl.lit(0)
+        *thread_and_times, text="layer", category=pl.lit("layer"), outer=pl.lit(0)
     )
-    calls = joined.select(*place, text="op_text", category="direction", outer=pl.lit(1))
+    calls = joined.select(*thread_and_times, text="op_text", category="direction", outer=pl.lit(1))
     both = pl.concat([layers, calls]).sort("cpu_start", "outer", maintain_order=True)
     return both.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),

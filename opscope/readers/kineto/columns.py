@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from .events import (
     ABSENT,
+    ABSENT_RARE,
     NO_TIME,
     PLAIN,
-    UNTOLD,
     Args,
     Event,
     Inexact,
@@ -145,7 +145,7 @@ class Columns:
     kinds: dict[str, Gathered] = field(default_factory=dict)
     names: Codes = field(default_factory=Codes)
     texts: Codes = field(default_factory=Codes)
-    places: Codes = field(default_factory=Codes)  # pid and tid as written
+    ids: Codes = field(default_factory=Codes)  # pid and tid as written
     shapes: Codes = field(default_factory=Codes)  # "x,y,z" of grids and blocks
     triples: Codes = field(init=False)  # numbers in ``shapes`` by the JSON of a grid or block
     attrs: Codes = field(default_factory=Codes)
@@ -217,8 +217,8 @@ class Columns:
     def where(self, rows: Block) -> dict[str, Column]:
         """Process and thread as written in the trace."""
         return {
-            "pid": self.places.of([event.pid for event in rows.events]),
-            "tid": self.places.of([event.tid for event in rows.events]),
+            "pid": self.ids.of([event.pid for event in rows.events]),
+            "tid": self.ids.of([event.tid for event in rows.events]),
         }
 
     def attrs_of(self, args: list[Args]) -> Column:
@@ -235,9 +235,9 @@ class Columns:
 
     def lowered(self, rows: Block) -> Column:
         """The categories in lower case."""
-        used = np.unique(rows.pairs, return_index=True)[1]
+        first_rows = np.unique(rows.pairs, return_index=True)[1]
         written = list(self._pairs)
-        for place in np.sort(used).tolist():  # numbered in order of appearance
+        for place in np.sort(first_rows).tolist():  # numbered in order of appearance
             self.categories[written[rows.pairs[place]][1].lower()]
         code = [self.categories.get(category.lower(), -1) for _, category in written]
         return np.array(code, np.int32)[rows.pairs]
@@ -329,10 +329,8 @@ def _calls(columns: Columns, kind: str, rows: Block) -> None:
 def _device(columns: Columns, kind: str, rows: Block) -> None:
     data = columns.spans(rows)
     events, args = rows.events, rows.args()
-    data["device"] = _told_or_placed([a.device for a in args], [e.pid for e in events], _number)
-    data["stream"] = _told_or_placed(
-        [a.stream for a in args], [e.tid for e in events], place_number
-    )
+    data["device"] = _argument_or_id([a.device for a in args], [e.pid for e in events], _number)
+    data["stream"] = _argument_or_id([a.stream for a in args], [e.tid for e in events], id_number)
     data["context"] = ints([a.context for a in args])
     data["correlation"] = ints([a.correlation for a in args])
     if kind == "kernel":
@@ -355,10 +353,10 @@ def _device(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _other(columns: Columns, kind: str, rows: Block) -> None:
-    """Gather columns as of kernels; ``told``: whether the arguments show that the event ran on a device."""
+    """Gather columns as of kernels; ``on_device``: whether the arguments show that the event ran on a device."""
     _device(columns, "kernel", rows)
     data = columns["kernel"].blocks.pop()
-    data["told"] = np.array(
+    data["on_device"] = np.array(
         [
             a.stream is not None or a.device is not None or a.correlation is not None
             for a in rows.args()
@@ -369,14 +367,16 @@ def _other(columns: Columns, kind: str, rows: Block) -> None:
     columns[kind].blocks.append(data)
 
 
-def _told_or_placed(
-    told: list[int | None], places: list[int | str], number: Callable[[int | str], int | None]
+def _argument_or_id(
+    arguments: list[int | None], ids: list[int | str], number: Callable[[int | str], int | None]
 ) -> NDArray[np.int64]:
     """Return the values in the arguments; for an absent one, the number in the pid or tid."""
-    values = ints(told)
-    untold = [place for place in np.flatnonzero(values == NONE).tolist() if told[place] is None]
-    if untold:
-        values[untold] = ints([number(places[place]) for place in untold])
+    values = ints(arguments)
+    absent = [
+        place for place in np.flatnonzero(values == NONE).tolist() if arguments[place] is None
+    ]
+    if absent:
+        values[absent] = ints([number(ids[place]) for place in absent])
     return values
 
 
@@ -384,7 +384,7 @@ def _number(value: int | str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def place_number(value: int | str) -> int | None:
+def id_number(value: int | str) -> int | None:
     """Return a pid or tid as a number: ``7``, ``"7"``, ``"stream 7"``; ``None`` for any other text."""
     if isinstance(value, int):
         return value
@@ -443,7 +443,7 @@ def _attrs(args: Args) -> bytes:
     found = [
         b'"%s":%s' % (name.encode(), bytes(value))
         for name, value in zip(_ATTRS, _attr_values(args), strict=True)
-        if value is not UNTOLD and value is not ABSENT
+        if value is not ABSENT_RARE and value is not ABSENT
     ]
     return b"{" + b",".join(found) + b"}" if found else b""
 
@@ -520,7 +520,7 @@ _GATHER: Final[dict[str, Callable[[Columns, str, Block], None]]] = {
     "meta": _metadata,
 }
 
-__all__ = ["NONE", "Codes", "Columns", "Gathered", "Inexact", "ints", "kind_of", "place_number"]
+__all__ = ["NONE", "Codes", "Columns", "Gathered", "Inexact", "id_number", "ints", "kind_of"]
 
 
 def nullable(values: NDArray[np.int64]) -> pl.Series:

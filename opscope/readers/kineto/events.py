@@ -29,7 +29,7 @@ class _Absent:
 
 
 #: The value of an absent rare field; compare with ``is``.
-UNTOLD: Final[Any] = _Absent()
+ABSENT_RARE: Final[Any] = _Absent()
 
 
 class _More:
@@ -47,29 +47,29 @@ class Rare(Struct, gc=False, order=True):
     """Fields that few events have. They come first, so that one comparison shows that all are absent."""
 
     # collectives
-    collective: Raw = f(default=UNTOLD, name="Collective name")
-    in_nelems: Raw = f(default=UNTOLD, name="In msg nelems")
-    out_nelems: Raw = f(default=UNTOLD, name="Out msg nelems")
-    dtype: Raw = UNTOLD
-    group_size: Raw = f(default=UNTOLD, name="Group size")
-    group: Raw = f(default=UNTOLD, name="Process Group Name")
-    group_description: Raw = f(default=UNTOLD, name="Process Group Description")
-    group_ranks: Raw = f(default=UNTOLD, name="Process Group Ranks")
-    collective_seq: Raw = f(default=UNTOLD, name="Seq")
-    comms_id: Raw = f(default=UNTOLD, name="Comms Id")
-    in_split: Raw = f(default=UNTOLD, name="In split size")
-    out_split: Raw = f(default=UNTOLD, name="Out split size")
-    source_rank: Raw = f(default=UNTOLD, name="Src Rank")
-    target_rank: Raw = f(default=UNTOLD, name="Dst Rank")
+    collective: Raw = f(default=ABSENT_RARE, name="Collective name")
+    in_nelems: Raw = f(default=ABSENT_RARE, name="In msg nelems")
+    out_nelems: Raw = f(default=ABSENT_RARE, name="Out msg nelems")
+    dtype: Raw = ABSENT_RARE
+    group_size: Raw = f(default=ABSENT_RARE, name="Group size")
+    group: Raw = f(default=ABSENT_RARE, name="Process Group Name")
+    group_description: Raw = f(default=ABSENT_RARE, name="Process Group Description")
+    group_ranks: Raw = f(default=ABSENT_RARE, name="Process Group Ranks")
+    collective_seq: Raw = f(default=ABSENT_RARE, name="Seq")
+    comms_id: Raw = f(default=ABSENT_RARE, name="Comms Id")
+    in_split: Raw = f(default=ABSENT_RARE, name="In split size")
+    out_split: Raw = f(default=ABSENT_RARE, name="Out split size")
+    source_rank: Raw = f(default=ABSENT_RARE, name="Src Rank")
+    target_rank: Raw = f(default=ABSENT_RARE, name="Dst Rank")
     # Inductor and Triton
-    kernel_backend: Raw = UNTOLD
-    kernel_file: Raw = UNTOLD
-    kernel_hash: Raw = UNTOLD
-    kernel_name: Raw = UNTOLD
-    num_warps: Raw = UNTOLD
-    num_stages: Raw = UNTOLD
-    kernel_flop: Raw = UNTOLD
-    kernel_num_gb: Raw = UNTOLD
+    kernel_backend: Raw = ABSENT_RARE
+    kernel_file: Raw = ABSENT_RARE
+    kernel_hash: Raw = ABSENT_RARE
+    kernel_name: Raw = ABSENT_RARE
+    num_warps: Raw = ABSENT_RARE
+    num_stages: Raw = ABSENT_RARE
+    kernel_flop: Raw = ABSENT_RARE
+    kernel_num_gb: Raw = ABSENT_RARE
     #: The first field in which an event without rare fields differs from ``PLAIN``.
     mark: Raw = f(default=_UNMARKED, name="opscope mark")
 
@@ -267,20 +267,20 @@ def _coerce(item: dict[str, Any]) -> Event:
 
 
 def _coerce_args(item: dict[str, Any]) -> Args:
-    kept: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, value in item.items():
         field = _FIELDS.get(key)
         if field is None or value is None:
             continue
         if field.type is Raw:
-            kept[field.name] = Raw(msgspec.json.encode(value))
+            fields[field.name] = Raw(msgspec.json.encode(value))
         elif field.name == "sync_kind":
-            kept[field.name] = _text(value)
+            fields[field.name] = _text(value)
         else:
             number = _decimal(value)
             if number is not None and abs(number) < 1 << 63:
-                kept[field.name] = int(number)
-    return Args(**kept)
+                fields[field.name] = int(number)
+    return Args(**fields)
 
 
 def _text(value: object) -> str:

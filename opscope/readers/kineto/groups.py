@@ -36,11 +36,11 @@ def with_members(attrs: str, members: Mapping[str, str]) -> str:
     if not members or '"group":' not in attrs:
         return attrs
     try:
-        told = json.loads(attrs)
+        fields = json.loads(attrs)
     except (ValueError, RecursionError):
         return attrs
-    written = str(told.get("group_ranks", ""))
-    ranks = members.get(str(told.get("group")))
+    written = str(fields.get("group_ranks", ""))
+    ranks = members.get(str(fields.get("group")))
     if ranks is None or (written and "..." not in written):
         return attrs
-    return json.dumps({**told, "group_ranks": ranks}, separators=(",", ":"))
+    return json.dumps({**fields, "group_ranks": ranks}, separators=(",", ":"))

@@ -20,17 +20,17 @@ from .columns import (
     Codes,
     Columns,
     Gathered,
-    place_number,
+    id_number,
 )
 from .groups import with_members
 
 
-def numbers(places: Codes) -> Ints:
+def numbers(ids: Codes) -> Ints:
     """Return each pid or tid as a number; text that contains no number gets a negative one."""
     return np.array(
         [
             value if value is not None and abs(value) < 1 << 62 else -(1 << 40) - code
-            for code, value in enumerate(map(place_number, places))
+            for code, value in enumerate(map(id_number, ids))
         ],
         np.int64,
     )
@@ -144,29 +144,31 @@ def launches_by_flow(
     if arrows is None or not len(calls) or not missing.any():
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     # from the missing rows back to the calls: they are few, while arrows and calls are most of a file
-    wanted = _places(rows, number).with_row_index("row").filter(pl.Series(missing))
-    ends = arrows.filter(~pl.col("begins")).join(wanted, on=_PLACE, how="semi")
+    wanted = _thread_starts(rows, number).with_row_index("row").filter(pl.Series(missing))
+    ends = arrows.filter(~pl.col("begins")).join(wanted, on=_THREAD_START, how="semi")
     begins = arrows.filter("begins").join(ends, on="id", how="semi")
-    called = _places(calls, number).with_columns(correlation=pl.Series(calls.column("correlation")))
-    called = called.filter(pl.col("correlation") != NONE).join(begins, on=_PLACE, how="semi")
+    called = _thread_starts(calls, number).with_columns(
+        correlation=pl.Series(calls.column("correlation"))
+    )
+    called = called.filter(pl.col("correlation") != NONE).join(begins, on=_THREAD_START, how="semi")
     source = (
-        begins.join(called, on=_PLACE, maintain_order="left_right")
+        begins.join(called, on=_THREAD_START, maintain_order="left_right")
         .select("id", "correlation")
         .unique("id", keep="first", maintain_order=True)
     )
     target = ends.join(source, on="id", maintain_order="left").unique(
-        _PLACE, keep="first", maintain_order=True
+        _THREAD_START, keep="first", maintain_order=True
     )
-    found = wanted.join(target, on=_PLACE, maintain_order="left").select(
+    found = wanted.join(target, on=_THREAD_START, maintain_order="left").select(
         pl.col("row").cast(pl.Int64), "correlation"
     )
     return found["row"].to_numpy(), found["correlation"].to_numpy()
 
 
-_PLACE = ["pid", "tid", "start"]
+_THREAD_START = ["pid", "tid", "start"]
 
 
-def _places(rows: Gathered, number: Ints) -> pl.DataFrame:
+def _thread_starts(rows: Gathered, number: Ints) -> pl.DataFrame:
     """Thread and start time of each row, which an arrow's end refers to."""
     return pl.DataFrame(
         {
@@ -187,7 +189,7 @@ def _arrows(columns: Columns, number: Ints, launches: bool) -> pl.DataFrame | No
     if not chosen.any():
         return None
     return (
-        _places(flows, number)
+        _thread_starts(flows, number)
         .with_columns(id=pl.Series(flows.column("id")), begins=pl.Series(flows.column("begins")))
         .filter(pl.Series(chosen))
     )
@@ -203,23 +205,23 @@ def forward_threads(
     thread a number means. Without arrows it is the thread whose forward ops have the sequence numbers of
     the backward rows. Null if neither decides.
     """
-    seq, given = ops.column("seq"), ops.column("fwd")
-    result = np.where(given > 0, given, NONE)
-    backward = (given > 0) & (seq != NONE)
-    forward = (given == 0) & (seq != NONE)
+    seq, forward_number = ops.column("seq"), ops.column("fwd")
+    result = np.where(forward_number > 0, forward_number, NONE)
+    backward = (forward_number > 0) & (seq != NONE)
+    forward = (forward_number == 0) & (seq != NONE)
     if not backward.any() or not forward.any():
         return result
     votes = _votes(columns, number, ops)
-    place = (process.astype(np.int64), thread)
+    thread_key = (process.astype(np.int64), thread)
     taken: set[tuple[int, int]] = set()
     for owner in np.unique(process[backward]).tolist():
         mine = backward & (process == owner)
         found = []
-        for fwd in np.unique(given[mine]).tolist():
-            named = np.unique(seq[mine & (given == fwd)])
+        for fwd in np.unique(forward_number[mine]).tolist():
+            backward_seqs = np.unique(seq[mine & (forward_number == fwd)])
             for candidate in np.unique(thread[forward & (process == owner)]).tolist():
-                theirs = forward & (place[0] == owner) & (place[1] == candidate)
-                matches = int(np.isin(named, seq[theirs]).sum())
+                theirs = forward & (thread_key[0] == owner) & (thread_key[1] == candidate)
+                matches = int(np.isin(backward_seqs, seq[theirs]).sum())
                 found.append((votes.get((fwd, candidate), 0), matches, fwd, candidate))
         done: set[int] = set()
         for voted, matches, fwd, candidate in sorted(found, reverse=True):
@@ -235,11 +237,11 @@ def _votes(columns: Columns, number: Ints, ops: Gathered) -> dict[tuple[int, int
     arrows = _arrows(columns, number, launches=False)
     if arrows is None:
         return {}
-    backward = _places(ops, number).with_columns(fwd=pl.Series(ops.column("fwd")))
+    backward = _thread_starts(ops, number).with_columns(fwd=pl.Series(ops.column("fwd")))
     source = arrows.filter("begins").select("id", pl.col("tid").alias("forward"))
     counted = (
         arrows.filter(~pl.col("begins"))
-        .join(backward.filter(pl.col("fwd") > 0), on=_PLACE)
+        .join(backward.filter(pl.col("fwd") > 0), on=_THREAD_START)
         .join(source, on="id")
         .group_by("fwd", "forward")
         .len()
@@ -258,17 +260,17 @@ def pair(columns: Columns) -> int:
     block = {name: opens.column(name) for name in opens.blocks[0]}
     order = np.lexsort((block["start"], block["tid"], block["pid"]))  # stable: the file's order
     begins = block["begins"][order]
-    place = block["pid"][order].astype(np.int64) << 32 | block["tid"][order]
-    first = np.r_[True, place[1:] != place[:-1]]
+    thread_key = block["pid"][order].astype(np.int64) << 32 | block["tid"][order]
+    first = np.r_[True, thread_key[1:] != thread_key[:-1]]
     level = np.cumsum(np.where(begins, 1, -1))
     before = np.repeat(
         level[first] - np.where(begins[first], 1, -1),
         np.diff(np.r_[np.flatnonzero(first), len(level)]),
     )
     level = level - before + np.where(begins, 0, 1)  # an end has the same level as its begin
-    by_level = np.lexsort((np.arange(len(level)), level, place))
+    by_level = np.lexsort((np.arange(len(level)), level, thread_key))
     a, b = by_level[:-1], by_level[1:]
-    joined = (place[a] == place[b]) & (level[a] == level[b]) & begins[a] & ~begins[b]
+    joined = (thread_key[a] == thread_key[b]) & (level[a] == level[b]) & begins[a] & ~begins[b]
     opened, closed = order[a[joined]], order[b[joined]]
     names = {code: name for name, code in columns.categories.items()}
     for code in np.unique(block["category"][opened]).tolist():

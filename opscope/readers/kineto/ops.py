@@ -63,13 +63,13 @@ def op_text(
     sizes = _json(dims) if dims else None
     if not isinstance(sizes, list):
         return format_call(OpCall(name, frames=frames))
-    given = len(sizes)
+    count = len(sizes)
     call = _call(
         name,
         sizes,
-        _list(types, given),
-        _list(strides, given),
-        _list(values, given),
+        _list(types, count),
+        _list(strides, count),
+        _list(values, count),
         frames,
     )
     try:
@@ -86,12 +86,12 @@ def _call(
     values: list[Any],
     frames: tuple[Frame, ...],
 ) -> OpCall:
-    told = tuple(map(_surely_tensor, types, sizes))
+    are_tensors = tuple(map(_surely_tensor, types, sizes))
     schema: tuple[Argument | None, ...] | None
     if name.startswith("aten::"):
-        schema = arguments(name, len(sizes), told)
+        schema = arguments(name, len(sizes), are_tensors)
     else:
-        schema = leading_arguments(name, told)
+        schema = leading_arguments(name, are_tensors)
     inputs: list[Arg] = []
     params: list[tuple[str, ParamValue]] = []
     listed = any(map(_nested, sizes))  # whether this PyTorch version records the sizes of lists
@@ -103,11 +103,11 @@ def _call(
         elif (
             argument is not None
             and argument.kind in ("tensor", "tensors")
-            and not _given(values[place])
+            and not _has_value(values[place])
             and label not in _SCALARS
         ):
             inputs.append(None)  # an optional tensor that was not passed
-        elif _given(values[place]):
+        elif _has_value(values[place]):
             key = argument.name if argument else f"arg{place}"
             value = _value(values[place])
             if key == "dtype" and type(value) is int:
@@ -195,7 +195,7 @@ def _dense(shape: tuple[int, ...], strides: tuple[int, ...], minor_first: list[i
     return True
 
 
-def _given(value: Any) -> bool:
+def _has_value(value: Any) -> bool:
     return value is not None and value != ""
 
 

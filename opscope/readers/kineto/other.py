@@ -22,7 +22,7 @@ _NEVER: Final = ("Trace", "overhead")
 def adopt(columns: Columns, number: NDArray[np.int64]) -> dict[str, int]:
     """Add the events that ran on a device to the kernels; returns their number by category.
 
-    ``number`` has the number of each entry of ``columns.places``. The other events are counted in
+    ``number`` has the number of each entry of ``columns.ids``. The other events are counted in
     ``columns.unknown``.
     """
     rows = columns.kinds.pop("other", None)
@@ -33,16 +33,16 @@ def adopt(columns: Columns, number: NDArray[np.int64]) -> dict[str, int]:
     taken: dict[str, int] = {}
     for block in rows.blocks:
         names_of = np.array([name in _NEVER for name in names], bool)
-        device = ~on_host[block["pid"]] & block["told"] & ~names_of[block["category"]]
+        device = ~on_host[block["pid"]] & block["on_device"] & ~names_of[block["category"]]
         device &= number[block["pid"]] >= 0
         for chosen, counts in ((device, taken), (~device, columns.unknown)):
             codes, many = np.unique(block["category"][chosen], return_counts=True)
             for code, count in zip(codes.tolist(), many.tolist(), strict=True):
                 counts[names[code]] = counts.get(names[code], 0) + count
         if device.any():
-            kept = {name: column[device] for name, column in block.items()}
-            del kept["category"], kept["told"]
-            columns["kernel"].blocks.append(kept)
+            executed = {name: column[device] for name, column in block.items()}
+            del executed["category"], executed["on_device"]
+            columns["kernel"].blocks.append(executed)
     return taken
 
 
@@ -57,8 +57,8 @@ def left_out(columns: Columns, number: NDArray[np.int64]) -> Mapping[str, int]:
         return found
     names, on_host = list(columns.categories), _hosts(columns)
     for block in rows.blocks:
-        place = number[block["pid"]]
-        maybe = ~on_host[block["pid"]] & ~block["told"] & (place >= 0) & (place < _MOST_DEVICES)
+        pid = number[block["pid"]]
+        maybe = ~on_host[block["pid"]] & ~block["on_device"] & (pid >= 0) & (pid < _MOST_DEVICES)
         codes, many = np.unique(block["category"][maybe], return_counts=True)
         for code, count in zip(codes.tolist(), many.tolist(), strict=True):
             if names[code] not in _NEVER:
@@ -72,7 +72,7 @@ _MOST_DEVICES: Final = 64
 
 def _hosts(columns: Columns) -> NDArray[np.bool_]:
     """For each process as the trace writes it: whether it has host rows."""
-    found = np.zeros(len(columns.places), bool)
+    found = np.zeros(len(columns.ids), bool)
     for kind in (*HOST, "call"):
         found[np.unique(columns[kind].column("pid", np.int32))] = True
     return found

@@ -45,7 +45,7 @@ def read(path: str | PathLike[str]) -> Trace:
     file = KinetoFile(Path(path))
     columns, metrics = _decoded(file)
     unpaired = links.pair(columns)
-    number = links.numbers(columns.places)
+    number = links.numbers(columns.ids)
     left_out = other.left_out(columns, number)
     taken = other.adopt(columns, number)
     empty = not any(len(rows) for rows in columns.kinds.values())

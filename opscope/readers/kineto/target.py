@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from opscope.core.tables.lanes import lanes_of
 
-from .columns import Columns, place_number
+from .columns import Columns, id_number
 from .links import Processes
 
 _VERSIONS: Final = (
@@ -32,10 +32,10 @@ def host_of(meta: dict[str, Any], name: str, files: Processes) -> str | None:
     """Return the machine's name from the head of the file. If it is not there, return it from the file's
     name, provided that the name has the profiler's form and contains the id of a process in the file."""
     found = meta.get("distributedInfo")
-    for told in (meta, found if isinstance(found, dict) else {}):
+    for section in (meta, found if isinstance(found, dict) else {}):
         for key in _HOST_KEYS:
-            if _word(told.get(key)):
-                return _word(told[key])
+            if _word(section.get(key)):
+                return _word(section[key])
     for one in (name, _word(meta.get("traceName")) or ""):
         parts = _FILE.match(one.rpartition("/")[2])
         if parts and int(parts[2]) in files.pids:
@@ -51,7 +51,7 @@ def process_row(
     ``name`` is the file's name, which may contain the host's.
     """
     names = {
-        place_number(pid): label for event, pid, _, label in columns.meta if event == "process_name"
+        id_number(pid): label for event, pid, _, label in columns.meta if event == "process_name"
     }
     found = meta.get("distributedInfo")
     distributed: dict[str, Any] = found if isinstance(found, dict) else {}
@@ -85,7 +85,7 @@ def threads(columns: Columns, number: NDArray[np.int64], files: Processes) -> pl
         thread = number[rows.column("tid", np.int32)]
         found |= set(lanes_of(process, thread).keys)
     names = {
-        (place_number(pid), place_number(tid)): label
+        (id_number(pid), id_number(tid)): label
         for event, pid, tid, label in columns.meta
         if event == "thread_name"
     }

@@ -17,12 +17,12 @@ _CALLS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
 _CALL: Final[Mapping[str, Kind]] = {
     "start": "int", "end": "int", "globalTid": "int", "correlationId": "int", "nameId": "int",
 }  # fmt: skip
-_PLACE: Final[Mapping[str, Kind]] = {
+_DEVICE_RECORD: Final[Mapping[str, Kind]] = {
     "start": "int", "end": "int", "globalPid": "int", "deviceId": "int", "contextId": "int",
     "streamId": "int", "correlationId": "int",
 }  # fmt: skip
 _KERNEL: Final[Mapping[str, Kind]] = {
-    **_PLACE,
+    **_DEVICE_RECORD,
     "demangledName": "int", "registersPerThread": "int", "staticSharedMemory": "int",
     "dynamicSharedMemory": "int", "localMemoryPerThread": "int", "graphId": "int",
     "graphNodeId": "int",
@@ -37,7 +37,7 @@ _LAUNCH: Final = (
 )  # fmt: skip
 #: Columns that a program fills for each of its kernels or for none: one column shows which rows have them,
 #: and reading that takes a seventh less than reading all five.
-_SOMETIMES: Final[Mapping[str, tuple[str, ...]]] = {
+_ALL_OR_NONE: Final[Mapping[str, tuple[str, ...]]] = {
     "graphId": ("graphId",), "graphNodeId": ("graphNodeId",),
     "cluster": ("clusterX", "clusterY", "clusterZ"),
 }  # fmt: skip
@@ -98,14 +98,14 @@ def read_kernels(
 
     def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> pl.DataFrame:
         if rare is not None:
-            frame = _with_sometimes(frame, rare)
+            frame = _with_rare(frame, rare)
         columns = _placed(frame, threads)
         columns.append(_kernel_names(frame, strings))
         for name in _EXTENTS:
             if name in frame.columns:
                 columns.append(_triple(frame[name]).alias(name))
         for name in _KERNEL:
-            if name in frame.columns and name in _RENAMED and name not in _PLACE:
+            if name in frame.columns and name in _RENAMED and name not in _DEVICE_RECORD:
                 columns.append(_renamed(frame[name]))
         return _without_empty(pl.DataFrame(columns))
 
@@ -118,7 +118,7 @@ def read_kernels(
     if not source.has(table, "demangledName"):
         wanted["shortName"] = "int"
     rare: dict[str, Kind] = {}
-    for name, parts in _SOMETIMES.items():
+    for name, parts in _ALL_OR_NONE.items():
         if (
             name in wanted
             and source.has(table, *parts)
@@ -166,11 +166,11 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
         source,
         "CUPTI_ACTIVITY_KIND_MEMCPY",
         {
-            **_PLACE, **extra, "copyKind": "int", "srcKind": "int", "dstKind": "int",
+            **_DEVICE_RECORD, **extra, "copyKind": "int", "srcKind": "int", "dstKind": "int",
             "srcDeviceId": "int", "dstDeviceId": "int",
         },
         copies,
-    ) + scan(source, "CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memKind": "int"}, sets)  # fmt: skip
+    ) + scan(source, "CUPTI_ACTIVITY_KIND_MEMSET", {**_DEVICE_RECORD, **extra, "memKind": "int"}, sets)  # fmt: skip
     return stacked(pieces) if pieces else None
 
 
@@ -193,7 +193,7 @@ def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
     pieces = scan(
         source,
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-        {**_PLACE, "syncType": "int", "eventId": "int"},
+        {**_DEVICE_RECORD, "syncType": "int", "eventId": "int"},
         convert,
     )
     return stacked(pieces) if pieces else None
@@ -250,7 +250,9 @@ def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None
         columns.append(constant("attrs", '{"graph_trace":true}', pl.String, frame.height))
         return pl.DataFrame(columns)
 
-    pieces = scan(source, table, {**_PLACE, "graphId": "int", "graphExecId": "int"}, convert)
+    pieces = scan(
+        source, table, {**_DEVICE_RECORD, "graphId": "int", "graphExecId": "int"}, convert
+    )
     frame = stacked(pieces)
     return frame if frame.height else None
 
@@ -272,9 +274,9 @@ def scan(
     return source.scan(table, wanted, whole, rare)
 
 
-def _with_sometimes(frame: pl.DataFrame, rare: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the columns of ``_SOMETIMES`` from the rows of ``rare``."""
-    for name, parts in _SOMETIMES.items():
+def _with_rare(frame: pl.DataFrame, rare: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the columns of ``_ALL_OR_NONE`` from the rows of ``rare``."""
+    for name, parts in _ALL_OR_NONE.items():
         if not set(parts) <= set(rare.columns):
             continue
         found = rare[parts[0]] if len(parts) == 1 else packed(*(rare[part] for part in parts))

@@ -51,7 +51,7 @@ _COLUMNS: Final[Mapping[str, Kind]] = {
     "domainId": "int",
 }
 #: Columns that one program fills in every row and another in none; read only if they have values.
-_SOMETIMES: Final[Mapping[str, Kind]] = {
+_ALL_OR_NONE: Final[Mapping[str, Kind]] = {
     "category": "int",
     "textId": "int",
     "int64Value": "int",
@@ -109,7 +109,7 @@ def read_events(source: Source, strings: Strings, threads: Threads) -> Events:
     domains, categories, schemas = Codes(), Codes(), Schemas(source)
 
     def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> _Piece:
-        for column in (*_COLUMNS, *_SOMETIMES):
+        for column in (*_COLUMNS, *_ALL_OR_NONE):
             if column not in frame.columns and column != "text":
                 frame = frame.with_columns(pl.lit(None, pl.Int64).alias(column))
         if rare is not None:
@@ -132,7 +132,7 @@ def read_events(source: Source, strings: Strings, threads: Threads) -> Events:
 
     columns, rare_columns = dict(_COLUMNS), dict(_RARE)
     # plain texts are in every row or, if strings are registered, in hardly any
-    for name, holds in _SOMETIMES.items():
+    for name, holds in _ALL_OR_NONE.items():
         mostly = source.mostly("NVTX_EVENTS", name)
         (columns if mostly else rare_columns)[name] = holds
     # versions of 2020 may also have a table of domain names, without their process
@@ -216,11 +216,13 @@ def _plain(texts: pl.Series, domains: pl.Series) -> tuple[pl.Series, list[pl.Ser
     """Texts as Categorical, without the numbers that PyTorch gives each call in NVTX's default domain."""
     found = torch_numbers.split(texts)
     seq = found["seq"]
-    kept = (domains.fill_null(0) != 0) | pl.Series(matching(found["text"], torch_nvtx.NUMBERED))
-    if kept.any():
-        whole = texts.zip_with(kept, texts.clear(len(texts))).cast(pl.Categorical)
-        found = found.with_columns(found["text"].zip_with(~kept, whole))
-        seq = seq.set(kept, None)
+    unchanged = (domains.fill_null(0) != 0) | pl.Series(
+        matching(found["text"], torch_nvtx.NUMBERED)
+    )
+    if unchanged.any():
+        whole = texts.zip_with(unchanged, texts.clear(len(texts))).cast(pl.Categorical)
+        found = found.with_columns(found["text"].zip_with(~unchanged, whole))
+        seq = seq.set(unchanged, None)
     return found["text"], [] if seq.null_count() == len(seq) else [seq]
 
 
@@ -230,7 +232,7 @@ def _with_rare(
     """Put integer payloads of any width into ``int64Value``, and other payloads into ``attrs`` as JSON."""
     rows = rare[ROW]
     columns = {name for name in rare.columns if rare[name].null_count() < rare.height}
-    for name in ("endGlobalTid", *_SOMETIMES):
+    for name in ("endGlobalTid", *_ALL_OR_NONE):
         if name in columns:
             known = rare[name].is_not_null()
             dtype = pl.String if name == "text" else pl.Int64
@@ -353,10 +355,10 @@ def _parents(frame: pl.DataFrame, processes: Codes) -> dict[int, int]:
         return {}
     pids = {key & TID_MASK: code for code, key in enumerate(processes.keys)}
     texts = frame["text"].unique().cast(pl.String)
-    told = texts.filter(texts.str.starts_with(_FACTS).fill_null(False)).to_list()
+    fact_texts = texts.filter(texts.str.starts_with(_FACTS).fill_null(False)).to_list()
     found = {}
-    if told:
-        rows = frame.filter(pl.col("text").cast(pl.String).is_in(told))
+    if fact_texts:
+        rows = frame.filter(pl.col("text").cast(pl.String).is_in(fact_texts))
         for process, text in rows.select("process", pl.col("text").cast(pl.String)).iter_rows():
             match = _PARENT.search(text)
             if match and int(match[1]) in pids:
@@ -382,13 +384,13 @@ def inherited(
         theirs = by_number.get(key % (1 << 32))
         if code in names or not theirs:
             continue
-        process, seen = key >> 32, set()
-        while process not in theirs and process in parents and process not in seen:
-            seen.add(process)
+        process, visited = key >> 32, set()
+        while process not in theirs and process in parents and process not in visited:
+            visited.add(process)
             process = parents[process]
         if process in theirs:
             found[code] = theirs[process]
-        elif not seen and len({names[other] for other in theirs.values()}) == 1:
+        elif not visited and len({names[other] for other in theirs.values()}) == 1:
             found[code] = min(theirs.values())
     return found
 
@@ -410,10 +412,10 @@ def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Series]:
         return []
     known = pl.col("domain").is_in(ours) & (pl.col("payload") >= 0)
     thread = pl.col("payload") // (1 << _SEQ_BITS)
-    told = "seq" if "seq" in frame.columns else None
-    seq = pl.when(known).then(pl.col("payload") % (1 << _SEQ_BITS)).otherwise(told)
-    given = pl.when(known & (thread > 0)).then(thread)
-    found = frame.select(seq.alias("seq"), given.alias("fwd_thread")).get_columns()
+    recorded_seq = "seq" if "seq" in frame.columns else None
+    seq = pl.when(known).then(pl.col("payload") % (1 << _SEQ_BITS)).otherwise(recorded_seq)
+    forward_thread = pl.when(known & (thread > 0)).then(thread)
+    found = frame.select(seq.alias("seq"), forward_thread.alias("fwd_thread")).get_columns()
     # a program without backward has no forward thread, which saves 8 bytes for each of its ranges
     return [column for column in found if column.null_count() < len(column)]
 

@@ -106,8 +106,10 @@ def _read_report(path: Path, gpu: str | None, lean: bool) -> Trace:
             check=False,
         )
         if done.returncode or not target.exists():
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise BadInput(path, f"nsys export failed: {said[-1][:300] if said else 'no message'}")
+            lines = (done.stderr or done.stdout).strip().splitlines()
+            raise BadInput(
+                path, f"nsys export failed: {lines[-1][:300] if lines else 'no message'}"
+            )
         with Database(target) as database:
             trace = _read(database, gpu, lean)
     trace.origin["paths"] = [str(path)]

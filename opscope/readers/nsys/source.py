@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import polars as pl
 
 from opscope.readers.errors import BadInput
-from opscope.readers.sqlite import PIECE, ROW, Column, Kind, told_faults
+from opscope.readers.sqlite import PIECE, ROW, Column, Kind, fault_notes
 
 T = TypeVar("T")
 _SUFFIXES: Final = (".parquet", ".pqt", ".arrow", ".feather", ".ipc", ".arrows")
@@ -24,7 +24,7 @@ _SUFFIXES: Final = (".parquet", ".pqt", ".arrow", ".feather", ".ipc", ".arrows")
 _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """The first line of a library's error message, shortened."""
     return (str(error) or type(error).__name__).splitlines()[0][:200]
 
@@ -83,7 +83,7 @@ class Folder:
             frame.collect_schema()
         except _DAMAGE as error:
             raise BadInput(
-                file, f"the Parquet or Arrow file cannot be read ({_said(error)})"
+                file, f"the Parquet or Arrow file cannot be read ({_first_line(error)})"
             ) from error
         return frame
 
@@ -116,7 +116,9 @@ class Folder:
         try:
             height = frame.select(pl.len()).collect().item()
         except _DAMAGE as error:
-            raise BadInput(self.path, f"table {table} cannot be read ({_said(error)})") from error
+            raise BadInput(
+                self.path, f"table {table} cannot be read ({_first_line(error)})"
+            ) from error
         results = []
         for offset in range(0, max(height, 1), PIECE):
             piece = frame.slice(offset, PIECE)
@@ -136,7 +138,7 @@ class Folder:
 
     def faults(self) -> list[tuple[str, str, int]]:
         """Notes on values of the wrong type; see ``sqlite.Database.faults``."""
-        return told_faults(self._faults)
+        return fault_notes(self._faults)
 
     def _collect(
         self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column], offset: int = 0
@@ -144,7 +146,9 @@ class Folder:
         try:
             return self._selected(table, frame, columns, offset)
         except _DAMAGE as error:
-            raise BadInput(self.path, f"table {table} cannot be read ({_said(error)})") from error
+            raise BadInput(
+                self.path, f"table {table} cannot be read ({_first_line(error)})"
+            ) from error
 
     def _selected(
         self, table: str, frame: pl.LazyFrame, columns: Mapping[str, Column], offset: int

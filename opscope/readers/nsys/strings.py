@@ -97,7 +97,7 @@ class Codes:
 class Threads:
     """The processes and threads of an export, from Nsight's globalTid and globalPid.
 
-    ``processes`` has a provisional code for each globalPid >> 24 met so far.
+    ``processes`` has a provisional code for each globalPid >> 24 known so far.
     """
 
     def __init__(self) -> None:
@@ -119,8 +119,8 @@ class Threads:
         return codes
 
     @property
-    def met(self) -> list[tuple[int, int]]:
-        """The threads met so far: globalPid >> 24 and the operating system's thread id."""
+    def known(self) -> list[tuple[int, int]]:
+        """The threads known so far: globalPid >> 24 and the operating system's thread id."""
         return [(key >> TID_BITS, key & TID_MASK) for key in self._codes.keys]
 
 

@@ -101,14 +101,14 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
 
 
 def read_threads(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame:
-    """Return the ``threads`` table: the threads met so far, and the named threads of their processes."""
+    """Return the ``threads`` table: the threads known so far, and the named threads of their processes."""
     order = {key: number for number, key in enumerate(sorted(threads.processes.keys))}
     rows: dict[tuple[int, int], str | None] = {
         (order[key >> TID_BITS], key & TID_MASK): name
         for key, name in _thread_names(source, strings).items()
         if key >> TID_BITS in order
     }
-    for process, thread in threads.met:
+    for process, thread in threads.known:
         rows.setdefault((order[process], thread), None)
     ordered = sorted(rows)
     return pl.DataFrame(
@@ -148,20 +148,20 @@ def read_devices(
     Those get the name ``gpu``. Processes may number the same GPUs differently (CUDA_VISIBLE_DEVICES).
     """
     gpus = _gpus(source)
-    seen: dict[tuple[int, int], dict[str, Any]] = {}
+    by_pid: dict[tuple[int, int], dict[str, Any]] = {}
     for row in _dicts(
         source, "TARGET_INFO_CUDA_DEVICE", {"gpuId": "int", "cudaId": "int", "pid": "int"}
     ):
         if row["cudaId"] is not None and row["pid"] is not None:
-            seen[row["pid"], row["cudaId"]] = gpus.get(row["gpuId"], {})
+            by_pid[row["pid"], row["cudaId"]] = gpus.get(row["gpuId"], {})
     for row in _dicts(source, "TARGET_INFO_CUDA_GPU", _OLD_GPU):
         if row["deviceId"] is not None and row["pid"] is not None:
-            seen.setdefault((row["pid"], row["deviceId"]), _old_gpu(row))
+            by_pid.setdefault((row["pid"], row["deviceId"]), _old_gpu(row))
     pids = [key & TID_MASK for key in sorted(processes.keys)]
-    by_place = {gpu["device"]: gpu for gpu in gpus.values()}
+    by_number = {gpu["device"]: gpu for gpu in gpus.values()}
     rows, unnamed = [], 0
     for process, device in sorted(used.drop_nulls().iter_rows()):
-        found = seen.get((pids[process], device)) or by_place.get(device, {})
+        found = by_pid.get((pids[process], device)) or by_number.get(device, {})
         unnamed += found.get("name") is None
         rows.append(
             {**found, "process": process, "device": device, "name": found.get("name") or gpu}
@@ -236,8 +236,8 @@ def _thread_names(source: Source, strings: Strings) -> dict[int, str]:
     if "priority" in frame.columns:
         frame = frame.sort("priority", maintain_order=True)
     frame = frame.with_columns(strings.categorical(frame["nameId"]).cast(pl.String).alias("name"))
-    kept = frame.select("globalTid", "name").drop_nulls()
-    return dict(kept.iter_rows())
+    names = frame.select("globalTid", "name").drop_nulls()
+    return dict(names.iter_rows())
 
 
 def capability(major: int | None, minor: int | None) -> str | None:

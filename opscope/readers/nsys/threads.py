@@ -21,7 +21,7 @@ def read_states(source: Source, threads: Threads) -> pl.DataFrame | None:
 
     The state is ``running`` after the thread was put on a CPU, and ``off the CPU``, with the reason if
     the export has it, after it was taken off. The states before a thread's first event and after its last
-    are unknown. Only processes met so far are read. Returns None if the export has no such table.
+    are unknown. Only processes known so far are read. Returns None if the export has no such table.
     """
     if not source.has(_TABLE, "start", "isSchedIn", "globalTid"):
         return None
@@ -33,16 +33,16 @@ def read_states(source: Source, threads: Threads) -> pl.DataFrame | None:
     known = pl.Series(threads.processes.keys, dtype=pl.Int64)
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        kept = frame.filter((pl.col("globalTid") // (1 << TID_BITS)).is_in(known.implode()))
-        told = [
+        rows = frame.filter((pl.col("globalTid") // (1 << TID_BITS)).is_in(known.implode()))
+        reasons = [
             pl.col(name).replace_strict(labels, default=None, return_dtype=pl.String)
             for name, labels in (("threadBlock", blocks), ("threadState", states))
-            if name in kept.columns
+            if name in rows.columns
         ]
-        why = pl.coalesce(*told, pl.lit(None, pl.String)).str.to_lowercase()
+        why = pl.coalesce(*reasons, pl.lit(None, pl.String)).str.to_lowercase()
         off = pl.when(why.is_null()).then(pl.lit(OFF)).otherwise(pl.format(OFF + ": {}", why))
-        return kept.select(
-            *threads.split(kept["globalTid"]),
+        return rows.select(
+            *threads.split(rows["globalTid"]),
             "start",
             pl.when(pl.col("isSchedIn") > 0)
             .then(pl.lit(RUNNING))
@@ -52,8 +52,8 @@ def read_states(source: Source, threads: Threads) -> pl.DataFrame | None:
         )
 
     found = pl.concat(source.scan(_TABLE, wanted, convert)).sort("process", "thread", "start")
-    place = ["process", "thread"]
-    return found.with_columns(pl.col("start").shift(-1).over(place).alias("end")).filter(
+    thread = ["process", "thread"]
+    return found.with_columns(pl.col("start").shift(-1).over(thread).alias("end")).filter(
         pl.col("end") > pl.col("start")
     )
 

@@ -39,7 +39,7 @@ _THREAD: Final = 2
 _NULL: Final = "-- null --"
 #: CUpti_ActivityMemoryKind, which counts from 1; Nsight Systems counts from 0.
 _MEMORY: Final = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed"}
-_PLACE: Final[Mapping[str, Kind]] = {
+_DEVICE_RECORD: Final[Mapping[str, Kind]] = {
     "start": "int", "end": "int", "deviceId": "int", "contextId": "int", "streamId": "int",
     "correlationId": "int",
 }  # fmt: skip
@@ -143,7 +143,7 @@ def _scan(
 def _placed(frame: pl.DataFrame) -> list[pl.Series]:
     columns = []
     for column in frame.get_columns():
-        if column.name in _PLACE or column.name in _NAMES:
+        if column.name in _DEVICE_RECORD or column.name in _NAMES:
             name = _NAMES.get(column.name, column.name)
             small = name in ("device", "registers")
             narrow = column.cast(pl.Int32, strict=False) if small else column
@@ -154,7 +154,7 @@ def _placed(frame: pl.DataFrame) -> list[pl.Series]:
 
 def _kernels(database: Database, table: str, strings: _Strings) -> pl.DataFrame:
     wanted: dict[str, Column] = {
-        **_PLACE,
+        **_DEVICE_RECORD,
         **dict.fromkeys(list(_NAMES)[4:], "int"),
         "name": "int",
         "grid": ("gridX", "gridY", "gridZ"),
@@ -226,15 +226,20 @@ def _memops(database: Database, tables: dict[str, pl.DataFrame]) -> None:
         return pl.DataFrame(columns)
 
     kinds: dict[str, Kind] = {"copyKind": "int", "srcKind": "int", "dstKind": "int"}
-    pieces = _scan(database, "CUPTI_ACTIVITY_KIND_MEMCPY", {**_PLACE, **extra, **kinds}, copies)
+    pieces = _scan(
+        database, "CUPTI_ACTIVITY_KIND_MEMCPY", {**_DEVICE_RECORD, **extra, **kinds}, copies
+    )
     pieces += _scan(
         database,
         "CUPTI_ACTIVITY_KIND_MEMCPY2",
-        {**_PLACE, **extra, **kinds},
+        {**_DEVICE_RECORD, **extra, **kinds},
         copies,
     )
     pieces += _scan(
-        database, "CUPTI_ACTIVITY_KIND_MEMSET", {**_PLACE, **extra, "memoryKind": "int"}, sets
+        database,
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+        {**_DEVICE_RECORD, **extra, "memoryKind": "int"},
+        sets,
     )
     if pieces:
         tables["memops"] = pl.concat(pieces, how="diagonal_relaxed")
@@ -246,7 +251,7 @@ def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
         return pl.DataFrame(columns)
 
     table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-    pieces = _scan(database, table, {**_PLACE, "type": "int"}, convert)
+    pieces = _scan(database, table, {**_DEVICE_RECORD, "type": "int"}, convert)
     if pieces:
         tables["syncs"] = pl.concat(pieces, how="vertical_relaxed")
 
@@ -305,8 +310,8 @@ def _threads(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     parts = [tables[name].select("thread") for name in ("ranges", "calls") if name in tables]
     if not parts:
         return pl.DataFrame(schema={"process": pl.Int32, "thread": pl.Int64})
-    met = pl.concat(parts)["thread"].drop_nulls().unique().sort()
-    return pl.DataFrame({"thread": met, "pthread_id": met}).with_columns(
+    ids = pl.concat(parts)["thread"].drop_nulls().unique().sort()
+    return pl.DataFrame({"thread": ids, "pthread_id": ids}).with_columns(
         pl.lit(0, pl.Int32).alias("process")
     )
 

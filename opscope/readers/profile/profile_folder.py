@@ -44,7 +44,7 @@ _PRIVATE: Final = frozenset({"env", "environ", "environment"})
 #: What Polars raises on a damaged file; on some it panics.
 _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 #: Files with more rows are refused: the rows of a trace differ in their times, which take at least a byte.
-_FREE_ROWS: Final = 1 << 20
+_ROWS_ALWAYS_ALLOWED: Final = 1 << 20
 _ROWS_PER_BYTE: Final = 16
 #: Rows of extra tables that may wait to be written.
 _MOST_WAITING: Final = 500_000
@@ -87,7 +87,7 @@ def write(
         _fill(temporary, trace, extra or {}, meta or {})
         while True:
             try:
-                _place(temporary, target, force)
+                _move_into_place(temporary, target, force)
                 return target
             except FileExistsError:
                 following = next(rest, None)
@@ -104,7 +104,7 @@ def numbered(path: str | os.PathLike[str], first: int = 2) -> Iterator[Path]:
     return (target.with_name(f"{target.stem}-{n}{target.suffix}") for n in itertools.count(first))
 
 
-def _place(temporary: Path, target: Path, force: bool) -> None:
+def _move_into_place(temporary: Path, target: Path, force: bool) -> None:
     """Give the finished profile its name. Raises FileExistsError if the name is taken."""
     _refuse(target, force)
     if target.exists():
@@ -151,7 +151,7 @@ def _fill(
             ranks = rank if "process" in TABLES[name] else {}
             tables[name] = _store(pen, folder, name, trace[name], ranks)
         others = {
-            name: _store_extra(pen, folder, f"extra.{name}", given) for name, given in extra.items()
+            name: _store_extra(pen, folder, f"extra.{name}", parts) for name, parts in extra.items()
         }
     origin = _public(trace.origin)
     if isinstance(origin.get("command"), list):
@@ -176,16 +176,17 @@ class _Pen:
         self._jobs: deque[tuple[int, Future[Any]]] = deque()
         self._rows = 0
 
-    def __call__(self, job: Callable[..., Any], *given: Any, rows: int = 0) -> None:
-        """Have ``job(*given)`` done. It holds ``rows`` that nothing else does: where many wait, wait for them.
+    def __call__(self, job: Callable[..., Any], *arguments: Any, rows: int = 0) -> None:
+        """Have ``job(*arguments)`` done.
 
+        It holds ``rows`` that nothing else does: where many wait, wait for them.
         Raises what an earlier job raised.
         """
-        self._jobs.append((rows, self._thread.submit(job, *given)))
+        self._jobs.append((rows, self._thread.submit(job, *arguments)))
         self._rows += rows
         while self._jobs and (self._rows > _MOST_WAITING or self._jobs[0][1].done()):
-            held, done = self._jobs.popleft()
-            self._rows -= held
+            rows_of_job, done = self._jobs.popleft()
+            self._rows -= rows_of_job
             done.result()
 
     def __enter__(self) -> _Pen:
@@ -194,7 +195,7 @@ class _Pen:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._thread.shutdown(cancel_futures=kind is not None)
         if kind is None:
-            for _held, done in self._jobs:
+            for _rows, done in self._jobs:
                 done.result()
 
 
@@ -223,12 +224,12 @@ def _store(
 
 
 def _store_extra(
-    pen: _Pen, folder: Path, name: str, given: pl.DataFrame | Iterable[pl.DataFrame]
+    pen: _Pen, folder: Path, name: str, parts: pl.DataFrame | Iterable[pl.DataFrame]
 ) -> dict[str, Any]:
     """Store a table whose columns only its files define, so it has a file even without rows."""
     files: list[str] = []
     rows = 0
-    for part in (given,) if isinstance(given, pl.DataFrame) else given:
+    for part in (parts,) if isinstance(parts, pl.DataFrame) else parts:
         if len(files) == 1:
             (folder / name).mkdir()
             pen(os.rename, folder / files[0], folder / f"{name}/0000.parquet")
@@ -363,13 +364,13 @@ def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
 
 
 def _head(folder: Path) -> dict[str, Any]:
-    place = folder / META
+    file = folder / META
     try:
         os.fspath(folder).encode()
-        _refuse_pipe(place)
-        if place.stat().st_size > _LARGEST_META:
+        _refuse_pipe(file)
+        if file.stat().st_size > _LARGEST_META:
             raise BadInput(folder, f"{META} is larger than any profile's")
-        head = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
+        head = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except UnicodeEncodeError:
         raise BadInput(folder, "its path is not UTF-8, so Polars cannot open it") from None
     except OSError as error:
@@ -424,8 +425,8 @@ def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame
             _refuse_bomb(folder, file)
             frame = pl.read_parquet(file, glob=False)  # a file name may contain brackets
             if own:  # columns that a later version added are left out
-                kept = [column for column in TABLES[name] if column in frame.columns]
-                frame = conform(name, frame.select(kept))
+                columns = [column for column in TABLES[name] if column in frame.columns]
+                frame = conform(name, frame.select(columns))
         except _DAMAGE as error:
             raise _damaged(folder, file, error) from error
         frames.append(frame)
@@ -446,7 +447,7 @@ def _refuse_bomb(folder: Path, file: Path) -> None:
         file.stat().st_size,
         pl.scan_parquet(file, glob=False).select(pl.len()).collect().item(),
     )
-    if rows > _FREE_ROWS + _ROWS_PER_BYTE * size:
+    if rows > _ROWS_ALWAYS_ALLOWED + _ROWS_PER_BYTE * size:
         raise BadInput(folder, f"{file.name} has {rows} rows in {size} bytes, which no profile has")
 
 
@@ -455,5 +456,5 @@ def _damaged(folder: Path, file: Path, error: BaseException) -> BadInput:
         return BadInput(folder, f"{file.name} is missing")
     if isinstance(error, PermissionError):
         return BadInput(folder, f"no permission to read {file.name}")
-    said = (str(error) or type(error).__name__).splitlines()[0][:200]
-    return BadInput(folder, f"{file.name} is damaged ({said})")
+    message = (str(error) or type(error).__name__).splitlines()[0][:200]
+    return BadInput(folder, f"{file.name} is damaged ({message})")

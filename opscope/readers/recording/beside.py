@@ -25,13 +25,13 @@ def probes(ranges: Trace) -> Ints:
     return found[np.argsort(found[:, 0], kind="stable")]
 
 
-def hits(asked: Ints, start: Ints, end: Ints, guess: int) -> Ints | None:
+def hits(probe_rows: Ints, start: Ints, end: Ints, guess: int) -> Ints | None:
     """Return, for each probe, the row of the call [start, end] that is the probe; -1 for none.
 
     ``guess`` is roughly what to add to the calls' times. Returns None if so few probes are found that the
     matches may be chance.
     """
-    rows = match(asked[:, 0], asked[:, 1], start, end, guess, REACH_NS)
+    rows = match(probe_rows[:, 0], probe_rows[:, 1], start, end, guess, REACH_NS)
     return rows if rows is not None and (rows >= 0).sum() * 2 > len(rows) else None
 
 

@@ -22,15 +22,17 @@ _SIGN: Final = 1 << 31
 
 
 def with_os_threads(
-    calls: pl.DataFrame, ranges: Trace, clock: ClockFit, met: pl.DataFrame
+    calls: pl.DataFrame, ranges: Trace, clock: ClockFit, probe_threads: pl.DataFrame
 ) -> tuple[pl.DataFrame, int]:
     """Return ``calls`` with the system's thread ids, and how many calls have none because several fit.
 
-    ``met`` (number, thread) are threads known from the probes. If several threads share a number, the call
-    belongs to the one with ranges around it, by ``clock``: a thread may get the pthread id of a thread that
-    has ended. If that does not decide either, the thread is null. A number that no thread has stays.
+    ``probe_threads`` (number, thread) are threads known from the probes. If several threads share a number,
+    the call belongs to the one with ranges around it, by ``clock``: a thread may get the pthread id of a
+    thread that has ended. If that does not decide either, the thread is null. A number that no thread has stays.
     """
-    names = pl.concat([numbers(ranges["threads"]), met.select("number", "thread")]).unique()
+    names = pl.concat(
+        [numbers(ranges["threads"]), probe_threads.select("number", "thread")]
+    ).unique()
     shared = names.filter(pl.len().over("number") > 1)
     single = names.filter(pl.len().over("number") == 1)
     thread = calls["thread"].replace(single["number"], single["thread"])
@@ -68,9 +70,9 @@ def unseen(calls: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
         ~pl.col("thread").is_in(threads["thread"].implode())
     )
     schema = dict(threads.schema)
-    kept = {"process": pl.lit(0), "thread": pl.col("thread")}
+    columns = {"process": pl.lit(0), "thread": pl.col("thread")}
     return rows.select(
-        kept.get(name, pl.lit(None)).cast(dtype).alias(name) for name, dtype in schema.items()
+        columns.get(name, pl.lit(None)).cast(dtype).alias(name) for name, dtype in schema.items()
     )
 
 

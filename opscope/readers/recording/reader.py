@@ -51,15 +51,15 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
         raise failed[0]
     if not traces:
         raise failed[0] if len(failed) == 1 else NoneReadable(failed)
-    born: dict[tuple[Any, Any], Any] = {}
+    parent_pids: dict[tuple[Any, Any], Any] = {}
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
-        born[host, pid] = trace.origin.pop("parent_pid")
+        parent_pids[host, pid] = trace.origin.pop("parent_pid")
     # a set, not any(): it pops the entry of every part
     private = True in {trace.origin.pop("private") for trace in traces}
     # with a GPU but no kernels, device time is unknown: CPU time never stands in for it
     gpu = any(trace.origin.get("gpu") and not trace.has("kernels") for trace in traces)
-    whole = with_ranks(_with_parents(concat(traces), born))
+    whole = with_ranks(_with_parents(concat(traces), parent_pids))
     if gpu:
         whole.origin["gpu"] = True
     if failed:
@@ -71,15 +71,15 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     return redacted(whole, private=True) if hidden else whole
 
 
-def _with_parents(trace: Trace, born: Mapping[tuple[Any, Any], Any]) -> Trace:
+def _with_parents(trace: Trace, parent_pids: Mapping[tuple[Any, Any], Any]) -> Trace:
     """Set ``processes.parent`` to the parent's process number, if the parent was recorded too.
 
-    ``born`` maps each (host, pid) to its parent's pid.
+    ``parent_pids`` maps each (host, pid) to its parent's pid.
     """
     processes = trace["processes"]
     who = processes.select("host", "pid", "process").rows()
     numbers = {(host, pid): process for host, pid, process in who}
-    parents = [numbers.get((host, born.get((host, pid)))) for host, pid, _ in who]
+    parents = [numbers.get((host, parent_pids.get((host, pid)))) for host, pid, _ in who]
     return trace.replace(
         processes=processes.with_columns(pl.Series("parent", parents, dtype=pl.Int64))
     )

@@ -10,7 +10,7 @@ import polars as pl
 from opscope.core.tables.trace import Trace, conform
 
 #: Why a part whose process used a GPU has no window.
-UNSEEN: Final = "no profiler ran during this part of the recording"
+NO_PROFILER: Final = "no profiler ran during this part of the recording"
 KILLED: Final = "the process ended before its profiler did, so the profiler's data is lost"
 FAILED: Final = "the profiler failed"
 
@@ -21,14 +21,16 @@ def with_windows(traces: Sequence[Trace]) -> list[Trace]:
     If a process has a chosen window of similar steps, the device work that its profiler captured before
     that window is left out. The calls stay, because kernels of CUDA graphs find their captures by them.
     """
-    told = [_told(trace) for trace in traces]
-    chosen = {_process(trace) for trace, one in zip(traces, told, strict=True) if one["chosen"]}
-    for trace, one in zip(traces, told, strict=True):
-        if _process(trace) in chosen and not one["chosen"] and one["source"] is not None:
-            one["end"] = one["start"]  # the chosen window came later
-    if all(one["complete"] for one in told):
+    windows = [_window_of(trace) for trace in traces]
+    chosen = {
+        _process(trace) for trace, window in zip(traces, windows, strict=True) if window["chosen"]
+    }
+    for trace, window in zip(traces, windows, strict=True):
+        if _process(trace) in chosen and not window["chosen"] and window["source"] is not None:
+            window["end"] = window["start"]  # the chosen window came later
+    if all(window["complete"] for window in windows):
         return list(traces)
-    return [_cut(trace, one) for trace, one in zip(traces, told, strict=True)]
+    return [_cut(trace, window) for trace, window in zip(traces, windows, strict=True)]
 
 
 def _process(trace: Trace) -> tuple[Any, ...]:
@@ -36,8 +38,8 @@ def _process(trace: Trace) -> tuple[Any, ...]:
     return row
 
 
-def _told(trace: Trace) -> dict[str, Any]:
-    """What a part says about its window: a row of the table, plus ``chosen`` and ``complete``."""
+def _window_of(trace: Trace) -> dict[str, Any]:
+    """A part's window: a row of the table, plus ``chosen`` and ``complete``."""
     origin = trace.origin
     start, stop = origin.pop("recorded")
     profiling, window = origin.pop("profiling"), origin.pop("window")
@@ -53,7 +55,7 @@ def _told(trace: Trace) -> dict[str, Any]:
     }
     if profiling is None:
         if origin.get("gpu"):
-            row |= {"end": row["start"], "source": "none", "ended": UNSEEN, "complete": False}
+            row |= {"end": row["start"], "source": "none", "ended": NO_PROFILER, "complete": False}
         return row
     begun, row["source"] = profiling
     if window is not None and not {"kernels", "operations"}.isdisjoint(origin):
@@ -70,18 +72,18 @@ def _told(trace: Trace) -> dict[str, Any]:
     return row
 
 
-def _cut(trace: Trace, told: dict[str, Any]) -> Trace:
-    start, end = told["start"], told["end"]
-    row = {name: told[name] for name in ("start", "end", "source", "ended")}
-    steps = {name: told[name] for name in ("first_step", "last_step")}
+def _cut(trace: Trace, window: dict[str, Any]) -> Trace:
+    start, end = window["start"], window["end"]
+    row = {name: window[name] for name in ("start", "end", "source", "ended")}
+    steps = {name: window[name] for name in ("first_step", "last_step")}
     table = conform("windows", pl.DataFrame([{"process": 0, **row, **steps}], strict=False))
     changed = {"windows": table}
-    if told["source"] is not None:
+    if window["source"] is not None:
         for name in ("kernels", "memops"):
             if trace.has(name):
                 changed[name] = _launched_within(trace[name], trace["calls"], start, end)
     cut = trace.replace(**changed)
-    if told["ended"] == KILLED:
+    if window["ended"] == KILLED:
         cut.note("warning", f"kernels not captured: {KILLED}")
     return cut
 

@@ -24,9 +24,9 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
     clocks give it. A note says which, and its error. Durations are unchanged.
     """
     guess = to_unix(kernels) - to_unix(ranges)
-    fitted, met = _fit(ranges, kernels["calls"], guess)
+    fitted, probe_threads = _fit(ranges, kernels["calls"], guess)
     clock, note = clock_of(fitted, guess, "kernels")
-    calls, unclear = with_os_threads(kernels["calls"], ranges, clock, met)
+    calls, unclear = with_os_threads(kernels["calls"], ranges, clock, probe_threads)
     known = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
     with_threads = kernels.replace(calls=calls) if kernels.has("calls") else kernels
     merged = joined(ranges, with_threads, _TAKEN, clock, "kineto", {"threads": known})
@@ -45,13 +45,17 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
 def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> tuple[ClockFit | None, pl.DataFrame]:
     """The fit over the probes and their calls (None if they are not found), and the profiler's number of
     each system thread that made a probe: number, thread."""
-    asked = probes(ranges)
-    seen = calls.filter(pl.col("name").cast(pl.String).str.contains(PROBE_CALL)).sort("start")
-    start, end = seen["start"].to_numpy(), seen["end"].to_numpy()
-    rows = hits(asked, start, end, guess)
+    probe_rows = probes(ranges)
+    probe_calls = calls.filter(pl.col("name").cast(pl.String).str.contains(PROBE_CALL)).sort(
+        "start"
+    )
+    start, end = probe_calls["start"].to_numpy(), probe_calls["end"].to_numpy()
+    rows = hits(probe_rows, start, end, guess)
     if rows is None:
         return None, pl.DataFrame(schema={"number": pl.Int64, "thread": pl.Int64})
     hit = rows >= 0
-    pairs = {"number": seen["thread"].gather(rows[hit]), "thread": asked[hit, 2]}
-    fitted = fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]], NEAR_DRIFT)
+    pairs = {"number": probe_calls["thread"].gather(rows[hit]), "thread": probe_rows[hit, 2]}
+    fitted = fit(
+        probe_rows[hit, 0], probe_rows[hit, 1], start[rows[hit]], end[rows[hit]], NEAR_DRIFT
+    )
     return fitted, pl.DataFrame(pairs).unique()

@@ -29,18 +29,18 @@ def merge(ranges: Trace, profile: Trace) -> Trace:
     fitted, alias = _fit(ranges, theirs, guess) or (None, {})
     clock, note = clock_of(fitted, guess, "operations")
     profile = _renamed(profile, alias)
-    kept = moved(profile["ranges"].filter(pl.col("text").cast(pl.String) != PROBE), clock)
-    kept = kept.filter(~_told(own, kept, clock.error_ns))
+    added = moved(profile["ranges"].filter(pl.col("text").cast(pl.String) != PROBE), clock)
+    added = added.filter(~_recorded_too(own, added, clock.error_ns))
     last = own["id"].max()
     first = 0 if last is None else int(last) + 1  # type: ignore[arg-type]
-    kept = kept.with_columns(
+    added = added.with_columns(
         (pl.int_range(pl.len(), dtype=pl.Int64) + first).alias("id"),
         pl.lit(0, pl.Int32).alias("process"),
     )
     known = ranges["threads"]["thread"].implode()
     threads = profile["threads"].filter(~pl.col("thread").is_in(known))
     changed = {
-        "ranges": pl.concat([own, kept]),
+        "ranges": pl.concat([own, added]),
         "specs": pl.concat([ranges["specs"], profile["specs"]]),
         "threads": pl.concat([ranges["threads"], threads]),
     }
@@ -55,8 +55,8 @@ def _of_one(profile: Trace) -> Trace:
     if len(profile["processes"]) < 2:
         return profile
     first = pl.col("process") == profile["processes"]["process"].min()
-    told = {name: profile[name] for name in profile.present if "process" in profile[name].columns}
-    return profile.replace(**{name: frame.filter(first) for name, frame in told.items()})
+    frames = {name: profile[name] for name in profile.present if "process" in profile[name].columns}
+    return profile.replace(**{name: frame.filter(first) for name, frame in frames.items()})
 
 
 def _renamed(profile: Trace, alias: dict[int, int]) -> Trace:
@@ -71,7 +71,7 @@ def _renamed(profile: Trace, alias: dict[int, int]) -> Trace:
     return profile.replace(**tables)
 
 
-def _told(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Series:
+def _recorded_too(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Series:
     """Which of the profiler's ranges the adapter recorded too.
 
     These are steps, if the adapter recorded any; the program's annotations; and jitted calls inside one of
@@ -94,14 +94,16 @@ def _told(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Series:
 
 def _fit(ranges: Trace, theirs: pl.DataFrame, guess: int) -> tuple[ClockFit, dict[int, int]] | None:
     """The fit over the probes that were found, and which thread is which; None if none were found."""
-    asked = probes(ranges)
-    seen = theirs.filter(pl.col("text").cast(pl.String) == PROBE).sort("start")
-    start, end = seen["start"].to_numpy(), seen["end"].to_numpy()
-    rows = hits(asked, start, end, guess)
+    probe_rows = probes(ranges)
+    probe_ranges = theirs.filter(pl.col("text").cast(pl.String) == PROBE).sort("start")
+    start, end = probe_ranges["start"].to_numpy(), probe_ranges["end"].to_numpy()
+    rows = hits(probe_rows, start, end, guess)
     if rows is None:
         return None
     hit = rows >= 0
     # the profiler has its own thread numbers; the recorder's are the system's
-    known = seen["thread"].gather(rows[hit]).to_list()
-    alias = dict(zip(known, asked[hit, 2].tolist(), strict=True))
-    return fit(asked[hit, 0], asked[hit, 1], start[rows[hit]], end[rows[hit]], NEAR_DRIFT), alias
+    thread_numbers = probe_ranges["thread"].gather(rows[hit]).to_list()
+    alias = dict(zip(thread_numbers, probe_rows[hit, 2].tolist(), strict=True))
+    return fit(
+        probe_rows[hit, 0], probe_rows[hit, 1], start[rows[hit]], end[rows[hit]], NEAR_DRIFT
+    ), alias

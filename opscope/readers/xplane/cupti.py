@@ -55,9 +55,9 @@ _MEMORY: Final = {"device_static": "device", "managed_static": "managed", "unkno
 
 def is_call(name: str = "name") -> pl.Expr:
     """Whether a row of a host line is a driver or runtime call (by ``correlation_id`` and ``device_id``)."""
-    asked = pl.col("correlation_id").fill_null(0) > 0
+    correlated = pl.col("correlation_id").fill_null(0) > 0
     ours = pl.col(name).str.contains(API) | pl.col("device_id").is_not_null()
-    return (asked & ours & ~pl.col(name).str.starts_with("NVTX:")).fill_null(False)
+    return (correlated & ours & ~pl.col(name).str.starts_with("NVTX:")).fill_null(False)
 
 
 def call_name(name: str = "name", details: str = "copied") -> pl.Expr:
@@ -82,8 +82,8 @@ def context_number(column: pl.Series) -> pl.Series:
 
 def memory_kind(details: pl.Expr, end: str) -> pl.Expr:
     """Return the kind of memory at one ``end`` (src, dst) of a copy; null if CUPTI did not know it."""
-    told = details.str.extract(rf"kind_{end}:(\w+)").str.to_lowercase()
-    return told.replace(_MEMORY)
+    kind = details.str.extract(rf"kind_{end}:(\w+)").str.to_lowercase()
+    return kind.replace(_MEMORY)
 
 
 def nvtx_thread(name: str) -> int | None:

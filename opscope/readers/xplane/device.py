@@ -73,7 +73,7 @@ def device_rows(plane: Plane, number: int) -> pl.DataFrame:
         {
             "process": [0],
             "device": [number],
-            "name": [_named(stats)],
+            "name": [_name(stats)],
             "uuid": [None],
             "cc": [
                 f"{major}.{minor}" if cuda and major is not None and minor is not None else None
@@ -89,10 +89,12 @@ def device_rows(plane: Plane, number: int) -> pl.DataFrame:
     )
 
 
-def _named(stats: dict[str, Any]) -> str | None:
+def _name(stats: dict[str, Any]) -> str | None:
     """``gpu_device_name``, which NVIDIA's plane has (GetDeviceCapabilities), else device type or vendor."""
-    told = (stats.get(key) for key in ("gpu_device_name", "device_type_string", "device_vendor"))
-    return next((name for name in told if isinstance(name, str) and name), None)
+    candidates = (
+        stats.get(key) for key in ("gpu_device_name", "device_type_string", "device_vendor")
+    )
+    return next((name for name in candidates if isinstance(name, str) and name), None)
 
 
 def executed(
@@ -128,7 +130,7 @@ def executed(
             "details": _stat(events, "kernel_details", many, pl.String),
             "copied": _stat(events, "memcpy_details", many, pl.String),
             "set": _either(events, ("Memset_details", "memset_details"), many),
-            "kept": _stat(events, "MemoryResidency_details", many, pl.String),
+            "residency": _stat(events, "MemoryResidency_details", many, pl.String),
             "graph": _stat(events, "cuda_graph_id", many, pl.Int64),
             "graph_node": _stat(events, "cuda_graph_node_id", many, pl.Int64),
             "op_key": programs.keys(events, plane, many),
@@ -142,7 +144,7 @@ def executed(
     )
     unified = stream >= UNIFIED
     what = frame.select(
-        pl.when(pl.col("kept").is_not_null()).then(pl.lit("residency"))
+        pl.when(pl.col("residency").is_not_null()).then(pl.lit("residency"))
         .when(plain & pl.col("name").is_in(OVERHEAD)).then(pl.lit("overhead"))
         .when(plain & unified & pl.col("name").str.contains(UNIFIED_COPY)).then(pl.lit("memops"))
         .when(plain & unified & pl.col("name").str.starts_with("UM_")).then(pl.lit("unified"))
@@ -240,10 +242,11 @@ def _memops(frame: pl.DataFrame) -> pl.DataFrame:
 
 def with_kinds(memops: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return ``memops``; a copy without a kind gets it from the name of the call that requested it."""
-    told = calls.select(
-        "correlation", pl.col("name").cast(pl.String).str.extract(_CALL_DIRECTION).alias("asked")
-    ).filter(pl.col("asked").is_not_null() & pl.col("correlation").is_not_null())
-    told = told.unique("correlation", keep="last", maintain_order=True)
-    joined = memops.join(told, on="correlation", how="left", maintain_order="left")
-    kind = pl.coalesce(pl.col("kind").cast(pl.String), "asked").cast(memops.schema["kind"])
-    return joined.with_columns(kind.alias("kind")).drop("asked")
+    directions = calls.select(
+        "correlation",
+        pl.col("name").cast(pl.String).str.extract(_CALL_DIRECTION).alias("requested"),
+    ).filter(pl.col("requested").is_not_null() & pl.col("correlation").is_not_null())
+    directions = directions.unique("correlation", keep="last", maintain_order=True)
+    joined = memops.join(directions, on="correlation", how="left", maintain_order="left")
+    kind = pl.coalesce(pl.col("kind").cast(pl.String), "requested").cast(memops.schema["kind"])
+    return joined.with_columns(kind.alias("kind")).drop("requested")

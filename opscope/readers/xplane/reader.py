@@ -50,28 +50,28 @@ def read(path: str | os.PathLike[str]) -> Trace:
 
     Raises BadInput, which names the file, if it is none of these.
     """
-    place = Path(path)
-    if place.is_dir():
-        found = files(place)
+    location = Path(path)
+    if location.is_dir():
+        found = files(location)
         if not found:
             raise BadInput(path, f"a folder without a {SUFFIX} file")
         traces = [read(one) for one in found]
         return traces[0] if len(traces) == 1 else concat(traces)
     try:
-        data = _bytes(place)
+        data = _bytes(location)
         if data[:1] == b"{":
-            return _trace(place, JsonSpace(place, data))
-        return _trace(place, Space(data))
+            return _trace(location, JsonSpace(location, data))
+        return _trace(location, Space(data))
     except WireError as error:
         raise BadInput(path, f"not an XPlane file: {error}") from None
 
 
-def _bytes(place: Path) -> bytes:
+def _bytes(file_path: Path) -> bytes:
     try:
-        with place.open("rb") as file:
+        with file_path.open("rb") as file:
             packed = file.read(2) == _GZIP
-            if not packed and place.stat().st_size > LARGEST:
-                raise BadInput(place, f"over {LARGEST >> 30} GB, which protobuf does not allow")
+            if not packed and file_path.stat().st_size > LARGEST:
+                raise BadInput(file_path, f"over {LARGEST >> 30} GB, which protobuf does not allow")
             file.seek(0)
             if not packed:
                 return file.read()
@@ -80,21 +80,21 @@ def _bytes(place: Path) -> bytes:
                 while block := unpacked.read(_BLOCK):
                     total += len(block)
                     if total > LARGEST:
-                        raise BadInput(place, f"unpacks to over {LARGEST >> 30} GB")
+                        raise BadInput(file_path, f"unpacks to over {LARGEST >> 30} GB")
                     parts.append(block)
             return b"".join(parts)
     except BadInput:
         raise
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInput(place, f"damaged gzip: {error}") from None
+        raise BadInput(file_path, f"damaged gzip: {error}") from None
     except OSError as error:
-        raise BadInput(place, error.strerror or str(error)) from error
+        raise BadInput(file_path, error.strerror or str(error)) from error
 
 
-def _trace(place: Path, space: Space | JsonSpace) -> Trace:
+def _trace(file_path: Path, space: Space | JsonSpace) -> Trace:
     planes = list(space.planes())
     if not planes:
-        raise BadInput(place, "the XSpace has no planes")
+        raise BadInput(file_path, "the XSpace has no planes")
     processes: dict[int | None, list[Plane]] = {}
     for plane in planes:
         found = _SUBPROCESS.search(plane.name)
@@ -104,7 +104,7 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
     start = _start(planes)
     # the process that wrote the file comes first
     ordered = sorted(processes.items(), key=lambda one: -1 if one[0] is None else one[0])
-    traces = [_process(place, space, own, start, pid) for pid, own in ordered]
+    traces = [_process(file_path, space, own, start, pid) for pid, own in ordered]
     for text in space.errors:
         traces[0].note("error", f"the profiler reported: {text[:200]}")
     for text in space.warnings:  # such as events that it dropped, because it keeps two million
@@ -113,7 +113,11 @@ def _trace(place: Path, space: Space | JsonSpace) -> Trace:
 
 
 def _process(
-    place: Path, space: Space | JsonSpace, planes: list[Plane], start: int | None, pid: int | None
+    file_path: Path,
+    space: Space | JsonSpace,
+    planes: list[Plane],
+    start: int | None,
+    pid: int | None,
 ) -> Trace:
     """Return the trace of one process's planes."""
     programs = Programs(space.data)
@@ -151,7 +155,7 @@ def _process(
     if has_device:
         for name in ("kernels", "memops"):
             made.setdefault(name, executed(None))
-    trace = sound_trace(made, {"format": "xplane", "paths": [str(place)]})
+    trace = sound_trace(made, {"format": "xplane", "paths": [str(file_path)]})
     for what, how_many in counts.items():
         trace.note("info", what, how_many)
     for what, how_many in (*programs.notes(), *host.notes()):
@@ -196,16 +200,16 @@ def _may_lack_buffers(trace: Trace) -> bool:
 
 def _start(planes: Sequence[Plane]) -> int | None:
     """The start of the profile (Unix ns), if a plane has it."""
-    told = [
+    starts = [
         plane.stats["profile_start_time"] for plane in planes if "profile_start_time" in plane.stats
     ]
-    return told[-1] if told and isinstance(told[-1], int) else None
+    return starts[-1] if starts and isinstance(starts[-1], int) else None
 
 
 def _pid(planes: Sequence[Plane]) -> int | None:
     """The process's id, if a plane has it."""
-    told = [plane.stats["process_id"] for plane in planes if "process_id" in plane.stats]
-    return told[-1] if told and isinstance(told[-1], int) and 0 <= told[-1] < 1 << 31 else None
+    pids = [plane.stats["process_id"] for plane in planes if "process_id" in plane.stats]
+    return pids[-1] if pids and isinstance(pids[-1], int) and 0 <= pids[-1] < 1 << 31 else None
 
 
 def _device(
@@ -216,8 +220,8 @@ def _device(
     tables: dict[str, list[pl.DataFrame]],
     counts: Counter[str],
 ) -> None:
-    told = ("gpu_device_name", "core_count", "memory_size", "compute_cap_major")
-    if any(key in plane.stats for key in told):
+    properties = ("gpu_device_name", "core_count", "memory_size", "compute_cap_major")
+    if any(key in plane.stats for key in properties):
         tables["devices"].append(device_rows(plane, number))
     streams = [(line, at) for line in plane.lines if (at := _stream(line)) is not None]
     used = streams or [(line, line.number) for line in plane.lines if line.name == "XLA Ops"]

@@ -122,14 +122,16 @@ class Space:
 
     def _line(self, start: int, end: int) -> Line:
         starts, ends, others = entries(self.data, start, end, 4)
-        found = {place: (value, size) for place, value, size in others}
+        found = {field_number: (value, size) for field_number, value, size in others}
 
-        def name(place: int) -> str:
-            at, size = found.get(place, (0, 0))
+        def name(field_number: int) -> str:
+            at, size = found.get(field_number, (0, 0))
             return self.data[at : at + size].decode("utf-8", "replace")
 
-        place, time = _signed(found.get(1, (0, 0))[0]), _signed(found.get(3, (0, 0))[0])
-        return Line(place, name(11) or name(2), time if abs(time) < FAR // 2 else FAR, starts, ends)
+        line_number, time = _signed(found.get(1, (0, 0))[0]), _signed(found.get(3, (0, 0))[0])
+        return Line(
+            line_number, name(11) or name(2), time if abs(time) < FAR // 2 else FAR, starts, ends
+        )
 
     def batches(self, plane: Plane, line: Line, wanted: frozenset[str]) -> Iterator[Events]:
         """Yield the line's events in batches, with the ``wanted`` statistics."""
@@ -139,13 +141,13 @@ class Space:
 
     def _events(self, plane: Plane, start: Ints, end: Ints, wanted: frozenset[str]) -> Events:
         many = len(start)
-        columns = {place: np.zeros(many, np.int64) for place in (1, 2, 3)}
+        columns = {field_number: np.zeros(many, np.int64) for field_number in (1, 2, 3)}
         rows: list[Ints] = []
         begins: list[Ints] = []
         sizes: list[Ints] = []
         for one in passes(self.array, start, end):
-            for place, column in columns.items():
-                hit = one.of(place, VARINT)
+            for field_number, column in columns.items():
+                hit = one.of(field_number, VARINT)
                 column[one.row[hit]] = one.value[hit].view(np.int64)
             hit = one.of(4, LENGTH)
             rows.append(one.row[hit])
@@ -176,22 +178,22 @@ class Space:
         for one in passes(self.array, start, end):
             hit = one.of(1, VARINT)
             name[one.row[hit]] = one.value[hit].view(np.int64)
-            for place, wire in (
+            for field_number, wire in (
                 (_DOUBLE, FIXED64),
                 (_UNSIGNED, VARINT),
                 (_SIGNED, VARINT),
                 (_TEXT, LENGTH),
                 (_REFERENCE, VARINT),
             ):
-                hit = one.of(place, wire)
+                hit = one.of(field_number, wire)
                 at = one.row[hit]
-                kind[at], value[at], size[at] = place, one.value[hit], one.size[hit]
+                kind[at], value[at], size[at] = field_number, one.value[hit], one.size[hit]
         found: dict[str, pl.Series] = {}
-        for place in np.unique(name).tolist():
-            title = plane.stat_names.get(place)
+        for key in np.unique(name).tolist():
+            title = plane.stat_names.get(key)
             if title in wanted:
                 assert title is not None
-                here = np.flatnonzero((name == place) & (kind > 0))
+                here = np.flatnonzero((name == key) & (kind > 0))
                 if len(here):
                     column = self._column(
                         plane, many, row[here], kind[here], value[here], size[here]
@@ -239,9 +241,9 @@ class Space:
         )
 
 
-def _entries(data: bytes, message: Fields, place: int) -> Iterator[Fields]:
+def _entries(data: bytes, message: Fields, field_number: int) -> Iterator[Fields]:
     """Yield the values of a map field. The map's key, if any, replaces the value's own number (field 1)."""
-    found = spans(message, place)
+    found = spans(message, field_number)
     if len(found) > MAX_NAMES:
         raise WireError(f"a table with over {MAX_NAMES} names")
     for span in found:
@@ -254,10 +256,12 @@ def _entries(data: bytes, message: Fields, place: int) -> Iterator[Fields]:
             yield value
 
 
-def _stats(data: bytes, message: Fields, place: int, names: dict[int, str]) -> dict[str, object]:
+def _stats(
+    data: bytes, message: Fields, field_number: int, names: dict[int, str]
+) -> dict[str, object]:
     """The statistics of a plane or of a row of its table; bytes as (start, end)."""
     found: dict[str, object] = {}
-    for span in spans(message, place):
+    for span in spans(message, field_number):
         stat = fields(data, *span)
         name = names.get(number(stat, 1))
         if name is None:

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from opscope.core.analysis.devices import trace_target
 from opscope.core.perf import entries, tensorcore
-from opscope.core.perf.devices.kernel_names import fast_algorithm, used, used_by, verdict
+from opscope.core.perf.devices.kernel_names import (
+    fast_algorithm,
+    uses_tensor_cores,
+    verdict,
+    which_use_tensor_cores,
+)
 from opscope.core.perf.registry import lookup
 from opscope.core.perf.tensorcore import NO_UNITS, Target
 from opscope.core.schema import OpCall, TensorSpec
@@ -62,14 +67,18 @@ def test_use_by_name(row):
      "commas", "x" * 5000, "<<<>>>", "((((", "_Z" + "I" * 200],
 )  # fmt: skip
 def test_a_name_that_hides_it_is_not_known(name):
-    assert used(name) is None
+    assert uses_tensor_cores(name) is None
 
 
 def test_a_mangled_name_is_judged_as_the_name_it_stands_for():
     symbol = "_ZN7ck_tile6kentryILi1ENS_23FmhaBwdOGradDotOKernelIiEEEEvv"
-    assert used(symbol) is False
-    assert used_by([symbol, None, "_ZN5aiter18fmha_fwd_hd128_fp8E.kd"]) == [False, None, True]
-    assert used("_ZN7ck_tile6kentryILi1ENS_12FmhaFwdKernelIiEEEEvv") is True
+    assert uses_tensor_cores(symbol) is False
+    assert which_use_tensor_cores([symbol, None, "_ZN5aiter18fmha_fwd_hd128_fp8E.kd"]) == [
+        False,
+        None,
+        True,
+    ]
+    assert uses_tensor_cores("_ZN7ck_tile6kentryILi1ENS_12FmhaFwdKernelIiEEEEvv") is True
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=80))
@@ -84,11 +93,11 @@ def test_what_surrounds_a_name_changes_nothing(row, before, after):
     name = row["kernel"]
     if name.startswith(("_Z", "ZN", "void ", "bmm_", "Cijk")):  # names that no compiler gave a type
         before = ""
-    assert used(before + name + after) is VERDICTS[row["tensor_core"]]
+    assert uses_tensor_cores(before + name + after) is VERDICTS[row["tensor_core"]]
 
 
 def test_ncclkernels_use_none():
-    assert used("ncclDevKernel_AllReduce_Sum_bf16_RING_LL") is False
+    assert uses_tensor_cores("ncclDevKernel_AllReduce_Sum_bf16_RING_LL") is False
 
 
 def test_fast_algorithms_are_seen():
@@ -120,7 +129,7 @@ def test_used_as_dlprof_reports(shared):
         rows = list(csv.DictReader(file))
     assert {row["Uses TC"] for row in rows} == {"no"}
     assert names
-    assert {name for name in names if used(name)} == set()
+    assert {name for name in names if uses_tensor_cores(name)} == set()
 
 
 def test_every_matrix_op_as_dlprof_has_it(shared):

@@ -32,7 +32,7 @@ _CPU_CACHE: Final = re.compile(r"([\d.]+)\s*MB\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Properties:
     """The properties of a device in a trace: compute capability, memory in bytes, bandwidth in bytes/s …"""
 
     cc: str | None = None
@@ -65,17 +65,17 @@ def find(
     (``NVIDIA H200 MIG 1g.18gb``) has its share of the board's rates, never all of them.
     """
     text = (name or "").strip()
-    told = Told(cc, sm_count, memory, clock_khz, mem_bandwidth)
+    recorded = Properties(cc, sm_count, memory, clock_khz, mem_bandwidth)
     if _CPU.match(text):
         return _cpu(text)
     if _VAGUE.fullmatch(text):
-        return _by_properties(text, told)
+        return _by_properties(text, recorded)
     if mig.is_slice(text):
-        return _slice(text, told)
+        return _slice(text, recorded)
     named = _named(text)
     fits = [row for row in named if _same_cc(row[1], cc)]
     if fits:
-        return _chosen(fits, told), None
+        return _chosen(fits, recorded), None
     if cc is not None:
         device, why = computed(text, cc, sm_count, memory, clock_khz, mem_bandwidth)
         if named and device is not None:
@@ -92,14 +92,14 @@ def find(
     )
 
 
-def _chosen(fits: Sequence[_Row], told: Told) -> Device:
+def _chosen(fits: Sequence[_Row], recorded: Properties) -> Device:
     """Return the row that fits best, with a note for each property that differs in the trace."""
 
     def distance(row: _Row) -> tuple[bool, bool]:
         sizes, device = row
         return (
-            told.sm_count is not None and told.sm_count != device.sm_count,
-            told.memory is not None and not _any_near(told.memory, sizes),
+            recorded.sm_count is not None and recorded.sm_count != device.sm_count,
+            recorded.memory is not None and not _any_near(recorded.memory, sizes),
         )
 
     best = min(distance(row) for row in fits)
@@ -110,33 +110,33 @@ def _chosen(fits: Sequence[_Row], told: Told) -> Device:
         others = " or ".join(other.name for _, other in left[1:])
         notes.append(f"the trace does not distinguish it from {others}")
     share = 1.0
-    if told.sm_count is not None and device.sm_count and told.sm_count != device.sm_count:
-        share = told.sm_count / device.sm_count
+    if recorded.sm_count is not None and device.sm_count and recorded.sm_count != device.sm_count:
+        share = recorded.sm_count / device.sm_count
         notes.append(
-            f"{told.sm_count} of {device.sm_count} multiprocessors: rates scaled, bandwidth of the "
+            f"{recorded.sm_count} of {device.sm_count} multiprocessors: rates scaled, bandwidth of the "
             f"whole device"
             if share < 1
-            else f"{told.sm_count} multiprocessors where {device.name} has {device.sm_count}: rates scaled"
+            else f"{recorded.sm_count} multiprocessors where {device.name} has {device.sm_count}: rates scaled"
         )
-        device = replace(device, sm_count=told.sm_count)
-    if told.memory is not None:
-        if not _any_near(told.memory, sizes):
+        device = replace(device, sm_count=recorded.sm_count)
+    if recorded.memory is not None:
+        if not _any_near(recorded.memory, sizes):
             notes.append(
-                f"{told.memory / 1e9:.0f} GB of memory where {device.name} has "
+                f"{recorded.memory / 1e9:.0f} GB of memory where {device.name} has "
                 f"{' or '.join(f'{size / 1e9:.0f}' for size in sizes)}: a variant or a slice"
             )
-        device = replace(device, memory=told.memory)
-    if told.clock_khz and device.clock:
-        ratio = told.clock_khz * 1e3 / device.clock
+        device = replace(device, memory=recorded.memory)
+    if recorded.clock_khz and device.clock:
+        ratio = recorded.clock_khz * 1e3 / device.clock
         if abs(ratio - 1) > _SAME:
             share *= ratio
             notes.append(
-                f"{told.clock_khz / 1e3:.0f} MHz where {device.name} has {device.clock / 1e6:.0f}: "
+                f"{recorded.clock_khz / 1e3:.0f} MHz where {device.name} has {device.clock / 1e6:.0f}: "
                 f"rates scaled"
             )
-            device = replace(device, clock=told.clock_khz * 1e3)
+            device = replace(device, clock=recorded.clock_khz * 1e3)
     # for AMD, runtimes compute a figure from the memory clock that is not the bandwidth
-    wider = told.mem_bandwidth if device.vendor == "nvidia" else None
+    wider = recorded.mem_bandwidth if device.vendor == "nvidia" else None
     if wider and device.bandwidth and abs(wider / device.bandwidth - 1) > _SAME_BANDWIDTH:
         notes.append(
             f"the trace gives {wider / 1e9:.0f} GB/s where {device.name} has "
@@ -149,41 +149,41 @@ def _chosen(fits: Sequence[_Row], told: Told) -> Device:
     return replace(device, note="; ".join(notes)) if notes else device
 
 
-def _slice(text: str, told: Told) -> tuple[Device | None, str | None]:
-    """Return the MIG slice that a name describes; ``told`` has the slice's memory and multiprocessors."""
+def _slice(text: str, recorded: Properties) -> tuple[Device | None, str | None]:
+    """Return the MIG slice that a name describes; ``recorded`` has the slice's memory and multiprocessors."""
     piece = mig.named(text)
     if piece is None:
         return None, f"{text!r} is a slice of a GPU (MIG), and its profile is not known"
-    boards = [row for row in _named(piece.board) if _same_cc(row[1], told.cc)]
-    cut = [mig.cut(board, sizes, piece, told.sm_count) for sizes, board in boards]
+    boards = [row for row in _named(piece.board) if _same_cc(row[1], recorded.cc)]
+    cut = [mig.cut(board, sizes, piece, recorded.sm_count) for sizes, board in boards]
     fits: list[_Row] = [((piece.gb * 10**9,), device) for device in cut if device is not None]
     if not fits:
         which = (
             " or ".join(board.name for _, board in boards) or f"{piece.board!r}, which has no row"
         )
         return None, f"the device table has no slice {piece.profile} (MIG) of {which}"
-    return _chosen(fits, told), None
+    return _chosen(fits, recorded), None
 
 
 def _named(text: str) -> list[_Row]:
     return [(sizes, device) for pattern, sizes, device in rows() if pattern.search(text)]
 
 
-def _by_properties(text: str, told: Told) -> tuple[Device | None, str | None]:
+def _by_properties(text: str, recorded: Properties) -> tuple[Device | None, str | None]:
     """Return the only row with this number of multiprocessors, memory and compute capability."""
     nameless = f"the trace names its device only {text!r}" if text else "the trace names no device"
     advice = "--gpu gives it a name"
-    if told.sm_count is None or told.memory is None:
+    if recorded.sm_count is None or recorded.memory is None:
         return None, f"{nameless} ({advice})"
     fits = [
         (sizes, device)
         for _, sizes, device in rows()
-        if device.sm_count == told.sm_count
-        and _any_near(told.memory, sizes)
-        and _same_cc(device, told.cc)
+        if device.sm_count == recorded.sm_count
+        and _any_near(recorded.memory, sizes)
+        and _same_cc(device, recorded.cc)
         and (not text or device.vendor == text.lower())
     ]
-    facts = f"{told.sm_count} multiprocessors and {told.memory / 1e9:.0f} GB"
+    facts = f"{recorded.sm_count} multiprocessors and {recorded.memory / 1e9:.0f} GB"
     # parts that differ only in their name (MI210, a die of MI250) count as one
     if (
         len(
@@ -194,11 +194,23 @@ def _by_properties(text: str, told: Told) -> tuple[Device | None, str | None]:
         )
         == 1
     ):
-        device = _chosen(fits[:1], told)
+        device = _chosen(fits[:1], recorded)
         note = f"{nameless}: {facts} fit only {' or '.join(each.name for _, each in fits)}"
         return replace(device, note="; ".join(filter(None, (note, device.note)))), None
-    if told.cc is not None and parse_cc(told.cc) is not None and told.clock_khz and not fits:
-        return computed("", told.cc, told.sm_count, told.memory, told.clock_khz, told.mem_bandwidth)
+    if (
+        recorded.cc is not None
+        and parse_cc(recorded.cc) is not None
+        and recorded.clock_khz
+        and not fits
+    ):
+        return computed(
+            "",
+            recorded.cc,
+            recorded.sm_count,
+            recorded.memory,
+            recorded.clock_khz,
+            recorded.mem_bandwidth,
+        )
     which = f"{facts} fit " + (" and ".join(device.name for _, device in fits) or "no row")
     return None, f"{nameless}, and {which} ({advice})"
 

@@ -16,15 +16,15 @@ from opscope.core.dialects.demangle import all_demangled, demangled
 
 
 class Rule(NamedTuple):
-    """Kernels whose name matches ``pattern`` use Tensor Cores or not (``used``), for the reason ``why``.
+    """Whether kernels whose name matches ``pattern`` use Tensor Cores (``tensor_cores``), and ``why``.
 
-    ``alone``: search only the function's own name, without template arguments.
+    ``own_name_only``: search only the function's own name, without template arguments.
     """
 
-    used: bool
+    tensor_cores: bool
     why: str
     pattern: re.Pattern[str]
-    alone: bool = False
+    own_name_only: bool = False
 
 
 def _any(*words: str) -> re.Pattern[str]:
@@ -91,7 +91,7 @@ _FIRST: Final = (
             r"(?i:^(?!.*(?:gemm|matmul|_mm|dot|moe|attn|attention|mul_mat)).*de_?quant)",
             r"matrix_to_m\d+n\d+k\d+",
         ),
-        alone=True,
+        own_name_only=True,
     ),
     Rule(
         False,
@@ -183,7 +183,7 @@ _PRODUCTS: Final = (
             r"|^recompute_w_u_fwd|_inverse_kernel$",
             r"nvfuser_matmul_|_grouped_mm_|scaled_mm_kernel|_grouped_gemm_kernel",
         ),
-        alone=True,
+        own_name_only=True,
     ),
     Rule(
         True,
@@ -234,7 +234,7 @@ _ELEMENTS: Final = Rule(
         r"^(?:input|loop|wrapped)_\w*(?:fusion|transpose|reduce|add|convert|copy|broadcast|select"
         r"|compare|multiply)",
     ),
-    alone=True,
+    own_name_only=True,
 )
 #: Whole names of helper kernels; a name may contain that of the product that it serves.
 _SERVING: Final = Rule(
@@ -262,7 +262,7 @@ _SERVING: Final = Rule(
         r"rms_norm_f32|k_get_rows|k_bin_bcast|cpy_f\d+|soft_max_f\d+|rope_(?:norm|neox|yarn)|convert_unary",
         r"bn_(?:fw|bw)|cudf::detail::",
     ),
-    alone=True,
+    own_name_only=True,
 )
 #: Words for passes over elements; they prove nothing if the name also has a word for a product.
 _WORDS: Final = Rule(
@@ -282,7 +282,7 @@ _WORDS: Final = Rule(
         r"(?:^|_)(?:dropout|embedding|pad|gather|scatter|concat|transpose|cast|copy|fill|add|mul"
         r"|arange|where|iota)_?(?:fwd|bwd|forward|backward)?_?kernel",
     ),
-    alone=True,
+    own_name_only=True,
 )
 _PRODUCT_WORD: Final = re.compile(
     r"(?i:gemm(?!a)|matmul|mul_mat|attn|attention|fmha|mha|mla|dot|linear|conv(?!ert)|einsum|bmm"
@@ -304,33 +304,33 @@ def verdict(kernel: str) -> tuple[bool | None, str]:
     """
     name = (demangled(kernel.strip()) or "")[:_READ]
     name = name.removesuffix(" [clone .kd]").removesuffix(".kd")
-    alone = own_name(name)
+    own = own_name(name)
     for rule in _FIRST:
-        if rule.pattern.search(alone if rule.alone else name):
-            return rule.used, rule.why
-    if _LETTERS.pattern.search(alone) and not _INSTRUCTION.search(name):
+        if rule.pattern.search(own if rule.own_name_only else name):
+            return rule.tensor_cores, rule.why
+    if _LETTERS.pattern.search(own) and not _INSTRUCTION.search(name):
         return False, _LETTERS.why
-    if _ELEMENTS.pattern.search(alone):
+    if _ELEMENTS.pattern.search(own):
         return False, _ELEMENTS.why
     for rule in _PRODUCTS:
-        if rule.pattern.search(alone if rule.alone else name):
-            return rule.used, rule.why
-    if _SERVING.pattern.search(alone):
+        if rule.pattern.search(own if rule.own_name_only else name):
+            return rule.tensor_cores, rule.why
+    if _SERVING.pattern.search(own):
         return False, _SERVING.why
-    if _WORDS.pattern.search(alone) and not _PRODUCT_WORD.search(alone):
+    if _WORDS.pattern.search(own) and not _PRODUCT_WORD.search(own):
         return False, _WORDS.why
     return None, "the name does not show it"
 
 
-def used(kernel: str) -> bool | None:
+def uses_tensor_cores(kernel: str) -> bool | None:
     """Whether a kernel with this name computes on Tensor Cores; ``None`` if the name does not show it."""
     return verdict(kernel)[0]
 
 
-def used_by(kernels: Sequence[str | None]) -> list[bool | None]:
-    """Return ``used`` of each name; mangled symbols are demangled in one batch."""
+def which_use_tensor_cores(kernels: Sequence[str | None]) -> list[bool | None]:
+    """Return ``uses_tensor_cores`` of each name; mangled symbols are demangled in one batch."""
     all_demangled(kernels)
-    return [None if name is None else used(name) for name in kernels]
+    return [None if name is None else uses_tensor_cores(name) for name in kernels]
 
 
 def own_name(name: str) -> str:

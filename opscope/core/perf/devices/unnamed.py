@@ -24,11 +24,11 @@ def name_devices(trace: Trace, gpu: str) -> int:
     ``gpu`` is not in the device table (``devices.toml``), if it is a CPU and the trace has kernels, or if
     it is a GPU and the trace has no device to name.
     """
-    known, why = identify.find(gpu)
-    if known is None:
+    device, why = identify.find(gpu)
+    if device is None:
         raise UnknownDevice(f"{gpu!r}: {why}")
     used = pl.concat([trace[name].select("process", "device") for name in ("kernels", "memops")])
-    if known.vendor == "cpu":
+    if device.vendor == "cpu":
         if len(used):
             raise UnknownDevice(f"{gpu!r} is a CPU, but the trace has kernels of a GPU")
         zero = pl.lit(0, used.schema["device"]).alias("device")
@@ -36,9 +36,9 @@ def name_devices(trace: Trace, gpu: str) -> int:
     elif not (len(used) or len(trace["devices"])):
         advice = f"to describe the CPU, write for example {identify.CPU_EXAMPLE!r}"
         raise UnknownDevice(f"{gpu!r} is a GPU, but nothing in the trace ran on one; {advice}")
-    told = trace["devices"]
-    absent = used.drop_nulls().unique().join(told, on=["process", "device"], how="anti")
-    table = pl.concat([told, conform("devices", absent)]).sort("process", "device")
+    devices = trace["devices"]
+    absent = used.drop_nulls().unique().join(devices, on=["process", "device"], how="anti")
+    table = pl.concat([devices, conform("devices", absent)]).sort("process", "device")
     unnamed = table["name"].null_count()
     trace.tables["devices"] = table.with_columns(pl.col("name").fill_null(gpu))
     trace.present |= {"devices"}

@@ -100,8 +100,8 @@ def compiled_call(call: OpCall) -> Cost:
 @op("hlo::custom-call:dot", family="gemm", source="2·result·contracted (XLA)")
 def library_dot(call: OpCall) -> Cost:
     """A library's matrix product; the workspace, its second result, is not compulsory traffic."""
-    kept = outputs(call)
-    first = None if not kept else (kept[0],)
+    results = outputs(call)
+    first = None if not results else (results[0],)
     return dot(OpCall("hlo::dot", call.inputs[:2], first, call.params))
 
 
@@ -118,8 +118,8 @@ def library_convolution(call: OpCall) -> Cost:
     own = output(call)
     if labels is None or own is None:
         raise CannotKnow("the dimension numbers or the result are not recorded")
-    place = _ROLES[call.name.rsplit(":", 1)[1]]
-    roles: list[TensorSpec] = [own if at < 0 else need(call, at, "operand") for at in place]
+    places = _ROLES[call.name.rsplit(":", 1)[1]]
+    roles: list[TensorSpec] = [own if at < 0 else need(call, at, "operand") for at in places]
     weight, kernel = sizes(roles[1]), labels.group(1)
     if "o" not in kernel or len(kernel) != len(weight):
         raise CannotKnow("the dimension labels do not fit the shape of the weights")

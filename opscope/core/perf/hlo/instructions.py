@@ -191,10 +191,10 @@ def reduce_window(call: OpCall) -> Cost:
     out = output(call)
     if size is None or out is None:
         raise CannotKnow("the size of the window or the result is not recorded")
-    places = tensors(call)[1] if variant(call, "scatter") and len(tensors(call)) > 1 else out
-    flops = (product(size) - 1) * numel(places)
+    windows = tensors(call)[1] if variant(call, "scatter") and len(tensors(call)) > 1 else out
+    flops = (product(size) - 1) * numel(windows)
     if variant(call, "scatter"):
-        flops += numel(places)
+        flops += numel(windows)
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 
 

@@ -38,10 +38,10 @@ def attention(call: OpCall) -> Cost:
 def attention_backward(call: OpCall) -> Cost:
     """The forward's operands, then what the forward saved, its result and the result's gradient."""
     q, k, v = _operands(call)
-    kept = [t for t in tensors(call)[3:] if t.dtype == "f32" and len(t.shape) == len(q.shape)]
+    statistics = [t for t in tensors(call)[3:] if t.dtype == "f32" and len(t.shape) == len(q.shape)]
     *_, queries, heads, _ = sizes(q)
     among = ((heads, queries), (queries, heads))
-    softmax = next((t for t in kept if sizes(t)[-3:-1] in among), None)
+    softmax = next((t for t in statistics if sizes(t)[-3:-1] in among), None)
     if softmax is None:
         raise CannotKnow("the softmax statistics are not among the operands")
     _refuse_packed(q, k, softmax)
@@ -77,10 +77,10 @@ def _refuse_packed(q: TensorSpec, k: TensorSpec, softmax: TensorSpec) -> None:
     they are […, S, H, 1], or have a column per segment.
     """
     (*_, queries, heads, _), keys = sizes(q), sizes(k)[-3]
-    kept = sizes(softmax)[-3:]
-    if queries == heads and kept[2:] == (1,):
+    extents = sizes(softmax)[-3:]
+    if queries == heads and extents[2:] == (1,):
         raise CannotKnow("as many heads as tokens: the shapes do not show if sequences are packed")
-    if kept[:2] != (heads, queries) or kept[2] not in (1, keys):
+    if extents[:2] != (heads, queries) or extents[2] not in (1, keys):
         raise CannotKnow(_SEGMENTS)
 
 

@@ -83,8 +83,8 @@ def dilation(call: OpCall) -> Cost:
     taps = product(sizes(w)[:-1])
     found, out = tensors(call), need_output(call)
     back = variant(call, "backprop") and len(found) > 2
-    places = numel(found[2]) if back else numel(out)
-    flops = 2 * taps * places + (places if back else 0)
+    windows = numel(found[2]) if back else numel(out)
+    flops = 2 * taps * windows + (windows if back else 0)
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 
 
