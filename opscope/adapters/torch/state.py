@@ -53,11 +53,11 @@ class ThreadState:
         "aliases",
         "backward",
         "entered",
+        "next_seq",
         "nodes",
         "number",
         "open",
         "optimizing",
-        "peeked",
         "run",
         "wait",
         "works",
@@ -74,7 +74,7 @@ class ThreadState:
         #: op's first node, which its range carries.
         self.aliases: dict[int, int] = {}
         #: The next free sequence number when an op last made a node.
-        self.peeked = 0
+        self.next_seq = 0
 
     def reset(self, run: int) -> None:
         """Forget the open ranges: a new capture knows none that began before it."""
@@ -127,7 +127,7 @@ class Threads:
             state = self.local.state = self.make(next(self._numbers))
         if state.run != self.run:
             state.reset(self.run)
-            state.peeked = torch.autograd._get_sequence_nr()
+            state.next_seq = torch.autograd._get_sequence_nr()
         return state
 
     def first_node(self, state: ThreadState) -> None:
