@@ -112,7 +112,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         #: only as the switch that the hooks read.
         self.native: NativeMode | None = None
         #: Whether the mode was ever on a thread's stack; then it may still be there when it is off.
-        self.laid = False
+        self.ever_entered = False
         #: The number of running backward passes that build an autograd graph (``create_graph=True``).
         self.creating = 0
         self.cost = Cost("ops, dispatch", 64, 2)
@@ -225,8 +225,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
 
         Number -1: the op made no autograd node.
         """
-        if state.works is not None:
-            category = state.works
+        if state.forced_category is not None:
+            category = state.forced_category
         elif not in_node and _graph_task() >= 0:
             category = "backward"  # callbacks that the engine runs after its nodes
         elif state.optimizing and not _grad_enabled():

@@ -53,6 +53,7 @@ class ThreadState:
         "aliases",
         "backward",
         "entered",
+        "forced_category",
         "next_seq",
         "nodes",
         "number",
@@ -60,7 +61,6 @@ class ThreadState:
         "optimizing",
         "run",
         "wait",
-        "works",
     )
 
     def __init__(self, number: int) -> None:
@@ -86,11 +86,11 @@ class ThreadState:
         #: The number of data loaders that fetch a batch on this thread.
         self.wait = 0
         #: A forced category for all ops outside the nodes of a backward pass; None: each op's own.
-        self.works: str | None = None
+        self.forced_category: str | None = None
         self.switched()
 
     def switched(self) -> None:
-        """Called after a change of ``optimizing``, ``wait``, ``works`` or of the list object ``open``."""
+        """Called after a change of ``optimizing``, ``wait``, ``forced_category`` or the list object ``open``."""
 
     def begun(self, phase: str, prepared: Prepared) -> None:
         """Called when steps have begun on this thread: from now on a model's call begins only ``phase``."""

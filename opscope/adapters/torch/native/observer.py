@@ -56,7 +56,7 @@ _COUNTS: Final = (
 )
 
 
-#: The forced categories of ops (``ThreadState.works``) → their numbers in native code.
+#: The forced categories of ops (``ThreadState.forced_category``) → their numbers in native code.
 _CATEGORIES: Final[dict[str | None, int]] = {
     None: 0,
     **{name: CATEGORY_ID[name] for name in ("backward", "optimizer")},
@@ -75,7 +75,7 @@ class NativeState(ThreadState):
 
     def switched(self) -> None:
         """Pass the changed state to native code."""
-        self._switch(self.open, self.optimizing, self.wait, _CATEGORIES[self.works])
+        self._switch(self.open, self.optimizing, self.wait, _CATEGORIES[self.forced_category])
 
     def begun(self, phase: str, prepared: Prepared) -> None:
         """From now on let native code begin ``phase``."""
