@@ -55,7 +55,7 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
             _unwatch = session.on_activity(_activity)
         for name in names:
             if name not in _installed:
-                _install_or_say(name, targets[name], options, requested=frameworks is not None)
+                _install_or_warn(name, targets[name], options, requested=frameworks is not None)
 
 
 def uninstall() -> None:
@@ -82,7 +82,7 @@ def _activity() -> None:
             adapter.failed("hooks could not be set")
 
 
-def _install_or_say(
+def _install_or_warn(
     name: str, target: str, options: Options, *, requested: bool = False, imported: str = ""
 ) -> None:
     """Install the adapter now or on import. On failure raise if ``requested``, else log a warning."""
@@ -144,4 +144,4 @@ def _imported(module: Any) -> None:
     with _lock:
         for name, target, options in _waiting.pop(module.__name__, ()):
             if name not in _installed:
-                _install_or_say(name, target, options, imported=module.__name__)
+                _install_or_warn(name, target, options, imported=module.__name__)

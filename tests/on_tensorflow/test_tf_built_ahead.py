@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_run_compiles_before_the_program_and_says_so_once(tmp_path):
     try:
-        libraries = running.ears_library().parent
+        libraries = running.observer_library().parent
         running.inputs_library(tf)
     except BuildError as error:
         pytest.skip(str(error))

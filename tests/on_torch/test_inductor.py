@@ -212,7 +212,7 @@ def originals(code):
 def test_kernels_of_both_kinds_are_ranges_in_their_region(watched, generated):
     before = originals(generated)
     emitter = watched.install()
-    watched.adapter._followers[1]._hear(sys.modules["torch._inductor.output_code"])
+    watched.adapter._followers[1]._observe_compiler(sys.modules["torch._inductor.output_code"])
     graph, back = Graph(generated.call), Graph(generated.call, backward=True)
     assert graph.post_compile(None, None, {"is_backward": False}) == "done"
     one = torch.ones(2, 3)

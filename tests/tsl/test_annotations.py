@@ -57,7 +57,7 @@ class Process:
         self.client.compile.restype = ctypes.c_void_p
         self.client.push_instruction.argtypes = [ctypes.c_void_p]
         try:
-            self.ears = ctypes.CDLL(str(running.ears_library()))
+            self.ears = ctypes.CDLL(str(running.observer_library()))
         except BuildError as error:
             pytest.skip(str(error))
         running._declare(self.ears)

@@ -60,7 +60,7 @@ class JaxAdapter(Adapter):
         """A listener has begun or ended: emit the specs of all programs again for a new one."""
         for part in self._parts:
             if isinstance(part, Programs):
-                part.tell()
+                part.emit_specs()
 
     def uninstall(self) -> None:
         """Restore every attribute. A function that was jitted meanwhile keeps a wrapper that does nothing."""

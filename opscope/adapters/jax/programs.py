@@ -62,7 +62,7 @@ class Programs:
         self._patches.restore()
         self._alive = []
 
-    def tell(self) -> None:
+    def emit_specs(self) -> None:
         """Emit the specs of the programs that still exist."""
         if not self._emitter.active or not self._emitter.nvtx:
             return
@@ -87,9 +87,9 @@ class Programs:
             for hlo in program.hlo_modules():
                 module = Module.of_module(hlo.as_serialized_hlo_module_proto())
                 for key, call in calls(module):
-                    told = call if self._shapes else replace(call, inputs=(), outputs=None)
-                    told = told if self._source else replace(told, frames=())
-                    text = format_spec(module.name, key, told)
+                    described = call if self._shapes else replace(call, inputs=(), outputs=None)
+                    described = described if self._source else replace(described, frames=())
+                    text = format_spec(module.name, key, described)
                     self._emitter.mark(self._emitter.prepare(text, "spec"))
         except WireError as error:
             _log.warning("opscope: the HLO of a compiled program cannot be read: %s", error)

@@ -99,7 +99,7 @@ def _entered(original: Any, failed: Callable[[str], None]) -> Any:
         if not eagerly():
             try:
                 graph = default_graph()
-                scopes.tell(graph, graph.get_name_scope(), open_path())
+                scopes.record_layer(graph, graph.get_name_scope(), open_path())
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 failed("a layer's scope could not be named")
         return entered

@@ -18,15 +18,15 @@ _lock = threading.Lock()
 _waiting: dict[str, list[weakref.WeakMethod[Callable[[Any], None]]]] = {}
 
 
-def when_imported(name: str, tell: Callable[[Any], None]) -> None:
-    """Call the method ``tell`` with module ``name``, now or on its import, if its object still exists."""
+def when_imported(name: str, method: Callable[[Any], None]) -> None:
+    """Call ``method`` with module ``name``, now or on its import, if its object still exists."""
     import wrapt  # imported here because it is slow, and not every adapter waits for a module
 
     with _lock:
         known = name in _waiting
         waiting = _waiting.setdefault(name, [])
         waiting[:] = [one for one in waiting if one() is not None]
-        waiting.append(weakref.WeakMethod(tell))
+        waiting.append(weakref.WeakMethod(method))
     if not known:  # wrapt calls the hook at once if the module is already imported
         wrapt.register_post_import_hook(functools.partial(_imported, name), name)
 
@@ -35,6 +35,6 @@ def _imported(name: str, module: ModuleType) -> None:
     with _lock:
         waiting = _waiting.pop(name, [])
     for one in waiting:
-        tell = one()
-        if tell is not None:
-            tell(module)
+        method = one()
+        if method is not None:
+            method(module)

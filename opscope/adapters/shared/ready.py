@@ -35,7 +35,7 @@ def is_ready(framework: str, module: str, environ: Mapping[str, str]) -> bool:
     return cache.find(_name(framework, module, environ)) is not None
 
 
-def leave_word(framework: str, module: str) -> None:
+def leave_marker(framework: str, module: str) -> None:
     """Leave the marker file: the libraries are built, or cannot be built."""
     with contextlib.suppress(OSError):
         name = _name(framework, module, os.environ)
@@ -52,6 +52,6 @@ def _name(framework: str, module: str, environ: Mapping[str, str]) -> str:
     path = Path(module).resolve()
     status = path.stat()
     texts = [one.read_text("utf-8") for one in sources(framework)]
-    asked = [environ.get(name, "") for name in ("CC", "CXX", "OPSCOPE_MEMORY")]
-    parts = (str(path), str(status.st_size), str(status.st_mtime_ns), *asked, *texts)
+    settings = [environ.get(name, "") for name in ("CC", "CXX", "OPSCOPE_MEMORY")]
+    parts = (str(path), str(status.st_size), str(status.st_mtime_ns), *settings, *texts)
     return f"{framework}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.ready"

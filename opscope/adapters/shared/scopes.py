@@ -12,7 +12,7 @@ from typing import Any
 _layers: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
-def tell(graph: Any, scope: str, layer: str) -> None:
+def record_layer(graph: Any, scope: str, layer: str) -> None:
     """Record that the nodes of ``graph`` whose names begin with ``scope`` belong to ``layer``."""
     _layers.setdefault(graph, {})[scope] = layer
 

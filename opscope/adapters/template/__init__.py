@@ -39,7 +39,7 @@ class AbacusAdapter(Adapter):
         self._layers: Layers | None = None
         #: Hooks that are always set, and hooks that are set while something listens.
         self._always = Patches()
-        self._hearing = Patches()
+        self._while_active = Patches()
 
     def install(self, emitter: Emitter, options: Options) -> None:
         """Hook the optimizer to count steps, and hook the rest if something already listens."""
@@ -60,14 +60,14 @@ class AbacusAdapter(Adapter):
         if emitter is None or ops is None or self.broken:
             return
         if not emitter.active:
-            self._hearing.restore()
-        elif not self._hearing:
-            self._hearing.wrap(engine, "run", ops.around)
+            self._while_active.restore()
+        elif not self._while_active:
+            self._while_active.wrap(engine, "run", ops.around)
             if self._layers is not None:
-                self._hearing.wrap(training.Layer, "__call__", self._layers.around)
+                self._while_active.wrap(training.Layer, "__call__", self._layers.around)
 
     def uninstall(self) -> None:
         """Restore everything."""
-        self._hearing.restore()
+        self._while_active.restore()
         self._always.restore()
         self._emitter = self._ops = self._layers = None

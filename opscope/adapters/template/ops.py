@@ -118,8 +118,8 @@ def _described(
     op: str, inputs: tuple[TensorSpec, ...], params: dict[str, Any], source: Source
 ) -> OpCall:
     """Return the call as the range text writes it: the framework's own op name, then the arguments."""
-    told = tuple((name, clean_value(value)) for name, value in params.items())
-    return OpCall(op, inputs, None, told, "cpu", source.frames)
+    cleaned = tuple((name, clean_value(value)) for name, value in params.items())
+    return OpCall(op, inputs, None, cleaned, "cpu", source.frames)
 
 
 def _with_outputs(call: OpCall, result: Any) -> OpCall:

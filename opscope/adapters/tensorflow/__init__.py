@@ -26,7 +26,7 @@ from .functions import Functions
 from .graphs import Graphs
 from .profiled import Profiled
 from .programs import Programs
-from .running import GraphRanges, Recording, ears_library, inputs_library, prepare
+from .running import GraphRanges, Recording, inputs_library, observer_library, prepare
 from .steps import Steps
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class TensorFlowAdapter(Adapter):
     @classmethod
     def build(cls) -> Iterator[Path]:
         """Build the same two libraries and yield their paths. Raises BuildError on failure."""
-        yield ears_library()
+        yield observer_library()
         yield inputs_library(sys.modules["tensorflow"])
 
     def install(self, emitter: Emitter, options: Options) -> None:
@@ -150,8 +150,8 @@ class TensorFlowAdapter(Adapter):
                     "graph ops were not recorded: opscope's memory for them was full",
                     recording.lost,
                 )
-            if self._ranges is not None and self._ranges.sizes_lack is not None:
-                why = self._ranges.sizes_lack
+            if self._ranges is not None and self._ranges.sizes_reason is not None:
+                why = self._ranges.sizes_reason
                 recorder.note("warning", f"tensor sizes that graphs do not know are missing: {why}")
 
     def _stop(self) -> None:

@@ -20,14 +20,14 @@ _NAMES: Final = {
     **{f"q{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32)},
 }
 #: Attributes to leave out: they repeat the inputs and outputs, or only matter to TensorFlow itself.
-_UNTOLD_NAMES: Final = """
+_OMITTED_NAMES: Final = """
     T Tidx Tshape Tparams Tindices Tmultiples Tperm Tpaddings Tblock_shape Tcrops Index N U DstT
     SrcT dtype out_type Truncate config config_proto executor_type output_types output_shapes Tin
     Tout shape shared_name container debug_name allowed_devices validate_shape Tdim Tlen Taxis
     use_cudnn_on_gpu explicit_paddings begin_mask end_mask ellipsis_mask new_axis_mask
     shrink_axis_mask
 """
-_UNTOLD: Final = frozenset(_UNTOLD_NAMES.split())
+_OMITTED: Final = frozenset(_OMITTED_NAMES.split())
 #: Elements of a list attribute to include.
 _MAX_LIST: Final = 64
 
@@ -72,13 +72,15 @@ def input_count(op_type: str) -> int | None:
     return None if definition is None else len(definition.input_arg)
 
 
-def parameters(op_type: str, told: Iterable[tuple[str, Any]]) -> tuple[tuple[str, ParamValue], ...]:
+def parameters(
+    op_type: str, attributes: Iterable[tuple[str, Any]]
+) -> tuple[tuple[str, ParamValue], ...]:
     """Return an op's attributes as parameters, in the order of the op's definition.
 
     A node's attributes have no order, and generated code passes them in an order of its own.
     """
     names = _attributes(op_type)
-    ordered = sorted(told, key=lambda one: (names.get(one[0], len(names)), one[0]))
+    ordered = sorted(attributes, key=lambda one: (names.get(one[0], len(names)), one[0]))
     found = (parameter(name, value) for name, value in ordered)
     return tuple(one for one in found if one is not None)
 
@@ -93,7 +95,7 @@ def _attributes(op_type: str) -> dict[str, int]:
 
 def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:
     """Return an attribute as a parameter, ``None`` if it is empty, left out or of an unsupported type."""
-    if name.startswith("_") or name in _UNTOLD:
+    if name.startswith("_") or name in _OMITTED:
         return None
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
@@ -115,12 +117,12 @@ def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:
 
 def node_call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
     """Return the call of a graph's node, without data that depends on the rest of the graph."""
-    told = ((name, _attribute(value)) for name, value in op.node_def.attr.items())
+    attributes = ((name, _attribute(value)) for name, value in op.node_def.attr.items())
     return OpCall(
         op.type,
         arguments(op.inputs),
         tuple(tensor_spec(one) for one in op.outputs),
-        parameters(op.type, told),
+        parameters(op.type, attributes),
         device_name(op.device),
         frames,
     )

@@ -22,7 +22,7 @@ from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.schema import OpCall
 
 from .call import input_count, parameters
-from .remembered import DYNAMIC, PLAIN, Entry, argument, device_of, same, sign, text
+from .eager_calls import DYNAMIC, PLAIN, Entry, argument, device_of, same, sign, text
 
 #: Distinct calls to remember. When there are more, all are forgotten and prepared again.
 MAX_ENTRIES: Final = 65_536
@@ -43,7 +43,16 @@ _tapeless = pywrap_tfe.TFE_Py_TapeSetIsEmpty
 class _State:
     """The state of a thread."""
 
-    __slots__ = ("around", "backward", "goes_back", "made", "number", "optimizing", "seq", "source")
+    __slots__ = (
+        "around",
+        "backward",
+        "made",
+        "number",
+        "optimizing",
+        "seq",
+        "source",
+        "tape_backward",
+    )
 
     def __init__(self) -> None:
         self.number = next(_NUMBERS)
@@ -54,8 +63,8 @@ class _State:
         self.around: list[tuple[int, Source]] = []
         self.seq = 0
         self.optimizing = 0
-        #: Whether a gradient tape is being traversed: see ``tapes``.
-        self.goes_back = False
+        #: Whether ops are backward work of a gradient tape: see ``tapes``.
+        self.tape_backward = False
         #: (op, id of one of its inputs or outputs) → its sequence number and source.
         self.made: dict[tuple[str, Any], tuple[int, Source]] = {}
 
@@ -154,9 +163,9 @@ class EagerOps:
                 return execute(handle, device, name, inputs, attrs, *rest)
             entry = None
             try:
-                told = text(name)
-                if not told.startswith(_FUNCTION):
-                    entry = begin(told, (*inputs, *(attrs or ())), len(inputs), _SLOW)
+                op_name = text(name)
+                if not op_name.startswith(_FUNCTION):
+                    entry = begin(op_name, (*inputs, *(attrs or ())), len(inputs), _SLOW)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("an op could not be described")
             try:
@@ -201,11 +210,11 @@ class EagerOps:
             category, seq, source = "backward", state.backward, state.source
         else:
             source = NOWHERE if self._sources is None else self._sources.find(_frame(above))
-            if state.goes_back:
+            if state.tape_backward:
                 category = "backward"
             else:
                 category = "optimizer" if state.optimizing else "forward"
-            if not (state.goes_back or _tapeless()):
+            if not (state.tape_backward or _tapeless()):
                 seq = state.seq = state.seq + 1
                 made = state.made
                 if len(made) > MAX_MADE:
@@ -253,7 +262,7 @@ class EagerOps:
     def _end(self, entry: Entry, result: Any) -> None:
         try:
             state = self._local.state
-            if not (state.around or state.goes_back or _tapeless()):
+            if not (state.around or state.tape_backward or _tapeless()):
                 one = result[0] if type(result) is list and result else result
                 state.made[entry.call.name, getattr(one, "_id", None)] = (state.seq, entry.source)
             if entry.known and same(entry.result, result):
@@ -299,9 +308,9 @@ class EagerOps:
         state = self._local.state
         state.optimizing = max(0, state.optimizing - 1)
 
-    def goes_back(self, now: bool) -> None:
+    def set_tape_backward(self, now: bool) -> None:
         """Set whether the next ops of this thread are backward work of a gradient tape."""
-        self._local.state.goes_back = now
+        self._local.state.tape_backward = now
 
     def enter_gradient(self, name: str, inputs: Any, outputs: Any) -> None:
         """Mark the next ops of this thread as the gradient of the op with these tensors."""

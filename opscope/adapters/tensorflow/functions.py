@@ -112,19 +112,19 @@ class Functions:
         def _gradient_function(
             name: Any, attrs: Any, many: Any, inputs: Any, outputs: Any, *rest: Any
         ) -> Any:
-            told = _text(name)
+            op_name = _text(name)
             if not eagerly():
                 graph = default_graph()
                 before = graph.version
                 result = original(name, attrs, many, inputs, outputs, *rest)
                 try:
-                    graphs.differentiated(graph, before, graph.version, told, inputs, outputs)
+                    graphs.differentiated(graph, before, graph.version, op_name, inputs, outputs)
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                     self._failed("a gradient could not be paired with its forward op")
                 return result
             if not self.on:
                 return original(name, attrs, many, inputs, outputs, *rest)
-            eager.enter_gradient(told, inputs, outputs)
+            eager.enter_gradient(op_name, inputs, outputs)
             try:
                 return original(name, attrs, many, inputs, outputs, *rest)
             finally:
@@ -213,7 +213,7 @@ class Functions:
         try:
             known = self._graphs.run(name, graph)
             if self._ranges is not None:
-                self._ranges.keep(known.unknown, known.compiled)
+                self._ranges.before_run(known.unknown, known.compiled)
             self._emitter.push(known.run)
             return known
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
@@ -224,7 +224,7 @@ class Functions:
         """Emit the specs of new XLA programs: XLA has run a function and may have just compiled it."""
         try:
             if isinstance(self._ranges, GraphRanges) and self.on:
-                self._programs.tell(self._ranges, known.origins)
+                self._programs.emit_new(self._ranges, known.origins)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the operations of a function compiled by XLA could not be described")
 

@@ -61,7 +61,7 @@ class Graphs:
         self._again: dict[str, Any] = {}
         self._graphs: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._known: dict[str, Known] = {}
-        self._told: set[str] = set()
+        self._emitted: set[str] = set()
         #: Graph → (from, to, name): the nodes in the span [from, to) differentiate node ``name``.
         self._gradients: weakref.WeakKeyDictionary[Any, list[tuple[int, int, str]]] = (
             weakref.WeakKeyDictionary()
@@ -80,7 +80,7 @@ class Graphs:
 
     def begin(self) -> None:
         """Begin a new capture: it has no specs yet. Emit those of tf.data now, as no hook sees it run."""
-        self._told.clear()
+        self._emitted.clear()
         for name, graph in list(self._graphs.items()):
             if _DATASET in name:
                 self.run(name, lambda graph=graph: graph)  # type: ignore[misc]
@@ -114,8 +114,8 @@ class Graphs:
         known = self._known.get(name)
         if known is None:
             known = self._describe(name, self._graphs.get(name) or graph())
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._emitted:
+            self._emitted.add(name)
             for spec in known.specs:
                 self._emitter.mark(spec)
         return known

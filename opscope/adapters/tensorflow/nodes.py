@@ -24,7 +24,7 @@ _BODIES: Final = {
 }
 _CASES: Final = frozenset({"Case", "StatelessCase"})
 #: Ops that never run as a kernel; they get no spec.
-_UNTOLD: Final = frozenset({"NoOp"})
+_NEVER_RUN: Final = frozenset({"NoOp"})
 #: Characters that the name of a function's result cannot have.
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 #: Limit of nested function calls; deeper functions are left out.
@@ -187,16 +187,16 @@ class Nodes:
                 break
         return backward, updates
 
-    def _gradient(self, function: str, told: str | None, prefix: str) -> _Gradient | None:
+    def _gradient(self, function: str, own_name: str | None, prefix: str) -> _Gradient | None:
         graph = self._graph(function)
         if graph is None:
             return None
         nodes = frozenset(op.name for op in graph.get_operations())
-        return _Gradient(told, prefix, nodes, graph)
+        return _Gradient(own_name, prefix, nodes, graph)
 
     def _calls(self, walk: _Walk) -> Iterator[tuple[str, OpCall]]:
         for number, op in enumerate(walk.operations):
-            if op.type in _UNTOLD:
+            if op.type in _NEVER_RUN:
                 continue
             node = self._node(walk, number, op)
             yield node.key, node.call
@@ -235,12 +235,12 @@ class Nodes:
             first = chain[-1]
             # the kernel has the last node's name, and the layer and source of the first node
             layer = walk.layer_of(first) if node.source is None else node.layer
-            told = ("layer", _scope(first.name) if layer is None else layer)
+            layer_param = ("layer", _scope(first.name) if layer is None else layer)
             yield (
                 f"{node.key}:{root}",
                 replace(
                     call,
-                    params=(*call.params, *node.of_tape, told),
+                    params=(*call.params, *node.of_tape, layer_param),
                     frames=self._frames(first) if node.source is None else node.call.frames,
                 ),
             )

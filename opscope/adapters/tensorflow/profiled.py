@@ -64,7 +64,7 @@ class Profiled:
         self._ours = ProfilerSession
         profiler_v2._pywrap_profiler.ProfilerSession = ProfilerSession
 
-    def keep(self, shapes: bool = False, operations: bool = False) -> None:
+    def before_run(self, shapes: bool = False, operations: bool = False) -> None:
         """Take a probe if one is due, or stop at the time limit. Called before each run of a graph."""
         now = perf_counter_ns()
         if self._session is None or now < self._next_probe or os.getpid() != self._pid:

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _PLANE: Final = "/host:metadata"
 _PROTO: Final = "Hlo Proto"
 #: Parameters that an operation takes from the graph node that it was compiled from.
-_KEPT: Final = ("forward", FORWARD_GRAPH, "layer", DIRECTION)
+_INHERITED: Final = ("forward", FORWARD_GRAPH, "layer", DIRECTION)
 #: Nodes to list for an operation that does the work of several.
 _MAX_FUSED: Final = 16
 #: Characters that XLA writes as ``_`` in a program's name.
@@ -47,39 +47,40 @@ class Programs:
     def __init__(self, emitter: Emitter, shapes: bool) -> None:
         self._emitter = emitter
         self._shapes = shapes
-        self._told: set[str] = set()
-        self._heard = 0
+        self._emitted: set[str] = set()
+        self._last_count = 0
 
     def begin(self) -> None:
         """Begin a new capture: it has no program's specs yet."""
-        self._told.clear()
-        self._heard = -1
+        self._emitted.clear()
+        self._last_count = -1
 
-    def tell(self, ranges: GraphRanges, origins: Origins) -> None:
+    def emit_new(self, ranges: GraphRanges, origins: Origins) -> None:
         """Emit the specs of new programs. ``origins`` belong to the graph that has just run."""
-        heard = ranges.operations
-        if heard == self._heard:
+        count = ranges.operations
+        if count == self._last_count:
             return
-        self._heard = heard
+        self._last_count = count
         try:
             for name, module in programs():
-                if name not in self._told:
-                    self._told.add(name)
+                if name not in self._emitted:
+                    self._emitted.add(name)
                     self._emit(name, module, origins)
         except WireError as error:
             _log.warning("opscope: the HLO of a compiled program cannot be read: %s", error)
         finally:
-            ranges.keep(operations=True)  # the profiler in programs() has turned annotations off
+            # the profiler in programs() has turned annotations off
+            ranges.before_run(operations=True)
 
     def _emit(self, name: str, module: Module, origins: Origins) -> None:
         function = _function(name, origins)
         nodes = origins.get(function or "", {})
         instructions = {one.name: one for one in module.instructions.values()}
         for key, call in calls(module):
-            told = call if self._shapes else replace(call, inputs=(), outputs=None)
+            described = call if self._shapes else replace(call, inputs=(), outputs=None)
             if function is not None:
-                told = _traced(told, function, nodes, _works(module, instructions[key]))
-            self._emitter.mark(self._emitter.prepare(format_spec(name, key, told), "spec"))
+                described = _traced(described, function, nodes, _works(module, instructions[key]))
+            self._emitter.mark(self._emitter.prepare(format_spec(name, key, described), "spec"))
 
 
 def _function(program: str, origins: Origins) -> str | None:
@@ -110,12 +111,12 @@ def _traced(
         # The path came from a neighbouring instruction: the search for it does not know the graph's
         # nodes, so it ignores names without scopes.
         path = works[0]
-        told = (param for param in call.params if param[0] not in ("op_name", "op_name_of"))
-        call = replace(call, params=(*told, ("op_name", path)))
+        rest = (param for param in call.params if param[0] not in ("op_name", "op_name_of"))
+        call = replace(call, params=(*rest, ("op_name", path)))
     origin = nodes.get(str(path))
     params = [*call.params, (FUNCTION, function)]
     if origin is not None:
-        params += [(name, value) for name, value in origin.params if name in _KEPT]
+        params += [(name, value) for name, value in origin.params if name in _INHERITED]
     others = tuple(name for name in works if name != path)
     if others and (origin is None or origin.param("forward") is None):
         params.append(("fused", others[:_MAX_FUSED]))

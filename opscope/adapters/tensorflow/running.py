@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from opscope.adapters.shared import cache
 from opscope.adapters.shared.compiled import BuildError, built
-from opscope.adapters.shared.ready import leave_word
+from opscope.adapters.shared.ready import leave_marker
 from opscope.core.capture.emit import domain_number
 from opscope.core.capture.recorder_sink import pop_code
 from opscope.core.recording_format import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS
@@ -21,7 +21,9 @@ _log = logging.getLogger(__name__)
 SOURCE: Final = Path(__file__).with_name("annotations.c")
 #: Reads the shapes of an op's inputs. It is built with TensorFlow's headers, so it fits one version only.
 INPUTS: Final = Path(__file__).with_name("inputs.cc")
-_TELLS_INPUTS: Final = "building the TensorFlow size reader for this TensorFlow, once (about 14 s)"
+_BUILDING_INPUTS: Final = (
+    "building the TensorFlow size reader for this TensorFlow, once (about 14 s)"
+)
 #: TensorFlow's own NVTX domain, which its GPU builds use.
 DOMAIN: Final = "TSL"
 #: The first numbers of this source's texts and threads, which no other source of a recording uses.
@@ -42,7 +44,7 @@ class GraphRanges:
         self._tensorflow = tensorflow
         self._inputs: Any = None
         #: The reason if the size reader could not be loaded; None before a try, or if it is loaded.
-        self.sizes_lack: str | None = None
+        self.sizes_reason: str | None = None
         #: Odd while TensorFlow's annotations are enabled.
         self._generation = ctypes.c_int.in_dll(ctypes.CDLL(str(framework)), _GENERATION)
         self._shapes = self._operations = False
@@ -53,7 +55,7 @@ class GraphRanges:
         """Build the library if needed, and find TensorFlow's. Raises BuildError on failure."""
         framework = _framework(tensorflow)
         try:
-            native = cache.load(ears_library())
+            native = cache.load(observer_library())
             _declare(native)
             ranges = cls(native, framework, tensorflow)
             if not native.opscope_install(str(framework).encode()):
@@ -73,9 +75,9 @@ class GraphRanges:
         numbers = (TEXTS, pop_code(domain_number(DOMAIN)), THREADS, CHUNK)
         self._native.opscope_listen(record, nvtx and self.nvtx, *numbers)
         self._native.opscope_annotate(True)
-        self.keep()
+        self.before_run()
 
-    def keep(self, shapes: bool = False, operations: bool = False) -> None:
+    def before_run(self, shapes: bool = False, operations: bool = False) -> None:
         """Prepare for the next run of a graph.
 
         ``shapes``: also read the sizes of the ops' inputs. ``operations``: also observe the operations
@@ -84,7 +86,7 @@ class GraphRanges:
         """
         if shapes != self._shapes:
             self._shapes = shapes
-            if shapes and self._inputs is None and self.sizes_lack is None:
+            if shapes and self._inputs is None and self.sizes_reason is None:
                 self._read_inputs()
             self._native.opscope_shapes(shapes)
         if operations or self._operations:
@@ -105,7 +107,7 @@ class GraphRanges:
             readers = self._inputs.opscope_inputs_sign, self._inputs.opscope_inputs_text
             self._native.opscope_inputs(*(ctypes.cast(one, ctypes.c_void_p) for one in readers))
         except (BuildError, AttributeError, OSError) as error:
-            self.sizes_lack = str(error)
+            self.sizes_reason = str(error)
             _log.warning("opscope: tensor sizes that graphs do not know are missing: %s", error)
 
     def silence(self) -> None:
@@ -177,12 +179,12 @@ class Recording:
 def prepare(tensorflow: Any) -> None:
     """Build both libraries, before the program's first op. A failure is reported when one is needed."""
     with contextlib.suppress(BuildError, OSError, AttributeError):
-        ears_library()
+        observer_library()
         inputs_library(tensorflow)
-    leave_word("tensorflow", tensorflow.__file__)
+    leave_marker("tensorflow", tensorflow.__file__)
 
 
-def ears_library() -> Path:
+def observer_library() -> Path:
     """Return the library that observes graph ops, built if missing. Raises BuildError."""
     return built(SOURCE, (), "building the TensorFlow observer, once (about 1 s)")
 
@@ -191,7 +193,7 @@ def inputs_library(tensorflow: Any) -> Path:
     """Return the library that reads the shapes of inputs, for this TensorFlow. Raises BuildError."""
     flags, plain = inputs_flags(tensorflow)
     try:
-        return built(INPUTS, flags, _TELLS_INPUTS)
+        return built(INPUTS, flags, _BUILDING_INPUTS)
     except BuildError:  # this version may store shapes in another way: use its public functions
         return built(INPUTS, plain)
 

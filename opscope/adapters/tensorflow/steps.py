@@ -33,7 +33,7 @@ class Steps:
         self._known: dict[str, str | None] = {}
         self._local = _Local()
         #: The recorders that have the note on how steps are counted (False), or may be wrong (True).
-        self._said: dict[bool, Any] = {}
+        self._noted: dict[bool, Any] = {}
 
     def begins(self, name: str, graph: Callable[[], Any]) -> str | None:
         """Note that function ``name`` is about to run.
@@ -55,7 +55,7 @@ class Steps:
             local.round.clear()
             session.step()
         local.round.append(kind)
-        self._say(False, kind)
+        self._note(False, kind)
         return kind
 
     def ended(self, kind: str) -> None:
@@ -64,17 +64,17 @@ class Steps:
         if kind == local.last and not session.steps_by_user:
             others = local.before is not None and set(local.round) != local.before
             if others:
-                self._say(True, ", ".join(sorted({*local.round, *(local.before or ())})))
+                self._note(True, ", ".join(sorted({*local.round, *(local.before or ())})))
             local.before = set(local.round)
             local.round.clear()
             session.step()
 
-    def _say(self, uneven: bool, functions: str) -> None:
+    def _note(self, uneven: bool, functions: str) -> None:
         """Note in the recording, once, how steps are counted, or that they may be wrong (``uneven``)."""
         recorder = session.recorder()
-        if recorder is None or self._said.get(uneven) is recorder:
+        if recorder is None or self._noted.get(uneven) is recorder:
             return
-        self._said[uneven] = recorder
+        self._noted[uneven] = recorder
         if uneven:
             recorder.note(
                 "warning",

@@ -81,7 +81,7 @@ class Tapes:
             mine.depth, mine.recording, mine.grows = depth, recording, None
             # a tape that was started before the call may pause within it: then recording is below 0
             backward = depth > 0 and recording <= 0
-            self._eager.goes_back(backward)
+            self._eager.set_tape_backward(backward)
             if backward and not context.executing_eagerly():
                 graph = ops.get_default_graph()
                 mine.grows = graph, graph.version

@@ -153,7 +153,7 @@ class TorchAdapter(Adapter):
                 mode.native.listen()
             for part in self._followers:
                 part.listen()
-            self._tell_costs(mode)
+            self._register_costs(mode)
             if mode.on == emitter.active:
                 return
             if emitter.active:
@@ -174,7 +174,7 @@ class TorchAdapter(Adapter):
         if self._mode is not None and self._mode.native is not None:
             self._mode.native.name_groups()
 
-    def _tell_costs(self, mode: OpMode) -> None:
+    def _register_costs(self, mode: OpMode) -> None:
         """Register the cost counters of the Python hooks with a new recorder."""
         recorder = session.recorder()
         if recorder is self._recorder:

@@ -58,18 +58,18 @@ class Compilations:
     def install(self) -> None:
         """Wrap the compiler's two functions, as soon as the compiler is imported."""
         self._installed = True
-        when_imported(_FRAMES[0], self._hear_frames)
-        when_imported(_BACKWARDS[0], self._hear_backwards)
+        when_imported(_FRAMES[0], self._observe_frames)
+        when_imported(_BACKWARDS[0], self._observe_backwards)
 
     def uninstall(self) -> None:
         """Restore both functions."""
         self._installed = False
         self._patches.restore()
 
-    def _hear_frames(self, module: Any) -> None:
+    def _observe_frames(self, module: Any) -> None:
         self._wrap(_FRAMES[1], self._frames, module)
 
-    def _hear_backwards(self, module: Any) -> None:
+    def _observe_backwards(self, module: Any) -> None:
         self._wrap(_BACKWARDS[1], self._backwards, module)
 
     def _wrap(self, name: str, around: Callable[[Any], Any], module: Any) -> None:

@@ -112,7 +112,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         #: only as the switch that the hooks read.
         self.native: NativeMode | None = None
         #: Whether the mode was ever on a thread's stack; then it may still be there when it is off.
-        self.laid = False
+        self.ever_entered = False
         #: The number of running backward passes that build an autograd graph (``create_graph=True``).
         self.creating = 0
         self.cost = Cost("ops, dispatch", 64, 2)
@@ -225,8 +225,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
 
         Number -1: the op made no autograd node.
         """
-        if state.works is not None:
-            category = state.works
+        if state.forced_category is not None:
+            category = state.forced_category
         elif not in_node and _graph_task() >= 0:
             category = "backward"  # callbacks that the engine runs after its nodes
         elif state.optimizing and not _grad_enabled():
@@ -236,12 +236,12 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         else:
             category = "forward"
         seq, thread = -1, 0
-        peeked = _next_seq()
+        next_seq = _next_seq()
         # The op's autograd kernel has made its node before it called this mode. Other nodes advance the
         # counter too (a view written in place gets one more, after the op), so only an op with an input
         # that requires grad takes the number.
-        if peeked != state.peeked and category != "backward" and _requires_grad(args):
-            seq, thread = peeked - 1, state.number
+        if next_seq != state.next_seq and category != "backward" and _requires_grad(args):
+            seq, thread = next_seq - 1, state.number
         try:
             source = NOWHERE if self._sources is None else self._sources.find(_frame(3))
         except ValueError:  # no Python frame called this: a thread of TorchScript
@@ -262,26 +262,26 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
                     source = forward.source
         return "backward", source, seq, thread
 
-    def _made(self, state: ThreadState, peeked: int, entry: Entry) -> None:
-        """Register autograd node ``peeked - 1`` as made by the op of ``entry``."""
+    def _made(self, state: ThreadState, next_seq: int, entry: Entry) -> None:
+        """Register autograd node ``next_seq - 1`` as made by the op of ``entry``."""
         nodes = state.nodes
         if not nodes:
             self.threads.first_node(state)
-        if peeked - state.peeked > 1:
+        if next_seq - state.next_seq > 1:
             # The nodes in between were made after the op that made the last known node (CopySlices).
-            last = nodes.get(state.peeked - 1)
+            last = nodes.get(state.next_seq - 1)
             if last is not None:
-                for seq in range(max(state.peeked, peeked - 16), peeked - 1):
+                for seq in range(max(state.next_seq, next_seq - 16), next_seq - 1):
                     state.made(seq, last)
-                    state.aliases[seq] = state.peeked - 1
-        state.made(peeked - 1, entry)
-        state.peeked = peeked
+                    state.aliases[seq] = state.next_seq - 1
+        state.made(next_seq - 1, entry)
+        state.next_seq = next_seq
 
     def _made_in_backward(self, state: ThreadState, args: Any, entry: Entry) -> None:
         """Register a node of the graph that a backward pass builds; its source is the forward op's."""
-        peeked = _next_seq()
-        if peeked != state.peeked and _requires_grad(args):
-            self._made(state, peeked, entry)
+        next_seq = _next_seq()
+        if next_seq != state.next_seq and _requires_grad(args):
+            self._made(state, next_seq, entry)
 
     def _enter(
         self,

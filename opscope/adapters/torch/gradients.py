@@ -81,9 +81,9 @@ class Gradients:
             if self._mode.native is None:
                 enter(self._mode)
             state = self._threads.current()
-            if state.works is not None:
+            if state.forced_category is not None:
                 return None
-            state.works = category
+            state.forced_category = category
             state.switched()
             return state
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
@@ -92,7 +92,7 @@ class Gradients:
 
     def _end(self, state: ThreadState) -> None:
         try:
-            state.works = None
+            state.forced_category = None
             state.switched()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the end of work on gradients could not be recorded")

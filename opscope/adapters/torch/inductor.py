@@ -80,7 +80,7 @@ class Inductor:
         self._where = _Where()
         self._texts: dict[tuple[Any, ...], Prepared] = {}
         self._patches = Patches()
-        self._heard = Patches()
+        self._compiler_patches = Patches()
         self._recorder: Recorder | None = None
         self._installed = False
 
@@ -90,16 +90,16 @@ class Inductor:
         """Observe the compiler, as soon as it is imported."""
         self._installed = True
         self._provenance.install()
-        when_imported(_OUTPUT_CODE, self._hear)
+        when_imported(_OUTPUT_CODE, self._observe_compiler)
 
     def uninstall(self) -> None:
         """Remove every patch."""
         self._installed = False
         self.stop()
         self._provenance.uninstall()
-        self._heard.restore()
+        self._compiler_patches.restore()
 
-    def _hear(self, module: Any) -> None:
+    def _observe_compiler(self, module: Any) -> None:
         graphs = getattr(module, "CompiledFxGraph", None)
         if not self._installed or graphs is None:
             return
@@ -112,7 +112,7 @@ class Inductor:
                 self._remember(graph, [*args, *kwargs.values()])
                 return done
 
-            self._heard.set(graphs, "post_compile", post_compile)
+            self._compiler_patches.set(graphs, "post_compile", post_compile)
         if self._emitter.active:  # the program imported the compiler during a capture
             self.listen()
 
@@ -120,10 +120,12 @@ class Inductor:
         """Register a graph that has just been compiled, with the number of its compilation."""
         try:
             context = torch._guards.CompileContext.current_compile_id()
-            told = next((one for one in args if isinstance(one, dict) and "is_backward" in one), {})
+            fx_kwargs = next(
+                (one for one in args if isinstance(one, dict) and "is_backward" in one), {}
+            )
             path = _path_of(graph)
             region = Region(
-                None if context is None else str(context), bool(told.get("is_backward")), path
+                None if context is None else str(context), bool(fx_kwargs.get("is_backward")), path
             )
             self._register(graph, region)
         except Exception:  # noqa: BLE001 - must not be raised into the user's compilation
@@ -188,8 +190,8 @@ class Inductor:
             try:
                 known = regions.get(id(graph))
                 if known is None:  # compiled before opscope was installed
-                    told = getattr(graph, "fx_kwargs", None) or {}
-                    backward = bool(told.get("is_backward"))
+                    fx_kwargs = getattr(graph, "fx_kwargs", None) or {}
+                    backward = bool(fx_kwargs.get("is_backward"))
                     region = self._register(graph, Region(None, backward, _path_of(graph)))
                 else:
                     region = known[1]

@@ -188,11 +188,11 @@ class Layers:
         parent = next((one for one in reversed(state.open) if isinstance(one, int)), None)
         above = None if parent is None else self._paths.get(parent)
         holder = None if above is None else above[0]()
-        told = _told(module)
-        if told:
+        keras_path = _keras_path(module)
+        if keras_path:
             around = f"{above[1]}/" if above is not None and holder is not None else ""
-            within = told.startswith(around) or not _told(holder)
-            return self._keras(module, told if within else around + module.name)
+            within = keras_path.startswith(around) or not _keras_path(holder)
+            return self._keras(module, keras_path if within else around + module.name)
         if above is not None and holder is not None:
             for name, child in holder.named_modules():
                 if child is module:
@@ -260,7 +260,7 @@ class Layers:
         return known
 
 
-def _told(module: nn.Module | None) -> str | None:
+def _keras_path(module: nn.Module | None) -> str | None:
     """A Keras layer's own path, else None. To PyTorch, the layers within a Keras layer are no children."""
     if not any(base.__module__ == _KERAS_LAYER for base in type(module).__mro__):
         return None

@@ -142,7 +142,7 @@ class OptimizerHooks:
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if tracing() or compiler._is_compiling_flag:
                 return
-            if mode.on or mode.laid:
+            if mode.on or mode.ever_entered:
                 begins()
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -32,7 +32,7 @@ _Item = TypeVar("_Item")
 
 #: The function that code generators report a kernel's nodes to, and the modules that import it by name.
 CALLERS: Final = ("torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
-_TELLS: Final = "set_kernel_post_grad_provenance_tracing"
+_SET_PROVENANCE: Final = "set_kernel_post_grad_provenance_tracing"
 _FRAME: Final = re.compile(r'File "([^"\n]{1,4096})", line ([0-9]{1,9})')
 _FOLDER: Final = "inductor"
 #: The most bytes of one file, and the most ops, lines and layers of one kernel.
@@ -96,15 +96,15 @@ class Provenance:
 
     def __init__(self) -> None:
         self._patches = Patches()
-        self._told: dict[str, dict[str, Fused]] = {}
+        self._kernels: dict[str, dict[str, Fused]] = {}
         self.on = False
 
     def install(self) -> None:
         """Observe the code generators, each as soon as it is imported."""
         self.on = True
         for name in CALLERS:
-            when_imported(name, self._hear)
-        when_imported("torch._inductor.graph", self._hear_modules)
+            when_imported(name, self._observe_generator)
+        when_imported("torch._inductor.graph", self._observe_modules)
 
     def uninstall(self) -> None:
         """Restore the patched functions."""
@@ -113,33 +113,33 @@ class Provenance:
 
     def of(self, path: str) -> dict[str, Fused]:
         """Return the kernels of the generated module ``path``, by name; empty where they are unknown."""
-        if path not in self._told:
-            self._told[path] = _load(Path(path).stem)
-        return self._told[path]
+        if path not in self._kernels:
+            self._kernels[path] = _load(Path(path).stem)
+        return self._kernels[path]
 
     def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         if self.on and vars(owner).get(name) is not None:  # else uninstalled, or another version
             self._patches.wrap(owner, name, make)
 
-    def _hear(self, caller: Any) -> None:
-        self._wrap(caller, _TELLS, self._telling)
+    def _observe_generator(self, caller: Any) -> None:
+        self._wrap(caller, _SET_PROVENANCE, self._setting_provenance)
 
-    def _hear_modules(self, graph: Any) -> None:
+    def _observe_modules(self, graph: Any) -> None:
         self._wrap(graph.GraphLowering, "compile_to_module", self._compiling)
 
-    def _telling(self, original: Any) -> Any:
-        def tell(node_schedule: Any, kernel_name: Any, *args: Any, **kwargs: Any) -> Any:
+    def _setting_provenance(self, original: Any) -> Any:
+        def set_provenance(node_schedule: Any, kernel_name: Any, *args: Any, **kwargs: Any) -> Any:
             try:
-                self._hear_kernel(node_schedule, kernel_name)
+                self._record_kernel(node_schedule, kernel_name)
             except Exception:  # noqa: BLE001 - must not be raised into the user's compilation
                 _log.debug(
                     "opscope: the ops fused into %s are not known", kernel_name, exc_info=True
                 )
             return original(node_schedule, kernel_name, *args, **kwargs)
 
-        return tell
+        return set_provenance
 
-    def _hear_kernel(self, schedule: Any, name: Any) -> None:
+    def _record_kernel(self, schedule: Any, name: Any) -> None:
         """Remember on Inductor's current graph which nodes kernel ``name`` fuses."""
         from torch._inductor.virtualized import V
 
@@ -165,7 +165,7 @@ class Provenance:
                 kernels = graph.__dict__.pop("_opscope_kernels", None)
                 path = getattr(module, "__file__", None)
                 if kernels and path:
-                    self._told[path] = kernels
+                    self._kernels[path] = kernels
                     _save(Path(path).stem, kernels)
             except Exception:  # noqa: BLE001 - must not be raised into the user's compilation
                 _log.debug(
@@ -178,7 +178,7 @@ class Provenance:
 
 def _save(name: str, kernels: dict[str, Fused]) -> None:
     """Store the kernels of generated module ``name`` in the first cache folder that can be written."""
-    kept = {
+    stored = {
         kernel: {
             "ops": fused.ops,
             "lines": [[file, line, _digest(_text(file, line))] for file, line in fused.lines],
@@ -193,7 +193,7 @@ def _save(name: str, kernels: dict[str, Fused]) -> None:
             with tempfile.NamedTemporaryFile(
                 "w", dir=folder / _FOLDER, suffix=".tmp", delete=False, encoding="utf-8"
             ) as file:
-                file.write(json.dumps(kept))
+                file.write(json.dumps(stored))
             os.replace(file.name, folder / _FOLDER / f"{name}.json")
             return
         except OSError as error:
@@ -213,11 +213,11 @@ def _load(name: str) -> dict[str, Fused]:
             loaded = {getattr(one, "__file__", None) for one in list(sys.modules.values())}
             return {
                 str(kernel): Fused(
-                    [str(op) for op in told["ops"]],
-                    list(_lines(told["lines"], loaded)),
-                    [str(layer) for layer in told["layers"]],
+                    [str(op) for op in entry["ops"]],
+                    list(_lines(entry["lines"], loaded)),
+                    [str(layer) for layer in entry["layers"]],
                 )
-                for kernel, told in found.items()
+                for kernel, entry in found.items()
             }
         except FileNotFoundError:
             continue
@@ -226,9 +226,9 @@ def _load(name: str) -> dict[str, Fused]:
     return {}
 
 
-def _lines(kept: Iterable[Any], loaded: set[Any]) -> Iterator[tuple[str, int]]:
+def _lines(stored: Iterable[Any], loaded: set[Any]) -> Iterator[tuple[str, int]]:
     """Yield the lines that have not changed; a line that moved, if it is unique, with its new number."""
-    for file, line, digest in kept:
+    for file, line, digest in stored:
         if file not in loaded:
             continue
         texts = linecache.getlines(file)

@@ -45,7 +45,7 @@ class Ranks:
         self._groups: dict[str, str] = {}
         #: The specs of each mesh's dimensions, made early: later the mesh's groups may no longer exist.
         self._meshes: list[list[str]] = []
-        self._told: set[str] = set()
+        self._emitted: set[str] = set()
         self._listener: object = None
 
     def install(self) -> None:
@@ -71,10 +71,10 @@ class Ranks:
         if listener == self._listener:
             return
         self._listener = listener
-        self._told.clear()
+        self._emitted.clear()
         if self._emitter.active and torch.distributed.is_available():
             self._find()
-            self._tell()
+            self._emit_new()
 
     def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
         named = inspect.signature(make)
@@ -89,7 +89,7 @@ class Ranks:
                     given = named.bind(*args, **kwargs).arguments
                     ranks = list(given.get("global_ranks_in_group") or range(group.size()))
                     self._add(group, ranks)
-                    self._tell()
+                    self._emit_new()
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a process group could not be described")
             return made
@@ -102,7 +102,7 @@ class Ranks:
             made = split(*args, **kwargs)
             try:
                 self._find()
-                self._tell()
+                self._emit_new()
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a process group could not be described")
             return made
@@ -117,7 +117,7 @@ class Ranks:
                 # a slice of a mesh makes no groups of its own
                 if kwargs.get("_init_backend", True) and len(self._meshes) < _MOST:
                     self._meshes.append(_dimensions(mesh, len(self._meshes)))
-                    self._tell()
+                    self._emit_new()
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a device mesh could not be described")
 
@@ -147,7 +147,7 @@ class Ranks:
         }
         self._groups[group.group_name] = _spec(GROUPS, group.group_name, GROUP, params)
 
-    def _tell(self) -> None:
+    def _emit_new(self) -> None:
         """Emit the specs that the current listener does not have yet."""
         emitter = self._emitter
         if not emitter.active:
@@ -156,8 +156,8 @@ class Ranks:
             self._grouped()
         meshes = (text for mesh in self._meshes for text in mesh)
         for text in (*self._groups.values(), *meshes):
-            if text not in self._told:
-                self._told.add(text)
+            if text not in self._emitted:
+                self._emitted.add(text)
                 emitter.mark(emitter.prepare(text, "spec"))
 
 

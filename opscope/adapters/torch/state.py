@@ -53,14 +53,14 @@ class ThreadState:
         "aliases",
         "backward",
         "entered",
+        "forced_category",
+        "next_seq",
         "nodes",
         "number",
         "open",
         "optimizing",
-        "peeked",
         "run",
         "wait",
-        "works",
     )
 
     def __init__(self, number: int) -> None:
@@ -74,7 +74,7 @@ class ThreadState:
         #: op's first node, which its range carries.
         self.aliases: dict[int, int] = {}
         #: The next free sequence number when an op last made a node.
-        self.peeked = 0
+        self.next_seq = 0
 
     def reset(self, run: int) -> None:
         """Forget the open ranges: a new capture knows none that began before it."""
@@ -86,11 +86,11 @@ class ThreadState:
         #: The number of data loaders that fetch a batch on this thread.
         self.wait = 0
         #: A forced category for all ops outside the nodes of a backward pass; None: each op's own.
-        self.works: str | None = None
+        self.forced_category: str | None = None
         self.switched()
 
     def switched(self) -> None:
-        """Called after a change of ``optimizing``, ``wait``, ``works`` or of the list object ``open``."""
+        """Called after a change of ``optimizing``, ``wait``, ``forced_category`` or the list object ``open``."""
 
     def begun(self, phase: str, prepared: Prepared) -> None:
         """Called when steps have begun on this thread: from now on a model's call begins only ``phase``."""
@@ -127,7 +127,7 @@ class Threads:
             state = self.local.state = self.make(next(self._numbers))
         if state.run != self.run:
             state.reset(self.run)
-            state.peeked = torch.autograd._get_sequence_nr()
+            state.next_seq = torch.autograd._get_sequence_nr()
         return state
 
     def first_node(self, state: ThreadState) -> None:

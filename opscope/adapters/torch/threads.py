@@ -32,7 +32,7 @@ def enter(mode: OpMode) -> None:
     state = mode.threads.current()
     if state.entered:
         return
-    state.entered = mode.laid = True
+    state.entered = mode.ever_entered = True
     if mode in _get_current_dispatch_mode_stack():
         return  # inherited by an autograd thread or a forked worker
     above = [_pop_mode() for _ in range(_len_torch_dispatch_stack())]

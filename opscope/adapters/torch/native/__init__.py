@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from opscope.adapters.base import Options
-from opscope.adapters.shared.ready import leave_word
+from opscope.adapters.shared.ready import leave_marker
 from opscope.core.capture.emit import Emitter
 
 from .binary import MEMORY, BuildError, build, plan
@@ -34,7 +34,7 @@ def prepare(options: Options) -> None:
         build(plan())
         if options.memory:
             build(plan(MEMORY))
-    leave_word("torch", torch.__file__)
+    leave_marker("torch", torch.__file__)
 
 
 def native_mode(emitter: Emitter, threads: Threads, options: Options) -> NativeMode | None:

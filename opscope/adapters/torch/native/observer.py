@@ -56,7 +56,7 @@ _COUNTS: Final = (
 )
 
 
-#: The forced categories of ops (``ThreadState.works``) → their numbers in native code.
+#: The forced categories of ops (``ThreadState.forced_category``) → their numbers in native code.
 _CATEGORIES: Final[dict[str | None, int]] = {
     None: 0,
     **{name: CATEGORY_ID[name] for name in ("backward", "optimizer")},
@@ -75,7 +75,7 @@ class NativeState(ThreadState):
 
     def switched(self) -> None:
         """Pass the changed state to native code."""
-        self._switch(self.open, self.optimizing, self.wait, _CATEGORIES[self.works])
+        self._switch(self.open, self.optimizing, self.wait, _CATEGORIES[self.forced_category])
 
     def begun(self, phase: str, prepared: Prepared) -> None:
         """From now on let native code begin ``phase``."""
@@ -139,7 +139,7 @@ class NativeMode:
         self._library = library
         self._call = library.call
         self._creating = 0
-        self._asked_groups = False
+        self._tried_groups = False
         self._recorder: Recorder | None = None
         #: The counters: room for a reading, and the values at the start of the recording.
         self._out = (ctypes.c_int64 * len(_COUNTS))()
@@ -169,9 +169,9 @@ class NativeMode:
 
     def name_groups(self) -> None:
         """Build and load the library that names process groups, once; from then on texts name them."""
-        if self._asked_groups:
+        if self._tried_groups:
             return
-        self._asked_groups = True
+        self._tried_groups = True
         try:
             self._library.name_groups(build(plan(GROUPS)))
         except (BuildError, OSError) as error:
