@@ -250,12 +250,12 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     from opscope.readers.profile import profile_folder
 
     parts, command, private = task.parts, task.command, task.private
-    _tell_unrecorded(parts)
-    words = nsight.last_words(parts)
+    _print_unrecorded(parts)
+    closing = nsight.closing_lines(parts)
     if not kept.parts(parts):
         if not parts.is_dir():
             nothing = f"the recording in {parts.parent} was deleted during the run"
-        for line in words or ([f"nothing was recorded: {nothing}"] if nothing else ()):
+        for line in closing or ([f"nothing was recorded: {nothing}"] if nothing else ()):
             common.say(line)
         return None
     trace = aligned(_readable(parts))
@@ -286,7 +286,7 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     if written != task.target:
         common.say(f"{task.target} was created meanwhile, so this profile has another name")
     common.say(f"wrote {written}")
-    for line in words if profile is not None else ():
+    for line in closing if profile is not None else ():
         common.say(line)
     return profile, written
 
@@ -302,7 +302,7 @@ def _readable(parts: Path) -> Trace:
     return trace
 
 
-def _tell_unrecorded(parts: Path) -> None:
+def _print_unrecorded(parts: Path) -> None:
     """Print why Python processes that loaded opscope's hook were not recorded, each reason once."""
     reasons: dict[tuple[str, ...], int] = {}
     for path in sorted(parts.glob("unrecorded-*.txt")):
