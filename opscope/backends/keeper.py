@@ -70,7 +70,7 @@ class Keeper:
         return job
 
     def leave(self) -> None:
-        """End the thread after all jobs asked so far."""
+        """End the thread after all jobs submitted so far."""
         self._jobs.put(None)
 
     def _run(self) -> None:
