@@ -641,5 +641,5 @@ def describe(facade: type) -> None:
             continue
         wide = max(len(column.name) for column in frame.columns)
         lines = [f"    {one.name:<{wide}}  {one.unit}: {one.meaning}" for one in frame.columns]
-        said = (cleandoc(method.__doc__), "", f"``{frame.call}``: {frame.row}.", "", *lines)
-        method.__doc__ = "\n".join(said)
+        pieces = (cleandoc(method.__doc__), "", f"``{frame.call}``: {frame.row}.", "", *lines)
+        method.__doc__ = "\n".join(pieces)

@@ -146,10 +146,10 @@ class Profile:
 
     def _out(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the frame with its texts as String; the conversion is cached."""
-        kept = self._texts.get(name)
-        if kept is None or kept[0] is not frame:
-            kept = self._texts[name] = frame, as_text(frame)
-        return kept[1]
+        cached = self._texts.get(name)
+        if cached is None or cached[0] is not frame:
+            cached = self._texts[name] = frame, as_text(frame)
+        return cached[1]
 
     def ops(self, *, categories: bool = False) -> pl.DataFrame:
         """Every op instance, with its times, layer, source line, shapes and cost.
@@ -201,7 +201,7 @@ class Profile:
     def _summed(self) -> pl.DataFrame:
         """The rows of ``op_totals`` for further sums; sorted only if ``op_totals`` was computed or stored."""
         if "op_totals" in self._frames or "op_totals" in self._stored:
-            return self._kept("op_totals")
+            return self._cached("op_totals")
         return self._op_sums
 
     def kinds(self) -> pl.DataFrame:
@@ -212,7 +212,7 @@ class Profile:
         return self._given("kinds", self._kinds)
 
     def _kinds(self) -> pl.DataFrame:
-        return op_kinds(self._ops, self._summed, self._kept("unattributed"))
+        return op_kinds(self._ops, self._summed, self._cached("unattributed"))
 
     def totals_by(self, by: str, *, layers: Mapping[str, str] | None = None) -> pl.DataFrame:
         """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``; time without an op by reason.
@@ -224,11 +224,11 @@ class Profile:
         if by not in BY:
             raise ValueError(f"unknown by {by!r}; choose one of {', '.join(BY)}")
         if by == "kind":
-            return kind_totals(self._kept("kinds"))
+            return kind_totals(self._cached("kinds"))
         summed = self._summed
         if layers:
             summed = summed.with_columns(renamed(summed["layer"], layers))
-        return totals_by(summed, self._kept("unattributed"), self._kept("kinds"), by)
+        return totals_by(summed, self._cached("unattributed"), self._cached("kinds"), by)
 
     def distinct(self, column: str) -> list[str]:
         """Return the distinct texts of a column of ``op_totals()`` (``layer``, ``direction`` …), sorted."""
@@ -407,20 +407,20 @@ class Profile:
 
         ``scratch`` is a folder on the same disk in which the profile is built.
         """
-        kept: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
+        frames: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         # each frame is made when it is written; those as long as the trace come last and in pieces, because
         # what they need stays in memory
         for name, table in sorted(_STORED.items(), key=lambda item: item[1] is not None):
-            kept[name] = self._parts(name) if table is None else self._beside(name, table)
+            frames[name] = self._parts(name) if table is None else self._beside(name, table)
         about = {"analysis": ANALYSIS}
-        return profile_folder.write(path, self.trace, kept, about, force, others, scratch)
+        return profile_folder.write(path, self.trace, frames, about, force, others, scratch)
 
     def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
         """Yield the frame ``name`` in pieces, without the columns of the trace's table ``table``."""
         if name == "kernels" and name not in self._frames and name not in self._stored:
             parts = kernel_pieces(self._ops, self._executed)
         else:
-            frame = self._kept(name)
+            frame = self._cached(name)
             parts = (frame[part] for part in pieces(len(frame)))
         for part in parts:
             yield part.drop(set(part.columns) & set(self.trace[table].columns))
@@ -430,9 +430,9 @@ class Profile:
         if name == "op_totals" and name not in self._frames and name not in self._stored:
             yield from totals.op_total_pieces(self._op_sums)
         else:
-            yield self._kept(name)
+            yield self._cached(name)
 
-    def _kept(self, name: str) -> pl.DataFrame:
+    def _cached(self, name: str) -> pl.DataFrame:
         """Return the cached frame of the method ``name``, with texts as categories."""
         getattr(self, name)(**({} if _STORED[name] is None else {"categories": True}))
         return self._frames[name]
@@ -473,7 +473,7 @@ describe(Profile)
 def _schema(name: str) -> Mapping[str, pl.DataType]:
     """Return the schema of a frame, from a trace in which nothing ran on a GPU."""
     empty = Profile(Trace.of({"kernels": pl.DataFrame(schema={"name": pl.Categorical})}))
-    return empty._kept(name).schema
+    return empty._cached(name).schema
 
 
 def load(

@@ -77,7 +77,7 @@ def asked(file: Path, seed: int) -> tuple[str, str]:
 
 def _ask(file: Path, dice: random.Random) -> None:
     import opscope
-    from opscope.backends.kept import parts
+    from opscope.backends.recording_folder import parts
     from opscope.profile import Profile
     from opscope.readers.recording.reader import collect
     from opscope.reports import console, layout

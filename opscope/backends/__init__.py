@@ -112,14 +112,14 @@ def _amd_nodes(root: Path) -> bool:
 
     The file exists on every machine with the driver loaded. A CPU is a node too, without SIMDs.
     """
-    told = [*(root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")]
+    nodes = [*(root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")]
     found = []
-    for path in told:
+    for path in nodes:
         try:
             found.append(re.search(r"^simd_count [1-9]", path.read_text(), re.MULTILINE))
         except OSError:  # a GPU that this container may not use
             continue
-    return not told or any(found)
+    return not nodes or any(found)
 
 
 def jax_alone() -> bool:
@@ -155,7 +155,7 @@ def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
     raise ValueError(f"no backend {name!r} in the process; choose kineto, xplane, recorder or emit")
 
 
-def tell_unheard() -> None:
+def warn_unheard() -> None:
     """Warn in the log and in the recording that Nsight Systems does not record ranges."""
     _log.warning("opscope: %s", UNHEARD)
     recorder = session.recorder()
@@ -180,7 +180,7 @@ def begin(folder: str | os.PathLike[str], backend: str = "auto") -> Choice:
     try:
         session.start(capture)
         if choice.reason is UNHEARD:
-            tell_unheard()
+            warn_unheard()
     except session.SessionError as error:
         if backend != "auto" or choice.name == "recorder" or session.capturing() is not None:
             raise

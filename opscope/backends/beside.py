@@ -53,7 +53,7 @@ class Beside:
     def __init__(self, folder: str | os.PathLike[str], bounds: Bounds = EXACT) -> None:
         self.folder = Path(folder)
         #: Called with a line of text if the window ended before ``stop``.
-        self.tell: Callable[[str], object] = _log.warning
+        self.announce: Callable[[str], object] = _log.warning
         self._bounds = bounds
         #: The recorder that gets the probes, while the profiler runs.
         self._recorder: Recorder | None = None
@@ -94,7 +94,7 @@ class Beside:
         try:
             if os.getpid() != self._pid:
                 if recorder is not None:
-                    session.tell_unseen(recorder)
+                    session.note_missing_kernels(recorder)
             else:
                 session.listen(None)
                 self._close(QUIET_S, last=True)
@@ -161,14 +161,14 @@ class Beside:
             with OF_PROCESS.kept_out(wait_s) as quiet:
                 if not quiet:
                     raise SessionError("a CUDA graph is being captured")
-                keeper.ask(self._settle).wait(SETTLE_S)
+                keeper.submit(self._settle).wait(SETTLE_S)
                 self._prepare()
                 window = Window(bounds, perf_counter_ns())
-                begun = keeper.ask(self._begin)
+                begun = keeper.submit(self._begin)
                 try:
                     begun.wait(SETTLE_S)
                 except TimeoutError:
-                    keeper.ask(lambda: self._end(None))
+                    keeper.submit(lambda: self._end(None))
                     raise
         except TimeoutError:
             keeper.leave()
@@ -186,7 +186,7 @@ class Beside:
     def _abandon(self) -> None:
         """Stop the profiler without writing its trace."""
         assert self._keeper is not None
-        self._keeper.ask(lambda: self._end(None)).wait(SETTLE_S)
+        self._keeper.submit(lambda: self._end(None)).wait(SETTLE_S)
         self._keeper.leave()
 
     def _record(self, recorder: Recorder, window: Window) -> None:
@@ -301,7 +301,7 @@ class Beside:
         assert keeper is not None
         unended = (os.getpid(), self)
         _UNENDED.add(unended)
-        job = keeper.ask(lambda: self._finish(window, recorder, quiet_s, settled))
+        job = keeper.submit(lambda: self._finish(window, recorder, quiet_s, settled))
         try:
             outcome = job.wait(END_S) if settled.wait(quiet_s + SETTLE_S) else _LATE
         except TimeoutError:
@@ -326,7 +326,7 @@ class Beside:
             self._lost(recorder, f"the device has not finished within {SETTLE_S:g} s")
         elif window.over is not None and not last:
             self._awaited = window if window.begin is None else None
-            self.tell(_said(self.gives, window))
+            self.announce(_coverage_line(self.gives, window))
 
     def _finish(
         self, window: Window, recorder: Recorder | None, quiet_s: float, settled: threading.Event
@@ -346,25 +346,25 @@ class Beside:
                 self._lost(recorder, f"the device failed: {error}")
             settled.set()
             # a recording that has ended meanwhile takes no more
-            kept = recorder if recorder is not None and recorder.running else None
+            open_recorder = recorder if recorder is not None and recorder.running else None
             try:
-                self._end(None if kept is None else kept.folder)
+                self._end(None if open_recorder is None else open_recorder.folder)
             except Exception as error:  # noqa: BLE001 - likewise
                 failed = f"{self.profiler} failed: {error}"
         _UNENDED.discard((os.getpid(), self))
         if failed is not None:
             self._lost(recorder, failed)
-        elif kept is not None:
+        elif open_recorder is not None:
             whole = window.over is None  # a recording that ends before its bounds is kept whole
             begin = window.opened if whole or window.begin is None else window.begin
             chosen = self._bounds.chosen and window.begin is not None
-            kept.fact(
+            open_recorder.fact(
                 window=[begin, end],
                 chosen=chosen and not (whole and window.bounds.chosen),
                 steps=[window.first, window.last],
                 ended=window.over,
             )
-            kept.flush()  # so that a process that is killed later does not lose it
+            open_recorder.flush()  # so that a process that is killed later does not lose it
         return _ENDED
 
     def _lost(self, recorder: Recorder | None, why: str) -> None:
@@ -398,7 +398,7 @@ class Beside:
 _UNENDED: Final[set[tuple[int, Beside]]] = set()
 
 
-def _said(gives: str, window: Window) -> str:
+def _coverage_line(gives: str, window: Window) -> str:
     """Return the line that says for which part of a run there are kernels (or what the profiler gives)."""
     since = window.opened if window.begin is None else window.begin
     what = f"{(perf_counter_ns() - since) / 1e9:.1f} s"

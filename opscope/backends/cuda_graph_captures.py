@@ -22,7 +22,7 @@ class Methods:
 
     def install(self, *owners: type) -> None:
         """Wrap the methods of the classes, unless they are wrapped already or an adapter reports captures."""
-        if self._captures.told:
+        if self._captures.reported_by_adapter:
             return
         for owner in owners:
             for name, make in (
@@ -44,7 +44,7 @@ class Methods:
     def _begin(self, original: Any) -> Any:
         @functools.wraps(original)
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._captures.told:
+            if self._captures.reported_by_adapter:
                 return original(graph, *args, **kwargs)
             self._captures.begins(graph)
             try:
@@ -60,7 +60,7 @@ class Methods:
     def _end(self, original: Any) -> Any:
         @functools.wraps(original)
         def capture_end(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._captures.told:
+            if self._captures.reported_by_adapter:
                 return original(graph, *args, **kwargs)
             try:
                 return original(graph, *args, **kwargs)
@@ -72,7 +72,7 @@ class Methods:
     def _replay(self, original: Any) -> Any:
         @functools.wraps(original)
         def replay(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._captures.told:
+            if self._captures.reported_by_adapter:
                 return original(graph, *args, **kwargs)
             self._captures.replays(graph)
             return original(graph, *args, **kwargs)

@@ -49,7 +49,7 @@ class Job:
 
 
 class Keeper:
-    """One thread that runs functions in the order of ``ask``, and calls ``tick`` in between.
+    """One thread that runs functions in the order of ``submit``, and calls ``tick`` in between.
 
     The thread is started at once: at the end of a program none can be started (Python 3.12).
     """
@@ -60,7 +60,7 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name="opscope-profiler", daemon=True)
         self._thread.start()
 
-    def ask(self, what: Callable[[], Any]) -> Job:
+    def submit(self, what: Callable[[], Any]) -> Job:
         """Run ``what`` on the thread; if called on the thread itself, run it at once. Return the job."""
         job = Job(what)
         if threading.current_thread() is self._thread:
@@ -70,7 +70,7 @@ class Keeper:
         return job
 
     def leave(self) -> None:
-        """End the thread after all jobs asked so far."""
+        """End the thread after all jobs submitted so far."""
         self._jobs.put(None)
 
     def _run(self) -> None:

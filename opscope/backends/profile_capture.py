@@ -12,7 +12,7 @@ from opscope.core.capture import session
 from opscope.core.capture.session import Capture
 from opscope.core.cells import replaces
 
-from . import begin, choose, kept, make
+from . import begin, choose, make, recording_folder
 
 _log = logging.getLogger(__name__)
 
@@ -61,20 +61,22 @@ class ProfileCapture:
         name = choose().name if self._backend == "auto" else self._backend
         parent = self.path.absolute().parent
         parent.mkdir(parents=True, exist_ok=True)
-        folder = kept.beside(self.path)
+        folder = recording_folder.beside(self.path)
         try:
             inner = make(name, folder)
             if inner is not None:
                 inner.warmup()
         except BaseException:  # above all Ctrl-C: delete the folder, which is still empty
-            kept.discard(folder)
+            recording_folder.discard(folder)
             raise
         self._folder, self._inner = folder, inner
 
     def _refused(self, error: OSError) -> None:
-        if kept.is_taken(error):
+        if recording_folder.is_taken(error):
             raise error
-        _log.warning("opscope: nothing is recorded into %s: %s", self.path, kept.reason(error))
+        _log.warning(
+            "opscope: nothing is recorded into %s: %s", self.path, recording_folder.reason(error)
+        )
 
     def start(self) -> None:
         """Begin."""
@@ -85,7 +87,7 @@ class ProfileCapture:
             self._inner.start()
         except BaseException as error:  # above all Ctrl-C, as in _prepare
             assert self._folder is not None
-            kept.discard(self._folder)
+            recording_folder.discard(self._folder)
             self._folder = self._inner = None
             if not isinstance(error, OSError):
                 raise
@@ -98,13 +100,13 @@ class ProfileCapture:
         if folder is None:
             return
         if inner is None:
-            kept.discard(folder)
+            recording_folder.discard(folder)
             return
         try:
             inner.stop()
         except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
             _log.warning("opscope: the capture into %s failed at its end: %s", self.path, error)
-        kept.to_profile(folder, self.path, self._force)
+        recording_folder.to_profile(folder, self.path, self._force)
 
     def __repr__(self) -> str:
         return f"ProfileCapture({str(self.path)!r})"
@@ -140,7 +142,7 @@ def capture(
                 session.stop()
             except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
                 _log.warning("opscope: the capture into %s failed at its end: %s", target, error)
-            kept.to_profile(folder, target, replace)
+            recording_folder.to_profile(folder, target, replace)
 
 
 def _begun(target: Path, backend: str, force: bool) -> Path | None:
@@ -149,15 +151,17 @@ def _begun(target: Path, backend: str, force: bool) -> Path | None:
     try:
         check_target(target, force)
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
-        folder = kept.beside(target)
+        folder = recording_folder.beside(target)
         if begin(folder, backend).name != "emit":
             return folder
     except BaseException as error:  # above all Ctrl-C: delete the folder, which is still empty
         if folder is not None:
-            kept.discard(folder)
-        if not isinstance(error, OSError) or kept.is_taken(error):
+            recording_folder.discard(folder)
+        if not isinstance(error, OSError) or recording_folder.is_taken(error):
             raise
-        _log.warning("opscope: nothing is recorded into %s: %s", target, kept.reason(error))
+        _log.warning(
+            "opscope: nothing is recorded into %s: %s", target, recording_folder.reason(error)
+        )
         return None
-    kept.discard(folder)
+    recording_folder.discard(folder)
     return None

@@ -72,7 +72,7 @@ class Window:
         self._since: int | None = None  # when the last step began
         self._first_step: int | None = None  # when the first step began
         self._number: int | None = None
-        self._told = 0
+        self._counted = 0
 
     @property
     def stepping(self) -> bool:
@@ -92,7 +92,7 @@ class Window:
             self._first_step = now
         else:
             self._steps.append(now - self._since)
-            self._told += 1
+            self._counted += 1
         if self._number is not None and self.begin is not None and self.first is not None:
             self.last = self._number
         self._since, self._number = now, number
@@ -100,7 +100,7 @@ class Window:
             self.begin = now
         if self.begin is not None and self.first is None:
             self.first = number
-            self._told = 0
+            self._counted = 0
         return self._end(now, events, at_step=True)
 
     def tick(self, now: int, events: int) -> str | None:
@@ -109,9 +109,9 @@ class Window:
 
     def _is_steady(self, now: int) -> bool:
         assert self._first_step is not None
-        if self._told >= MOST or now - self._first_step > SECONDS * 1e9:
+        if self._counted >= MOST or now - self._first_step > SECONDS * 1e9:
             return True
-        if self._told < WARM + ALIKE:
+        if self._counted < WARM + ALIKE:
             return False
         middle = sorted(self._steps)[ALIKE // 2]
         return all(abs(one - middle) <= SPREAD * middle for one in self._steps)
@@ -125,7 +125,7 @@ class Window:
         patience = 1.0 if at_step or not self.stepping else 1.25
         if bounds.events is not None and events >= bounds.events * patience:
             self.over = AT_EVENTS.format(events=bounds.events)
-        elif at_step and self.first is not None and self._told >= (bounds.steps or math.inf):
+        elif at_step and self.first is not None and self._counted >= (bounds.steps or math.inf):
             self.over = AT_STEPS.format(steps=bounds.steps)
         if self.over is None and bounds.seconds is not None:
             since = self.begin if self.begin is not None else self.opened

@@ -51,7 +51,7 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
         self._range = _Range(start, stop, warmup, repeat, make or self._profile)
         self._step = 0
         self._executions = Executions()
-        self._told = False
+        self._warned = False
         observe()
 
     @property
@@ -79,8 +79,8 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
         per_execution = getattr(self.model, "steps_per_execution", None)
         many = self._executions.ends(batch, per_execution, (self.params or {}).get("steps"))
         self._step += many
-        if many > 1 and not self._told:
-            self._told = True
+        if many > 1 and not self._warned:
+            self._warned = True
             _log.warning(
                 "Keras runs %d steps per execution (steps_per_execution): the captured range begins and "
                 "ends between executions",

@@ -23,7 +23,7 @@ from . import common
 _MOST: Final = 1 << 20
 #: Words that show which framework a program uses, beside the framework's own name.
 _ALSO: Final = {"torch": ("torchrun", "transformers", "lightning")}
-_SAYS: Final = "opscope: "
+_PREFIX: Final = "opscope: "
 #: The program that a child Python runs to build an adapter's native parts.
 _BUILD: Final = (
     "import {framework}\n"
@@ -68,8 +68,8 @@ def _build(name: str, target: str, env: Mapping[str, str]) -> None:
     ) as builder:
         assert builder.stderr is not None
         for line in builder.stderr:  # the framework's own lines are of no use here
-            if line.startswith(_SAYS):
-                common.say(line.removeprefix(_SAYS).strip())
+            if line.startswith(_PREFIX):
+                common.say(line.removeprefix(_PREFIX).strip())
 
 
 def _is_ours(program: str) -> bool:

@@ -22,8 +22,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"opscope {opscope.__version__}")
         raise typer.Exit
 

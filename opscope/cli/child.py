@@ -114,7 +114,7 @@ def parse_steps(text: str) -> tuple[int, int | None]:
 def start(env: Mapping[str, str]) -> None:
     """Hook the frameworks and record as ``env`` plans. Called once, before the program begins."""
     import opscope
-    from opscope.backends import UNHEARD, choose, tell_unheard
+    from opscope.backends import UNHEARD, choose, warn_unheard
     from opscope.core.capture import session
 
     from . import nsight
@@ -130,7 +130,7 @@ def start(env: Mapping[str, str]) -> None:
     backend = plan.backend if choice is None else choice.name
     opscope.init()
     if backend in ("emit", "nsys"):  # the tool that started this process records
-        nsight.leave_word(env[FOLDER], env)
+        nsight.record_listener(env[FOLDER], env)
         return
     _finish_at_quick_exits()
     makers: dict[str, Callable[[str, Bounds], Capture]] = {
@@ -152,7 +152,7 @@ def start(env: Mapping[str, str]) -> None:
         if hasattr(os, "register_at_fork"):  # a forked child has no copy of the timer's thread
             os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
     if choice is not None and choice.reason is UNHEARD:
-        tell_unheard()
+        warn_unheard()
 
 
 def _finish_at_quick_exits() -> None:

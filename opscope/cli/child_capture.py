@@ -188,7 +188,7 @@ def _kineto(folder: Path, bounds: Bounds) -> Capture:
     from opscope.backends.kineto import KinetoCapture
 
     capture = KinetoCapture(folder, bounds=bounds)
-    capture.tell = _tell
+    capture.announce = _print_line
     return capture
 
 
@@ -196,11 +196,11 @@ def _xplane(folder: Path, bounds: Bounds) -> Capture:
     from opscope.backends.xplane import XPlaneCapture
 
     capture = XPlaneCapture(folder, bounds=bounds)
-    capture.tell = _tell
+    capture.announce = _print_line
     return capture
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     """Print a line on stderr, once per machine: the ranks that torchrun starts would all print it."""
     if os.environ.get("LOCAL_RANK", "0") == "0" and sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # stderr is closed: nobody can read it

@@ -255,9 +255,9 @@ def warn_of_formulas(*frames: pl.DataFrame) -> None:
 
 def scratch_beside(output: Path) -> Path:
     """Make a scratch folder on the same disk as ``output``. Ends the command if that fails."""
-    from opscope.backends import kept
+    from opscope.backends import recording_folder
 
     try:
-        return kept.beside(output)
+        return recording_folder.beside(output)
     except OSError as error:  # some folders have write permission and still refuse a write
         fail(f"{output.parent}: cannot write to this folder ({error.strerror or error})")

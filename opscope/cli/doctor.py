@@ -200,8 +200,8 @@ def _gpu() -> Check:
             several = "s" if count.value > 1 else ""
             return Check("GPU", True, f"{count.value} {runtime} device{several}")
         look = "see nvidia-smi" if runtime == "CUDA" else "see rocm-smi"
-        said = f"{runtime} driver present, no device (error {status})"
-        without = Check("GPU", False, said, look)
+        found = f"{runtime} driver present, no device (error {status})"
+        without = Check("GPU", False, found, look)
     from opscope.backends import gpu_vendor
 
     if gpu_vendor() == "amd":  # PyTorch's wheels contain HIP; the system need not have it

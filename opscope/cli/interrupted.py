@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal
 
-from opscope.backends import kept
+from opscope.backends import recording_folder
 
 from . import common
 
@@ -56,7 +56,7 @@ class Interruptible:
 
     def line(self, name: str) -> str:
         """Return the message for an end by the signal ``name``."""
-        return f"{name} while the profile was written; {kept.left(self._folder)}"
+        return f"{name} while the profile was written; {recording_folder.left(self._folder)}"
 
     def __enter__(self) -> Interruptible:
         return self
@@ -86,7 +86,7 @@ class Interruptible:
             if not self._stands:
                 common.say(self.line(signal.Signals(number).name))
                 for half in self._folder.glob(".*.tmp"):
-                    kept.discard(half)
-                if not kept.parts(self._folder):
-                    kept.discard(self._folder)
+                    recording_folder.discard(half)
+                if not recording_folder.parts(self._folder):
+                    recording_folder.discard(self._folder)
             os._exit(self._status)

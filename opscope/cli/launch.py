@@ -158,9 +158,9 @@ def _has_module(python: str, module: str) -> bool:
     if not package:
         return True
     try:
-        asked = subprocess.run(
+        lookup = subprocess.run(
             [python, "-c", look, package], capture_output=True, timeout=_LOOKING_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return True
-    return asked.returncode != 1 or bool(asked.stderr)
+    return lookup.returncode != 1 or bool(lookup.stderr)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 #: In the run's folder: the file of each process whose ranges a tool records.
-_WORD: Final = "told-{}.json"
+_LISTENER: Final = "listener-{}.json"
 SUFFIX: Final = ".nsys-rep"
 #: nsys traces forked workers only with its option for that. CPU sampling needs rights that containers
 #: lack, and opscope does not use it.
@@ -48,31 +48,33 @@ def command(program: Sequence[str], target: Path, *, force: bool) -> list[str]:
     return [nsys, "profile", *_OPTIONS, "-f", overwrite, "-o", str(output), *program]
 
 
-def leave_word(folder: str, env: Mapping[str, str]) -> None:
+def record_listener(folder: str, env: Mapping[str, str]) -> None:
     """Write, in a child of the run: whether an NVTX tool is attached, and the path of its report."""
     from opscope.backends import under_nsys
     from opscope.core.capture.nvtx_sink import attached
 
     report = report_of_ancestor() if under_nsys(env) else None
-    told = {
+    facts = {
         "heard": attached(env) is not None and not env.get("NVTX_DISABLE"),
         "nsight": under_nsys(env),
         "report": None if report is None else str(report),
     }
-    path = Path(folder, _WORD.format(os.getpid()))
-    path.write_text(json.dumps(told), encoding="utf-8")
+    path = Path(folder, _LISTENER.format(os.getpid()))
+    path.write_text(json.dumps(facts), encoding="utf-8")
 
 
-def last_words(parts: Path) -> list[str]:
+def closing_lines(parts: Path) -> list[str]:
     """Return, at the run's end, one line per place in which a tool has recorded ranges."""
-    told = [json.loads(path.read_text("utf-8")) for path in sorted(parts.glob(_WORD.format("*")))]
+    listeners = [
+        json.loads(path.read_text("utf-8")) for path in sorted(parts.glob(_LISTENER.format("*")))
+    ]
     lines = []
-    if any(not one["heard"] for one in told):
+    if any(not one["heard"] for one in listeners):
         lines.append(
             "a process was not recorded, because no NVTX tool was attached to it; with Nsight Systems: "
             "nsys profile -t nvtx,cuda opscope run -- COMMAND"
         )
-    heard = [one for one in told if one["heard"]]
+    heard = [one for one in listeners if one["heard"]]
     reports = sorted({one["report"] for one in heard if one["report"]})
     for report in reports:
         lines.append(

@@ -96,8 +96,8 @@ def report(
         kinds = ["csv"]
     every = registry.reports()
     first = [one.name for one in every.values() if one.first]
-    asked = names if json or kinds or not default else first
-    profile = common.load(file, gpu, strict, lean=all(every[name].lean for name in asked))
+    wanted = names if json or kinds or not default else first
+    profile = common.load(file, gpu, strict, lean=all(every[name].lean for name in wanted))
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         frames = registry.frames(profile, names, top or None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import opscope
-from opscope.backends import kept
+from opscope.backends import recording_folder
 
 from . import ahead, common, interrupted, launch, nsight
 from .child import FROM, STEPS, UNTIL
@@ -110,7 +110,7 @@ def run(
         try:
             status = launch.run(command, env, interrupted.SIGNALS)
         except OSError as error:
-            kept.discard(parts)
+            recording_folder.discard(parts)
             common.fail(*launch.explain_start_failure(error, command))
         watch.begin(status)
         names = () if force and target.exists() else _names(output, command, target)
@@ -118,12 +118,14 @@ def run(
         try:
             why = "" if launch.never_began(command, status) else _nothing(steps, delay, duration)
             found = _collect(task, why)
-            watch.stands(lambda: kept.discard(parts))
+            watch.stands(lambda: recording_folder.discard(parts))
         except KeyboardInterrupt:  # on platforms without sigwait
             common.say(watch.line("interrupted"))
             raise typer.Exit(status) from None
         except Exception as error:  # noqa: BLE001  whatever fails, the exit status is the program's
-            common.say(f"{target} was not written: {kept.reason(error)}; {kept.left(parts)}")
+            common.say(
+                f"{target} was not written: {recording_folder.reason(error)}; {recording_folder.left(parts)}"
+            )
             raise typer.Exit(status) from None
         try:
             if found is None and backend == "nsys" and report and target.exists():
@@ -131,7 +133,7 @@ def run(
             if found is not None and report and found[0] is not None:
                 _report(found[0], found[1], top, width)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  likewise
-            common.say(f"the report was not printed: {kept.reason(error)}")
+            common.say(f"the report was not printed: {recording_folder.reason(error)}")
     raise typer.Exit(status)
 
 
@@ -250,12 +252,12 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     from opscope.readers.profile import profile_folder
 
     parts, command, private = task.parts, task.command, task.private
-    _tell_unrecorded(parts)
-    words = nsight.last_words(parts)
-    if not kept.parts(parts):
+    _print_unrecorded(parts)
+    closing = nsight.closing_lines(parts)
+    if not recording_folder.parts(parts):
         if not parts.is_dir():
             nothing = f"the recording in {parts.parent} was deleted during the run"
-        for line in words or ([f"nothing was recorded: {nothing}"] if nothing else ()):
+        for line in closing or ([f"nothing was recorded: {nothing}"] if nothing else ()):
             common.say(line)
         return None
     trace = aligned(_readable(parts))
@@ -281,12 +283,14 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
         written = profile_folder.write(
             task.target, trace, force=task.force, others=names, scratch=parts
         )
-        common.say(f"the profile was saved but cannot be analysed: {kept.reason(error)}")
+        common.say(
+            f"the profile was saved but cannot be analysed: {recording_folder.reason(error)}"
+        )
         profile = None
     if written != task.target:
         common.say(f"{task.target} was created meanwhile, so this profile has another name")
     common.say(f"wrote {written}")
-    for line in words if profile is not None else ():
+    for line in closing if profile is not None else ():
         common.say(line)
     return profile, written
 
@@ -302,7 +306,7 @@ def _readable(parts: Path) -> Trace:
     return trace
 
 
-def _tell_unrecorded(parts: Path) -> None:
+def _print_unrecorded(parts: Path) -> None:
     """Print why Python processes that loaded opscope's hook were not recorded, each reason once."""
     reasons: dict[tuple[str, ...], int] = {}
     for path in sorted(parts.glob("unrecorded-*.txt")):

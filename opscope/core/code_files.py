@@ -88,7 +88,7 @@ def is_library_s(path: str) -> bool:
     return bool(_INSTALLED.match(path)) or path.startswith(_OF_MODELS)
 
 
-def kept(users: Iterable[tuple[Frame, bool]], limit: int = LIMIT) -> tuple[Frame, ...]:
+def select_frames(users: Iterable[tuple[Frame, bool]], limit: int = LIMIT) -> tuple[Frame, ...]:
     """Return the frames to keep: up to ``limit`` of the user's, and before them the innermost of a library.
 
     ``users`` gives frames, innermost first, each with True if it is the user's and False if a library's.
@@ -112,11 +112,11 @@ def is_user_file(path: str) -> bool:
 
 
 def kept_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """Return the frames to keep of a stack (innermost first): see ``kept``."""
-    return kept(told for told in map(_told, frames) if told is not None)
+    """Return the frames to keep of a stack (innermost first): see ``select_frames``."""
+    return select_frames(owned for owned in map(_with_owner, frames) if owned is not None)
 
 
-def _told(frame: Frame) -> tuple[Frame, bool] | None:
+def _with_owner(frame: Frame) -> tuple[Frame, bool] | None:
     file, line = frame
     if is_library_s(file):
         inside = library_file(file)

@@ -62,8 +62,8 @@ _SHAPED: Final = (
 def group_size(call: OpCall) -> int | None:
     """Return a collective's number of ranks: the trace's value, else from tensor sizes, else None."""
     for key in ("Group size", "group_size", "ranks"):
-        if type(told := call.param(key)) is int:
-            return told
+        if type(recorded := call.param(key)) is int:
+            return recorded
     if call.name not in _SHAPED:
         return None
     counts = [one.numel for one in call.input_leaves() if one is not None and one.shape]

@@ -48,12 +48,12 @@ def layer_of(key: str) -> str | None:
 
 def layer_in(parts: list[str]) -> str | None:
     """Return the layer's path without wrappers, with ``net`` for ``transpose(jvp(net))``; None if empty."""
-    kept = []
+    scopes = []
     for part in parts:
         if _WRAPPERS.match(part) or _JAX_WRAPPER.match(part):
             continue
         while (inner := _INNER.match(part)) is not None:
             part = inner.group(1)
         if part:
-            kept.append(part)
-    return "/".join(kept) or None
+            scopes.append(part)
+    return "/".join(scopes) or None

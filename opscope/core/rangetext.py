@@ -25,7 +25,7 @@ MAX_DEPTH: Final = 32
 #: Largest number of tensors in one text, repetitions expanded.
 MAX_LEAVES: Final = 100_000
 #: The mark that tests an NVTX domain made by hand. In older traces it is a range.
-LIVE: Final = "opscope: the domain is live"
+DOMAIN_TEST: Final = "opscope: the domain is live"
 
 _NAME = re.compile(r"[\w:./$+-]+\Z")
 _NAME_AT = re.compile(r"[\w:./$+-]+")
@@ -64,13 +64,13 @@ def format_call(call: OpCall, limit: int | None = TEXT_LIMIT) -> str:
     text = "".join([*pieces, *([CUT] if call.truncated else []), *place])
     if limit is None or (len(text) * 4 <= limit) or len(text.encode()) <= limit:
         return text
-    kept_place, used = _fitting(place, limit // 2)
-    kept, _ = _fitting(pieces, limit - len(CUT) - used)
-    if not kept:  # not even the name fits: shorten it
+    fitting_place, used = _fitting(place, limit // 2)
+    fitting, _ = _fitting(pieces, limit - len(CUT) - used)
+    if not fitting:  # not even the name fits: shorten it
         name = json.loads(pieces[0]) if pieces[0].startswith('"') else pieces[0]
         # an escaped character takes up to 12 bytes
-        kept = [_quoted(name[: (limit - len(CUT) - used - 2) // 12], _NAME)]
-    return "".join(kept).rstrip(" ") + CUT + "".join(kept_place)
+        fitting = [_quoted(name[: (limit - len(CUT) - used - 2) // 12], _NAME)]
+    return "".join(fitting).rstrip(" ") + CUT + "".join(fitting_place)
 
 
 def _fitting(pieces: list[str], room: int) -> tuple[list[str], int]:

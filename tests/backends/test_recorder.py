@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.backends.kept import parts
 from opscope.backends.profile_capture import capture
 from opscope.backends.recorder import RecorderCapture
+from opscope.backends.recording_folder import parts
 from opscope.core import recording_format as recording
 from opscope.core.capture import recorder_sink, session
 from opscope.core.capture.emit import Emitter

@@ -43,8 +43,8 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def capture(gpu: StandIn, folder: Path, bounds: Bounds = EXACT) -> kineto.KinetoCapture:
     made = kineto.KinetoCapture(folder, lambda: Profiler(gpu), Cuda(gpu), bounds)
-    made.told = []  # type: ignore[attr-defined]
-    made.tell = made.told.append  # type: ignore[attr-defined]
+    made.lines = []  # type: ignore[attr-defined]
+    made.announce = made.lines.append  # type: ignore[attr-defined]
     return made
 
 
@@ -78,7 +78,7 @@ def test_ten_thousand_steps_hold_the_events_of_one_window(
     assert gpu.peak < 40 * 3 * 3  # of warm-up and 20 steps, calls, kernels and probes
     assert gpu.held == 0
     assert len(gpu.made) == 1
-    (said,) = made.told  # type: ignore[attr-defined]
+    (said,) = made.lines  # type: ignore[attr-defined]
     first, last = window.WARM + window.ALIKE, window.WARM + window.ALIKE + window.STEPS - 1
     assert said.startswith(
         f"kernels were captured only for steps {first} to {last} (after 20 steps)"
@@ -141,7 +141,7 @@ def test_a_run_that_ends_within_the_window_is_whole(gpu: StandIn, tmp_path: Path
     train(gpu, 15)
     session.stop()
     profile = Profile(collect(tmp_path))
-    assert made.told == []  # type: ignore[attr-defined]
+    assert made.lines == []  # type: ignore[attr-defined]
     assert profile.trace["windows"].is_empty()
     assert len(profile.kernels()) == 15
     assert profile.ops()["device_time"].null_count() == 0
@@ -168,7 +168,7 @@ def test_a_block_that_was_asked_for_ends_at_the_bound_of_events_and_says_so(
     train(gpu, 1000)
     session.stop()
     assert gpu.peak < 2000
-    assert "500 events" in made.told[0]  # type: ignore[attr-defined]
+    assert "500 events" in made.lines[0]  # type: ignore[attr-defined]
     profile = Profile(collect(tmp_path))
     row = profile.summary().row(0, named=True)
     assert 0 < row["kernels"] < 1000
@@ -184,7 +184,7 @@ def test_full_buffers_of_the_profiler_end_the_window(gpu: StandIn, tmp_path: Pat
     gpu.full = True
     train(gpu, 3)
     assert gpu.profiler is None
-    assert window.FULL in made.told[0]  # type: ignore[attr-defined]
+    assert window.FULL in made.lines[0]  # type: ignore[attr-defined]
 
 
 def test_a_program_without_steps_has_a_window_of_time(
@@ -194,11 +194,11 @@ def test_a_program_without_steps_has_a_window_of_time(
     made = capture(gpu, tmp_path, Bounds(20, 0.2, 10**6, chosen=True))
     session.start(made)
     gpu.launch()
-    within(300, lambda: made.told)  # type: ignore[attr-defined]
+    within(300, lambda: made.lines)  # type: ignore[attr-defined]
     gpu.launch()
     session.stop()
     assert gpu.profiler is None
-    assert "after 0.2 s" in made.told[0]  # type: ignore[attr-defined]
+    assert "after 0.2 s" in made.lines[0]  # type: ignore[attr-defined]
     assert len(collect(tmp_path)["kernels"]) == 1
 
 
@@ -209,7 +209,7 @@ def test_steps_that_come_after_that_have_a_window_of_their_own(
     made = capture(gpu, tmp_path, Bounds(20, 0.2, 10**6, chosen=True))
     session.start(made)
     gpu.launch("load")
-    within(300, lambda: made.told)  # type: ignore[attr-defined]
+    within(300, lambda: made.lines)  # type: ignore[attr-defined]
     made._bounds = CHOSEN
     train(gpu, 100)
     session.stop()

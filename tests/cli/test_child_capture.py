@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 import opscope.backends.kineto as kineto
-from opscope.backends import kept, xplane
+from opscope.backends import recording_folder, xplane
 from opscope.cli.child_capture import Recording, RecordingWithEither, RecordingWithKernels
 from opscope.core.capture import session
 from opscope.core.capture.recorder_sink import Recorder
@@ -148,5 +148,5 @@ def test_a_recording_beside_a_gpu_says_so(torch, tmp_path):
     session.start(Recording(tmp_path))
     work("x")
     session.stop()
-    (part,) = kept.parts(tmp_path)
+    (part,) = recording_folder.parts(tmp_path)
     assert '"gpu": true' in (part / "facts.jsonl").read_text()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import opscope
-from opscope.backends import kept
+from opscope.backends import recording_folder
 from opscope.readers.recording.reader import collect
 
 ROOT = Path(opscope.__file__).resolve().parents[1]
@@ -211,7 +211,7 @@ def test_a_program_that_captures_by_itself_is_a_part_of_the_run(options, script,
     assert not (tmp_path / "own.opscope").exists()
     inside = [text for text in texts(tmp_path / "train.opscope") if text.startswith("inside")]
     assert inside == (["inside 1"] if options else ["inside 0", "inside 1"])
-    assert kept.parts(tmp_path) == []
+    assert recording_folder.parts(tmp_path) == []
 
 
 def test_a_signal_that_is_ignored_stays_so_while_the_profile_is_made(script, tmp_path):

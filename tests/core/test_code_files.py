@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.core.code_files import kept, kept_frames, library_file
+from opscope.core.code_files import kept_frames, library_file, select_frames
 
 HERE = "/home/me/venv/lib/python3.11/site-packages/"
 
@@ -65,6 +65,11 @@ def test_a_library_that_calls_the_user_s_model_is_not_told():
 def test_three_frames_of_the_user_s_are_kept_and_one_of_a_library_at_most():
     users = [((f"u{n}.py", n), True) for n in range(5)]
     library = [((f"l{n}.py", n), False) for n in range(2)]
-    assert [file for (file, _) in kept([*library, *users])] == ["l0.py", "u0.py", "u1.py", "u2.py"]
-    assert kept(library) == (("l0.py", 0),)
-    assert kept([]) == ()
+    assert [file for (file, _) in select_frames([*library, *users])] == [
+        "l0.py",
+        "u0.py",
+        "u1.py",
+        "u2.py",
+    ]
+    assert select_frames(library) == (("l0.py", 0),)
+    assert select_frames([]) == ()

@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from opscope.backends import kineto
 from opscope.readers.recording.process_part import read_part
-from opscope.backends.kept import parts
+from opscope.backends.recording_folder import parts
 from opscope.core.capture import session
 
 class Cuda(kineto._TorchCuda):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from opscope.adapters import known
 from opscope.core.cells import cell
-from opscope.core.code_files import LIMIT, is_library_s, kept, library_file
+from opscope.core.code_files import LIMIT, is_library_s, library_file, select_frames
 from opscope.core.schema import Frame
 
 #: The folder of opscope's own code.
@@ -115,7 +115,7 @@ class Sources:
     def places(self, stack: Iterable[tuple[str, int]]) -> tuple[Frame, ...]:
         """Return the frames to keep of a stack of (file, line), innermost first."""
         known = ((self.shown(file), line) for file, line in stack)
-        return kept(
+        return select_frames(
             ((shown, line), not isinstance(shown, LibraryFile))
             for shown, line in known
             if shown is not None

@@ -136,10 +136,10 @@ class Captures:
     def install(self) -> None:
         if not self._patches:
             _wrap(self._patches, capture_begin=self._begin, capture_end=self._end)
-            OF_PROCESS.told = bool(self._patches)
+            OF_PROCESS.reported_by_adapter = bool(self._patches)
 
     def uninstall(self) -> None:
-        OF_PROCESS.told = False
+        OF_PROCESS.reported_by_adapter = False
         self._patches.restore()
 
 

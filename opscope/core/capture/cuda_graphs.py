@@ -36,7 +36,7 @@ class Captures:
         self._sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._busy = False
         #: Whether an adapter reports captures; then the backend does not wrap the capturing methods.
-        self.told = False
+        self.reported_by_adapter = False
 
     def forget(self) -> None:
         """Forget all captures: for a forked child, whose only thread captures nothing."""

@@ -38,10 +38,10 @@ class Prepared:
         "category",
         "domain",
         "id",
+        "nvtx_texts",
         "outputs",
         "sink",
         "text",
-        "told",
     )
 
     def __init__(self, number: int, domain: str, category: str | None, text: str) -> None:
@@ -54,7 +54,7 @@ class Prepared:
         self.outputs: tuple[Any, ...] | None = None
         #: The texts for NVTX: the text, shorter versions of it, and the result mark's text; ``sink`` is the
         #: NVTX sink in which they are registered.
-        self.told: tuple[str, tuple[str, ...], str | None] | None = None
+        self.nvtx_texts: tuple[str, tuple[str, ...], str | None] | None = None
         self.sink: NvtxSink | None = None
         # nvtx.EventAttributes: without payload, with a payload (set at each push), for the result mark
         self.attributes: Any = None
@@ -205,7 +205,7 @@ class Emitter:
                 self._recorder.text(prepared.id, self.domain, category, text)
         return prepared
 
-    def tell(self, spec: str) -> None:
+    def mark_spec(self, spec: str) -> None:
         """Send a spec as a mark to the NVTX tool alone: recordings contain this information anyway."""
         if self._nvtx is not None:
             domain = self._nvtx.domain
@@ -252,7 +252,7 @@ class Emitter:
             # texts that differ by a number share the part before the number
             shorter = (_UNNUMBERED.match(text).group() + CUT, CUT)  # type: ignore[union-attr]
             result = text if ends else None
-        prepared.told = (text, shorter, result)
+        prepared.nvtx_texts = (text, shorter, result)
         _register(sink, prepared)
 
     def after_fork(self) -> None:
@@ -309,9 +309,9 @@ class Emitter:
 
 def _register(sink: NvtxSink, prepared: Prepared) -> None:
     """Register the texts of a prepared range with NVTX."""
-    if prepared.told is None:  # made by push_numbered, for one push
+    if prepared.nvtx_texts is None:  # made by push_numbered, for one push
         return
-    text, shorter, result = prepared.told
+    text, shorter, result = prepared.nvtx_texts
     prepared.attributes = sink.attributes(text, shorter, prepared.category)
     prepared.attributes_payload = sink.attributes(text, shorter, prepared.category)
     if result is not None:

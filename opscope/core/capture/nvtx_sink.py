@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from opscope.core.rangetext import CUT, LIVE
+from opscope.core.rangetext import CUT, DOMAIN_TEST
 from opscope.core.schema import CATEGORIES, CATEGORY_ID
 
 _log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def open_domain(name: str, anew: bool = False) -> Any | None:
         forced = object.__new__(Domain)
         forced.handle = DomainHandle(name)
         Domain.__init__(forced, name)
-        forced.mark(forced.get_event_attributes(message=LIVE))
+        forced.mark(forced.get_event_attributes(message=DOMAIN_TEST))
     except Exception as error:  # noqa: BLE001 - whatever another release raises here means "cannot be forced"
         _warn_once(
             f"the NVTX tool {tool} is attached, but the installed nvtx package gives a dummy domain "

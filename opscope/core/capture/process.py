@@ -86,7 +86,7 @@ def spec() -> str:
     ``process/facts = process() {host="a", pid=7, parent=1, rank=0, world_size=2, …}``
     """
     who = current()
-    told: dict[str, ParamValue] = {
+    facts: dict[str, ParamValue] = {
         "host": who.host,
         "pid": who.pid,
         "parent": who.parent,
@@ -97,7 +97,7 @@ def spec() -> str:
         "name": who.name,
         "versions": tuple(f"{name} {version}" for name, version in versions().items()),
     }
-    params = tuple((name, value) for name, value in told.items() if value is not None)
+    params = tuple((name, value) for name, value in facts.items() if value is not None)
     return format_spec(GRAPH, KEY, OpCall(GRAPH, (), None, params))
 
 

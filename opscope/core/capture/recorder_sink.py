@@ -343,12 +343,12 @@ class Recorder:
 
     def _costs(self) -> None:
         """Add facts of opscope's cost since the start; a part's later fact replaces its earlier one."""
-        told = 0
+        accounted = 0
         for spending in self.spending:
             part, time, calls, one_in, records = spending()
-            told += records
+            accounted += records
             self._fact(cost=part, time=time, calls=calls, one_in=one_in)
-        left = max(0, self._records - told)
+        left = max(0, self._records - accounted)
         ranges = int(left * record_ns(RECORD.pack)) if left else 0
         self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
@@ -393,7 +393,7 @@ class Recorder:
 
     def _take(self) -> list[bytes]:
         chunks: list[bytes] = []
-        kept: list[_Thread] = []
+        living_threads: list[_Thread] = []
         # Not the frames themselves: this function's own frame is among them. It would keep itself alive, and
         # all objects of its callers, until the garbage collector finds the cycle.
         living = set(sys._current_frames())
@@ -407,9 +407,9 @@ class Recorder:
                 chunks.append(RECORD.pack(CHUNK - thread.index, len(records) // RECORD_BYTES))
                 chunks.append(records)
             if records or thread.thread in living:
-                kept.append(thread)
+                living_threads.append(thread)
         # new threads wait for the lock in new_thread, so none is lost here
-        self._threads = kept
+        self._threads = living_threads
         for source in self.sources:
             events, strings, threads = source.take()
             chunks.append(events)

@@ -62,7 +62,7 @@ _emitters: dict[str, Emitter] = {}
 _recorder: Recorder | None = None
 _capture: Capture | None = None
 _reserved: Capture | None = None
-_told_reserved = False
+_warned_reserved = False
 _subscribers: list[Callable[[int], None]] = []
 _watchers: list[Callable[[], None]] = []
 _optimizers: list[tuple[Callable[[], None], Callable[[], None]]] = []
@@ -96,7 +96,7 @@ def emitter(framework: str) -> Emitter:
                 _emitters[framework] = found
                 if found.nvtx:  # else no tool listens; a recording describes its process by itself
                     _hook_exit_and_fork()
-                    found.tell(process.spec())
+                    found.mark_spec(process.spec())
     return found
 
 
@@ -183,13 +183,13 @@ def on_optimizer(begins: Callable[[], None], ends: Callable[[], None]) -> Callab
 @contextmanager
 def optimizing() -> Iterator[None]:
     """Notify the subscribers of ``on_optimizer`` that an optimizer works inside the block."""
-    told = tuple(_optimizers)
-    for begins, _ in told:
+    optimizers = tuple(_optimizers)
+    for begins, _ in optimizers:
         begins()
     try:
         yield
     finally:
-        for _, ends in reversed(told):
+        for _, ends in reversed(optimizers):
             ends()
 
 
@@ -215,11 +215,11 @@ def is_reserved(what: object) -> bool:
 
     The first True is logged.
     """
-    global _told_reserved
+    global _warned_reserved
     if _reserved is None:
         return False
-    if not _told_reserved:
-        _told_reserved = True
+    if not _warned_reserved:
+        _warned_reserved = True
         _log.warning(
             "opscope run records this process: %s is skipped, the run's profile contains its events",
             what,
@@ -295,7 +295,7 @@ def begin_step(number: int | None = None) -> int:
         end_step()
     _steps.number = number = _steps.number + 1 if number is None else number
     if _subscribers:
-        _tell(number)
+        _notify(number)
     if _push_step(number) and _recorder is not None:
         _recorder.step_begins()
     return number
@@ -309,7 +309,7 @@ def end_step() -> None:
             _recorder.step_ends()
         emitter(STEP_FRAMEWORK).pop()
     if _subscribers and _steps.number >= 0:
-        _tell(_steps.number + 1)
+        _notify(_steps.number + 1)
 
 
 def leave_step() -> None:
@@ -394,7 +394,7 @@ def on_step(subscriber: Callable[[int], None]) -> Callable[[], None]:
     return undo
 
 
-def _tell(number: int) -> None:
+def _notify(number: int) -> None:
     for subscriber in tuple(_subscribers):
         try:
             subscriber(number)
@@ -501,14 +501,14 @@ def finish(wait_s: float = -1) -> None:
         left = _recorder
         if left is not None:
             listen(None)
-            tell_unseen(left)
+            note_missing_kernels(left)
             left.stop()
         leave_step()  # this thread's; the steps of other threads end with the trace
     finally:
         lock.release()
 
 
-def tell_unseen(left: Recorder) -> None:
+def note_missing_kernels(left: Recorder) -> None:
     """Note in the recording of a forked child, which has no profiler, that the child used a GPU."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is not None and cuda.is_initialized():
@@ -522,7 +522,7 @@ def tell_unseen(left: Recorder) -> None:
 def _in_parent() -> None:
     heard = next((one for one in tuple(_emitters.values()) if one.nvtx), None)
     if heard is not None:
-        heard.tell(process.forked_spec())
+        heard.mark_spec(process.forked_spec())
 
 
 def _in_child() -> None:
@@ -540,7 +540,7 @@ def _in_child() -> None:
     for one in heard:
         one.after_fork()
     if heard:
-        heard[0].tell(process.spec())
+        heard[0].mark_spec(process.spec())
         _at_worker_exit(_steps, _leave_step_at_worker_exit)
     goes_on = getattr(_capture, "in_child", None)
     if goes_on is None or not goes_on():

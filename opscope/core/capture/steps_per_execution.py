@@ -12,7 +12,7 @@ class Executions:
 
     def __init__(self) -> None:
         self._begun = 0
-        self._tells_last = False
+        self._passes_last = False
 
     def begins(self, batch: int) -> None:
         """Note that an execution begins with ``batch``, counted from 0 in each epoch."""
@@ -24,8 +24,8 @@ class Executions:
         ``per_execution``: most steps per execution; ``of_epoch``: steps per epoch; both None if not known.
         """
         many = batch - self._begun + 1
-        self._tells_last |= many > 1
-        if self._tells_last or not per_execution:
+        self._passes_last |= many > 1
+        if self._passes_last or not per_execution:
             return many
         left = per_execution if of_epoch is None else of_epoch - self._begun
         return max(many, min(per_execution, left))

@@ -85,13 +85,13 @@ def _stretches(running: Any, stretch: AbstractContextManager[Any]) -> Generator[
     while True:
         try:
             with stretch:
-                told = running.send(value) if error is None else running.throw(error)
+                yielded = running.send(value) if error is None else running.throw(error)
         except StopIteration as end:
             return end.value
         finally:
             value = error = None  # an error that refers to this frame would keep itself alive
         try:
-            value = yield told
+            value = yield yielded
         except BaseException as thrown:  # noqa: BLE001 - meant for ``running``, GeneratorExit too
             error = thrown
 

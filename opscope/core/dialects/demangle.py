@@ -35,7 +35,7 @@ _TRIES: Final = 3
 #: Wall seconds that a child may take for all symbols of a trace, however busy the machine is.
 _PATIENCE: Final = 120
 #: Most names that are kept of those that a child has read.
-_KEPT: Final = 65_536
+_MOST_FOUND: Final = 65_536
 _found: dict[str, str] = {}
 
 
@@ -52,7 +52,7 @@ def all_demangled(symbols: Sequence[str | None]) -> list[str | None]:
         if one is not None and _is_symbol(one) and not _stays_small(one) and one not in _found
     ]
     if wanting and _library() is not None:
-        if len(_found) + len(wanting) > _KEPT:
+        if len(_found) + len(wanting) > _MOST_FOUND:
             _found.clear()
         _found.update(_apart(wanting))
     return [one if one is None or not _is_symbol(one) else _named(one) for one in symbols]

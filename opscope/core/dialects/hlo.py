@@ -49,8 +49,8 @@ def reading(call: OpCall) -> Reading:
     if isinstance(forward, str):  # the adapter knows the op that it differentiates, with its layer
         return Reading("op", call, "backward", layer=_layer(forward.split("/")))
     direction, layer = place(path)
-    told = call.param("direction")
-    return Reading("op", call, told if isinstance(told, str) else direction, layer)
+    declared = call.param("direction")
+    return Reading("op", call, declared if isinstance(declared, str) else direction, layer)
 
 
 def place(path: str) -> tuple[str | None, str | None]:
@@ -90,11 +90,11 @@ def _direction(parts: list[str]) -> str | None:
 
 def _layer(parts: list[str]) -> str | None:
     """Return the scopes of the model: no functions, no transformations, no primitive (the last part)."""
-    kept = []
+    scopes = []
     for part in parts[:-1]:
         inner = part
         while (found := _WRAPPED.match(inner)) is not None:
             inner = "" if found.group(1) in _FUNCTIONS else found.group(2)
         if inner and not any(kind.match(inner) for kind in (_TAPE, _CONTROL, _FORMULA, _ATEN)):
-            kept.append(inner)
-    return "/".join(kept) or None
+            scopes.append(inner)
+    return "/".join(scopes) or None

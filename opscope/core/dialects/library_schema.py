@@ -91,8 +91,8 @@ def leading_arguments(
             Argument(word.lstrip("*"), MARKS.get(word[:1], "scalar")) for word in line.split(" ")
         ]
         if len(known) <= len(tensors) and all(
-            told is None or told == (argument.kind == "tensor")
-            for argument, told in zip(known, tensors, strict=False)
+            is_tensor is None or is_tensor == (argument.kind == "tensor")
+            for argument, is_tensor in zip(known, tensors, strict=False)
         ):
             return (*known, *[None] * (len(tensors) - len(known)))
     return None

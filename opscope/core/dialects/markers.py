@@ -15,7 +15,7 @@ import ast
 import re
 from typing import Any, Final
 
-from opscope.core.code_files import is_library_s, kept, library_file
+from opscope.core.code_files import is_library_s, library_file, select_frames
 from opscope.core.dialects import Reading, user_layer
 from opscope.core.rangetext import clean_value
 from opscope.core.schema import DTYPE_NAMES, Arg, Frame, OpCall, ParamValue, TensorSpec
@@ -137,7 +137,7 @@ def frames_of(lines: object) -> tuple[Frame, ...]:
         for inside in (library_file(frame[0]),)
         if inside is not None or not is_library_s(frame[0])
     )
-    return kept(whose, len(frames)) or tuple(frames)
+    return select_frames(whose, len(frames)) or tuple(frames)
 
 
 def layer_of(stack: str) -> str | None:

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from opscope.core.dialects import Reading, user_layer
-from opscope.core.rangetext import LIVE, RangeTextError, parse
+from opscope.core.rangetext import DOMAIN_TEST, RangeTextError, parse
 from opscope.core.schema import DIRECTIONS
 
 _STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")
@@ -35,7 +35,7 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
         return Reading("graph", graph=text)
     if category in ("spec", "result"):
         return Reading(_ROLES[category])  # type: ignore[arg-type]
-    if text == LIVE:  # a range in traces of an earlier opscope; now it is a mark
+    if text == DOMAIN_TEST:  # a range in traces of an earlier opscope; now it is a mark
         return Reading("note")
     if domain == "python":
         found = _PYTHON_FRAME.match(text)

@@ -74,8 +74,8 @@ def _traced(name: str, pairs: dict[str, str]) -> Reading | None:
         parts = path.split("/")
         called = parts[-1] if path else _NUMBER.sub("", hlo_op)
         # JAX's paths begin with the compiled function
-        told = hlo.place(path) if path.startswith(("jit(", "pjit(")) else None
-        direction, layer = told or (_direction(path), layer_in(parts[:-1]))
+        placed = hlo.place(path) if path.startswith(("jit(", "pjit(")) else None
+        direction, layer = placed or (_direction(path), layer_in(parts[:-1]))
         return Reading(
             "op",
             OpCall(called, params=params),

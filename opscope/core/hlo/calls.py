@@ -82,7 +82,7 @@ def _call(
         one.shape if isinstance(one.shape, tuple) else (one.shape,),
         tuple(params),
         None,
-        _kept(frames),
+        _named_frames(frames),
     )
 
 
@@ -103,7 +103,7 @@ def _operand(module: Module, place: int) -> Arg:
     return None if found is None else found.shape
 
 
-def _kept(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def _named_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     # a notebook's cell is known only in its own process, where this runs at the end of a capture
     shown = ((cell(file) or file, line) for file, line in frames)
     return kept_frames(tuple(shown))

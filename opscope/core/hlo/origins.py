@@ -54,11 +54,11 @@ class Origins:
             for operand in one.operands:
                 self._users.setdefault(operand, []).append(place)
             work = self._contraction(one)
-            told = next(
-                filter(_tells, (one, *inside(module, one)) if work is None else (work,)), None
+            named = next(
+                filter(_has_origin, (one, *inside(module, one)) if work is None else (work,)), None
             )
-            if told is not None:
-                self._known[place] = (told.op_name, told.frames, told.name)
+            if named is not None:
+                self._known[place] = (named.op_name, named.frames, named.name)
         for place, one in module.instructions.items():
             if place not in self._known and self._contraction(one) is not None:
                 left = self._on_result(place)
@@ -75,9 +75,9 @@ class Origins:
         if place in self._known:
             return self._known[place]
         one = self._module.instructions[place]
-        told = next(filter(_tells, (one, *inside(self._module, one))), None)
-        if told is not None:  # a contraction that has lost its own path
-            return (told.op_name, told.frames, told.name)
+        named = next(filter(_has_origin, (one, *inside(self._module, one))), None)
+        if named is not None:  # a contraction that has lost its own path
+            return (named.op_name, named.frames, named.name)
         parts = [*inside(self._module, one)] or [one]
         ways = [self._operands, self._readers]
         if all(part.opcode in _MOVES for part in parts):
@@ -103,10 +103,10 @@ class Origins:
                 if at not in seen and at in self._module.instructions and len(seen) < MAX_SEEN:
                     seen.add(at)
                     level.append(at)
-            telling = [self._known[at] for at in level if at in self._known]
-            if telling:
-                backward = [origin for origin in telling if "transpose(" in origin[0]]
-                return (backward or telling)[0]
+            known = [self._known[at] for at in level if at in self._known]
+            if known:
+                backward = [origin for origin in known if "transpose(" in origin[0]]
+                return (backward or known)[0]
         return None
 
     def _on_result(self, place: int) -> Origin | None:
@@ -181,7 +181,7 @@ class Origins:
         return found
 
 
-def _tells(one: Instruction) -> bool:
+def _has_origin(one: Instruction) -> bool:
     return _is_path(one.op_name) and one.opcode not in NOT_RUN
 
 

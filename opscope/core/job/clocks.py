@@ -276,7 +276,7 @@ def _moved(
         times = [one for one in _TIMES if one in TABLES[name]]
         if times and "process" in TABLES[name] and len(trace[name]):
             tables[name] = _moved_table(trace[name], times, of_process)
-    tables["clocks"] = _told(trace, on, by, placed, how)
+    tables["clocks"] = _clocks(trace, on, by, placed, how)
     return trace.replace(**tables)
 
 
@@ -299,7 +299,7 @@ def _moved_table(
     return frame.with_columns(columns)
 
 
-def _told(
+def _clocks(
     trace: Trace,
     on: pl.DataFrame,
     by: dict[str, Offset | None],

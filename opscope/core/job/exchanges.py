@@ -112,7 +112,7 @@ class _Calls:
         backend = []
         for reading in readings:
             call = reading.call if reading.direction == "communication" else None
-            told = _describe(call) if call is not None else (None,) * 7
+            described = _describe(call) if call is not None else (None,) * 7
             for column, value in zip(
                 (
                     self.kind,
@@ -123,7 +123,7 @@ class _Calls:
                     self.reduction,
                     self.members,
                 ),
-                told,
+                described,
                 strict=True,
             ):
                 column.append(value)  # type: ignore[attr-defined]
@@ -166,9 +166,9 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
     kind = None if "wait" in call.name or "Group" in call.name else collective(str(named))
     group = next((value for key in _GROUP_KEYS if (value := call.param(key)) is not None), None)
     size = next((v for key in ("ranks", "Group size") if type(v := call.param(key)) is int), None)
-    told = call.param("dtype")
+    declared = call.param("dtype")
     tensors = [one for one in call.input_leaves() if one is not None]
-    dtype = told if isinstance(told, str) else tensors[0].dtype if tensors else None
+    dtype = declared if isinstance(declared, str) else tensors[0].dtype if tensors else None
     name = None if group is None else str(group)
     members = call.param("members")
     who = members if isinstance(members, str) else None
@@ -183,8 +183,8 @@ def _at_most(value: int | None, most: int) -> int | None:
 
 def _reduction(call: OpCall) -> str | None:
     """Return how the ranks' values are combined: PyTorch's ``reduce_op``, NCCL's own word; None: unknown."""
-    told = str(call.param("reduce_op", call.param("reduction"))).lower()
-    return told if told in _REDUCTIONS else None
+    word = str(call.param("reduce_op", call.param("reduction"))).lower()
+    return word if word in _REDUCTIONS else None
 
 
 def _of_kernels(
@@ -193,16 +193,18 @@ def _of_kernels(
     """Return the kernels ``rows``, described by the op that launched each, or by the kernel's name alone."""
     op = at(attribution.kernels.op, rows).astype(np.int64)
     reading, ranges = attribution.meaning.reading, attribution.trace["ranges"]
-    told = attribution.climb(op, calls.is_call[reading])
+    described_by = attribution.climb(op, calls.is_call[reading])
     frame = table[rows].select("process", pl.col("start").alias("called"), "start", "end", "name")
     name = frame["name"].cast(pl.String)
     kinds = {one: collective(one) for one in name.drop_nulls().unique()}
     by_name = name.replace_strict(kinds, default=None, return_dtype=pl.String)
-    frame = frame.with_columns(calls.columns(at(reading, told))).with_columns(
+    frame = frame.with_columns(calls.columns(at(reading, described_by))).with_columns(
         pl.coalesce(pl.col("kind").cast(pl.String), by_name).cast(pl.Categorical).alias("kind"),
-        pl.Series("op", told).replace(NONE, None),
+        pl.Series("op", described_by).replace(NONE, None),
         *map(
-            _first, _identity(table["attrs"].gather(rows)), _identity(gather(ranges["attrs"], told))
+            _first,
+            _identity(table["attrs"].gather(rows)),
+            _identity(gather(ranges["attrs"], described_by)),
         ),
     )
     made: pl.DataFrame = frame.select(*SCHEMA)
@@ -278,16 +280,16 @@ def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     """
     group = list(GROUP)
     pair = pl.col("kind").cast(pl.String).is_in(_POINT_TO_POINT)
-    told = [pl.col(name).is_not_null().all().over(group) for name in ("comms", "seq")]
+    has_comms, has_seq = (pl.col(name).is_not_null().all().over(group) for name in ("comms", "seq"))
     alone = pl.col("process").n_unique().over(group) <= pl.col("size")
     known = pl.col("group").is_not_null() & ~pair.fill_null(False)
-    known &= told[0] | alone.fill_null(True)
-    found = found.with_columns(known.alias("known"), (told[0] | told[1]).alias("told"))
+    known &= has_comms | alone.fill_null(True)
+    found = found.with_columns(known.alias("known"), (has_comms | has_seq).alias("recorded"))
     known = pl.col("known")
     found = found.with_columns(
-        pl.when(known & told[0])
+        pl.when(known & has_comms)
         .then(pl.col("comms").rank("dense").cast(pl.Int64))
-        .when(known & told[1])
+        .when(known & has_seq)
         .then(pl.col("seq"))
         .when(known)
         .then(pl.int_range(pl.len(), dtype=pl.Int64).over("process", *group, known))
@@ -295,8 +297,8 @@ def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     )
     token = pl.struct("kind", "bytes").rank("dense").cast(pl.Int64)
     rows = found.with_row_index("row").with_columns(token.alias("token"))
-    rows = rows.filter(known & ~pl.col("told"))
-    found = found.drop("known", "told")
+    rows = rows.filter(known & ~pl.col("recorded"))
+    found = found.drop("known", "recorded")
     shifts = pl.DataFrame(schema={"row": pl.UInt32, "shift": pl.Int64})
     for _, part in rows.group_by(*group, maintain_order=True):
         by_process = part.partition_by("process", maintain_order=True)

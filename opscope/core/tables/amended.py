@@ -35,11 +35,11 @@ def amended(ranges: pl.DataFrame) -> pl.DataFrame:
 def unclosed(attrs: pl.Expr) -> pl.Expr:
     """Return ``attrs`` (JSON) with the mark of a range that nothing ended."""
     more = UNCLOSED.removeprefix("{")
-    kept = attrs.str.strip_chars_end().str.strip_suffix("}")
+    members = attrs.str.strip_chars_end().str.strip_suffix("}")
     return (
-        pl.when(attrs.is_null() | (kept.str.strip_chars() == "{"))
+        pl.when(attrs.is_null() | (members.str.strip_chars() == "{"))
         .then(pl.lit(UNCLOSED))
-        .otherwise(pl.concat_str(kept, pl.lit("," + more)))
+        .otherwise(pl.concat_str(members, pl.lit("," + more)))
     )
 
 
@@ -80,7 +80,7 @@ def _by_marks(ranges: pl.DataFrame) -> pl.DataFrame:
     marks = results[wanted.fill_null(False).to_numpy()]
     if not len(marks):
         return ranges
-    told: dict[int, str] = {}
+    new_texts: dict[int, str] = {}
     keys = ranges.select(
         pl.col("process", "thread").fill_null(-1).cast(pl.Int64),
         pl.col("domain").to_physical().fill_null(0).cast(pl.Int64),
@@ -92,14 +92,14 @@ def _by_marks(ranges: pl.DataFrame) -> pl.DataFrame:
         rows = np.flatnonzero((keys == key).all(axis=1) & pushed)
         found = nest(start[rows], end[rows]).innermost(start[here])
         for mark, row in zip(here[found >= 0], rows[found[found >= 0]], strict=True):
-            told[int(row)] = str(ranges["text"][int(mark)])
+            new_texts[int(row)] = str(ranges["text"][int(mark)])
     left = np.ones(ranges.height, bool)
     left[marks] = False
-    return _told(ranges, told).filter(pl.Series(left))
+    return _with_texts(ranges, new_texts).filter(pl.Series(left))
 
 
-def _told(ranges: pl.DataFrame, told: dict[int, str]) -> pl.DataFrame:
-    unended = [row for row, text in told.items() if text == UNENDED]
+def _with_texts(ranges: pl.DataFrame, new_texts: dict[int, str]) -> pl.DataFrame:
+    unended = [row for row, text in new_texts.items() if text == UNENDED]
     if unended:
         if "attrs" not in ranges.columns:
             ranges = ranges.with_columns(pl.lit(None, pl.String).alias("attrs"))
@@ -108,7 +108,7 @@ def _told(ranges: pl.DataFrame, told: dict[int, str]) -> pl.DataFrame:
         ranges = ranges.with_columns(
             pl.when(mine).then(unclosed(attrs)).otherwise(attrs).alias("attrs")
         )
-    others = {row: text for row, text in told.items() if text != UNENDED}
+    others = {row: text for row, text in new_texts.items() if text != UNENDED}
     if others:
         rows = np.array(list(others), np.int64)
         place = np.full(ranges.height, -1, np.int64)

@@ -100,19 +100,19 @@ def fit(
 
 def _hull(x: _Floats, y: _Floats) -> Ints:
     """Return the places of the points that are corners of the upper hull, from left to right."""
-    kept: list[int] = []
+    corners: list[int] = []
     px, py = x.tolist(), y.tolist()
     for point in np.lexsort((y, x)).tolist():
-        while len(kept) > 1:
-            one, two = kept[-2], kept[-1]
+        while len(corners) > 1:
+            one, two = corners[-2], corners[-1]
             left = (px[two] - px[one]) * (py[point] - py[one])
             if left < (py[two] - py[one]) * (px[point] - px[one]):
                 break
-            kept.pop()
-        if kept and px[kept[-1]] == px[point]:
-            kept.pop()
-        kept.append(point)
-    return np.array(kept, dtype=np.int64)
+            corners.pop()
+        if corners and px[corners[-1]] == px[point]:
+            corners.pop()
+        corners.append(point)
+    return np.array(corners, dtype=np.int64)
 
 
 def _slopes(x: _Floats, y: _Floats) -> _Floats:

@@ -129,11 +129,11 @@ _MANY: Final = 10_000
 
 def as_text(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with String in place of Categorical columns; 16 bytes a row, as texts are shared."""
-    told = [column for column in frame.get_columns() if column.dtype == pl.Categorical]
+    categorical = [column for column in frame.get_columns() if column.dtype == pl.Categorical]
     if len(frame) < _MANY:
-        return frame.with_columns(column.cast(pl.String) for column in told)
+        return frame.with_columns(column.cast(pl.String) for column in categorical)
     made = []
-    for column in told:
+    for column in categorical:
         codes, texts = compact(column)
         made.append(pl.Series(column.name, texts, pl.String).gather(codes.astype(np.uint32)))
     return frame.with_columns(made)

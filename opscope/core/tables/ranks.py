@@ -47,7 +47,7 @@ def groups(trace: Trace) -> pl.DataFrame:
 
     ``rank``: its rank within the group. ``ranks``: the members, as ``format_ranks`` writes them.
     """
-    return _told(trace)[0]
+    return _described(trace)[0]
 
 
 def meshes(trace: Trace) -> pl.DataFrame:
@@ -56,10 +56,10 @@ def meshes(trace: Trace) -> pl.DataFrame:
     ``coordinate``: the process's position along it. ``group``: the process group of the processes that
     differ only in this coordinate. Both are null if the process is not in the mesh.
     """
-    return _told(trace)[1]
+    return _described(trace)[1]
 
 
-def _told(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _described(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
     ranges = trace["ranges"]
     of_groups: dict[tuple[int, str], dict[str, Any]] = {}
     of_meshes: dict[tuple[int, str, str], dict[str, Any]] = {}
@@ -116,15 +116,15 @@ def with_facts(trace: Trace) -> Trace:
 
     An NVTX tool does not know ranks, world sizes, frameworks and parents, and may not know the host's name.
     """
-    told = _facts(trace)
-    if not told:
+    facts_of = _facts(trace)
+    if not facts_of:
         return trace
     processes = trace["processes"]
     numbers = dict(processes.select("pid", "process").iter_rows())
-    _tell_untraced(trace, told, numbers)
+    _note_untraced(trace, facts_of, numbers)
     rows = []
     for row in processes.iter_rows(named=True):
-        facts = told.get(row["process"], {})
+        facts = facts_of.get(row["process"], {})
         if facts.get("pid", row["pid"]) != row["pid"]:
             facts = {}  # they describe the process that it was forked from
         known = dict(json.loads(row["versions"]) if row["versions"] else {})
@@ -143,7 +143,9 @@ def with_facts(trace: Trace) -> Trace:
     return trace.replace(processes=pl.DataFrame(rows, schema=processes.schema))
 
 
-def _tell_untraced(trace: Trace, told: dict[int, dict[str, Any]], numbers: dict[int, int]) -> None:
+def _note_untraced(
+    trace: Trace, facts_of: dict[int, dict[str, Any]], numbers: dict[int, int]
+) -> None:
     """Add a note on forked processes that are not in the trace."""
     ranges = trace["ranges"]
     forks = ranges.filter(
@@ -154,7 +156,7 @@ def _tell_untraced(trace: Trace, told: dict[int, dict[str, Any]], numbers: dict[
     for process, times in forks.iter_rows():
         there = {
             child
-            for child, facts in told.items()
+            for child, facts in facts_of.items()
             if numbers.get(facts.get("parent", -1)) == process != child
         }
         missing += max(0, times - len(there))
@@ -205,14 +207,18 @@ def with_ranks(trace: Trace) -> Trace:
     processes = trace["processes"]
     if not (processes["rank"].is_null() | processes["world_size"].is_null()).any():
         return trace
-    told = groups(trace).drop_nulls(["global_rank", "world_size"])
-    if told.is_empty():
+    members = groups(trace).drop_nulls(["global_rank", "world_size"])
+    if members.is_empty():
         return trace
-    told = told.group_by("process").agg(pl.col("global_rank", "world_size").max())
-    filled = processes.join(told, on="process", how="left", maintain_order="left", suffix="_told")
+    members = members.group_by("process").agg(pl.col("global_rank", "world_size").max())
+    filled = processes.join(
+        members, on="process", how="left", maintain_order="left", suffix="_of_groups"
+    )
     return trace.replace(
         processes=filled.with_columns(
             pl.col("rank").fill_null(pl.col("global_rank").cast(pl.Int32, strict=False)),
-            pl.col("world_size").fill_null(pl.col("world_size_told").cast(pl.Int32, strict=False)),
+            pl.col("world_size").fill_null(
+                pl.col("world_size_of_groups").cast(pl.Int32, strict=False)
+            ),
         ).select(processes.columns)
     )

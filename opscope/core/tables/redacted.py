@@ -65,8 +65,8 @@ def _ranges(frame: pl.DataFrame, text: Callable[[str], str], private: bool) -> p
     domain = pl.col("domain").cast(pl.String)
     call = (domain.str.starts_with("opscope.") & (domain != "opscope.user")).fill_null(False)
     if private:
-        kept = pl.when(call).then(_without_folders("text")).otherwise(pl.col("text"))
-        frame = frame.with_columns(kept.alias("text"))
+        shown = pl.when(call).then(_without_folders("text")).otherwise(pl.col("text"))
+        frame = frame.with_columns(shown.alias("text"))
     rows = frame.select(call.alias("call"))["call"]
     others = _changed(frame.filter(~rows).select("text"), ("text",), text)["text"].cast(pl.String)
     texts = frame["text"].cast(pl.String).scatter((~rows).arg_true(), others)

@@ -107,12 +107,12 @@ def _without_inputs(tails: pl.Series) -> pl.Series:
         return tails
     frame = pl.DataFrame({"text": tails, "at": at, "first": at + len(_INPUTS)})
     text = pl.col("text").bin
-    kept, listed = frame.select(
-        text.head(pl.col("at")).alias("kept"), text.slice(pl.col("first"), _REST).alias("listed")
+    before, listed = frame.select(
+        text.head(pl.col("at")).alias("before"), text.slice(pl.col("first"), _REST).alias("listed")
     ).get_columns()
     closed = listed.cast(pl.String).str.find("]", literal=True).cast(pl.Int64)
     ends = (closed == listed.bin.size().cast(pl.Int64) - 1).fill_null(False)
-    cut: pl.Series = kept.zip_with(ends, tails)
+    cut: pl.Series = before.zip_with(ends, tails)
     return cut
 
 

@@ -121,8 +121,8 @@ class Trace:
 
     def replace(self, **tables: pl.DataFrame) -> Trace:
         """Return the same trace with some tables replaced."""
-        kept = {name: self.tables[name] for name in self.present}
-        return Trace.of({**kept, **tables}, self.origin)
+        unchanged = {name: self.tables[name] for name in self.present}
+        return Trace.of({**unchanged, **tables}, self.origin)
 
     def note(self, severity: str, what: str, how_many: int = 1) -> None:
         """Add a row to ``notes``: something that the user must know."""

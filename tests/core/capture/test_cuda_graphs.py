@@ -109,7 +109,7 @@ def test_where_an_adapter_tells_a_replay_counts_once(captures):
         captures._sizes[one] = 5
         one.replay()
         assert captures.replayed == 5
-        captures.told = True
+        captures.reported_by_adapter = True
         captures.replays(one)
         one.replay()
         one.capture_begin()
@@ -117,10 +117,10 @@ def test_where_an_adapter_tells_a_replay_counts_once(captures):
         assert not captures.threads
         assert one.done == ["begin", "end", "replay", "replay", "begin"]
     finally:
-        captures.told = False
+        captures.reported_by_adapter = False
         methods.uninstall()
     assert "capture_begin" in vars(Graph)
     assert not hasattr(Graph.capture_begin, "__wrapped__")
-    captures.told = True
+    captures.reported_by_adapter = True
     methods.install(Graph)
     assert not hasattr(Graph.replay, "__wrapped__")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import opscope
-from opscope.backends import kept
+from opscope.backends import recording_folder
 from opscope.backends.recorder import RecorderCapture
 from opscope.core import recording_format
 from opscope.core.capture import session
@@ -39,7 +39,7 @@ def left(tmp_path_factory) -> Path:
                 pass
         session.end_step()
         session.stop()
-    (part, _) = kept.parts(folder)
+    (part, _) = recording_folder.parts(folder)
     facts = part / recording_format.FACTS
     lines = facts.read_text().splitlines(keepends=True)
     facts.write_text("".join(line for line in lines if '"stop"' not in line))
@@ -66,11 +66,11 @@ def test_a_left_folder_is_opened_like_a_profile(left):
 
 
 def test_a_part_of_it_is_opened_too(left):
-    assert len(opscope.load(kept.parts(left)[0]).trace["processes"]) == 1
+    assert len(opscope.load(recording_folder.parts(left)[0]).trace["processes"]) == 1
 
 
 def test_a_damaged_part_costs_only_itself_and_is_told(copy):
-    events = kept.parts(copy)[0] / recording_format.EVENTS
+    events = recording_folder.parts(copy)[0] / recording_format.EVENTS
     events.write_bytes(struct.pack("<4q", 5, 5, 5, 5))
     profile = opscope.load(copy)
     assert profile.trace.origin["failed"] == [
@@ -80,7 +80,7 @@ def test_a_damaged_part_costs_only_itself_and_is_told(copy):
     assert any(what.startswith("left out: part-") for what in profile.notes()["what"])
     with pytest.raises(BadInput, match="no chunk of records"):
         opscope.load(copy, strict=True)
-    assert len(kept.parts(copy)) == 2, "nothing of it is deleted"
+    assert len(recording_folder.parts(copy)) == 2, "nothing of it is deleted"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_damaged_part_costs_only_itself_and_is_told(copy):
 )
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_a_pipe_or_a_link_is_refused_rather_than_followed(kind, name, copy, tmp_path):
-    path = kept.parts(copy)[0] / name
+    path = recording_folder.parts(copy)[0] / name
     data = path.read_bytes()
     path.unlink()
     if kind == "pipe":
@@ -106,7 +106,7 @@ def test_a_pipe_or_a_link_is_refused_rather_than_followed(kind, name, copy, tmp_
 
 @pytest.mark.parametrize("time", [-1, -(2**63), 2**62, 2**63 - 1])
 def test_a_time_out_of_range_is_named(time, copy):
-    for part in kept.parts(copy):
+    for part in recording_folder.parts(copy):
         events = part / recording_format.EVENTS
         data = bytearray(events.read_bytes())
         data[24:32] = struct.pack("<q", time)
@@ -117,7 +117,7 @@ def test_a_time_out_of_range_is_named(time, copy):
 
 def test_more_threads_than_any_program_has_are_left_out_and_told(copy, monkeypatch):
     monkeypatch.setattr(process_part, "MAX_THREADS", 3)
-    part = kept.parts(copy)[0]
+    part = recording_folder.parts(copy)[0]
     data = (part / recording_format.EVENTS).read_bytes()
     count = struct.unpack_from("<2q", data)[1]
     one = data[16 : 16 + 16 * count]
@@ -143,7 +143,7 @@ def _changed(value: object, dice: random.Random) -> object:
     "name", ["meta.json", "strings.jsonl", "facts.jsonl", "events.bin", "memory.bin"]
 )
 def test_a_stranger_s_recording_is_read_or_refused(name, copy):
-    part = kept.parts(copy)[0]
+    part = recording_folder.parts(copy)[0]
     whole = (part / name).read_bytes()
     dice = random.Random(name)
     for _ in range(SEEDS):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import opscope
-from opscope.backends import kept
+from opscope.backends import recording_folder
 from opscope.backends.profile_capture import ProfileCapture
 from opscope.core.capture import recorder_sink, session
 from opscope.readers.profile import profile_folder
@@ -108,8 +108,8 @@ def test_ctrl_c_while_the_profile_is_written_leaves_the_recording(
     with pytest.raises(KeyboardInterrupt), way(tmp_path / "run.opscope"):
         pass
     (left,) = tmp_path.iterdir()
-    assert len(kept.parts(left)) == 1
-    assert caplog.messages[-1].endswith(f"interrupted; {kept.left(left)}")
+    assert len(recording_folder.parts(left)) == 1
+    assert caplog.messages[-1].endswith(f"interrupted; {recording_folder.left(left)}")
 
 
 @WAYS

@@ -34,9 +34,9 @@ def reason(error: BaseException) -> str:
     """Return the reason of an error in a few words; Polars wraps the system's messages about a disk."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    said = _OS_ERROR.search(str(error))
-    if said is not None:
-        return said[1].strip()
+    wrapped = _OS_ERROR.search(str(error))
+    if wrapped is not None:
+        return wrapped[1].strip()
     what = str(error).partition("\n")[0]
     return what if isinstance(error, BadInput) else f"{type(error).__name__}: {what}"
 
