@@ -20,6 +20,7 @@ from . import (  # noqa: F401
     interpolation,
     linalg,
     loss,
+    matrix_norms,
     moe,
     normalization,
     optimizer,

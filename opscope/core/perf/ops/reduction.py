@@ -57,7 +57,6 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "linalg_norm": (2, 0),
         "linalg_vector_norm": (2, 0),
         "frobenius_norm": (2, 0),
-        "nuclear_norm": (2, 0),
         "linalg__powsum": (2, 0),
         "linalg_matrix_norm": (2, 0),
         "native_norm": (2, 0),
@@ -76,6 +75,8 @@ FORMS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 )
 #: Dtypes whose sums and products are i64.
 _COUNTED: Final = INTEGERS | {"bool"}
+#: Forms whose ops have models of their own.
+_ELSEWHERE: Final = ("dist", "trace", "linalg_norm", "linalg_matrix_norm")
 _INDEX = frozenset(["argmax", "argmin", "count_nonzero"])
 
 
@@ -93,7 +94,7 @@ def dims_known(call: OpCall, rank: int) -> bool:
 
 
 @op(
-    *(f"aten::{name}" for name in FORMS if name not in ("dist", "trace")),
+    *(f"aten::{name}" for name in FORMS if name not in _ELSEWHERE),
     family="reduction",
     source="inputs − outputs operations: opscope.core.perf.ops.reduction.FORMS",
 )
