@@ -596,10 +596,11 @@ def _frames() -> Iterator[Frame]:
     )
     yield Frame(
         "advice()",
-        "one row per finding, by the most that it may save; then one per detector that cannot tell or found nothing",
+        "one row per finding, by the most that it may save; then one per detector that cannot tell or"
+        " found nothing",
         columns(
-            "detector outcome finding evidence recommendation time saving_least saving_most reasoning confidence"
-            " reason",
+            "detector outcome finding evidence recommendation time saving_least saving_most reasoning"
+            " confidence reason",
             time=("ns", "the time that the finding is about"),
             reason=("text", "why the detector cannot tell"),
         ),
@@ -621,8 +622,9 @@ def _frames() -> Iterator[Frame]:
 
 _EACH_RATED: Final = columns(
     "op_id op inputs direction layer step range replay duration tensor_core fast_algorithm kernels"
-    " serving main over_link matrix_flops vector_flops masked_flops bytes bytes_read bytes_written dtype note intensity"
-    " attained_flops attained_bandwidth attainable_flops ideal_time efficiency bound over_reason incomplete",
+    " serving main over_link matrix_flops vector_flops masked_flops bytes bytes_read bytes_written dtype note"
+    " intensity attained_flops attained_bandwidth attainable_flops ideal_time efficiency bound over_reason"
+    " incomplete",
     kernels=("count", "kernels, copies and sets of this execution"),
     attained_flops=("FLOP/s", "(matrix_flops - masked_flops + vector_flops) / duration"),
     attained_bandwidth=("bytes/s", "bytes / duration"),

@@ -108,7 +108,8 @@ class Profile:
             paths = [self._path]
         where = f" from {paths[0]}" if paths else ""
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        return f"<Profile of {', '.join(held) or 'nothing'}; {origin.get('format', 'no format')}{where}{more}>"
+        what = ", ".join(held) or "nothing"
+        return f"<Profile of {what}; {origin.get('format', 'no format')}{where}{more}>"
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the repr and, unless the trace is large, the summary and first ops."""

@@ -89,8 +89,8 @@ def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:
         )
     if incomplete:
         lines.append(
-            f"{incomplete} {'call has' if incomplete == 1 else 'calls have'} no roof: kernels are missing, as in a"
-            " sampled trace"
+            f"{incomplete} {'call has' if incomplete == 1 else 'calls have'} no roof: kernels are missing,"
+            " as in a sampled trace"
         )
     if (frame["over"].fill_null(0) > 0).any():
         lines.append(

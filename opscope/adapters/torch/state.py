@@ -90,7 +90,7 @@ class ThreadState:
         self.switched()
 
     def switched(self) -> None:
-        """Called after a change of ``optimizing``, ``wait``, ``forced_category`` or the list object ``open``."""
+        """Called after ``optimizing``, ``wait``, ``forced_category`` or the list object ``open`` change."""
 
     def begun(self, phase: str, prepared: Prepared) -> None:
         """Called when steps have begun on this thread: from now on a model's call begins only ``phase``."""

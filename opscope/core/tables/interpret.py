@@ -36,7 +36,7 @@ ROLE: Final = {name: number for number, name in enumerate(ROLES)}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What the ranges of a trace mean. It is immutable; ``ExtendedReadings`` makes another with more readings.
+    """What the ranges of a trace mean. Immutable; ``ExtendedReadings`` makes another with more readings.
 
     ``reading``: per range row, the place of its reading in ``readings``. ``seq``, ``fwd_thread``: per
     row, from the columns or else from the text; null where unknown.

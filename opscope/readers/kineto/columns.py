@@ -353,7 +353,7 @@ def _device(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _other(columns: Columns, kind: str, rows: Block) -> None:
-    """Gather columns as of kernels; ``on_device``: whether the arguments show that the event ran on a device."""
+    """Gather columns as of kernels; ``on_device``: whether the arguments show that it ran on a device."""
     _device(columns, "kernel", rows)
     data = columns["kernel"].blocks.pop()
     data["on_device"] = np.array(

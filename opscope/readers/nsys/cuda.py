@@ -170,7 +170,9 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
             "srcDeviceId": "int", "dstDeviceId": "int",
         },
         copies,
-    ) + scan(source, "CUPTI_ACTIVITY_KIND_MEMSET", {**_DEVICE_RECORD, **extra, "memKind": "int"}, sets)  # fmt: skip
+    )  # fmt: skip
+    of_sets = {**_DEVICE_RECORD, **extra, "memKind": "int"}
+    pieces += scan(source, "CUPTI_ACTIVITY_KIND_MEMSET", of_sets, sets)
     return stacked(pieces) if pieces else None
 
 

@@ -115,7 +115,7 @@ def _cpu_samples(source: Source, strings: Strings, threads: Threads) -> pl.DataF
 
 
 def read_allocations(source: Source, threads: Threads) -> pl.DataFrame | None:
-    """Return the ``allocations`` table (``--cuda-memory-usage``): frees are negative, ``total`` is cumulative.
+    """Return the ``allocations`` table (``--cuda-memory-usage``): frees are negative, ``total`` is a sum.
 
     Returns None if the export has no such table.
     """

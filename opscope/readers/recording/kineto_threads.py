@@ -28,7 +28,8 @@ def with_os_threads(
 
     ``probe_threads`` (number, thread) are threads known from the probes. If several threads share a number,
     the call belongs to the one with ranges around it, by ``clock``: a thread may get the pthread id of a
-    thread that has ended. If that does not decide either, the thread is null. A number that no thread has stays.
+    thread that has ended. If that does not decide either, the thread is null. A number that no thread has
+    stays.
     """
     names = pl.concat(
         [numbers(ranges["threads"]), probe_threads.select("number", "thread")]

@@ -111,7 +111,8 @@ def _meta(part: Path) -> dict[str, Any]:
     if meta.get("version") != recording_format.VERSION:
         raise BadInput(
             path,
-            f"written in format version {meta.get('version')!r:.40}; this opscope reads {recording_format.VERSION}",
+            f"written in format version {meta.get('version')!r:.40}; this opscope reads"
+            f" {recording_format.VERSION}",
         )
     return _typed(meta)
 

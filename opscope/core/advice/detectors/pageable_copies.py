@@ -1,4 +1,4 @@
-"""Copies between the host's pageable memory and the GPU, which pinned memory makes faster and asynchronous."""
+"""Copies between pageable host memory and the GPU: pinned memory makes them faster and asynchronous."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN: Final = 3
 
 
 def find(answers: Answers) -> Answer:
-    """A finding for each direction in which pageable memory is copied; copies of at most 64 KB are left out."""
+    """Return a finding for each direction with pageable copies; copies of at most 64 KB are left out."""
     copies = answers.memops(categories=True).filter(
         pl.col("kind").cast(pl.String).is_in(list(_WAYS))
     )
@@ -59,7 +59,8 @@ def _finding(answers: Answers, slow: pl.DataFrame, pinned: pl.DataFrame, way: st
         else "not bounded: the profile lacks the calls that made some of the copies, in which the host waits"
     )
     return Finding(
-        what=f"{len(slow):,} copies {way} use pageable memory: {size / 1e6:,.1f} MB in {_ms(time)}, {rate}{beside}",
+        what=f"{len(slow):,} copies {way} use pageable memory: {size / 1e6:,.1f} MB in {_ms(time)},"
+        f" {rate}{beside}",
         evidence=_where(slow),
         recommendation=_recommendation(slow),
         time=time,

@@ -116,7 +116,8 @@ def _chosen(fits: Sequence[_Row], recorded: Properties) -> Device:
             f"{recorded.sm_count} of {device.sm_count} multiprocessors: rates scaled, bandwidth of the "
             f"whole device"
             if share < 1
-            else f"{recorded.sm_count} multiprocessors where {device.name} has {device.sm_count}: rates scaled"
+            else f"{recorded.sm_count} multiprocessors where {device.name} has {device.sm_count}: rates "
+            "scaled"
         )
         device = replace(device, sm_count=recorded.sm_count)
     if recorded.memory is not None:

@@ -210,7 +210,7 @@ def gather_backward(call: OpCall) -> Cost:
 
 
 @op("aten::_gather_sparse_backward", family="index",
-    source="a coordinate per dimension is written for each index; the values are the gradient itself")  # fmt: skip
+    source="a coordinate per dimension is written for each index; the values are the gradient")  # fmt: skip
 def gather_sparse_backward(call: OpCall) -> Cost:
     """The gradient becomes a sparse tensor's values as it is; operands are input, index, gradient."""
     x, index, grad = (need(call, n, "operand") for n in range(3))

@@ -195,7 +195,8 @@ def ctc_loss_backward(call: OpCall) -> Cost:
     "torch_nn::_linear_cross_entropy_batch_chunked",
     "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction",
     family="gemm",
-    source="2·T·V·H, and as much per gradient in the outputs; cross entropy 5 per element and 2 per row, its gradient 3",
+    source="2·T·V·H, and as much per gradient in the outputs; cross entropy 5 per element and 2 per row, "
+    "its gradient 3",
     variants={"no_reduction": "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction"},
 )
 def linear_cross_entropy(call: OpCall) -> Cost:

@@ -16,10 +16,10 @@ _SINGULAR: Final = ("nuc", 2, -2)
 
 
 @op("aten::nuclear_norm", "aten::linalg_matrix_norm", "aten::linalg_norm", family="reduction",
-    source="nuclear, 2 and −2: the singular values (LAPACK Working Note 41) and their sum, largest or smallest;"
-    " others: opscope.core.perf.ops.reduction.FORMS")  # fmt: skip
+    source="nuclear, 2 and −2: the singular values (LAPACK Working Note 41) and their sum, largest or"
+    " smallest; others: opscope.core.perf.ops.reduction.FORMS")  # fmt: skip
 def matrix_norm(call: OpCall) -> Cost:
-    """Return 4·m·n² − 4·n³/3 FLOP per m × n matrix (m ≥ n) for norms of singular values, else 2 per element."""
+    """Return 4·m·n² − 4·n³/3 FLOP per m × n matrix (m ≥ n) for singular values, else 2 per element."""
     x = need(call, 0, "operand")
     shape, word = sizes(x), word_of(call.name)
     dim = as_ints(call.param("dim"))

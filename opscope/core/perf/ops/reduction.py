@@ -250,7 +250,8 @@ def distances(call: OpCall) -> Cost:
     "aten::cosine_similarity",
     family="reduction",
     source="pairwise_distance 4 per element (subtract, add ε, square, add … root); cosine_similarity 6 per "
-    "element and 3 per row: two norms 4n, their product 2n − 1, each norm at least ε 2, product and quotient 2",
+    "element and 3 per row: two norms 4n, their product 2n − 1, each norm at least ε 2, product and "
+    "quotient 2",
     variants={"cosine": "aten::cosine_similarity"},
 )
 def matching_rows(call: OpCall) -> Cost:
