@@ -104,7 +104,7 @@ class Adapter(ABC):
         log.exception("opscope: %s; %s is no longer observed", what, self.title)
         try:
             self.withdraw()
-        except Exception:
+        except Exception:  # an error of ours must not reach the program; it is logged
             log.exception("opscope: some hooks of %s could not be removed", self.title)
 
     def withdraw(self) -> None:

@@ -272,3 +272,8 @@ def test_a_column_of_its_own_is_shown_by_its_unit(saved):
     )
     row = list(lines(table(one, load(saved), View())))[2][1]
     assert words(row) == " ".join(text for _, text in units.values())
+
+
+def test_a_trace_that_marks_no_steps_does_not_say_that_there_were_none(trace_of):
+    (table,) = tables(Profile(trace_of()), ["summary"])
+    assert "no steps marked" in table.rows[0]["remark"]

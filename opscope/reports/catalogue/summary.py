@@ -26,7 +26,8 @@ def summary(profile: Profile) -> Table:
         lines.append((what, value, remark))
 
     counts = [
-        _plural(row.get("steps"), "step"),
+        # "0 steps" would say that the program made none; the trace only marks none
+        _plural(row.get("steps"), "step") if row.get("steps") else "no steps marked",
         _plural(row.get("processes"), "process", "processes"),
         "" if on_cpu else _plural(row.get("devices"), "device"),
     ]

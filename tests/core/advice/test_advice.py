@@ -66,6 +66,11 @@ def test_without_the_calls_nothing_bounds_the_saving():
     assert "lacks the calls" in row["reasoning"]
 
 
+def test_copies_of_which_too_little_is_known_are_named_beside_a_finding():
+    (row,) = pageable(profile([copy(0, 10, 1 << 20), copy(20, 30, 1 << 20, None)]).advice())
+    assert "copies without a kind of memory or a size: 1" in row["evidence"]
+
+
 def test_both_directions_are_findings_of_their_own():
     rows = pageable(profile([copy(0, 10, 1 << 20), copy(20, 30, 1 << 20, kind="DtoH")]).advice())
     assert ["to the GPU" in row["finding"] for row in rows].count(True) == 1
@@ -82,7 +87,7 @@ def test_pinned_memory_and_small_copies_are_nothing_to_change(copies):
 
 @pytest.mark.parametrize("copies", [
     [copy(0, 1000, 1 << 20, None)], [copy(0, 9, 1 << 20, "unknown"), copy(0, 9, 5, "pinned")],
-    [copy(0, 1000, 1 << 20, kind="DtoD")],
+    [copy(0, 1000, 1 << 20, kind="DtoD")], [copy(0, 1000, None), copy(0, 9, 1 << 20, "pinned")],
 ])  # fmt: skip
 def test_nothing_is_said_of_memory_that_nobody_recorded(copies):
     (row,) = pageable(profile(copies).advice())

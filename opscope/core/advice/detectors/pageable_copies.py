@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -30,15 +31,16 @@ def find(answers: Answers) -> Answer:
     for kind, (column, way) in _WAYS.items():
         mine = copies.filter(pl.col("kind").cast(pl.String) == kind)
         memory = pl.col(column).cast(pl.String)
-        unknown += mine.filter(
-            memory.is_null() | ~memory.is_in(["pageable", "pinned", "managed"])
-        ).height
+        untyped = memory.is_null() | ~memory.is_in(["pageable", "pinned", "managed"])
+        unsized = (memory == "pageable") & pl.col("bytes").is_null()
+        unknown += mine.filter(untyped | unsized).height
         slow = mine.filter(memory == "pageable", pl.col("bytes") > _STAGED)
         if len(slow):
             found.append(_finding(answers, slow, mine.filter(memory == "pinned"), way))
     if not found and unknown:
-        return CannotTell(f"the profile does not say what memory {unknown} copies use")
-    return found
+        return CannotTell(f"the profile lacks the kind of memory or the size of {unknown:,} copies")
+    rest = f"; copies without a kind of memory or a size: {unknown:,}" if unknown else ""
+    return [replace(one, evidence=one.evidence + rest) for one in found]
 
 
 def _finding(answers: Answers, slow: pl.DataFrame, pinned: pl.DataFrame, way: str) -> Finding:
@@ -67,6 +69,7 @@ def _finding(answers: Answers, slow: pl.DataFrame, pinned: pl.DataFrame, way: st
         saving_least=0,
         saving_most=alone + held if known else None,
         reasoning=f"At least nothing: other work may set the pace. {bound[0].upper()}{bound[1:]}.",
+        # with most of the time hidden behind kernels, the copies may not set the pace
         confidence="high" if known and time and alone + held > time // 2 else "medium",
     )
 
