@@ -147,7 +147,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "model_flops": "matrix FLOPs of forward and backward, each counted once",
     },
     "FLOP/s": {
-        "attained_flops": "FLOPs / duration, over work with known FLOPs",
+        "attained_flops": "FLOPs without those that a mask saves / duration, over work with known FLOPs",
         "attainable_flops": "the roof: the most FLOP/s possible at this intensity on this device",
         "peak": "dense peak of the dtype, summed over the process's devices",
     },

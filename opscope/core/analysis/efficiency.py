@@ -192,11 +192,14 @@ def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> p
     each = kernels.select("name", "duration", *_SUMS).with_columns(
         ids.alias("op_id"), pl.Series("replay", launched.replay)
     )
+    masked = pl.col("masked_flops").fill_null(0) / pl.col("matrix_flops")
     rated = found.select(
-        "op_id", "replay", "op", "efficiency", "bound", "over_reason", "incomplete", "over_link"
-    )
+        "op_id", "replay", "op", "efficiency", "bound", "over_reason", "incomplete", "over_link",
+        pl.when(pl.col("matrix_flops") > 0).then(masked).otherwise(0.0).alias("masked_share"),
+    )  # fmt: skip
     joined = each.join(rated, on=["op_id", "replay"], how="inner", maintain_order="left")
     joined = joined.with_columns(
+        (pl.col("matrix_flops") * pl.col("masked_share")).alias("masked_flops"),
         (pl.col("efficiency") * pl.col("duration")).alias("ideal_time"),
         pl.col("name").cast(pl.String),
     )
@@ -213,8 +216,9 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Return ``op_efficiency`` by op name, layer, direction, step or user range: sums and their ratios.
 
     The columns: calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes; ``attained_flops``
-    (FLOP/s) and ``attained_bandwidth`` (bytes/s) of the calls whose FLOPs or bytes are known, that lack no
-    kernel and cross no link; ``intensity`` (FLOP/byte, of such calls where both are known);
+    (FLOP/s, without those that a mask saves) and ``attained_bandwidth`` (bytes/s) of the calls whose FLOPs
+    or bytes are known, that lack no kernel and cross no link; ``intensity`` (FLOP/byte, of such calls where
+    both are known);
     ``efficiency`` (the time at the roof over the time taken); ``rated`` (the share of the group's time
     that has a roof); ``bound`` (the bound of most of its time); ``over`` (the share of the rated time in
     calls above their roof) and ``over_reason`` (the reason of most of that time).
@@ -224,7 +228,8 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     above = pl.col("over_reason").is_not_null()
     # the time of some of the kernels gives no rate, and a link's bandwidth is not the memory's
     whole = pl.when(~pl.col("incomplete") & ~pl.col("over_link"))
-    work = whole.then(pl.col("matrix_flops") + pl.col("vector_flops"))
+    masked = pl.col("masked_flops").fill_null(0)
+    work = whole.then(pl.col("matrix_flops") - masked + pl.col("vector_flops"))
     moved = whole.then(pl.col("bytes"))
     both = work.is_not_null() & moved.is_not_null()
     duration = pl.col("duration")

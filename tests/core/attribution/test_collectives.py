@@ -132,3 +132,25 @@ def test_every_element_type_of_a_collective_has_its_bytes() -> None:
         told = dict(_kineto({"in_nelems": 10, "out_nelems": 30, "dtype": name}))
         assert (name, told.get("bytes")) == (name, 30 * width)
     assert "bytes" not in dict(_kineto({"in_nelems": 10, "out_nelems": 30, "dtype": "Undefined"}))
+
+
+def test_a_collective_that_only_a_replay_of_a_cuda_graph_describes_has_its_size(trace_of):
+    """Kineto describes the kernel; the op captured it and launched none."""
+    record = json.dumps({"collective": "allreduce", "in_nelems": 10, "out_nelems": 10, "dtype": "Float",
+                         "group_size": 4})  # fmt: skip
+    on_thread = {"process": 0, "thread": 1, "kind": "pushpop", "domain": "opscope.torch"}
+    names = ("cudaStreamBeginCapture_v10000", "cudaLaunchKernel", "cudaStreamEndCapture_v10000",
+             "cudaGraphInstantiate_v12000", "cudaGraphLaunch_v10000")  # fmt: skip
+    calls = [{"process": 0, "thread": 1, "name": name, "start": 10 * place, "end": 10 * place + 2,
+              "correlation": place} for place, name in enumerate(names)]  # fmt: skip
+    kernel = {"process": 0, "device": 0, "stream": 7, "start": 100, "end": 200, "name": "ncclDevKernel",
+              "correlation": 4, "graph_node": 2 << 32, "attrs": record}  # fmt: skip
+    ranges = [
+        {**on_thread, "text": "CUDA graph 1 capture", "category": "graph", "start": 1, "end": 21},
+        {**on_thread, "text": "c10d::allreduce_(f32[10])", "category": "communication",
+         "start": 5, "end": 15},
+        {**on_thread, "text": "CUDA graph 1 replay", "category": "graph", "start": 39, "end": 43},
+    ]  # fmt: skip
+    ((op, told, _),) = params(Profile(trace_of(ranges=ranges, calls=calls, kernels=[kernel])))
+    assert op == "c10d::allreduce_"
+    assert {"bytes=40", "ranks=4"} <= set((told or "").split(", "))
