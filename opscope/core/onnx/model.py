@@ -26,6 +26,10 @@ __all__ = ["Model", "ModelError", "Node", "OnnxMissing", "nodes_of", "read"]
 
 #: Domains that are ONNX's own.
 _OWN_DOMAINS: Final = ("", "ai.onnx")
+#: Domains that ONNX Runtime declares in every model that it saves, and that exporters have no use for.
+_SAVED: Final = frozenset(
+    ("com.microsoft.nchwc", "com.microsoft.experimental", "ai.onnx.preview.training")
+)
 #: Most nodes that a call lists as its origins.
 _SHOWN: Final = 8
 
@@ -39,7 +43,7 @@ class Node:
     Runtime profiles it (``Add_3`` for a nameless one). ``index``: its place in its graph, Constant nodes
     not counted. ``inputs``, ``outputs``: names of tensors, empty if absent. ``weights``: the positions of
     inputs that are initializers or constants. ``origins``: names of the nodes of the original model that
-    it stands for.
+    it stands for. ``holder``: the key of the node that holds its graph, empty in the main graph.
 
     ``call``: shapes and dtypes as far as the model shows them (a size may be a symbol; None: not even the
     rank is known), attributes, ``domain`` if it is not ONNX's, ``node``, ``layer``, ``origins``.
@@ -57,6 +61,7 @@ class Node:
     outputs: tuple[str, ...]
     weights: tuple[int, ...]
     origins: tuple[str, ...] = ()
+    holder: str = ""
 
     @property
     def text(self) -> str:
@@ -69,7 +74,8 @@ class Model:
     """The nodes of a model, those of subgraphs after the node that holds them, functions' bodies last.
 
     ``inputs``, ``outputs``: the main graph's tensors that are not initializers (None: rank not known).
-    ``weights``: the initializers of all graphs by name. ``producer``: which tool wrote the file.
+    ``weights``: the initializers of all graphs by name. ``producer``: which tool made the model. ``saved``:
+    whether ONNX Runtime saved the file, which then declares domains that none of its nodes is of.
     """
 
     nodes: tuple[Node, ...]
@@ -77,6 +83,7 @@ class Model:
     outputs: Mapping[str, TensorSpec | None]
     weights: Mapping[str, TensorSpec | None]
     producer: str
+    saved: bool = False
 
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Node, ...]]:
@@ -192,10 +199,16 @@ class _Reader:
             {one.name: _type(one.type) for one in proto.graph.output},
             self._weights,
             f"{proto.producer_name} {proto.producer_version}".strip(),
+            len(_SAVED & {one.domain for one in proto.opset_import}) > 1,
         )
 
     def _graph(
-        self, graph: Any, where: str, outer: _Types, outer_fixed: frozenset[str]
+        self,
+        graph: Any,
+        where: str,
+        outer: _Types,
+        outer_fixed: frozenset[str],
+        holder: str = "",
     ) -> Iterator[Node]:
         """Yield the nodes of a graph; it sees the tensors and the constants of those around it."""
         types = dict(outer)
@@ -219,10 +232,10 @@ class _Reader:
             if node.op_type == "Constant" and node.domain in _OWN_DOMAINS and node.output:
                 fixed.add(node.output[0])
                 types[node.output[0]] = types.get(node.output[0]) or _constant(node)
-        yield from self._nodes(graph.node, where, types, frozenset(fixed))
+        yield from self._nodes(graph.node, where, types, frozenset(fixed), holder)
 
     def _nodes(
-        self, protos: Any, where: str, types: _Types, fixed: frozenset[str]
+        self, protos: Any, where: str, types: _Types, fixed: frozenset[str], holder: str = ""
     ) -> Iterator[Node]:
         index = 0
         for proto in protos:
@@ -231,15 +244,20 @@ class _Reader:
             if proto.op_type == "Constant" and proto.domain in _OWN_DOMAINS:
                 continue
             key = proto.name or f"{proto.op_type}_{index}"
-            yield _node(proto, where, key, index, types, fixed)
+            yield _node(proto, (where, holder), key, index, types, fixed)
             for name, inner in inner_graphs(proto):
                 path = f"{where}/{key}.{name}" if where else f"{key}.{name}"
-                yield from self._graph(inner, path, types, fixed)
+                yield from self._graph(inner, path, types, fixed, key)
             index += 1
 
 
 def _node(
-    proto: Any, where: str, key: str, index: int, types: _Types, fixed: frozenset[str]
+    proto: Any,
+    place: tuple[str, str],
+    key: str,
+    index: int,
+    types: _Types,
+    fixed: frozenset[str],
 ) -> Node:
     metadata = {one.key: one.value for one in getattr(proto, "metadata_props", ())}
     layer = layer_of(proto.name, metadata)
@@ -255,10 +273,10 @@ def _node(
         None,
         frames_of(metadata),
     )
-    weights = tuple(place for place, name in enumerate(proto.input) if name in fixed)
+    weights = tuple(at for at, name in enumerate(proto.input) if name in fixed)
     return Node(
-        where, proto.name, key, index, proto.op_type, domain, call, layer,
-        tuple(proto.input), tuple(proto.output), weights,
+        place[0], proto.name, key, index, proto.op_type, domain, call, layer,
+        tuple(proto.input), tuple(proto.output), weights, (), place[1],
     )  # fmt: skip
 
 

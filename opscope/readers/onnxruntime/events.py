@@ -58,7 +58,7 @@ SCHEMA: Final = {
 ``cat``: Session, Node, Kernel or Api. ``name``: a node's name without its suffix, which is ``kind``:
 ``kernel_time``, ``fence_before``, ``fence_after`` (null for other events). ``start``, ``duration``: ns since
 profiling began. ``inputs``, ``outputs``: JSON, ``[{"float":[2,3]},…]``. Sizes in bytes. ``pool_threads``: how
-many threads of the pool worked beside the caller; ``pool_run``, ``pool_wait``: the caller's time in the pool, µs.
+many threads of the pool worked beside the caller; ``pool_run``, ``pool_wait``: the caller's µs in the pool.
 ``parent_name``, ``stream``, ``grid``, ``block``, ``bytes``: of events of GPUs.
 """
 
