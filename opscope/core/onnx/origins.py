@@ -42,8 +42,8 @@ def origins(
     found = []
     for node, tensors in zip(optimised, made, strict=True):
         own = [one for one in tensors if not (one in renamed and one in node.outputs)]
-        followed = _followed(own, maker, border)
-        found.append(tuple(sorted(followed, key=lambda one: place[id(one)])[:MOST]))
+        those = followed(own, maker, border)
+        found.append(tuple(sorted(those, key=lambda one: place[id(one)])[:MOST]))
     return found
 
 
@@ -61,8 +61,11 @@ def _original_tensors(
     return [tensor for tensor in same.outputs if tensor] if same is not None else []
 
 
-def _followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]) -> list[Node]:
-    """Return the nodes that lead to ``tensors``, back to tensors of ``border``."""
+def followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]) -> list[Node]:
+    """Return the nodes that lead to ``tensors``, back to other tensors of ``border``.
+
+    ``maker``: the node that makes each tensor.
+    """
     found: dict[int, Node] = {}
     waiting = list(tensors)
     first = set(tensors)

@@ -260,7 +260,8 @@ def _integers(values: list[int]) -> pl.Series:
 def _numbers(values: list[Any]) -> pl.Series:
     """Return numbers that are written as text; null for others."""
     texts = pl.Series([None if one is None else str(one) for one in values], dtype=pl.String)
-    return texts.cast(pl.Int64, strict=False)
+    numbers: pl.Series = texts.cast(pl.Int64, strict=False)
+    return numbers
 
 
 def _texts(values: list[Raw]) -> pl.Series:
