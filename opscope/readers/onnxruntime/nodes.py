@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -16,8 +15,8 @@ from numpy.typing import NDArray
 from opscope.core.node_names import layer_in
 from opscope.core.onnx import dtypes
 from opscope.core.onnx.actual import call_of_run
-from opscope.core.onnx.model import Model, Node
-from opscope.core.onnx.origins import followed
+from opscope.core.onnx.model import Model, Node, unpadded
+from opscope.core.onnx.origins import followed, stem
 from opscope.core.onnx.places import common_layer
 from opscope.core.rangetext import format_tensor
 from opscope.core.schema import Arg, Dim, Frame, OpCall, ParamValue, TensorSpec
@@ -40,11 +39,6 @@ ON_GPU: Final = (
     "ROCMExecutionProvider", "MIGraphXExecutionProvider", "DmlExecutionProvider",
     "WebGpuExecutionProvider", "JsExecutionProvider",
 )  # fmt: skip
-#: What the optimiser adds to the names of the nodes that it makes of others
-#: (onnxruntime/core/optimizer: nchwc_transformer.cc, matmul_add_fusion.cc, conv_activation_fusion.cc …).
-_ADDED: Final = re.compile(
-    r"\A(?:fused )?(.+?)(?:_nchwc|_nhwc|/\w+Fusion\w*/?|_token_[0-9]+)*\Z", re.DOTALL
-)
 #: Most dimensions of a tensor, and tensors of a node, that are read.
 _MOST: Final = 64
 _MOST_TENSORS: Final = 4096
@@ -182,6 +176,9 @@ def _alone(one: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall:
     elif origins:
         params.append(("origins", tuple(origin.key for origin in origins[:_MOST_ORIGINS])))
         layer = common_layer([origin.layer for origin in origins]) or layer
+        weight = next((t for t in (one.given or ())[1:2]), None)
+        if one.op == "Conv" and weight is not None:
+            params += unpadded(weight.shape, origins)
         frames = next((origin.call.frames for origin in origins if origin.call.frames), ())
     if layer:
         params.append(("layer", layer))
@@ -239,8 +236,7 @@ class _Matcher:
 
     def _tensors(self, one: Ran) -> list[str]:
         """Return the tensors that the node makes in the model, by its name or by theirs."""
-        found = _ADDED.match(one.name[:4096])
-        for name in (one.name, found.group(1) if found else one.name):
+        for name in (one.name, stem(one.name)):
             for node in self._model.by_key.get(name, ()):
                 return [tensor for tensor in node.outputs if tensor]
             if name in self._makers:
@@ -248,35 +244,45 @@ class _Matcher:
         return []
 
     def _by_order(self, each: Sequence[Ran]) -> dict[tuple[str, str], Node]:
-        """Match nodes without a name, of a model that ONNX Runtime saved, in the order in which they ran.
+        """Match the nodes without a name of a model that ONNX Runtime saved.
 
-        A saved model has other indices than the session that saved it. Only where an op occurs equally
-        often in both, per graph.
+        A saved model has other indices than the session that saved it. Per graph and op, where both have
+        equally many: by index if all fit, else each in the order in which they ran with the first that fits.
         """
         if not self._model.saved:
             return {}
-        ran: dict[tuple[str, str], dict[str, None]] = {}
+        ran: dict[tuple[str, str], dict[str, Ran]] = {}
         for one in each:
             if one.is_nameless:
-                ran.setdefault((one.op, one.holder), {})[one.name] = None
-        there: dict[tuple[str, str], list[Node]] = {}
+                ran.setdefault((one.op, one.holder), {}).setdefault(one.name, one)
+        there: dict[tuple[str, bool], list[Node]] = {}
         for node in self._model.nodes:
             if not node.name:
-                there.setdefault((node.op, node.holder), []).append(node)
-        renumbered = {node.key: node for node in self._model.nodes if not node.name}
-        found = {}
-        for (op, holder), names in ran.items():
-            nodes = there.get((op, holder), [])
-            if len(nodes) != len(names) and not holder:
+                there.setdefault((node.op, bool(node.holder)), []).append(node)
+        found: dict[tuple[str, str], Node] = {}
+        for (op, holder), those in ran.items():
+            nodes = there.get((op, bool(holder)), [])
+            held = [node for node in nodes if node.holder == holder]
+            # a holder without a name is called otherwise here
+            nodes = held if len(held) == len(those) else nodes
+            if len(nodes) != len(those):
                 continue
-            # in a subgraph the key of its holder, if nameless, differs too
-            if len(nodes) != len(names):
-                nodes = [node for node in renumbered.values() if node.op == op and node.holder]
-                if len(nodes) != len(names):
-                    continue
-            for name, node in zip(names, nodes, strict=True):
-                found[name, holder] = node
+            left = {node.key: node for node in nodes}
+            if len(left) == len(nodes) and all(
+                name in left and _fits(left[name], one) for name, one in those.items()
+            ):
+                found |= {(name, holder): left[name] for name in those}
+                continue
+            for name, one in those.items():
+                first = next((node for node in nodes if _fits(node, one)), None)
+                if first is not None:
+                    nodes = [node for node in nodes if node is not first]
+                    found[name, holder] = first
         return found
+
+
+def _fits(node: Node, one: Ran) -> bool:
+    return call_of_run(node, one.given, one.made) is not None
 
 
 def _plain(op: str) -> str:
