@@ -1,0 +1,100 @@
+"""Map the nodes of the model that ONNX Runtime runs to those of the model that it was given.
+
+Fusions rename nodes but keep the name of the tensor that the last of them makes: from there the original
+graph is followed back until a tensor that another node makes, a weight, or an input.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .model import Node
+
+#: What the optimiser adds to the names of nodes and tensors that it makes of others (microsoft/onnxruntime,
+#: onnxruntime/core/optimizer: nchwc_transformer.cc, matmul_add_fusion.cc, conv_activation_fusion.cc,
+#: insert_cast_transformer.cc; ``_token_3`` is Graph::GenerateNodeName's).
+_ADDED: Final = re.compile(
+    r"\A(?:fused |Inserted(?:PrecisionFree)?Cast_)?(.+?)"
+    r"(?:_nchwc|_nhwc|/\w+Fusion\w*/?|_token_[0-9]+)*\Z",
+    re.DOTALL,
+)
+#: Ops that the optimiser inserts to change layout, dtype or device; they compute nothing of the model.
+_INSERTED: Final = frozenset(
+    ("Transpose", "ReorderInput", "ReorderOutput", "Cast", "MemcpyToHost", "MemcpyFromHost")
+)
+#: More origins of one node are not listed.
+MOST: Final = 256
+
+
+def origins(
+    optimised: Sequence[Node], original: Sequence[Node], weights: frozenset[str]
+) -> list[tuple[Node, ...]]:
+    """Return for each optimised node its original nodes, in the original's order.
+
+    A node that the optimiser inserted (a change of layout or dtype) has none. ``weights``: the names of the
+    optimised model's initializers; constants that were folded into them are no one's origin.
+    """
+    maker = {tensor: node for node in original for tensor in node.outputs if tensor}
+    by_name = {node.name: node for node in original if node.name}
+    place = {id(node): number for number, node in enumerate(original)}
+    made = [list(original_tensors(node, maker, by_name)) for node in optimised]
+    runs = {tensor: number for number, node in enumerate(optimised) for tensor in node.outputs}
+    for number in range(len(optimised) - 1, -1, -1):
+        node = optimised[number]
+        if node.op not in _INSERTED or node.name in by_name or not node.inputs:
+            continue
+        before = runs.get(node.inputs[0])
+        if before is not None and before < number:
+            # what it makes is what the node before it computed, in another form
+            made[before] += [one for one in made[number] if one not in made[before]]
+        made[number] = []
+    border = {tensor for tensors in made for tensor in tensors} | weights
+    found = []
+    for tensors in made:
+        those = followed(tensors, maker, border)
+        found.append(tuple(sorted(those, key=lambda one: place[id(one)])[:MOST]))
+    return found
+
+
+def original_tensors(
+    node: Node, maker: Mapping[str, Node], by_name: Mapping[str, Node]
+) -> Iterator[str]:
+    """Yield the original tensors that the node makes, by their names or else by the node's."""
+    kept = [name for name in map(stem, node.outputs) if name in maker]
+    if kept:
+        yield from kept
+        return
+    name = stem(node.name)
+    if name in maker:
+        yield name
+        return
+    same = by_name.get(node.name) or by_name.get(name)
+    if same is not None:
+        yield from (tensor for tensor in same.outputs if tensor)
+
+
+def stem(name: str) -> str:
+    """Return a name without what the optimiser adds to the names of nodes and tensors."""
+    found = _ADDED.match(name[:4096])
+    return found.group(1) if found else name
+
+
+def followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]) -> list[Node]:
+    """Return the nodes that lead to ``tensors``, back to other tensors of ``border``.
+
+    ``maker``: the node that makes each tensor.
+    """
+    found: dict[int, Node] = {}
+    waiting = list(tensors)
+    first = set(tensors)
+    while waiting and len(found) < MOST:
+        tensor = waiting.pop()
+        node = maker.get(tensor)
+        if node is None or id(node) in found or (tensor in border and tensor not in first):
+            continue
+        found[id(node)] = node
+        waiting += [name for name in node.inputs if name]
+    return list(found.values())
