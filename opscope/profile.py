@@ -23,6 +23,7 @@ from opscope.core.analysis.efficiency import (
     op_efficiency,
     replays,
 )
+from opscope.core.analysis.engines import engine_layers, engine_runs
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.gaps import gaps, gaps_on_cpu
 from opscope.core.analysis.grouped import BY, kind_totals, totals_by
@@ -376,6 +377,22 @@ class Profile:
     def compiled(self) -> pl.DataFrame:
         """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
         return self._given("compiled", lambda: compiled_regions(self._ops))
+
+    def engine_layers(self) -> pl.DataFrame:
+        """The layers of TensorRT engines: times, precision, formats, tactic, origin and cost of each.
+
+        Times that trtexec exported are means over many runs; else they are of the layer's kernels.
+        """
+        return self._given(
+            "engine_layers",
+            lambda: engine_layers(
+                self.trace, self.kernels(categories=True), self._ops_frame, self._efficiency
+            ),
+        )
+
+    def engine_runs(self) -> pl.DataFrame:
+        """How long runs of a TensorRT engine took: as trtexec recorded them, and as its summary states it."""
+        return self._given("engine_runs", lambda: engine_runs(self.trace))
 
     def advice(self) -> pl.DataFrame:
         """What to change in the program, by what it would save at most; then what no detector could tell.

@@ -19,6 +19,8 @@ FRAMEWORK: Final = "tensorrt"
 TIMES: Final = "tensorrt.times"
 STATED: Final = "tensorrt.stated"
 RECORDED: Final = "tensorrt.recorded"
+#: Samples of the times of runs are called so (``tensorrt Latency``), in ns.
+SAMPLE: Final = "tensorrt {}"
 #: Prefix of the names of TensorRT's layer types among the names of ops.
 PREFIX: Final = "trt::"
 #: What a layer is for; ``compute`` is everything else.

@@ -75,9 +75,18 @@ def _join(
     if not paths:
         where, _, what = none.rpartition(": ")
         raise BadInput(where or "()", what)
+    of_engines, paths = _of_engines([Path(path) for path in paths])
+    _refuse_twice(of_engines, content=False)  # two engines may have been built with the same options
     _refuse_twice(paths)
     parts: list[Trace] = []
     failed: list[BadInput] = []
+    if of_engines:
+        from . import tensorrt  # lazy: it loads decoders
+
+        found, failed = tensorrt.read_together(of_engines)
+        if failed and (strict or not (found or paths)):
+            raise failed[0] if strict or len(failed) == 1 else NoneReadable(failed)
+        parts += found
     for path in paths:
         try:
             part = open(path, strict=strict, lean=lean)
@@ -85,7 +94,7 @@ def _join(
                 part[name]
             parts.append(part)
         except BadInput as error:
-            if strict or len(paths) == 1:
+            if strict or (len(paths) == 1 and not of_engines):
                 raise
             failed.append(error)
     if not parts:
@@ -102,8 +111,24 @@ def _join(
     return trace
 
 
-def _refuse_twice(paths: Sequence[str | os.PathLike[str]]) -> None:
-    """Raise BadInput where two paths are the same file or have equal content: they would count twice."""
+def _of_engines(paths: Sequence[Path]) -> tuple[list[Path], list[str | os.PathLike[str]]]:
+    """Part the files of TensorRT engines, of which one engine has several, from all others."""
+    ours: list[Path] = []
+    others: list[str | os.PathLike[str]] = []
+    for path in paths:
+        try:
+            found = None if path.is_dir() else find(path)
+        except BadInput:  # opening it reports the error
+            found = None
+        (ours if found is not None and found.ours and found.name == "tensorrt" else others).append(path)
+    return ours, others
+
+
+def _refuse_twice(paths: Sequence[str | os.PathLike[str]], content: bool = True) -> None:
+    """Raise BadInput where two paths are the same file or have equal content: they would count twice.
+
+    Without ``content``, equal content under two names is allowed.
+    """
     seen: dict[tuple[int, int], str] = {}
     sizes: dict[int, list[str]] = {}
     for path in [os.fspath(one) for one in paths]:
@@ -115,10 +140,12 @@ def _refuse_twice(paths: Sequence[str | os.PathLike[str]]) -> None:
         if same is not None:
             raise BadInput(path, "given twice" + (f" (as {same})" if same != path else ""))
         seen[found.st_dev, found.st_ino] = path
-        content = _content(Path(path))
-        size = sum(os.path.getsize(file) for file in content)
+        if not content:
+            continue
+        held = _content(Path(path))
+        size = sum(os.path.getsize(file) for file in held)
         for other in sizes.get(size, ()):
-            if size and _equal(content, _content(Path(other))):
+            if size and _equal(held, _content(Path(other))):
                 raise BadInput(path, f"has the same content as {other}: it would count twice")
         sizes.setdefault(size, []).append(path)
 

@@ -35,8 +35,10 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
         alone = times.self_time if times.seen is None else times.self_time[times.seen]
         return _ranked(_of_ops(ops), int(alone.sum()))
     found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
+    launches = ops.attribution.trace.has("calls")  # without any, shares are of all device time
     whole = sum(
-        int(table["duration"].filter(table["launched"]).sum()) for table in (executed, memops)
+        int(table["duration"].filter(table["launched"] if launches else True).sum())
+        for table in (executed, memops)
     )
     return _ranked(found, whole)
 

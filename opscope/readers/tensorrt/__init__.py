@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
+    from opscope.readers.errors import BadInput
 
 _OBJECT: Final = re.compile(
     rb'\s*\{\s*"(?:Layers|Bindings|performance_summary|model_options|LayerType)"\s*:'
@@ -44,8 +45,11 @@ def read(path: Path) -> Trace:
     return reader.read(path)
 
 
-def read_together(paths: Sequence[Path]) -> list[Trace]:
-    """Return one trace for each engine that these files describe. Raises BadInput."""
+def read_together(paths: Sequence[Path]) -> tuple[list[Trace], list[BadInput]]:
+    """Return one trace for each engine that these files describe, and what cannot be read.
+
+    Raises BadInput if one of them has the times of another engine than the layers beside it.
+    """
     from . import reader  # lazy: it loads Polars
 
     return reader.read_together(paths)

@@ -88,16 +88,22 @@ def _add_beside(engine: Engine, path: Path) -> None:
     engine.beside.append(part)
 
 
-def together(paths: Sequence[Path]) -> list[Engine]:
-    """Return the engines of several files: those of one name, and those whose layers have the same names.
+def together(paths: Sequence[Path]) -> tuple[list[Engine], list[BadInput]]:
+    """Return the engines of several files (those of one name, and those whose layers have the same names),
+    and what cannot be read.
 
     Raises BadInput for a file of times that belongs to none of the engines, and for one that says the same
     as another of its engine.
     """
     named: dict[tuple[Path, str], Engine] = {}
+    failed: list[BadInput] = []
     for path in paths:
+        try:
+            part = decode(path)
+        except BadInput as error:
+            failed.append(error)
+            continue
         engine = named.setdefault((path.parent, stem(path)), Engine())
-        part = decode(path)
         why = _contradiction(engine.parts, part)
         if why is not None:
             raise BadInput(path, why)
@@ -110,7 +116,7 @@ def together(paths: Sequence[Path]) -> list[Engine]:
                 if other.resolve() not in given:
                     given.add(other.resolve())
                     _add_beside(engine, other)
-    return engines
+    return engines, failed
 
 
 def _merged(engines: list[Engine]) -> list[Engine]:

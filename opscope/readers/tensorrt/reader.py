@@ -19,6 +19,7 @@ from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall, ParamValue
 from opscope.core.tables.trace import Trace
 from opscope.core.tensorrt_layers import FRAMEWORK, RECORDED, STATED, TIMES, Layer
+from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound_trace
 
 from .belonging import Engine, alone, stem, together
@@ -40,9 +41,13 @@ def read(path: Path) -> Trace:
     return _trace(alone(path))
 
 
-def read_together(paths: Sequence[Path]) -> list[Trace]:
-    """Return a trace for each engine of these files. Raises BadInput."""
-    return [_trace(engine) for engine in together(paths)]
+def read_together(paths: Sequence[Path]) -> tuple[list[Trace], list[BadInput]]:
+    """Return a trace for each engine of these files, and what cannot be read.
+
+    Raises BadInput if one of them has the times of another engine than the layers beside it.
+    """
+    engines, failed = together(paths)
+    return [_trace(engine) for engine in engines], failed
 
 
 def _trace(engine: Engine) -> Trace:
@@ -87,7 +92,7 @@ def _trace(engine: Engine) -> Trace:
     )
     origin = {
         "format": "tensorrt", "tool": "TensorRT", "version": versions[0] if versions else None,
-        "paths": engine.paths, "gpu": True,
+        "paths": engine.paths, "files": len(engine.paths), "gpu": True,
     }  # fmt: skip
     trace = sound_trace(tables, origin)
     for note in notes:

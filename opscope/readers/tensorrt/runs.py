@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from opscope.core.tensorrt_layers import SAMPLE
+
 if TYPE_CHECKING:
     from .belonging import Engine
 
@@ -23,8 +25,6 @@ _TIMES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _START: Final = ("startH2dMs", "startInMs", "startComputeMs")
 _END: Final = ("endD2hMs", "endOutMs", "endComputeMs")
-#: Samples of the runs are called so: ``tensorrt Latency``, in ns.
-SAMPLE: Final = "tensorrt {}"
 
 Run = Mapping[str, float]
 Note = tuple[str, str, int]
