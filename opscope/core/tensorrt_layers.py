@@ -138,11 +138,7 @@ def layers_of(document: object) -> list[Layer]:
 
 def _renamed(layer: Layer, name: str) -> Layer:
     """Names that repeat are told apart as TREx does."""
-    call = layer.call
-    if call is not None:
-        params = tuple(("layer", name) if key == "layer" else (key, v) for key, v in call.params)
-        call = OpCall(call.name, call.inputs, call.outputs, params)
-    return Layer(name, call, layer.role)
+    return Layer(name, layer.call, layer.role)
 
 
 def _layer(one: Mapping[str, Any]) -> Layer:
@@ -158,7 +154,7 @@ def _layer(one: Mapping[str, Any]) -> Layer:
     inputs, outputs = ([fmt.tensor(dims) for dims, fmt in side] for side in sides)
     role = _role(one, name, subtype, inputs, outputs)
     tactic = _text(one.get("TacticName"))
-    params: list[tuple[str, ParamValue]] = [("layer", name), ("type", subtype), ("role", role)]
+    params: list[tuple[str, ParamValue]] = [("type", subtype), ("role", role)]
     params.append(("precision", _precision(inputs, outputs, tactic)))
     labels = tuple(" ".join(_labels(side)) for side in sides)
     if any(labels):

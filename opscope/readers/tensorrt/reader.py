@@ -112,7 +112,7 @@ def _layer_specs(
     if bare:
         notes.append(("warning", _NAMES_ONLY, bare))
     for layer in layers:
-        call = layer.call or OpCall(layer.name, params=(("layer", layer.name),))
+        call = layer.call or OpCall(layer.name)
         yield FRAMEWORK, engine, layer.name, format_call(call, None)
 
 
