@@ -38,6 +38,7 @@ from opscope.core.analysis.utilization import step_utilization
 from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribution.attribute import Attribution, attribute
 from opscope.core.attribution.capture_traces import without_captures
+from opscope.core.attribution.specs import Specs
 from opscope.core.cells import replaces
 from opscope.core.job.clocks import aligned
 from opscope.core.perf.devices.peaks import Device
@@ -45,6 +46,7 @@ from opscope.core.perf.devices.unnamed import name_devices
 from opscope.core.tables import ranks
 from opscope.core.tables.columns import as_text, distinct_values, pieces, renamed
 from opscope.core.tables.trace import Trace
+from opscope.readers.beside import with_model
 from opscope.readers.profile import profile_folder
 
 from .frames import describe
@@ -378,6 +380,10 @@ class Profile:
         """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
         return self._given("compiled", lambda: compiled_regions(self._ops))
 
+    @property
+    def _specs(self) -> pl.DataFrame:
+        return Specs.of(self.attribution.trace, self.attribution.meaning).table
+
     def engine_layers(self) -> pl.DataFrame:
         """The layers of TensorRT engines: times, precision, formats, tactic, origin and cost of each.
 
@@ -386,13 +392,13 @@ class Profile:
         return self._given(
             "engine_layers",
             lambda: engine_layers(
-                self.trace, self.kernels(categories=True), self._ops_frame, self._efficiency
+                self._specs, self.kernels(categories=True), self._ops_frame, self._efficiency
             ),
         )
 
     def engine_runs(self) -> pl.DataFrame:
         """How long runs of a TensorRT engine took: as trtexec recorded them, and as its summary states it."""
-        return self._given("engine_runs", lambda: engine_runs(self.trace))
+        return self._given("engine_runs", lambda: engine_runs(self._specs, self.trace["samples"]))
 
     def advice(self) -> pl.DataFrame:
         """What to change in the program, by what it would save at most; then what no detector could tell.
@@ -500,6 +506,7 @@ def load(
     gpu: str | None = None,
     strict: bool = False,
     lean: bool = False,
+    model: Path | None = None,
 ) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
@@ -509,13 +516,20 @@ def load(
     that the trace does not name; load raises opscope.errors.UnknownDevice if it does not know that GPU.
     ``lean`` leaves out columns that no total needs, such as how kernels were launched (grid, registers …),
     from formats for which this saves much: half of the kernels' data in an Nsight Systems export.
+    ``model`` says what the ops of the trace are that carry only a name: the layer info of a TensorRT engine
+    beside a trace of Nsight Systems. It must belong to the trace, else load raises BadInput.
     """
     if isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile":
         trace, stored, meta = profile_folder.read(path)
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
         profile._path = fspath(path)
+        if model is not None:
+            profile = Profile(with_model(trace, model))
     else:
-        profile = Profile(aligned(without_captures(readers.open(path, strict=strict, lean=lean))))
+        trace = readers.open(path, strict=strict, lean=lean)
+        if model is not None:
+            trace = with_model(trace, model)
+        profile = Profile(aligned(without_captures(trace)))
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile

@@ -57,6 +57,15 @@ Gpu = Annotated[
         show_default=False,
     ),
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="What the trace's ops are that carry only a name: the layer info of a TensorRT engine.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV: all rows, in ns, bytes and FLOP.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: all rows, in ns, bytes and FLOP.")]
 Chosen = Annotated[
@@ -115,7 +124,11 @@ def discard(stream: TextIO) -> None:
 
 
 def load(
-    paths: list[str], gpu: str | None = None, strict: bool = False, lean: bool = False
+    paths: list[str],
+    gpu: str | None = None,
+    strict: bool = False,
+    lean: bool = False,
+    model: str | None = None,
 ) -> Profile:
     """Return the profile in ``paths``. Raises BadInput; shows a status line on a terminal meanwhile.
 
@@ -132,7 +145,7 @@ def load(
     try:
         # a notebook's cell keeps every line that a terminal would overwrite
         if sys.stderr is None or not sys.stderr.isatty() or in_notebook():
-            profile = load_profile(path, gpu=gpu, strict=strict, lean=lean)
+            profile = load_profile(path, gpu=gpu, strict=strict, lean=lean, model=model)
         else:
             from rich.console import Console
             from rich.text import Text
@@ -141,7 +154,7 @@ def load(
 
             names = visible(", ".join(map(os.path.basename, paths)))
             with Console(stderr=True).status(Text(f"reading {names}")):
-                profile = load_profile(path, gpu=gpu, strict=strict, lean=lean)
+                profile = load_profile(path, gpu=gpu, strict=strict, lean=lean, model=model)
     except UnknownDevice as error:
         fail(f"--gpu {error}")
     failed = profile.trace.origin.get("failed", ())

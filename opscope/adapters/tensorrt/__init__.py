@@ -18,7 +18,6 @@ from opscope.adapters.shared.imported import when_imported
 from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
-from opscope.core.tensorrt_layers import TIMES
 
 from .engines import Engines
 from .layer_times import LayerTimes
@@ -66,7 +65,7 @@ class TensorRTAdapter(Adapter):
         self._trt, self._emitter = trt, emitter
         self._engines = Engines(trt, emitter, options.shapes, self.failed)
         if os.environ.get(LAYER_TIMES) == "1":
-            self._times = LayerTimes(trt, session.emitter(TIMES), self.failed)
+            self._times = LayerTimes(trt, self.failed)
         self._runs = Runs(emitter, self._engines, options.shapes, self._times, self.failed)
         created = [one for one in dir(trt.ICudaEngine) if one.startswith("create_execution_context")]
         for method in created:
@@ -83,10 +82,10 @@ class TensorRTAdapter(Adapter):
         emitter, runs, engines = self._emitter, self._runs, self._engines
         if emitter is None or runs is None or engines is None or self.broken:
             return
+        if self._times is not None:
+            self._times.listen(session.recorder())
         if not emitter.active:
             self._while_active.restore()
-            if self._times is not None:
-                self._times.emit()
             return
         if not self._while_active:
             context = self._trt.IExecutionContext
@@ -97,7 +96,7 @@ class TensorRTAdapter(Adapter):
     def uninstall(self) -> None:
         """Restore every attribute, and take our profiler from contexts that still have it."""
         if self._times is not None:
-            self._times.emit()
+            self._times.listen(None)
             self._times.detach()
         if self._torch is not None:
             self._torch.uninstall()

@@ -15,8 +15,10 @@ from statistics import median
 from typing import Any, Final
 
 from opscope.core.capture.emit import Emitter
+from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.rangetext import format_spec
 from opscope.core.schema import OpCall
+from opscope.core.tensorrt_layers import TIMES
 
 from .engines import Engine
 
@@ -41,10 +43,15 @@ class _Sum:
 
 
 class LayerTimes:
-    """Our profilers: one for each context that has none, while runs are recorded."""
+    """Our profilers: one for each context that has none, while runs are recorded.
 
-    def __init__(self, trt: Any, emitter: Emitter, failed: Callable[[str], None]) -> None:
-        self._emitter = emitter
+    It has an emitter of its own, which no session knows: so it still has the recorder when it is told that
+    a recording ends, before the recorder writes for the last time.
+    """
+
+    def __init__(self, trt: Any, failed: Callable[[str], None]) -> None:
+        self._emitter = Emitter(TIMES)
+        self._recorder: Recorder | None = None
         self._failed = failed
         self._lock = threading.Lock()
         self._profiler: Any = _profiler_class(trt)
@@ -83,11 +90,19 @@ class LayerTimes:
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the times of an engine's layers could not be taken")
 
+    def listen(self, recorder: Recorder | None) -> None:
+        """A recording has begun or ended: the one that ends gets the sums of its runs. Never raises."""
+        if recorder is self._recorder:
+            return
+        self.emit()
+        self._recorder = recorder
+        self._emitter.listen(recorder)
+
     def emit(self) -> None:
-        """Tell the sums so far, as marks. Each replaces the ones before. Never raises."""
+        """Tell the sums, as marks, and begin new ones. Never raises."""
         try:
             with self._lock:
-                sums = dict(self._sums)
+                sums, self._sums = self._sums, {}
             for (graph, layer), one in sums.items():
                 figures = OpCall(
                     "trt::figures", (), None,

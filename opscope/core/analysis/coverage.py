@@ -36,10 +36,8 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
         return _ranked(_of_ops(ops), int(alone.sum()))
     found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
     launches = ops.attribution.trace.has("calls")  # without any, shares are of all device time
-    whole = sum(
-        int(table["duration"].filter(table["launched"] if launches else True).sum())
-        for table in (executed, memops)
-    )
+    counted = [table.filter("launched") if launches else table for table in (executed, memops)]
+    whole = sum(int(table["duration"].sum()) for table in counted)
     return _ranked(found, whole)
 
 

@@ -36,30 +36,32 @@ _PERCENTILES: Final = (90, 95, 99)
 
 def has_engines(trace: Trace) -> bool:
     """Whether the trace describes engines or runs of them."""
-    return len(_specs(trace, None)) > 0
+    named = trace["specs"]["framework"].cast(pl.String)
+    domain = trace["ranges"]["domain"].cat.get_categories().to_list()
+    return bool(named.str.starts_with(FRAMEWORK).any()) or f"opscope.{FRAMEWORK}" in domain
 
 
 def engine_layers(
-    trace: Trace, kernels: pl.DataFrame, ops: pl.DataFrame, efficiency: pl.DataFrame
+    specs: pl.DataFrame, kernels: pl.DataFrame, ops: pl.DataFrame, efficiency: pl.DataFrame
 ) -> pl.DataFrame:
     """Return one row per layer of each engine, in the engine's order; the columns are ``LAYERS``.
 
     Times are those that trtexec states for the layer; without, those of the kernels that ran in it, over
-    its executions. Both are null if nothing timed the layer. ``kernels``, ``ops``: the profile's frames;
-    ``efficiency``: what ``op_efficiency`` returns.
+    its executions. Both are null if nothing timed the layer. ``specs``: the table of ``Specs``; ``kernels``, ``ops``: the profile's
+    frames; ``efficiency``: what ``op_efficiency`` returns.
     """
-    specs = _specs(trace, FRAMEWORK)
-    if specs.is_empty():
+    layers = _specs(specs, FRAMEWORK)
+    if layers.is_empty():
         return pl.DataFrame(schema=LAYERS)
-    calls = [_call(text) for text in specs["text"]]
-    rows = specs.select("process", pl.col("graph").alias("engine"), pl.col("key").alias("layer"))
+    calls = [_call(text) for text in layers["text"]]
+    rows = layers.select("process", pl.col("graph").alias("engine"), pl.col("key").alias("layer"))
     rows = pl.concat(
         [rows, pl.DataFrame([_described(call) for call in calls], schema=_DESCRIBED), _costs(calls)],
         how="horizontal",
     )
     keys = ["process", "engine", "layer"]
     rows = rows.unique(keys, keep="last", maintain_order=True)
-    rows = rows.join(_stated_times(trace), on=keys, how="left", maintain_order="left")
+    rows = rows.join(_stated_times(specs), on=keys, how="left", maintain_order="left")
     rows = rows.join(_kernel_times(kernels), on=keys[::2], how="left", maintain_order="left")
     stated = pl.col("stated_total").is_not_null()
     rows = rows.with_columns(
@@ -87,18 +89,8 @@ _DESCRIBED: Final = {
 }
 
 
-def _specs(trace: Trace, framework: str | None) -> pl.DataFrame:
-    """The specs of one framework as text; None: of TensorRT, figures included."""
-    named = pl.col("framework").cast(pl.String)
-    if framework is None:
-        chosen = (named == FRAMEWORK) | named.str.starts_with(FRAMEWORK + ".")
-    else:
-        chosen = named == framework
-    return (
-        trace["specs"]
-        .filter(chosen.fill_null(False) & pl.col("text").is_not_null())
-        .select("process", *(pl.col(name).cast(pl.String) for name in ("graph", "key", "text")))
-    )
+def _specs(specs: pl.DataFrame, framework: str) -> pl.DataFrame:
+    return specs.filter(pl.col("family") == framework).select("process", "graph", "key", "text")
 
 
 def _call(text: str) -> OpCall | None:
@@ -140,8 +132,10 @@ def _costs(calls: Sequence[OpCall | None]) -> pl.DataFrame:
     )
 
 
-def _figures(trace: Trace, framework: str) -> Iterator[tuple[int | None, str, str, dict[str, Any]]]:
-    for process, graph, key, text in _specs(trace, framework).iter_rows():
+def _figures(
+    specs: pl.DataFrame, framework: str
+) -> Iterator[tuple[int | None, str, str, dict[str, Any]]]:
+    for process, graph, key, text in _specs(specs, framework).iter_rows():
         call = _call(text)
         if call is not None:
             yield process, graph, key, dict(call.params)
@@ -152,7 +146,7 @@ def _number(value: object, scale: float = 1.0) -> float | None:
     return value * scale if plain else None  # type: ignore[operator]
 
 
-def _stated_times(trace: Trace) -> pl.DataFrame:
+def _stated_times(specs: pl.DataFrame) -> pl.DataFrame:
     """The layers' times as trtexec states them, in ns."""
     rows = [
         {
@@ -162,7 +156,7 @@ def _stated_times(trace: Trace) -> pl.DataFrame:
             "stated_mean": _number(figures.get("mean_ms"), 1e6),
             "stated_median": _number(figures.get("median_ms"), 1e6),
         }
-        for process, engine, layer, figures in _figures(trace, TIMES)
+        for process, engine, layer, figures in _figures(specs, TIMES)
     ]  # fmt: skip
     schema = {
         "process": pl.Int32, "engine": pl.String, "layer": pl.String, "stated_runs": pl.Int64,
@@ -207,17 +201,17 @@ def _rated(ops: pl.DataFrame, efficiency: pl.DataFrame) -> pl.DataFrame:
 # ------------------------------------------------------------------------------ runs
 
 
-def engine_runs(trace: Trace) -> pl.DataFrame:
+def engine_runs(specs: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per measure of a run's time: as the runs were recorded, and as a summary states it.
 
-    The columns are ``RUNS``; times in ns, the throughput in runs per second. The statistics of recorded
+    The columns are ``RUNS``; ``specs`` as for ``engine_layers``, ``samples`` the trace's table. Times are in ns, the throughput in runs per second. The statistics of recorded
     runs follow trtexec: of n runs in order the percentile p is run n − 1 − ⌊n · (1 − p)⌋.
     """
     rows: list[dict[str, Any]] = []
     named = {
-        process: (graph, figures) for process, graph, _, figures in _figures(trace, RECORDED)
+        process: (graph, figures) for process, graph, _, figures in _figures(specs, RECORDED)
     }
-    values = trace["samples"].with_columns(pl.col("name").cast(pl.String))
+    values = samples.with_columns(pl.col("name").cast(pl.String))
     for process, (engine, figures) in named.items():
         mine = values.filter(pl.col("process") == process)
         wall = _number(figures.get("wall_ms"), 1e6)
@@ -227,7 +221,7 @@ def engine_runs(trace: Trace) -> pl.DataFrame:
                 row = {"process": process, "engine": engine, "measure": measure, "measured": "recorded"}
                 rows.append({**row, **_statistics(one), **_rate(len(one), wall)})
     stated: dict[tuple[int | None, str], dict[str, dict[str, Any]]] = {}
-    for process, engine, name, figures in _figures(trace, STATED):
+    for process, engine, name, figures in _figures(specs, STATED):
         stated.setdefault((process, engine), {})[name] = figures
     for (process, engine), lines in stated.items():
         single = {name: _number(figures.get("value")) for name, figures in lines.items()}
